@@ -1,0 +1,28 @@
+"""Why a token was refused: one value, made by matchers, shown by traces. It knows no matcher."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blame:
+    """The reason a constraint gives for refusing one token.
+
+    member: which constraint refused it (`json_schema`, `gbnf`, `regex`, `bans`, `budget`, ...).
+    rule: name of the grammar rule or JSON pointer, where one is known.
+    offset: how many bytes of the token were still viable; the byte at this offset is the first refused one.
+    position: where in the constraint's source (`line 3, column 5`), where one is known.
+    expected: in words, what could have come instead.
+    """
+
+    member: str
+    reason: str
+    rule: str | None = None
+    offset: int | None = None
+    position: str | None = None
+    expected: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {k: v for k, v in asdict(self).items() if v is not None}

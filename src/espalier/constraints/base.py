@@ -1,0 +1,81 @@
+"""The contract every constraint keeps: Spec -> Compiled -> Matcher. Laws: tests/laws.py.
+
+A `Compiled` is immutable and shared between sequences and threads; a `Matcher` belongs to one sequence.
+`A_t`, the allowed set, is every token whose bytes keep the text viable, however they are split. Special ids are
+allowed only where a constraint names them, or as EOS; each EOS id exactly when the text so far is complete.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from espalier.automata.blame import Blame
+from espalier.constraints.spec import Spec
+from espalier.tokens.mask import Mask
+from espalier.tokens.vocab import Vocab
+
+
+@runtime_checkable
+class Matcher(Protocol):
+    """The state of one constraint along one sequence. Not safe to share between threads."""
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether the text so far is complete. False once finished."""
+        ...
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether an EOS was taken. The mask is then empty and `advance` raises."""
+        ...
+
+    def mask(self) -> Mask:
+        """The allowed tokens, `(W,) int32`; a fresh copy that the caller may change. Changes nothing."""
+        ...
+
+    def allows(self, token: int) -> bool:
+        """Bit `token` of the mask, without building it. Ids outside the vocabulary are not allowed."""
+        ...
+
+    def advance(self, token: int) -> None:
+        """Take one token. Raises TokenRefused, and changes nothing, if it is not allowed."""
+        ...
+
+    def rollback(self, count: int) -> None:
+        """Undo the last `count` advances, EOS included. Raises ValueError if there were fewer."""
+        ...
+
+    def fork(self) -> Matcher:
+        """An independent copy in the same state."""
+        ...
+
+    def forced(self) -> tuple[int, ...]:
+        """Tokens that spell the bytes every completion must go on with; `()` if there is a choice."""
+        ...
+
+    def explain(self, token: int) -> Blame:
+        """Why a token is refused. Raises ValueError if it is allowed, NotAvailable where it cannot be known."""
+        ...
+
+    def shortest_completion(self) -> tuple[int, ...]:
+        """A shortest sequence of tokens, EOS last, that completes the text. Raises NotAvailable."""
+        ...
+
+
+@runtime_checkable
+class Compiled(Protocol):
+    """A spec made ready for one vocabulary. Immutable; safe across threads."""
+
+    @property
+    def spec(self) -> Spec: ...
+
+    @property
+    def vocab(self) -> Vocab: ...
+
+    def matcher(self) -> Matcher:
+        """A new matcher at the start of a text."""
+        ...
+
+    def accepts(self, text: str | bytes) -> bool:
+        """Whether the whole text is in the language: a matcher walked over its tokens to the end."""
+        ...

@@ -1,0 +1,97 @@
+"""What decoding needs from a model, and how a strategy says so. Owned by decoding, implemented by engines.
+
+A strategy does no I/O: it is a generator that yields a `Need` and is sent the logits. A driver carries it out on a
+`StepModel`. Order of calls: `new` -> (`extend` | `fork` | `truncate`)* -> `free`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NewType, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+SequenceId = NewType("SequenceId", int)
+Rows: TypeAlias = NDArray[np.float32]  # (n, V)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extend:
+    """Append tokens to one sequence. logits: after the `last` token, after `all` of them, or `none`."""
+
+    sequence: SequenceId
+    tokens: tuple[int, ...]
+    logits: Literal["last", "all", "none"] = "last"
+
+
+class StepModel(Protocol):
+    """A causal model with its cache, many sequences at once. Not thread-safe: one driver at a time."""
+
+    @property
+    def width(self) -> int:
+        """V, the number of logits."""
+        ...
+
+    @property
+    def max_positions(self) -> int:
+        """How many tokens one sequence can hold."""
+        ...
+
+    @property
+    def can_truncate(self) -> bool:
+        """Whether `truncate` works (False for sliding-window and recurrent caches)."""
+        ...
+
+    def new(self) -> SequenceId:
+        """An empty sequence. Raises LimitExceeded when no slot is left."""
+        ...
+
+    def extend(self, work: Sequence[Extend]) -> list[Rows]:
+        """Run one forward pass over all of `work` (a sequence occurs at most once; `tokens` not empty).
+
+        Returns, per item in order, `(1, V)`, `(len(tokens), V)` or `(0, V)` float32. The arrays are valid until the
+        next call: copy what is kept. Raises LimitExceeded if a sequence would outgrow `max_positions`; then no
+        sequence has changed.
+        """
+        ...
+
+    def length(self, sequence: SequenceId) -> int:
+        """How many tokens a sequence holds."""
+        ...
+
+    def fork(self, sequence: SequenceId) -> SequenceId:
+        """An independent copy of a sequence. Raises LimitExceeded when no slot is left."""
+        ...
+
+    def truncate(self, sequence: SequenceId, length: int) -> None:
+        """Forget every token from `length` on. Raises ValueError, or CapabilityError where it cannot be done."""
+        ...
+
+    def free(self, sequence: SequenceId) -> None:
+        """Give the sequence's memory back; its id must not be used again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """One line of a Need. `branch` is the strategy's own number for a sequence (0 is the prompt's)."""
+
+    branch: int
+    tokens: tuple[int, ...]
+    logits: Literal["last", "all", "none"] = "last"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What a strategy wants done next, in this order: forks (from, new), truncations (branch, length), frees, then
+    appends, all in one forward pass. The driver sends back `{branch: (n, V) rows}` for the appends."""
+
+    append: tuple[Append, ...] = ()
+    fork: tuple[tuple[int, int], ...] = ()
+    truncate: tuple[tuple[int, int], ...] = ()
+    free: tuple[int, ...] = ()
+
+
+Answer: TypeAlias = dict[int, Rows]

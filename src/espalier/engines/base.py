@@ -1,0 +1,146 @@
+"""What every edge sees of an engine: a Request in, events out. Engines are reached through the registry.
+
+An edge (CLI, server, API) never meets a model, a cache or a tokenizer; it meets these values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+from espalier.constraints.spec import Spec
+from espalier.registry import Registry
+from espalier.sampling.config import SamplingConfig
+from espalier.tokens.vocab import Vocab
+from espalier.trace.records import StepRecord, Trace
+
+TraceLevel = Literal["off", "measures", "full"]
+"""off: nothing recorded. measures: masses and entropies. full: candidates of every stage too."""
+
+FinishReason = Literal["stop", "length"]
+Message: TypeAlias = Mapping[str, Any]
+
+ENGINES = Registry(
+    "engines",
+    {
+        "transformers": "espalier.engines.transformers:open_engine",
+        "fake": "espalier.engines.fake:open_engine",
+    },
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One generation. `prompt` is text; `messages` are rendered by the model's chat template; exactly one is given.
+
+    raw: take `prompt` as it is; otherwise a model with a chat template sees it as one user message.
+    """
+
+    prompt: str | None = None
+    messages: tuple[Message, ...] | None = None
+    constraint: Spec | None = None
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    strategy: str = "mask"
+    trace: TraceLevel = "full"
+    trace_top_k: int = 10
+    raw: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    prompt_tokens: int
+    completion_tokens: int
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What an independent validator says of a finished output. valid is None where nothing could judge it."""
+
+    valid: bool | None
+    judge: str
+    errors: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"valid": self.valid, "judge": self.judge, "errors": list(self.errors)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A finished generation. `parsed` is the JSON value of a JSON constraint, else the text; None if cut short.
+
+    stop_reason: the stop text or id that ended it, None for EOS and length.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    stop_reason: str | int | None
+    usage: Usage
+    seed: int
+    parsed: Any = None
+    verdict: Verdict | None = None
+    trace: Trace | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenEvent:
+    """One token was taken. `text` is what may be shown now: whole characters, with a possible stop text held back.
+
+    index: which request of the batch. record: None when tracing is off.
+    """
+
+    index: int
+    token_id: int
+    text: str
+    record: StepRecord | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The end of one request of the batch; `text` is the last held-back piece."""
+
+    index: int
+    text: str
+    result: Result
+
+
+Event: TypeAlias = TokenEvent | Finished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What an engine can do. A request that asks for more is refused before anything is generated."""
+
+    logits: bool = False
+    constraints: frozenset[str] = frozenset()
+    chat_template: bool = False
+    truncate: bool = False
+    fork: bool = False
+    max_context: int = 0
+
+
+class Engine(Protocol):
+    """A model that can generate. One call of `run` at a time."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def vocab(self) -> Vocab: ...
+
+    def run(self, requests: Sequence[Request]) -> Iterator[Event]:
+        """Generate for all requests together; events of one request come in order. Closing the iterator stops all
+        of them and frees their memory. Raises before the first event for a request that is wrong."""
+        ...
+
+    def close(self) -> None:
+        """Free the model. Idempotent."""
+        ...

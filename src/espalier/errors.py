@@ -1,0 +1,189 @@
+"""The tree of errors. Every error that a user can meet is one of these.
+
+EspalierError
+├── InputError                 what was asked for is wrong (HTTP 400, exit 2)
+│   ├── SpecError              a constraint that is not well formed
+│   │   ├── SchemaError        JSON Schema, with a JSON pointer
+│   │   ├── RegexError         regular expression, with an offset
+│   │   └── GrammarError       GBNF, with line, column and an excerpt
+│   ├── SamplingError          a sampling field out of its range
+│   ├── PromptTooLong          the prompt does not fit the model's context
+│   ├── TemplateError          the chat template refused the messages
+│   ├── VocabError             a vocabulary that cannot spell what is needed
+│   ├── UnknownModel           no model at that path or name (HTTP 404)
+│   └── UnknownName            a name that no registry entry has
+├── UnsupportedError           well formed, but cannot be enforced here: refused, never dropped
+│   ├── NotAvailable           this matcher or engine cannot answer this question
+│   └── CapabilityError        the chosen engine cannot do what the request asks
+├── GenerationError            went wrong while generating (HTTP 500, exit 1)
+│   ├── TokenRefused           a matcher was advanced by a token that it forbids
+│   ├── DeadEnd                no token is allowed and the text is not complete
+│   ├── LimitExceeded          a limit on states, steps or size was reached
+│   └── BadLogits              the model gave NaN, or nothing finite
+├── MissingDependency          an optional extra is not installed; the message has the pip line
+└── OutputError                a result could not be written (exit 1)
+
+The docstring of a class is its default message. `hint` says what to do about it.
+This module knows nothing about HTTP beyond the status an edge should answer with.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class EspalierError(Exception):
+    """Espalier could not do what was asked."""
+
+    http_status: ClassVar[int] = 500
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str | None = None, *, hint: str | None = None, field: str | None = None) -> None:
+        self.message = message or (type(self).__doc__ or "").splitlines()[0]
+        self.hint = hint
+        self.field = field
+        super().__init__(self.message)
+
+    @property
+    def code(self) -> str:
+        """A stable snake_case name of the class, for machines."""
+        name = type(self).__name__
+        return "".join(f"_{c.lower()}" if c.isupper() and i else c.lower() for i, c in enumerate(name))
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+class InputError(EspalierError):
+    """The input is not valid."""
+
+    http_status = 400
+    exit_code = 2
+
+
+class SpecError(InputError):
+    """The constraint is not well formed."""
+
+
+class SchemaError(SpecError):
+    """The JSON Schema is not valid."""
+
+    def __init__(self, message: str | None = None, *, pointer: str = "", hint: str | None = None) -> None:
+        self.pointer = pointer
+        where = f" at {pointer or '/'}" if pointer is not None else ""
+        super().__init__(f"{message or 'invalid JSON Schema'}{where}", hint=hint, field="schema")
+
+
+class RegexError(SpecError):
+    """The regular expression is not valid."""
+
+    def __init__(
+        self, message: str | None = None, *, offset: int | None = None, pattern: str = "", hint: str | None = None
+    ) -> None:
+        self.offset = offset
+        self.pattern = pattern
+        where = "" if offset is None else f" at offset {offset}: {excerpt(pattern, offset)}"
+        super().__init__(f"{message or 'invalid regular expression'}{where}", hint=hint, field="regex")
+
+
+class GrammarError(SpecError):
+    """The grammar is not valid."""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        line: int | None = None,
+        column: int | None = None,
+        excerpt: str = "",
+        hint: str | None = None,
+    ) -> None:
+        self.line = line
+        self.column = column
+        self.excerpt = excerpt
+        where = "" if line is None else f" at line {line}, column {column}"
+        shown = f": {excerpt}" if excerpt else ""
+        super().__init__(f"{message or 'invalid grammar'}{where}{shown}", hint=hint, field="grammar")
+
+
+class SamplingError(InputError):
+    """A sampling field is out of its range."""
+
+
+class PromptTooLong(InputError):
+    """The prompt does not fit the model's context."""
+
+
+class TemplateError(InputError):
+    """The chat template refused the messages."""
+
+
+class VocabError(InputError):
+    """The vocabulary cannot be used for this."""
+
+
+class UnknownModel(InputError):
+    """There is no model at that path or name."""
+
+    http_status = 404
+
+
+class UnknownName(InputError):
+    """There is nothing registered under that name."""
+
+
+class UnsupportedError(EspalierError):
+    """This cannot be enforced here, so it is refused."""
+
+    http_status = 400
+    exit_code = 2
+
+
+class NotAvailable(UnsupportedError):
+    """This question cannot be answered here."""
+
+
+class CapabilityError(UnsupportedError):
+    """The chosen engine cannot do this."""
+
+
+class GenerationError(EspalierError):
+    """Generation failed."""
+
+
+class TokenRefused(GenerationError):
+    """The constraint forbids this token."""
+
+
+class DeadEnd(GenerationError):
+    """No token is allowed here and the text is not complete."""
+
+
+class LimitExceeded(GenerationError):
+    """A limit on size, states or steps was reached."""
+
+
+class BadLogits(GenerationError):
+    """The model gave logits that are not numbers."""
+
+
+class MissingDependency(EspalierError):
+    """An optional part is not installed."""
+
+    http_status = 501
+
+    def __init__(self, package: str, *, extra: str) -> None:
+        self.package = package
+        self.extra = extra
+        super().__init__(f"{package} is not installed", hint=f'pip install "espalier[{extra}]"')
+
+
+class OutputError(EspalierError):
+    """The output could not be written."""
+
+
+def excerpt(text: str, offset: int, *, radius: int = 24) -> str:
+    """The text around an offset on one line, with `^` in front of the place."""
+    start, end = max(0, offset - radius), min(len(text), offset + radius)
+    shown = f"{text[start:offset]}^{text[offset:end]}".replace("\n", "\\n")
+    return f"{'…' if start else ''}{shown}{'…' if end < len(text) else ''}"

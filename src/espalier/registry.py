@@ -1,0 +1,56 @@
+"""Names to code, by string: `"module:attr"` is imported when it is first asked for.
+
+Built-ins are registered exactly as plugins are, so a plugin can do what we can: a distribution
+declares an entry point in the group `espalier.<kind>` and it appears beside ours.
+This module knows nothing about what the names mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from espalier.errors import UnknownName
+
+
+class Registry:
+    """A table of one kind of part. `kind` is also the entry-point group: `espalier.<kind>`."""
+
+    def __init__(self, kind: str, builtin: Mapping[str, str]) -> None:
+        self.kind = kind
+        self._targets = dict(builtin)
+        self._plugins_read = False
+
+    def names(self) -> list[str]:
+        """All names in registration order, built-ins first."""
+        self._read_plugins()
+        return list(self._targets)
+
+    def target(self, name: str) -> str:
+        """The `module:attr` string of a name. Raises UnknownName with the names there are."""
+        if name not in self._targets:
+            self._read_plugins()
+        try:
+            return self._targets[name]
+        except KeyError:
+            known = ", ".join(self.names())
+            raise UnknownName(f"there is no {self.kind} named {name!r}", hint=f"known: {known}") from None
+
+    def load(self, name: str) -> Any:
+        """Import and return what is registered under `name`."""
+        module, _, attribute = self.target(name).partition(":")
+        return getattr(import_module(module), attribute)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def _read_plugins(self) -> None:
+        if self._plugins_read:
+            return
+        self._plugins_read = True
+        for point in entry_points(group=f"espalier.{self.kind}"):
+            # A plugin may add a name, never silently replace one of ours.
+            if point.name not in self._targets:
+                self._targets[point.name] = point.value

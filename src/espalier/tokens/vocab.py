@@ -1,0 +1,152 @@
+"""A vocabulary as the constraint machinery sees it: token ids, the bytes they stand for, and the model's width.
+
+It does not know how text is split into tokens; `tokens/readers.py` reads tokenizers.
+Special tokens (chat markers, EOS, padding) stand outside the byte language: their entry in `tokens` is `b""`
+and their spelling is in `special_texts`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.errors import VocabError
+from espalier.tokens.readers import read_tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Vocab:
+    """All that a constraint needs to know of a tokenizer. Two vocabularies are equal if their fingerprints are.
+
+    tokens: bytes of each id, `len(tokens) <= width`; `b""` for specials, unused ids and padding.
+    eos_ids: the ids that end a text (generation config, chat end), in order; the first is written by default.
+    special_texts: spelling of each special id (`{2: "<|im_end|>"}`); every EOS id is one of them.
+    width: V, the number of logits the model gives, at least `len(tokens)`.
+    encoder: text to ids as the tokenizer would split it, without specials; None where nothing is known.
+    """
+
+    tokens: tuple[bytes, ...]
+    eos_ids: tuple[int, ...]
+    special_texts: Mapping[int, str]
+    width: int
+    encoder: Callable[[str], list[int]] | None = None
+    name: str = ""
+    fingerprint: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.width < len(self.tokens):
+            raise VocabError(
+                f"width {self.width} is less than the {len(self.tokens)} tokens there are",
+                hint="width is the model's number of logits",
+            )
+        if not self.eos_ids:
+            raise VocabError("a vocabulary needs at least one EOS id", hint="pass eos_ids=[...]")
+        for token in (*self.eos_ids, *self.special_texts):
+            if not 0 <= token < self.width:
+                raise VocabError(f"special id {token} is outside 0..{self.width - 1}")
+        if not any(self.tokens):
+            raise VocabError("a vocabulary needs at least one token with bytes")
+        digest = hashlib.sha256()
+        for token_bytes in self.tokens:
+            digest.update(len(token_bytes).to_bytes(4, "little"))
+            digest.update(token_bytes)
+        digest.update(repr((self.eos_ids, sorted(self.special_texts.items()), self.width)).encode())
+        object.__setattr__(self, "fingerprint", digest.hexdigest())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Vocab) and other.fingerprint == self.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Every id that stands outside the byte language, EOS included."""
+        return frozenset(self.special_texts) | frozenset(self.eos_ids)
+
+    def bytes_of(self, token: int) -> bytes:
+        """What a token adds to the text; `b""` for specials and padding. Raises IndexError outside `0..V-1`."""
+        if not 0 <= token < self.width:
+            raise IndexError(f"token id {token} is outside 0..{self.width - 1}")
+        return self.tokens[token] if token < len(self.tokens) else b""
+
+    def text_of(self, token: int) -> str:
+        """A token for people: its text (U+FFFD for a part of a character), or the spelling of a special."""
+        if token in self.special_texts:
+            return self.special_texts[token]
+        return self.bytes_of(token).decode("utf-8", "replace")
+
+    def decode(self, ids: Iterable[int]) -> bytes:
+        """The bytes of a sequence; specials add nothing."""
+        return b"".join(self.bytes_of(i) for i in ids)
+
+    def special_id(self, text: str) -> int | None:
+        """The id of a special token by its spelling, or None."""
+        return next((i for i, spelling in self.special_texts.items() if spelling == text), None)
+
+    def missing_bytes(self) -> bytes:
+        """Byte values that have no single-byte token and occur in UTF-8 text, ascending."""
+        single = {t[0] for t in self.tokens if len(t) == 1}
+        possible = [b for b in range(256) if b not in (0xC0, 0xC1) and b < 0xF5]
+        return bytes(b for b in possible if b not in single)
+
+    @staticmethod
+    def bytes() -> Vocab:
+        """The byte vocabulary: ids 0-255 are byte values, 256 is EOS, width 257. Needs no model."""
+        return Vocab.from_tokens([bytes([b]) for b in range(256)] + [b""], eos_ids=[256], name="bytes")
+
+    @staticmethod
+    def from_tokens(
+        tokens: Sequence[bytes],
+        *,
+        eos_ids: Sequence[int],
+        special_ids: Sequence[int] | Mapping[int, str] = (),
+        width: int | None = None,
+        encoder: Callable[[str], list[int]] | None = None,
+        name: str = "",
+    ) -> Vocab:
+        """A vocabulary from a list of byte strings, index = id.
+
+        special_ids: ids outside the byte language; a mapping gives their spellings, otherwise the spelling is the
+        token's own bytes or `<[id]>`. EOS ids are always special. Raises VocabError.
+        """
+        texts: dict[int, str] = dict(special_ids) if isinstance(special_ids, Mapping) else {}
+        width = len(tokens) if width is None else width
+        for token in (*special_ids, *eos_ids):
+            if not 0 <= token < width:
+                raise VocabError(f"special id {token} is outside 0..{width - 1}")
+            own = tokens[token].decode("utf-8", "replace") if token < len(tokens) else ""
+            texts.setdefault(token, own or f"<[{token}]>")
+        return Vocab(
+            tokens=tuple(b"" if i in texts else bytes(t) for i, t in enumerate(tokens)),
+            eos_ids=tuple(dict.fromkeys(eos_ids)),
+            special_texts=texts,
+            width=width,
+            encoder=encoder,
+            name=name,
+        )
+
+    @staticmethod
+    def from_tokenizer(
+        tokenizer: Any, *, eos_ids: Sequence[int] | None = None, width: int | None = None
+    ) -> Vocab:
+        """From a Hugging Face tokenizer (fast or SentencePiece), a `tokenizers.Tokenizer`, a
+        `sentencepiece.SentencePieceProcessor`, or the path of a `tokenizer.json` or a SentencePiece model.
+
+        eos_ids: by default the tokenizer's EOS and the chat-end markers it has. width: the model's number of
+        logits, by default the tokenizer's length. Raises VocabError for a tokenizer whose bytes cannot be known.
+        """
+        raw = read_tokenizer(tokenizer)
+        return Vocab.from_tokens(
+            raw.tokens,
+            eos_ids=raw.eos_ids if eos_ids is None else eos_ids,
+            special_ids=raw.special_texts,
+            width=len(raw.tokens) if width is None else width,
+            encoder=raw.encoder,
+            name=raw.name,
+        )

@@ -1,0 +1,192 @@
+"""What one step did, as values: the stages, the masses, the token taken. JSON in and out.
+
+The stages are llama.cpp's words for them: `pre_masking` (what the model wanted), `post_grammar` (after the mask),
+`post_chain` (after the samplers), `resampled` (what was taken). Probabilities: `pre_masking` is the softmax of the
+raw logits; `post_grammar` the same renormalised over the allowed set; `post_chain` what was drawn from.
+This module knows neither how the numbers are made (decoding/step.py) nor how they are shown (trace/page.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from espalier.automata.blame import Blame
+
+Exactness = Literal["exact", "bounded"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One token in one stage. logit is None where the stage has none (and where it is -inf); prob in [0, 1]."""
+
+    id: int
+    text: str
+    bytes: bytes
+    prob: float
+    logit: float | None = None
+    allowed: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "text": self.text,
+            "bytes": list(self.bytes),
+            "prob": self.prob,
+            "logit": _finite(self.logit),
+            "allowed": self.allowed,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Candidate:
+        return Candidate(**{**data, "bytes": bytes(data["bytes"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One generated token.
+
+    logprob: ln of the token's probability under the model's raw logits. removed_mass: 1 - Z. tax_nats: -ln Z.
+    z_sampled: mass of the allowed set after penalties, bias and temperature, before truncation; None when greedy.
+    entropy_before / entropy_after: nats, of the raw distribution and of it renormalised over the allowed set.
+    The three lists hold the top k of their stage, most probable first, and always the chosen and rejected token.
+    """
+
+    step: int
+    token_id: int
+    text: str
+    bytes: bytes
+    logprob: float
+    pre_masking: tuple[Candidate, ...]
+    post_grammar: tuple[Candidate, ...]
+    post_chain: tuple[Candidate, ...]
+    resampled: Candidate
+    allowed_count: int
+    removed_mass: float
+    tax_nats: float
+    z_sampled: float | None
+    entropy_before: float
+    entropy_after: float
+    was_rejected: bool = False
+    rejected: Candidate | None = None
+    was_forced: bool = False
+    is_special: bool = False
+    blame: Blame | None = None
+    exactness: Exactness = "exact"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "token": {
+                "id": self.token_id,
+                "text": self.text,
+                "bytes": list(self.bytes),
+                "logprob": _finite(self.logprob),
+                "is_special": self.is_special,
+            },
+            "pre_masking": [c.to_json() for c in self.pre_masking],
+            "post_grammar": [c.to_json() for c in self.post_grammar],
+            "post_chain": [c.to_json() for c in self.post_chain],
+            "resampled": self.resampled.to_json(),
+            "was_rejected": self.was_rejected,
+            "rejected": self.rejected.to_json() if self.rejected else None,
+            "was_forced": self.was_forced,
+            "allowed_count": self.allowed_count,
+            "removed_mass": self.removed_mass,
+            "tax_nats": self.tax_nats,
+            "z_sampled": self.z_sampled,
+            "entropy_before": self.entropy_before,
+            "entropy_after": self.entropy_after,
+            "blame": self.blame.to_json() if self.blame else None,
+            "exactness": self.exactness,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> StepRecord:
+        token = data["token"]
+        stages = ("pre_masking", "post_grammar", "post_chain")
+        plain = (
+            "step", "was_rejected", "was_forced", "allowed_count", "removed_mass", "tax_nats", "z_sampled",
+            "entropy_before", "entropy_after", "exactness",
+        )  # fmt: skip
+        return StepRecord(
+            token_id=token["id"],
+            text=token["text"],
+            bytes=bytes(token["bytes"]),
+            logprob=-math.inf if token["logprob"] is None else token["logprob"],
+            is_special=token["is_special"],
+            resampled=Candidate.from_json(data["resampled"]),
+            rejected=Candidate.from_json(data["rejected"]) if data["rejected"] else None,
+            blame=Blame(**data["blame"]) if data["blame"] else None,
+            **{name: tuple(Candidate.from_json(c) for c in data[name]) for name in stages},
+            **{name: data[name] for name in plain},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One generation: what was asked, each step, and sums over them. Shows itself in a notebook."""
+
+    steps: tuple[StepRecord, ...]
+    text: str
+    finish_reason: str
+    model: str = ""
+    prompt: str = ""
+    constraint: Mapping[str, Any] | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    strategy: str = "mask"
+    verdict: Mapping[str, Any] | None = None
+
+    @property
+    def total_tax_nats(self) -> float:
+        """The sum of -ln Z over the steps: how far the constraint moved the model, in nats."""
+        return math.fsum(s.tax_nats for s in self.steps)
+
+    @property
+    def mean_removed_mass(self) -> float:
+        return math.fsum(s.removed_mass for s in self.steps) / len(self.steps) if self.steps else 0.0
+
+    @property
+    def changed_steps(self) -> int:
+        """Steps at which the token the model wanted most was not allowed."""
+        return sum(1 for s in self.steps if s.pre_masking and not s.pre_masking[0].allowed)
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "total_steps": len(self.steps),
+            "rejected_steps": sum(1 for s in self.steps if s.was_rejected),
+            "changed_steps": self.changed_steps,
+            "total_tax_nats": self.total_tax_nats,
+            "mean_removed_mass": self.mean_removed_mass,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": "espalier-trace",
+            "version": 1,
+            "metadata": {
+                "model": self.model,
+                "prompt": self.prompt,
+                "constraint": self.constraint,
+                "sampling": dict(self.sampling),
+                "strategy": self.strategy,
+                "finish_reason": self.finish_reason,
+                "verdict": self.verdict,
+            },
+            "text": self.text,
+            "steps": [s.to_json() for s in self.steps],
+            "summary": self.summary(),
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Trace:
+        return Trace(
+            steps=tuple(StepRecord.from_json(s) for s in data["steps"]), text=data["text"], **data["metadata"]
+        )
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinities; the design's rule is null."""
+    return value if value is not None and math.isfinite(value) else None
