@@ -144,6 +144,4 @@ class Gbnf(Spec):
             raise SpecError(f"a grammar is a string, not {type(self.grammar).__name__}", field="grammar")
 
 
-KINDS: dict[str, type[Spec]] = {
-    cls.kind: cls for cls in (JsonSchema, JsonObject, Regex, Choice, Gbnf)
-}
+KINDS: dict[str, type[Spec]] = {cls.kind: cls for cls in (JsonSchema, JsonObject, Regex, Choice, Gbnf)}

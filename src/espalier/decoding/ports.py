@@ -6,7 +6,7 @@ A strategy does no I/O: it is a generator that yields a `Need` and is sent the l
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NewType, Protocol, TypeAlias
 

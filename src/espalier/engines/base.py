@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from espalier.constraints.spec import Spec
+from espalier.constraints.verdict import Verdict
+from espalier.decoding.plan import FinishReason
+from espalier.decoding.step import TraceLevel
 from espalier.registry import Registry
 from espalier.sampling.config import SamplingConfig
 from espalier.tokens.vocab import Vocab
 from espalier.trace.records import StepRecord, Trace
 
-TraceLevel = Literal["off", "measures", "full"]
-"""off: nothing recorded. measures: masses and entropies. full: candidates of every stage too."""
-
-FinishReason = Literal["stop", "length"]
 Message: TypeAlias = Mapping[str, Any]
 
 ENGINES = Registry(
@@ -55,18 +54,6 @@ class Usage:
     @property
     def total_tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What an independent validator says of a finished output. valid is None where nothing could judge it."""
-
-    valid: bool | None
-    judge: str
-    errors: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {"valid": self.valid, "judge": self.judge, "errors": list(self.errors)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,24 +1,154 @@
 """Tokenizers of other libraries -> the bytes of their tokens.
 
-Duck-typed: no library is imported here. It returns plain data and does not know `Vocab`.
+Duck-typed: no library is imported unless a path has to be loaded. It returns plain data and knows neither
+`Vocab` nor how any kind of tokenizer stores its tokens (`fast.py`, `spm.py`, `tekken.py`).
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from espalier.errors import MissingDependency, VocabError
+from espalier.tokens.fast import read_fast
+from espalier.tokens.raw import RawVocab, ids_in
+from espalier.tokens.spm import read_processor, read_slow
+from espalier.tokens.tekken import read_tekken
+
+__all__ = ["RawVocab", "read_tokenizer"]
+
+_HINT = (
+    "pass a Hugging Face fast or SentencePiece tokenizer, a tokenizers.Tokenizer, a SentencePieceProcessor, "
+    "a Tekkenizer, or the path of a tokenizer.json or a SentencePiece .model"
+)
 
 
-class RawVocab(NamedTuple):
-    """What can be read off a tokenizer. tokens: bytes of each id (specials: their spelling's bytes or b"")."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """A kind of tokenizer: where the object that can be read hangs, the methods it has, and who reads it."""
 
-    tokens: list[bytes]
-    special_texts: dict[int, str]
-    eos_ids: list[int]
-    encoder: Callable[[str], list[int]] | None
-    name: str
+    inside: str  # dotted attributes from what was passed, "" for itself
+    has: tuple[str, ...]
+    read: Callable[[Any, Any], RawVocab]
+
+    def find(self, tokenizer: Any) -> Any:
+        """The object to read, or None if this is another kind."""
+        for attribute in filter(None, self.inside.split(".")):
+            tokenizer = getattr(tokenizer, attribute, None)
+        return tokenizer if all(hasattr(tokenizer, name) for name in self.has) else None
+
+
+_FAST = ("to_str", "from_str", "encode")
+_SPM = ("id_to_piece", "is_byte", "is_control", "serialized_model_proto")
+_TEKKEN = ("id_to_byte_piece", "special_ids", "n_words")
+_MISTRAL = "instruct_tokenizer.tokenizer"  # of a MistralTokenizer; transformers holds one as `tokenizer`
+
+_TABLE = (
+    _Kind(inside="backend_tokenizer", has=_FAST, read=read_fast),
+    _Kind(inside="_tokenizer", has=_FAST, read=read_fast),
+    _Kind(inside="", has=_FAST, read=read_fast),
+    _Kind(inside="", has=("sp_model", "convert_ids_to_tokens", "added_tokens_decoder"), read=read_slow),
+    _Kind(inside="", has=_SPM, read=read_processor),
+    _Kind(inside="", has=_TEKKEN, read=read_tekken),
+    _Kind(inside="_model", has=_SPM, read=read_processor),  # mistral-common's SentencePieceTokenizer
+    *(
+        _Kind(inside=f"{outer}{_MISTRAL}{inner}", has=has, read=read)
+        for outer in ("", "tokenizer.")
+        for inner, has, read in (("", _TEKKEN, read_tekken), ("._model", _SPM, read_processor))
+    ),
+)
+"""Kinds in the order they are tried. What fits none, such as a slow WordPiece tokenizer, is refused."""
 
 
 def read_tokenizer(tokenizer: Any) -> RawVocab:
     """Read any supported tokenizer. Raises VocabError for one whose bytes cannot be known."""
-    raise NotImplementedError(type(tokenizer))
+    if isinstance(tokenizer, str | os.PathLike):
+        return _read_path(Path(tokenizer))
+    for kind in _TABLE:
+        found = kind.find(tokenizer)
+        if found is not None:
+            return kind.read(found, tokenizer)
+    raise VocabError(f"{type(tokenizer).__name__} is not a tokenizer that can be read", hint=_HINT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Folder:
+    """Stands in for the tokenizer object that a folder's files would make: its name and the EOS they name."""
+
+    name_or_path: str
+    eos_token_id: list[int]
+
+
+def _read_path(path: Path) -> RawVocab:
+    if path.is_dir():
+        there = [file for name in ("tokenizer.json", "tokenizer.model") if (file := path / name).is_file()]
+        if not there:
+            raise VocabError(f"there is no tokenizer.json or tokenizer.model in {path}", hint=_HINT)
+        return _read_file(there[0], path)
+    if not path.is_file():
+        raise VocabError(f"there is no tokenizer file {path}", hint=f"a name on a hub has to be loaded first: {_HINT}")
+    return _read_file(path, None)
+
+
+def _read_file(path: Path, folder: Path | None) -> RawVocab:
+    """A tokenizer file, and what the files beside it say of EOS if it was asked for by its folder."""
+    with path.open("rb") as file:
+        is_json = file.read(64).lstrip()[:1] == b"{"
+    load, id_of, read = (
+        (_load_fast, "token_to_id", read_fast) if is_json else (_load_processor, "piece_to_id", read_processor)
+    )
+    loaded = load(path)
+    eos_ids = [] if folder is None else _eos_beside(folder, getattr(loaded, id_of))
+    return read(loaded, _Folder(name_or_path=(folder or path).name, eos_token_id=eos_ids))
+
+
+def _eos_beside(folder: Path, id_of: Callable[[str], int | None]) -> list[int]:
+    """EOS ids by a model folder's files: the tokenizer's own, then those that generation stops at."""
+    named = _json_beside(folder / "tokenizer_config.json").get("eos_token")
+    text = named.get("content") if isinstance(named, dict) else named
+    own = [] if text is None else ids_in(id_of(str(text)))
+    return list(dict.fromkeys(own + ids_in(_json_beside(folder / "generation_config.json").get("eos_token_id"))))
+
+
+def _json_beside(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise VocabError(f"{path} is not JSON: {error}") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _load_fast(path: Path) -> Any:
+    try:
+        library = import_module("tokenizers")
+    except ImportError as error:
+        raise MissingDependency("tokenizers", extra="transformers") from error
+    try:
+        return library.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exception
+        raise VocabError(
+            f"{path} is not a tokenizer.json: {error}",
+            hint="load a tekken.json with mistral_common's Tekkenizer.from_file and pass that",
+        ) from error
+
+
+def _load_processor(path: Path) -> Any:
+    try:
+        library = import_module("sentencepiece")
+    except ImportError as error:
+        missing = MissingDependency("sentencepiece", extra="transformers")
+        missing.hint = "pip install sentencepiece"  # no extra of ours brings it
+        raise missing from error
+    try:
+        return library.SentencePieceProcessor(model_file=str(path))
+    except (RuntimeError, OSError, ValueError) as error:
+        raise VocabError(
+            f"{path} is neither a tokenizer.json nor a SentencePiece model: {error}", hint=_HINT
+        ) from error

@@ -10,10 +10,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from espalier.errors import VocabError
 from espalier.tokens.readers import read_tokenizer
+
+
+TokenBytes: TypeAlias = bytes  # `Vocab.bytes` hides the builtin inside the class body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,6 +40,8 @@ class Vocab:
     encoder: Callable[[str], list[int]] | None = None
     name: str = ""
     fingerprint: str = field(init=False)
+    real_ids: NDArray[np.bool_] = field(init=False, repr=False)  # (V,), False for padding: ids that are no token
+    padding_count: int = field(init=False)
 
     def __post_init__(self) -> None:
         if self.width < len(self.tokens):
@@ -48,6 +56,13 @@ class Vocab:
                 raise VocabError(f"special id {token} is outside 0..{self.width - 1}")
         if not any(self.tokens):
             raise VocabError("a vocabulary needs at least one token with bytes")
+        # An id with neither bytes nor a spelling is padding; no sampler may ever take it (tokens/mask.py).
+        real = np.zeros(self.width, dtype=np.bool_)
+        real[: len(self.tokens)] = [bool(t) for t in self.tokens]
+        real[list(self.special_texts)] = True
+        real.setflags(write=False)
+        object.__setattr__(self, "padding_count", self.width - int(np.count_nonzero(real)))
+        object.__setattr__(self, "real_ids", real)
         digest = hashlib.sha256()
         for token_bytes in self.tokens:
             digest.update(len(token_bytes).to_bytes(4, "little"))
@@ -63,6 +78,11 @@ class Vocab:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def has_padding(self) -> bool:
+        """Whether the model has logits for ids that are no token."""
+        return self.padding_count > 0
 
     @property
     def special_ids(self) -> frozenset[int]:
@@ -102,7 +122,7 @@ class Vocab:
 
     @staticmethod
     def from_tokens(
-        tokens: Sequence[bytes],
+        tokens: Sequence[TokenBytes],
         *,
         eos_ids: Sequence[int],
         special_ids: Sequence[int] | Mapping[int, str] = (),
@@ -132,9 +152,7 @@ class Vocab:
         )
 
     @staticmethod
-    def from_tokenizer(
-        tokenizer: Any, *, eos_ids: Sequence[int] | None = None, width: int | None = None
-    ) -> Vocab:
+    def from_tokenizer(tokenizer: Any, *, eos_ids: Sequence[int] | None = None, width: int | None = None) -> Vocab:
         """From a Hugging Face tokenizer (fast or SentencePiece), a `tokenizers.Tokenizer`, a
         `sentencepiece.SentencePieceProcessor`, or the path of a `tokenizer.json` or a SentencePiece model.
 

@@ -1,0 +1,5 @@
+"""`python -m espalier` is the `espalier` command."""
+
+from espalier.cli.main import run
+
+run()

@@ -1,0 +1,87 @@
+"""The model's own chat template (Jinja, as Hugging Face and llama.cpp keep it), rendered in a sandbox.
+
+It knows neither tokenizers nor engines: text in, text out. The environment is the one transformers documents
+(`utils/chat_template_utils.py`): trim_blocks, lstrip_blocks, loop controls, `tojson`, `raise_exception`,
+`strftime_now`, `{% generation %}`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from jinja2 import TemplateError as JinjaError
+from jinja2 import nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from espalier.chat.messages import check_messages
+from espalier.errors import TemplateError
+
+
+class _Generation(Extension):
+    """`{% generation %}` marks what the assistant wrote, for training; here it only has to pass through."""
+
+    tags = {"generation"}  # noqa: RUF012  # jinja2 reads it from the class
+
+    def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class ChatTemplate:
+    """A compiled template. Raises TemplateError for one that does not parse."""
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        bos_token: str = "",
+        eos_token: str = "",
+        now: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        self.source = source
+        self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
+        )
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _raise
+        environment.globals["strftime_now"] = lambda form: now().strftime(form)
+        try:
+            self._template = environment.from_string(source)
+        except JinjaError as error:
+            raise TemplateError(f"the model's chat template does not parse: {error}") from error
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> str:
+        """The prompt text. Raises InputError for bad messages, TemplateError where the template refuses them."""
+        checked = check_messages(messages)
+        try:
+            return self._template.render(
+                messages=checked,
+                tools=list(tools) if tools else None,
+                add_generation_prompt=add_generation_prompt,
+                **self._tokens,
+                **variables,
+            )
+        except (JinjaError, TypeError, ValueError) as error:
+            raise TemplateError(f"the chat template refused the messages: {error}", field="messages") from error
+
+
+def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
+    # Jinja's own filter escapes for HTML, which would change what the model reads.
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
+
+
+def _raise(message: str) -> None:
+    raise JinjaError(message)

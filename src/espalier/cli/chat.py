@@ -1,0 +1,188 @@
+"""`espalier chat`: a conversation in the terminal; the constraint can be switched while it goes on."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import typer
+
+from espalier import api
+from espalier.cli import output
+from espalier.cli.generate import DEFAULTS, report
+from espalier.cli.inputs import check_trace_path, read_constraint
+from espalier.constraints.spec import Spec
+from espalier.engines.base import Finished, Result
+from espalier.errors import EspalierError, InputError
+from espalier.sampling.config import SamplingConfig
+
+HELP = """\
+/schema FILE     answers valid under a JSON Schema     /json            any JSON object
+/regex PATTERN   answers that match                    /choice A B ...  one of these
+/grammar FILE    answers in a GBNF grammar             /free            no constraint
+/system TEXT     set the system message, start anew    /reset           forget the conversation
+/trace FILE      write the last answer's trace         /quit            leave (or Ctrl-D)"""
+
+
+@dataclass
+class Conversation:
+    """All that a chat remembers."""
+
+    engine: api.LoadedEngine
+    sampling: SamplingConfig
+    constraint: Spec | None = None
+    system: str | None = None
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    last: Result | None = None
+
+    def prompt(self) -> list[dict[str, Any]]:
+        head = [{"role": "system", "content": self.system}] if self.system else []
+        return head + self.messages
+
+
+def command(
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="Folder or hub name. Default: the demo model.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="A system message.")] = None,
+    schema: Annotated[str | None, typer.Option(help="A JSON Schema file.", metavar="FILE")] = None,
+    regex: Annotated[str | None, typer.Option(help="A pattern every answer must match.")] = None,
+    grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file.", metavar="FILE")] = None,
+    choice: Annotated[list[str] | None, typer.Option(help="An allowed answer; repeat it.")] = None,
+    json_object: Annotated[bool, typer.Option("--json-object", help="Any JSON object.")] = False,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = DEFAULTS.temperature,
+    top_k: Annotated[int, typer.Option(help="0 is off.")] = DEFAULTS.top_k,
+    top_p: Annotated[float, typer.Option(help="1 is off.")] = DEFAULTS.top_p,
+    min_p: Annotated[float, typer.Option(help="0 is off.")] = DEFAULTS.min_p,
+    seed: Annotated[int | None, typer.Option(help="Makes a conversation repeatable.")] = None,
+    max_tokens: Annotated[int, typer.Option(help="At most this many per answer.")] = 512,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16, float16, auto.")] = None,
+) -> None:
+    """Talk with a model; /help inside shows how to switch the constraint."""
+    constraint = read_constraint(schema=schema, regex=regex, grammar=grammar, choice=choice, json_object=json_object)
+    sampling = SamplingConfig(
+        temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, max_tokens=max_tokens
+    )
+    with api.load(model, device=device, dtype=dtype) as engine:
+        output.note(f"{engine.name}; /help for commands, Ctrl-D to leave")
+        talk(Conversation(engine, sampling, constraint, system))
+
+
+def talk(conversation: Conversation) -> None:
+    """Read lines until the end of input or /quit. A fault in one line is told, and the talk goes on."""
+    while True:
+        line = _read_line()
+        if line is None or line.strip() in ("/quit", "/exit"):
+            return
+        if not line.strip():
+            continue
+        try:
+            if line.startswith("/"):
+                switch(conversation, line)
+            else:
+                answer(conversation, line)
+        except EspalierError as error:
+            output.fail(error)
+
+
+def answer(conversation: Conversation, line: str) -> None:
+    """Send one line and stream the answer. Ctrl-C stops it; what was said so far stays in the conversation."""
+    conversation.messages.append({"role": "user", "content": line})
+    shown: list[str] = []
+    try:
+        events = conversation.engine.stream(
+            conversation.prompt(), constraint=conversation.constraint, sampling=conversation.sampling
+        )
+        try:
+            for event in events:
+                output.piece(event.text)
+                shown.append(event.text)
+                if isinstance(event, Finished):
+                    conversation.last = event.result
+        except KeyboardInterrupt:
+            events.close()  # type: ignore[attr-defined]  # a generator
+            output.piece(" …")
+            conversation.last = None
+    except EspalierError:
+        conversation.messages.pop()  # the question was never answered
+        raise
+    output.piece("\n")
+    conversation.messages.append({"role": "assistant", "content": "".join(shown)})
+    if conversation.last is not None:
+        report(conversation.last)
+
+
+def switch(conversation: Conversation, line: str) -> None:
+    """Run one /command. Raises InputError for one that does not exist or is not written right."""
+    name, _, rest = line[1:].partition(" ")
+    rest = rest.strip()
+    run = COMMANDS.get(name)
+    if run is None:
+        raise InputError(f"there is no /{name}", hint="/help lists the commands")
+    run(conversation, rest)
+
+
+def _constrain(conversation: Conversation, **given: Any) -> None:
+    empty: dict[str, Any] = {"schema": None, "regex": None, "grammar": None, "choice": None, "json_object": False}
+    spec = read_constraint(**(empty | given))
+    if spec is not None:
+        # Compile now, so that a fault shows here and not at the next question.
+        api.compile(spec, vocab=conversation.engine.vocab)
+    conversation.constraint = spec
+    output.note(f"constraint: {spec.kind if spec else 'none'}")
+
+
+def _need(rest: str, what: str) -> str:
+    if not rest:
+        raise InputError(f"that needs {what}", hint="/help lists the commands")
+    return rest
+
+
+def _reset(conversation: Conversation, rest: str) -> None:
+    conversation.messages.clear()
+    conversation.last = None
+    output.note("the conversation starts anew")
+
+
+def _system(conversation: Conversation, rest: str) -> None:
+    conversation.system = rest or None
+    _reset(conversation, rest)
+
+
+def _trace(conversation: Conversation, rest: str) -> None:
+    path = _need(rest, "a file name")
+    check_trace_path(path)
+    if conversation.last is None or conversation.last.trace is None:
+        raise InputError("there is no answer to trace yet")
+    conversation.last.trace.save(path)
+    output.note(f"trace: {path}")
+
+
+COMMANDS: dict[str, Callable[[Conversation, str], None]] = {
+    "help": lambda c, rest: output.note(HELP),
+    "schema": lambda c, rest: _constrain(c, schema=_need(rest, "a file")),
+    "regex": lambda c, rest: _constrain(c, regex=_need(rest, "a pattern")),
+    "grammar": lambda c, rest: _constrain(c, grammar=_need(rest, "a file")),
+    "choice": lambda c, rest: _constrain(c, choice=shlex.split(_need(rest, "at least one answer"))),
+    "json": lambda c, rest: _constrain(c, json_object=True),
+    "free": lambda c, rest: _constrain(c),
+    "reset": _reset,
+    "system": _system,
+    "trace": _trace,
+}
+
+
+def _read_line() -> str | None:
+    """One line; the prompt sign goes to stderr, so that stdout holds answers only. None at the end of input."""
+    if sys.stdin.isatty():
+        sys.stderr.write("> ")
+        sys.stderr.flush()
+    try:
+        line = sys.stdin.readline()
+    except KeyboardInterrupt:
+        return None
+    return line.rstrip("\n") if line else None

@@ -1,0 +1,86 @@
+"""Spec -> Compiled, by kind, for one vocabulary, cached. It does not know how any kind is compiled.
+
+A compiler module exports `compile_spec(spec, compiler) -> Compiled`; register it here, or from a plugin by the entry
+point group `espalier.constraints`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import TypeVar
+
+from espalier.constraints.base import Compiled
+from espalier.constraints.spec import Spec
+from espalier.errors import SpecError
+from espalier.registry import Registry
+from espalier.tokens.trie import TokenTrie, load_trie
+from espalier.tokens.vocab import Vocab
+
+Part = TypeVar("Part")
+
+COMPILERS = Registry(
+    "constraints",
+    {
+        "json_schema": "espalier.constraints.json_spec:compile_schema",
+        "json_object": "espalier.constraints.json_spec:compile_object",
+        "regex": "espalier.constraints.text_spec:compile_regex",
+        "choice": "espalier.constraints.text_spec:compile_choice",
+        "gbnf": "espalier.constraints.gbnf_spec:compile_gbnf",
+    },
+)
+
+CACHE_LIMIT = 64  # compiled specs kept per vocabulary, least recently used dropped
+
+
+class Compiler:
+    """Compiles for one vocabulary and keeps what is costly: the token trie and the last compiled specs.
+
+    Safe across threads: a spec that two threads ask for at once may be compiled twice, and one is kept.
+    """
+
+    def __init__(self, vocab: Vocab, *, cache_dir: Path | None = None) -> None:
+        self.vocab = vocab
+        self._cache_dir = cache_dir
+        self._trie: TokenTrie | None = None
+        self._parts: dict[str, object] = {}
+        self._compiled: OrderedDict[str, Compiled] = OrderedDict()
+        self._lock = threading.RLock()
+
+    @property
+    def trie(self) -> TokenTrie:
+        """The flat token trie, built or read from disk when first needed."""
+        with self._lock:
+            if self._trie is None:
+                self._trie = load_trie(self.vocab, self._cache_dir)
+            return self._trie
+
+    def part(self, cls: type[Part]) -> Part:
+        """A shared helper of a compiler module, made once as `cls(vocab, trie)`."""
+        with self._lock:
+            found = self._parts.get(cls.__qualname__)
+            if not isinstance(found, cls):
+                found = cls(self.vocab, self.trie)  # type: ignore[call-arg]  # by agreement, see the docstring
+                self._parts[cls.__qualname__] = found
+            return found
+
+    def compile(self, spec: Spec) -> Compiled:
+        """The compiled spec. Raises SpecError and its kin, UnsupportedError, VocabError."""
+        if not isinstance(spec, Spec):
+            raise SpecError(
+                f"a constraint is a Spec such as JsonSchema(...) or Regex(...), not {type(spec).__name__}",
+                hint="wrap a schema: JsonSchema({...})",
+                field="constraint",
+            )
+        key = spec.key()
+        with self._lock:
+            if key in self._compiled:
+                self._compiled.move_to_end(key)
+                return self._compiled[key]
+        compiled: Compiled = COMPILERS.load(spec.kind)(spec, self)
+        with self._lock:
+            self._compiled[key] = compiled
+            while len(self._compiled) > CACHE_LIMIT:
+                self._compiled.popitem(last=False)
+        return compiled

@@ -1,0 +1,88 @@
+"""The driver: carries out what plans need on a StepModel, all of their appends of a round in one forward pass.
+
+One plan is the common case; several run in lock-step and leave the batch as they end. It knows nothing about tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from espalier.decoding.plan import Outcome, Plan, Taken
+from espalier.decoding.ports import Answer, Extend, Need, SequenceId, StepModel
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One running plan: its number, its sequences by branch, and what it is waiting for."""
+
+    index: int
+    plan: Plan
+    branches: dict[int, SequenceId] = field(default_factory=dict)
+    need: Need | None = None
+    answer: Answer | None = None
+
+
+def drive(model: StepModel, plans: Sequence[Plan]) -> Iterator[tuple[int, Taken | Outcome]]:
+    """Run all plans to their end, yielding (plan number, what happened) as it happens.
+
+    Closing the iterator, or an error in any plan, frees every sequence.
+    """
+    lanes = [_Lane(index, plan) for index, plan in enumerate(plans)]
+    try:
+        while lanes:
+            for lane in list(lanes):
+                for happened in _until_need(lane):
+                    yield lane.index, happened
+                if lane.need is None:
+                    lanes.remove(lane)
+                    _free(model, lane)
+            _carry_out(model, lanes)
+    finally:
+        for lane in lanes:
+            lane.plan.close()
+            _free(model, lane)
+
+
+def _until_need(lane: _Lane) -> Iterator[Taken | Outcome]:
+    lane.need = None
+    while lane.need is None:
+        try:
+            # send(None) is next(): the first step of a plan, and the reply to a Taken.
+            said = lane.plan.send(lane.answer)
+        except StopIteration as end:
+            yield end.value
+            return
+        finally:
+            lane.answer = None
+        if isinstance(said, Need):
+            lane.need = said
+        else:
+            yield said
+
+
+def _carry_out(model: StepModel, lanes: list[_Lane]) -> None:
+    work: list[Extend] = []
+    for lane in lanes:
+        need = lane.need
+        if need is None:
+            raise AssertionError("a lane without a need is not in the round")
+        for source, target in need.fork:
+            lane.branches[target] = model.fork(lane.branches[source])
+        for branch, length in need.truncate:
+            model.truncate(lane.branches[branch], length)
+        for branch in need.free:
+            model.free(lane.branches.pop(branch))
+        for append in need.append:
+            if append.branch not in lane.branches:
+                lane.branches[append.branch] = model.new()
+            work.append(Extend(sequence=lane.branches[append.branch], tokens=append.tokens, logits=append.logits))
+    rows = iter(model.extend(work)) if work else iter(())
+    for lane in lanes:
+        lane.answer = {append.branch: next(rows) for append in lane.need.append} if lane.need else None
+
+
+def _free(model: StepModel, lane: _Lane) -> None:
+    for sequence in lane.branches.values():
+        model.free(sequence)
+    lane.branches.clear()

@@ -1,0 +1,62 @@
+"""The `mask` strategy: mask, then chain, then draw. Its law is `q_t`, the chain's distribution over the allowed set."""
+
+from __future__ import annotations
+
+from espalier.decoding.plan import Job, Outcome, Plan, Taken
+from espalier.decoding.ports import Append, Need
+from espalier.decoding.step import decide
+from espalier.decoding.stops import TextAssembler
+from espalier.sampling.filters import FilterContext
+from espalier.tokens import mask as masks
+
+
+def mask_plan(job: Job) -> Plan:
+    """One sequence, one token per forward pass."""
+    config, vocab, matcher = job.chain.config, job.vocab, job.matcher
+    assembler = TextAssembler(config.stop)
+    ends = frozenset(() if config.ignore_eos else vocab.eos_ids)
+    # With no constraint, `ignore_eos` is a mask of its own: everything but EOS.
+    no_eos = None
+    if config.ignore_eos:
+        no_eos = masks.from_bool(vocab.real_ids)
+        masks.set_bits_inplace(no_eos, vocab.eos_ids, False)
+    generated: list[int] = []
+    answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
+    while True:
+        if answer is None:
+            raise AssertionError("the driver must answer a Need")
+        decision = decide(
+            answer[0][-1],  # (V,) float32
+            matcher.mask() if matcher is not None else no_eos,
+            vocab=vocab,
+            chain=job.chain,
+            stream=job.stream,
+            context=FilterContext(step=len(generated), prompt=job.prompt, generated=tuple(generated)),
+            watch=job.watch,
+        )
+        token = decision.token
+        if matcher is not None:
+            matcher.advance(token)
+        job.chain.on_token(token)
+        generated.append(token)
+        stopping_id = token in config.stop_ids
+        piece = assembler.feed(b"" if stopping_id else vocab.bytes_of(token))
+        yield Taken(token=token, text=piece.text, record=decision.record)
+        if token in ends or stopping_id or piece.stop is not None:
+            stop: str | int | None = token if stopping_id and token not in ends else piece.stop
+            return _outcome(generated, assembler, "stop", stop)
+        if len(generated) >= job.max_tokens:
+            return _outcome(generated, assembler, "length", None)
+        answer = yield Need(append=(Append(branch=0, tokens=(token,)),))
+
+
+def _outcome(generated: list[int], assembler: TextAssembler, finish: str, stop: str | int | None) -> Outcome:
+    tail = assembler.finish()
+    # The held-back tail can itself complete a stop text: none does, since `finish` is only reached without one.
+    return Outcome(
+        tokens=tuple(generated),
+        text=assembler.text,
+        tail=tail.text,
+        finish="length" if finish == "length" else "stop",
+        stop=stop if stop is not None else tail.stop,
+    )

@@ -1,0 +1,70 @@
+"""Bytes to text while tokens arrive: whole UTF-8 characters only, and nothing that a stop text might still take back.
+
+It knows nothing about tokens that end a text (EOS); it sees bytes.
+"""
+
+from __future__ import annotations
+
+import codecs
+from typing import NamedTuple
+
+
+class Piece(NamedTuple):
+    """text: what may be shown now. stop: the stop text that was met, or None."""
+
+    text: str
+    stop: str | None = None
+
+
+class TextAssembler:
+    """Feed bytes, get text. What it gives, put together, is the decoded whole up to the first stop text."""
+
+    def __init__(self, stops: tuple[str, ...] = ()) -> None:
+        self._stops = stops
+        self._longest = max(map(len, stops), default=0)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""  # decoded, not yet shown
+        self._shown: list[str] = []
+        self._stopped = False
+
+    @property
+    def text(self) -> str:
+        """All that was given out."""
+        return "".join(self._shown)
+
+    def feed(self, data: bytes) -> Piece:
+        """Take the bytes of one token. After a stop was met, nothing more is taken."""
+        if self._stopped:
+            return Piece("")
+        self._held += self._decoder.decode(data)
+        return self._release(final=False)
+
+    def finish(self) -> Piece:
+        """The rest: held text, and U+FFFD for a character that was cut."""
+        if self._stopped:
+            return Piece("")
+        self._held += self._decoder.decode(b"", final=True)
+        return self._release(final=True)
+
+    def _release(self, *, final: bool) -> Piece:
+        found = [(at, stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if found:
+            # The earliest match ends the text; of two at one place, the longer is the one that was meant.
+            at, stop = min(found, key=lambda pair: (pair[0], -len(pair[1])))
+            text, self._held, self._stopped = self._held[:at], "", True
+            return self._give(text, stop)
+        keep = 0 if final else self._could_be_stop()
+        text, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+        return self._give(text, None)
+
+    def _could_be_stop(self) -> int:
+        """How many characters at the end are the beginning of some stop text."""
+        for size in range(min(len(self._held), self._longest - 1), 0, -1):
+            tail = self._held[-size:]
+            if any(stop.startswith(tail) for stop in self._stops):
+                return size
+        return 0
+
+    def _give(self, text: str, stop: str | None) -> Piece:
+        self._shown.append(text)
+        return Piece(text, stop)

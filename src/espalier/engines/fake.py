@@ -1,0 +1,142 @@
+"""A model that needs no weights: it wishes for a text you give it, over the byte vocabulary. For tests and for trying.
+
+Logits are a pure function of the tokens so far, so forks, truncations and batches can be checked exactly. Like a real
+model it repairs: where its text was refused, it goes on with what it wished for from the point reached.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from espalier.decoding.ports import Extend, Rows, SequenceId
+from espalier.engines.local import LocalEngine
+from espalier.errors import LimitExceeded
+from espalier.tokens.mask import Logits
+from espalier.tokens.vocab import Vocab
+
+DEFAULT_WISH = 'Sure! Here is the JSON: {"name": "Ada Lovelace", "email": "ada@example.org", "age": 36}'
+
+LogitsOf = Callable[[tuple[int, ...]], Logits]
+"""All tokens of a sequence, prompt included -> `(V,) float32`."""
+
+
+class FakeStepModel:
+    """A StepModel over any function from tokens to logits. It holds at most `slots` sequences."""
+
+    def __init__(self, logits_of: LogitsOf, *, width: int, max_positions: int = 4096, slots: int = 256) -> None:
+        self._logits_of = logits_of
+        self._width = width
+        self._max_positions = max_positions
+        self._slots = slots
+        self._sequences: dict[SequenceId, list[int]] = {}
+        self._ids = itertools.count()
+
+    @property
+    def width(self) -> int:
+        return self._width
+
+    @property
+    def max_positions(self) -> int:
+        return self._max_positions
+
+    @property
+    def can_truncate(self) -> bool:
+        return True
+
+    @property
+    def live(self) -> int:
+        """How many sequences hold memory: 0 once every run has ended."""
+        return len(self._sequences)
+
+    def new(self) -> SequenceId:
+        return self._add([])
+
+    def extend(self, work: Sequence[Extend]) -> list[Rows]:
+        for item in work:
+            if len(self._sequences[item.sequence]) + len(item.tokens) > self._max_positions:
+                raise LimitExceeded(f"a sequence would outgrow {self._max_positions} positions")
+        return [self._extend(item) for item in work]
+
+    def length(self, sequence: SequenceId) -> int:
+        return len(self._sequences[sequence])
+
+    def fork(self, sequence: SequenceId) -> SequenceId:
+        return self._add(self._sequences[sequence])
+
+    def truncate(self, sequence: SequenceId, length: int) -> None:
+        tokens = self._sequences[sequence]
+        if not 0 <= length <= len(tokens):
+            raise ValueError(f"cannot truncate {len(tokens)} tokens to {length}")
+        del tokens[length:]
+
+    def free(self, sequence: SequenceId) -> None:
+        del self._sequences[sequence]
+
+    def _add(self, tokens: list[int]) -> SequenceId:
+        if len(self._sequences) >= self._slots:
+            raise LimitExceeded(f"all {self._slots} sequences are in use")
+        sequence = SequenceId(next(self._ids))
+        self._sequences[sequence] = list(tokens)
+        return sequence
+
+    def _extend(self, item: Extend) -> Rows:
+        tokens = self._sequences[item.sequence]
+        start = len(tokens) + 1
+        tokens.extend(item.tokens)
+        ends = {"none": range(0), "last": range(len(tokens), len(tokens) + 1), "all": range(start, len(tokens) + 1)}
+        rows = [self._logits_of(tuple(tokens[:end])) for end in ends[item.logits]]
+        return np.stack(rows) if rows else np.empty((0, self._width), dtype=np.float32)
+
+
+def wishing(vocab: Vocab, wish: str, prompt_length: int) -> LogitsOf:
+    """A model that says `wish`, then EOS; after a detour it goes on where its wish next has the last byte said."""
+    target = wish.encode()
+
+    def logits_of(tokens: tuple[int, ...]) -> Logits:
+        said = vocab.decode(tokens[prompt_length:])
+        place = 0
+        for byte in said:
+            found = target.find(byte, place)
+            place = found + 1 if found >= 0 else place
+        row = noise(tokens, vocab.width)
+        wanted = vocab.eos_ids[0] if place >= len(target) else target[place]
+        row[wanted] += np.float32(8.0)
+        row[vocab.eos_ids[0]] += np.float32(2.0)
+        return row
+
+    return logits_of
+
+
+def noise(tokens: tuple[int, ...], width: int, scale: float = 1.0) -> Logits:
+    """Deterministic logits of a sequence, `(V,) float32`, standard normal times `scale`."""
+    digest = hashlib.sha256(np.asarray(tokens, dtype=np.int64).tobytes()).digest()
+    generator = np.random.Generator(np.random.Philox(int.from_bytes(digest[:8], "little")))
+    return (generator.standard_normal(width) * scale).astype(np.float32)
+
+
+def open_engine(
+    model: str = "fake",
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    cache_dir: Path | None = None,
+    wish: str = DEFAULT_WISH,
+) -> LocalEngine:
+    """`espalier.load("fake")`: bytes in, bytes out, no chat template. `device` and `dtype` have no meaning here."""
+    vocab = Vocab.bytes()
+    # A prompt of one byte-vocabulary EOS marks the border, so that the model can tell prompt from answer.
+    border = vocab.eos_ids[0]
+
+    def logits_of(tokens: tuple[int, ...]) -> Logits:
+        return wishing(vocab, wish, tokens.index(border) + 1 if border in tokens else 0)(tokens)
+
+    def encode(text: str, *, add_special: bool) -> list[int]:
+        return [*text.encode(), border] if add_special else list(text.encode())
+
+    step_model = FakeStepModel(logits_of, width=vocab.width)
+    return LocalEngine(name=model, model=step_model, vocab=vocab, encode=encode, cache_dir=cache_dir)

@@ -1,0 +1,199 @@
+"""The engine over any StepModel: renders, encodes, compiles, drives, judges. Shared by all in-process engines.
+
+It knows no framework: the model is a port, the tokenizer a function.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from espalier.chat.template import ChatTemplate
+from espalier.constraints.base import Compiled
+from espalier.constraints.compile import COMPILERS, Compiler
+from espalier.constraints.verdict import judge, parse
+from espalier.decoding.drive import drive
+from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Outcome, Taken
+from espalier.decoding.ports import StepModel
+from espalier.decoding.step import Watch
+from espalier.engines.base import Capabilities, Event, Finished, Request, Result, TokenEvent, Usage
+from espalier.errors import InputError, PromptTooLong
+from espalier.sampling.chain import Chain
+from espalier.sampling.draw import RandomStream
+from espalier.tokens.vocab import Vocab
+from espalier.trace.records import StepRecord, Trace
+
+
+class Encode(Protocol):
+    """Prompt text to ids. add_special: add what the tokenizer adds by default (BOS); markers in the text are read."""
+
+    def __call__(self, text: str, *, add_special: bool) -> list[int]: ...
+
+
+class LocalEngine:
+    """An Engine in this process. One `run` at a time."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        model: StepModel,
+        vocab: Vocab,
+        encode: Encode,
+        template: ChatTemplate | None = None,
+        cache_dir: Path | None = None,
+    ) -> None:
+        self._name = name
+        self._model: StepModel | None = model
+        self._vocab = vocab
+        self._encode = encode
+        self._template = template
+        self._compiler = Compiler(vocab, cache_dir=cache_dir)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def vocab(self) -> Vocab:
+        return self._vocab
+
+    @property
+    def model(self) -> StepModel:
+        """The StepModel, for those who drive it themselves. Raises InputError once closed."""
+        if self._model is None:
+            raise InputError("this engine is closed", hint="load the model again")
+        return self._model
+
+    @property
+    def compiler(self) -> Compiler:
+        return self._compiler
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            logits=True,
+            constraints=frozenset(COMPILERS.names()),
+            chat_template=self._template is not None,
+            truncate=self.model.can_truncate,
+            fork=True,
+            max_context=self.model.max_positions,
+        )
+
+    def prompt_text(self, request: Request) -> str:
+        """The text the model is given: rendered messages, or the prompt."""
+        if (request.prompt is None) == (request.messages is None):
+            raise InputError("give a prompt or messages, one of them", field="prompt")
+        if request.messages is not None:
+            if self._template is None:
+                raise InputError(f"{self._name} has no chat template", hint="give a plain prompt", field="messages")
+            return self._template.render(request.messages)
+        prompt = request.prompt or ""
+        if self._template is None or request.raw:
+            return prompt
+        return self._template.render([{"role": "user", "content": prompt}])
+
+    def run(self, requests: Sequence[Request]) -> Iterator[Event]:
+        runs = [self._prepare(request) for request in requests]  # every request is checked before any work is done
+        return self._events(runs)
+
+    def close(self) -> None:
+        self._model = None
+
+    def _prepare(self, request: Request) -> _Run:
+        model, config = self.model, request.sampling
+        if request.constraint is not None and config.ignore_eos:
+            raise InputError(
+                "ignore_eos cannot be combined with a constraint",
+                hint="a complete text must be allowed to end",
+                field="ignore_eos",
+            )
+        for token in config.stop_ids:
+            if token >= self._vocab.width:
+                raise InputError(f"stop id {token} is outside 0..{self._vocab.width - 1}", field="stop_ids")
+        make_plan: MakePlan = STRATEGIES.load(request.strategy)
+        text = self.prompt_text(request)
+        # A rendered template spells its own BOS; a plain prompt gets what the tokenizer adds by default.
+        plain = request.messages is None and (self._template is None or request.raw)
+        prompt = self._encode(text, add_special=plain)
+        if not prompt:
+            raise InputError("the prompt is empty", hint="this model needs at least one token", field="prompt")
+        if len(prompt) >= model.max_positions:
+            raise PromptTooLong(
+                f"the prompt has {len(prompt)} tokens; the context holds {model.max_positions}",
+                hint=f"shorten it to at most {model.max_positions - 1}",
+                field="prompt",
+            )
+        compiled = None if request.constraint is None else self._compiler.compile(request.constraint)
+        seed = secrets.randbits(32) if config.seed is None else config.seed
+        job = Job(
+            vocab=self._vocab,
+            prompt=tuple(prompt),
+            matcher=compiled.matcher() if compiled else None,
+            chain=Chain(config),
+            stream=RandomStream(seed),
+            # The last token taken needs no place in the cache, hence the one more.
+            max_tokens=min(config.max_tokens, model.max_positions - len(prompt) + 1),
+            watch=Watch(request.trace, request.trace_top_k),
+        )
+        return _Run(self._name, request, text, seed, job, make_plan, compiled)
+
+    def _events(self, runs: list[_Run]) -> Iterator[Event]:
+        for index, happened in drive(self.model, [run.make_plan(run.job) for run in runs]):
+            run = runs[index]
+            if isinstance(happened, Taken):
+                if happened.record is not None:
+                    run.records.append(happened.record)
+                yield TokenEvent(index=index, token_id=happened.token, text=happened.text, record=happened.record)
+            else:
+                yield Finished(index=index, text=happened.tail, result=run.result(happened))
+
+
+class _Run:
+    """One request while it runs."""
+
+    def __init__(
+        self,
+        model: str,
+        request: Request,
+        prompt: str,
+        seed: int,
+        job: Job,
+        make_plan: MakePlan,
+        compiled: Compiled | None,
+    ) -> None:
+        self.model, self.request, self.prompt, self.seed = model, request, prompt, seed
+        self.job, self.make_plan, self.compiled = job, make_plan, compiled
+        self.records: list[StepRecord] = []
+
+    def result(self, outcome: Outcome) -> Result:
+        spec = self.request.constraint
+        # A text cut by a stop text or by the limit is judged too: "cut" is no excuse to call it valid.
+        verdict = judge(spec, outcome.text) if spec is not None else None
+        complete = outcome.finish == "stop" and (verdict is None or verdict.valid is not False)
+        trace = None
+        if self.request.trace != "off":
+            trace = Trace(
+                steps=tuple(self.records),
+                text=outcome.text,
+                finish_reason=outcome.finish,
+                model=self.model,
+                prompt=self.prompt,
+                constraint=spec.to_json() if spec is not None else None,
+                sampling=self.request.sampling.to_json() | {"seed": self.seed},
+                strategy=self.request.strategy,
+                verdict=verdict.to_json() if verdict else None,
+            )
+        return Result(
+            text=outcome.text,
+            token_ids=outcome.tokens,
+            finish_reason=outcome.finish,
+            stop_reason=outcome.stop,
+            usage=Usage(prompt_tokens=len(self.job.prompt), completion_tokens=len(outcome.tokens)),
+            seed=self.seed,
+            parsed=parse(spec, outcome.text) if complete else None,
+            verdict=verdict,
+            trace=trace,
+        )

@@ -1,0 +1,30 @@
+"""Which engine opens a model, told from its name. It knows no engine's insides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from espalier.engines.base import ENGINES, Engine
+from espalier.errors import CapabilityError, UnknownModel
+
+
+def open_engine(
+    model: str, *, engine: str | None = None, device: str | None = None, dtype: str | None = None,
+    cache_dir: Path | None = None,
+) -> Engine:  # fmt: skip
+    """Load a model: `fake`, a folder or hub name for transformers. Raises UnknownModel, CapabilityError."""
+    name = engine or choose(model)
+    opened: Engine = ENGINES.load(name)(model, device=device, dtype=dtype, cache_dir=cache_dir)
+    return opened
+
+
+def choose(model: str) -> str:
+    """The name of the engine for a model."""
+    if model == "fake":
+        return "fake"
+    path = Path(model).expanduser()
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise UnknownModel(f"there is no file {model}", field="model")
+        raise CapabilityError("GGUF files need the llama.cpp engine, which this version does not have yet")
+    return "transformers"

@@ -1,0 +1,111 @@
+"""A LogitsProcessor for people who call `model.generate` themselves; batches and beams included.
+
+    processor = ConstraintLogitsProcessor(JsonSchema(schema), tokenizer=tokenizer)
+    model.generate(**inputs, logits_processor=[processor])
+
+It knows nothing about our engines: it sees ids and scores. One processor serves one call of `generate`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from espalier.constraints.base import Compiled, Matcher
+from espalier.constraints.spec import Spec
+from espalier.errors import DeadEnd, InputError, MissingDependency, TokenRefused
+from espalier.tokens import mask as masks
+from espalier.tokens.vocab import Vocab
+from espalier.wiring import build_app
+
+try:
+    import torch
+    from transformers import LogitsProcessor
+except ImportError as error:  # told when the module is asked for, with the line to type
+    raise MissingDependency(error.name or "transformers", extra="transformers") from error
+
+
+class ConstraintLogitsProcessor(LogitsProcessor):
+    """Masks the scores of every row with its own matcher.
+
+    constraint: a Spec (then `tokenizer` is needed) or a Compiled. Rows are recognised by the tokens generated so far,
+    so that beams may be reordered, dropped and doubled between steps. A finished row is held at EOS.
+
+    Raises SpecError and its kin when made; DeadEnd if a row has no allowed token; InputError if it is used for a
+    second `generate`; TokenRefused if another processor after this one brought back a token that was masked.
+    """
+
+    def __init__(self, constraint: Spec | Compiled, *, tokenizer: Any = None, width: int | None = None) -> None:
+        if isinstance(constraint, Spec):
+            if tokenizer is None:
+                raise InputError(
+                    "a Spec needs tokenizer=", hint="or pass what espalier.compile gave", field="tokenizer"
+                )
+            vocab = Vocab.from_tokenizer(tokenizer, width=width)
+            constraint = build_app().compiler(vocab).compile(constraint)
+        self._compiled = constraint
+        self._prompt_length: int | None = None
+        self._steps = 0
+        self._rows: dict[tuple[int, ...], Matcher] = {}  # generated tokens -> matcher, of the last step only
+
+    @property
+    def compiled(self) -> Compiled:
+        return self._compiled
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """`input_ids` (B, T) int64, `scores` (B, V) float; returns new scores (B, V)."""
+        generated = self._generated(input_ids)
+        rows: dict[tuple[int, ...], Matcher] = {}
+        out = scores.clone()  # (B, V)
+        for place, tokens in enumerate(generated):
+            if tokens not in rows:
+                rows[tokens] = self._matcher(tokens)
+            matcher = rows[tokens]
+            if matcher.is_finished:
+                self._hold_inplace(out, place)
+                continue
+            flags = masks.unpack(matcher.mask(), int(scores.shape[1]))  # (V,) bool
+            allowed = torch.from_numpy(flags).to(scores.device)
+            out[place].masked_fill_(~allowed, -torch.inf)
+            if not bool(flags.any()):
+                raise DeadEnd(f"no token is allowed in row {place} after {len(tokens)} tokens")
+        self._rows = rows
+        self._steps += 1
+        return out
+
+    def _generated(self, input_ids: torch.Tensor) -> list[tuple[int, ...]]:
+        length = int(input_ids.shape[1])
+        if self._prompt_length is None:
+            self._prompt_length = length
+        if length != self._prompt_length + self._steps:
+            raise InputError(
+                "this processor has been used for another generation",
+                hint="make a new ConstraintLogitsProcessor for each call of generate",
+            )
+        return [tuple(row) for row in input_ids[:, self._prompt_length :].tolist()]
+
+    def _matcher(self, tokens: tuple[int, ...]) -> Matcher:
+        """The matcher of a row: its parent's, one token further. A finished parent stays finished (padding)."""
+        if not tokens:
+            return self._compiled.matcher()
+        parent = self._rows.get(tokens[:-1])
+        if parent is None:
+            raise InputError(
+                "a row does not continue any row of the last step",
+                hint="make a new ConstraintLogitsProcessor for each call of generate",
+            )
+        if parent.is_finished:
+            return parent
+        child = parent.fork()
+        try:
+            child.advance(tokens[-1])
+        except TokenRefused as error:
+            raise TokenRefused(
+                f"a masked token was taken: {error.message}",
+                hint="put the constraint last in the list of processors",
+            ) from error
+        return child
+
+    def _hold_inplace(self, scores: torch.Tensor, row: int) -> None:
+        """A finished row goes on as EOS alone, at no cost to a beam's score."""
+        scores[row] = -torch.inf
+        scores[row, self._compiled.vocab.eos_ids[0]] = 0.0

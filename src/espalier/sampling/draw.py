@@ -1,0 +1,75 @@
+"""From logits to one token, and the random stream of one sequence.
+
+The stream is a function of (seed, sequence number, draw number) alone: it does not depend on what else is in a batch,
+and rolling back is setting a counter.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.errors import DeadEnd
+from espalier.tokens.mask import Logits
+
+BLOCK = 256  # uniforms made at a time
+
+
+class Drawn(NamedTuple):
+    """ids: `(n,)` what was drawn from, ascending; probs: `(n,) float64`, sums to 1."""
+
+    token: int
+    prob: float
+    ids: NDArray[np.intp]
+    probs: NDArray[np.float64]
+
+
+class RandomStream:
+    """Uniform numbers in [0, 1), one per draw."""
+
+    __slots__ = ("_block", "_block_index", "count", "seed", "stream")
+
+    def __init__(self, seed: int, stream: int = 0) -> None:
+        self.seed = seed
+        self.stream = stream
+        self.count = 0  # draws so far
+        self._block_index = -1
+        self._block: NDArray[np.float64] = np.empty(0)  # (BLOCK,)
+
+    def next(self) -> float:
+        index, place = divmod(self.count, BLOCK)
+        if index != self._block_index:
+            key = np.random.SeedSequence([self.seed, self.stream, index])
+            self._block = np.random.Generator(np.random.Philox(key)).random(BLOCK)
+            self._block_index = index
+        self.count += 1
+        return float(self._block[place])
+
+    def rollback(self, count: int) -> None:
+        if not 0 <= count <= self.count:
+            raise ValueError(f"cannot undo {count} of {self.count} draws")
+        self.count -= count
+
+    def fork(self) -> RandomStream:
+        copy = RandomStream(self.seed, self.stream)
+        copy.count = self.count
+        return copy
+
+
+def draw(logits: Logits, stream: RandomStream) -> Drawn:
+    """Draw from the softmax of `(V,) float32` logits by inverse CDF in id order. One number is used even where only
+    one token is left, so that the stream's place is the number of tokens. Raises DeadEnd if nothing is finite."""
+    ids = np.flatnonzero(logits > -np.inf)  # (n,)
+    if ids.size == 0:
+        raise DeadEnd
+    uniform = stream.next()
+    values = logits[ids].astype(np.float64)  # (n,)
+    weights = np.exp(values - values.max())
+    mass = np.cumsum(weights)
+    place = min(int(np.searchsorted(mass, uniform * mass[-1], side="right")), ids.size - 1)
+    # A weight that underflowed to 0 can only be met at the far end; step back to one that has mass.
+    while weights[place] == 0.0:
+        place -= 1
+    return Drawn(int(ids[place]), float(weights[place] / mass[-1]), ids, weights / mass[-1])

@@ -1,0 +1,93 @@
+"""What a tokenizer is read into, and which of its tokens end a text.
+
+The readers fill `RawVocab` in and `Vocab` takes it; this module knows neither, nor how tokens are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+CHAT_ENDS: Mapping[str, str | None] = {
+    "<|im_end|>": None,  # ChatML: Qwen, SmolLM, Yi and many fine-tunes
+    "<|eot_id|>": None,  # Llama 3
+    "<|eom_id|>": None,  # Llama 3.1: ends a message that waits for a tool
+    "<|eot|>": None,  # Llama 4
+    "<|eom|>": None,  # Llama 4, as <|eom_id|>
+    "<|end|>": "<|return|>",  # Phi 3 and 4; in Harmony it only ends a message, and the turn goes on
+    "<|return|>": None,  # Harmony (gpt-oss): the turn ends
+    "<|call|>": None,  # Harmony: the turn waits for a tool
+    "<end_of_turn>": None,  # Gemma 2 and 3
+    "<turn|>": None,  # Gemma 4
+    "<|end_of_turn|>": None,  # OpenChat
+    "<|END_OF_TURN_TOKEN|>": None,  # Command R
+    "[|endofturn|]": None,  # EXAONE
+    "<|assistant_end|>": None,  # nanochat
+}
+"""Markers that end an assistant's turn, each with the marker beside which it does not.
+
+`<|endoftext|>` is not one of them: chat models use it as padding or between documents, and where it does end
+a text the tokenizer names it as its EOS.
+"""
+
+TEXT_ENDS = ("</s>", "<eos>", "<|end_of_text|>", "<|end▁of▁sentence|>", "<｜end▁of▁sentence｜>")
+"""Spellings of EOS, believed only where the tokenizer names none (a bare `tokenizer.json` cannot)."""
+
+LAST_RESORT = "<|endoftext|>"
+"""The EOS of a tokenizer that names none and has none of the spellings above, as a bare GPT-2 one."""
+
+
+class RawVocab(NamedTuple):
+    """What can be read off a tokenizer. tokens: bytes of each id, `b""` for specials and for ids without use.
+
+    special_texts: the spelling of each special id. eos_ids: empty where no EOS of the tokenizer can be known.
+    encoder: text to ids as a continuation of other text: no dummy space in front, nothing added, never a
+    special for text that looks like one. Its ids spell the text exactly, but for what the tokenizer itself
+    cannot keep: its normaliser (NFKC, lower case), `▁` in a SentencePiece text, and the unknown token for
+    what has no token.
+    """
+
+    tokens: list[bytes]
+    special_texts: dict[int, str]
+    eos_ids: list[int]
+    encoder: Callable[[str], list[int]] | None
+    name: str
+
+
+def find_eos(named: Iterable[int], id_of: Mapping[str, int]) -> list[int]:
+    """EOS ids in order: those the tokenizer names, its chat ends, and if it names none, the known spellings.
+
+    id_of: spelling to id of the tokens that may be markers.
+    """
+    found = list(named)
+    names_none = not found
+    found += [
+        id_of[marker]
+        for marker, unless in CHAT_ENDS.items()
+        if marker in id_of and (unless is None or unless not in id_of)
+    ]
+    if names_none:
+        found += [id_of[text] for text in TEXT_ENDS if text in id_of]
+        if not found and LAST_RESORT in id_of:
+            found.append(id_of[LAST_RESORT])
+    return list(dict.fromkeys(found))
+
+
+def named_eos(owner: Any) -> list[int]:
+    """The EOS ids that an object names, its own first, then those of a generation config that it carries."""
+    config = getattr(owner, "generation_config", None)
+    named = (getattr(owner, "eos_token_id", None), getattr(config, "eos_token_id", None))
+    return list(dict.fromkeys(token for value in named for token in ids_in(value)))
+
+
+def ids_in(value: Any) -> list[int]:
+    """An EOS setting as a list: it may be None, one id, or several."""
+    several = value if isinstance(value, Iterable) and not isinstance(value, str | bytes) else [value]
+    return [int(token) for token in several if token is not None]
+
+
+def name_of(owner: Any) -> str:
+    """A name for people. Of a path only the last part: a vocabulary's name ends up in traces."""
+    name = str(getattr(owner, "name_or_path", "") or "")
+    return PurePath(name).name if PurePath(name).is_absolute() else name

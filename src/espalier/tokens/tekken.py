@@ -1,0 +1,23 @@
+"""Tekken, the byte-level tokenizer of mistral-common: ids below the number of specials are specials.
+
+Duck-typed: the library is not imported. It does not know files or `Vocab`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from espalier.tokens.raw import RawVocab, find_eos, name_of
+
+
+def read_tekken(tokenizer: Any, owner: Any) -> RawVocab:
+    """Read a `Tekkenizer`."""
+    special_texts = {int(i): str(tokenizer.id_to_piece(i)) for i in sorted(tokenizer.special_ids)}
+    width = int(tokenizer.n_words)
+    return RawVocab(
+        tokens=[b"" if i in special_texts else bytes(tokenizer.id_to_byte_piece(i)) for i in range(width)],
+        special_texts=special_texts,
+        eos_ids=find_eos([int(tokenizer.eos_id)], {text: i for i, text in special_texts.items()}),
+        encoder=lambda text: [int(i) for i in tokenizer.encode(text, bos=False, eos=False)],
+        name=name_of(owner),
+    )

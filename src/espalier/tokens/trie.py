@@ -1,0 +1,278 @@
+"""The tokens of a vocabulary as a trie of bytes, in flat arrays, and its cache on disk.
+
+It does not know automata or masks: whoever walks it decides which tokens to keep. It reads no settings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.errors import VocabError
+from espalier.tokens.vocab import Vocab
+
+LAYOUT = 1
+"""Version of the arrays and of the cache file. Raise it with any change of either."""
+
+_MAX_DEPTH = 0xFFFF
+_HEADER_BYTES = 256  # a multiple of every item size: the arrays behind it lie aligned
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TokenTrie:
+    """N nodes in depth-first pre-order, children by ascending byte. There is no root node.
+
+    byte: the byte on the edge into a node. depth: how many bytes the path to it has; the first level has 1.
+    skip: the next node outside its subtree, N at the end: where a walk goes on if the byte was refused.
+    token: the lowest id that is spelled by exactly this path, -1 for none.
+    next_same: by id, the next higher id with the same bytes, -1 for none: `token[i]` starts a chain.
+    Ids without bytes (specials, padding) are not in it, and their `next_same` is -1.
+
+    A walk keeps one state per depth; `stack` has room for `max_depth + 1`:
+
+        stack[0] = start; i = 0
+        while i < N:
+            state = step(stack[depth[i] - 1], byte[i])
+            if state is dead: i = skip[i]
+            else: stack[depth[i]] = state; take token[i] and its chain; i += 1
+
+    The arrays are read-only and contiguous however the trie was made: a compiled kernel sees one signature.
+    """
+
+    byte: NDArray[np.uint8]  # (N,)
+    depth: NDArray[np.uint16]  # (N,)
+    skip: NDArray[np.int32]  # (N,)
+    token: NDArray[np.int32]  # (N,)
+    next_same: NDArray[np.int32]  # (ids,), the tokenizer's ids: `len(vocab)`, not its width
+
+    def __len__(self) -> int:
+        """N, the number of nodes."""
+        return int(self.byte.shape[0])
+
+    @cached_property
+    def max_depth(self) -> int:
+        """The length of the longest token, in bytes."""
+        return int(self.depth.max(initial=0))
+
+    def ids_at(self, node: int) -> tuple[int, ...]:
+        """The ids that a node spells, ascending."""
+        return tuple(self._chain(int(self.token[node])))
+
+    def prefixes(self, data: bytes, start: int = 0) -> tuple[int, ...]:
+        """The ids of the tokens that `data` has at `start`: shorter first, then by id."""
+        return tuple(i for _end, first in self._matches(data, start) for i in self._chain(first))
+
+    def segment(self, data: bytes) -> tuple[int, ...] | None:
+        """The fewest tokens that spell `data`, or None if none do; `()` for no bytes.
+
+        Among equally short spellings the one whose first token is longest, then its second, and so on; among
+        ids with the same bytes the lowest.
+        """
+        size = len(data)
+        fewest: list[int | None] = [None] * size + [0]  # tokens from a position to the end
+        choice = [(0, -1)] * size  # where the token that starts there ends, and its id
+        for start in range(size - 1, -1, -1):
+            for end, token in self._matches(data, start):
+                rest, best = fewest[end], fewest[start]
+                if rest is not None and (best is None or rest + 1 <= best):
+                    fewest[start] = rest + 1
+                    choice[start] = (end, token)
+        if fewest[0] is None:
+            return None
+        spelled = []
+        position = 0
+        while position < size:
+            position, token = choice[position]
+            spelled.append(token)
+        return tuple(spelled)
+
+    def _matches(self, data: bytes, start: int) -> Iterator[tuple[int, int]]:
+        """End and lowest id of each token at `start`, shorter first."""
+        if not 0 <= start < len(data):
+            return
+        byte, skip, token = self._views
+        node, stop = self._first[data[start]], len(self)
+        for end in range(start + 1, len(data) + 1):
+            if node < 0:
+                return
+            if token[node] >= 0:
+                yield end, token[node]
+            if end == len(data):
+                return
+            # Among the children, which lie between the node and its skip.
+            wanted, child, stop = data[end], node + 1, skip[node]
+            while child < stop and byte[child] < wanted:
+                child = skip[child]
+            node = child if child < stop and byte[child] == wanted else -1
+
+    def _chain(self, token: int) -> Iterator[int]:
+        while token >= 0:
+            yield token
+            token = int(self.next_same[token])
+
+    @cached_property
+    def _views(self) -> tuple[memoryview, memoryview, memoryview]:
+        # Plain ints out of a memoryview are several times faster than NumPy scalars.
+        return self.byte.data, self.skip.data, self.token.data
+
+    @cached_property
+    def _first(self) -> list[int]:
+        """The first-level node of each byte value, -1 for none."""
+        found = [-1] * 256
+        for node in np.flatnonzero(self.depth == 1):
+            found[int(self.byte[node])] = int(node)
+        return found
+
+
+def build_trie(tokens: Sequence[bytes]) -> TokenTrie:
+    """The trie of tokens by id; `b""` stands for ids that are not in it. Raises VocabError past 65,535 bytes."""
+    # The sort is stable: ids with the same bytes stay in order.
+    order = sorted((i for i, t in enumerate(tokens) if t), key=tokens.__getitem__)
+    ids = np.array(order, dtype=np.int32)  # (T,)
+    size = np.array([len(tokens[i]) for i in order], dtype=np.int64)  # (T,)
+    if size.size and int(size.max()) > _MAX_DEPTH:
+        raise VocabError(f"a token of {int(size.max())} bytes is too long", hint=f"{_MAX_DEPTH} at most")
+    flat = np.frombuffer(b"".join(tokens[i] for i in order), dtype=np.uint8)
+    start = np.cumsum(size) - size  # (T,), offsets into flat
+    shared = _shared_with_previous(flat, start, size)  # (T,)
+
+    next_same = np.full(len(tokens), -1, dtype=np.int32)  # (ids,)
+    is_new = shared < size  # sorted, so a token that adds no node equals the one before it
+    again = np.flatnonzero(~is_new)
+    next_same[ids[again - 1]] = ids[again]
+
+    # A token adds one node for each byte past what it shares with the token before it: that is pre-order.
+    ids, size, start, shared = ids[is_new], size[is_new], start[is_new], shared[is_new]
+    added = size - shared
+    total = int(added.sum())
+    ends = np.cumsum(added)
+    at = np.arange(total) - np.repeat(ends - added - shared, added)  # (N,), which byte of its token a node is
+    token = np.full(total, -1, dtype=np.int32)
+    token[ends - 1] = ids
+    byte = flat[np.repeat(start, added) + at]
+    depth = (at + 1).astype(np.uint16)
+    return _frozen(byte, depth, _skip(depth), token, next_same)
+
+
+def load_trie(vocab: Vocab, cache_dir: Path | None) -> TokenTrie:
+    """The vocabulary's trie, from `cache_dir` if it is there, otherwise built and left there.
+
+    A file that is damaged, or of another vocabulary or layout, is replaced. A folder that cannot be written
+    costs a logged warning and nothing else. cache_dir None: no cache.
+    """
+    if cache_dir is None:
+        return build_trie(vocab.tokens)
+    path = cache_dir / f"{vocab.fingerprint[:32]}.trie"
+    found = _read(path, vocab)
+    if found is None:
+        found = build_trie(vocab.tokens)
+        _write(path, found, vocab.fingerprint)
+    return found
+
+
+def _shared_with_previous(
+    flat: NDArray[np.uint8], start: NDArray[np.int64], size: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """How many leading bytes each token has in common with the one before it, `(T,)`."""
+    shared = np.zeros(size.shape[0], dtype=np.int64)
+    alive = np.arange(1, size.shape[0])  # tokens whose first `length` bytes are shared
+    length = 0
+    while alive.size:
+        alive = alive[(size[alive] > length) & (size[alive - 1] > length)]
+        alive = alive[flat[start[alive] + length] == flat[start[alive - 1] + length]]
+        length += 1
+        shared[alive] = length
+    return shared
+
+
+def _skip(depth: NDArray[np.uint16]) -> NDArray[np.int32]:
+    """The next node outside each subtree, `(N,)`: sizes of subtrees added up by level, deepest first."""
+    total = depth.shape[0]
+    by_level = np.argsort(depth, kind="stable")  # (N,)
+    bounds = np.searchsorted(depth[by_level], np.arange(1, int(depth.max(initial=0)) + 2))
+    levels = [by_level[low:high] for low, high in pairwise(bounds)]
+    below = np.ones(total, dtype=np.int64)  # (N,), nodes in each subtree
+    for level in range(len(levels) - 1, 0, -1):
+        # In pre-order a node's parent is the last node of the level above that comes before it.
+        parents = levels[level - 1][np.searchsorted(levels[level - 1], levels[level]) - 1]
+        np.add.at(below, parents, below[levels[level]])
+    return (np.arange(total) + below).astype(np.int32)
+
+
+def _frozen(*arrays: NDArray[Any]) -> TokenTrie:
+    byte, depth, skip, token, next_same = (np.ascontiguousarray(a) for a in arrays)
+    for array in (byte, depth, skip, token, next_same):
+        array.setflags(write=False)
+    return TokenTrie(byte=byte, depth=depth, skip=skip, token=token, next_same=next_same)
+
+
+# The cache file: a header of fixed length, then skip, token, next_same, depth, byte, little-endian. The
+# header holds a digest of the rest, so nothing is looked at before it is known to be what was written.
+
+
+def _header(fingerprint: str, body: memoryview | bytes) -> bytes:
+    digest = hashlib.sha256(body).hexdigest()
+    return f"espalier token trie, layout {LAYOUT}, {fingerprint}, {digest}\n".encode().ljust(_HEADER_BYTES)
+
+
+def _read(path: Path, vocab: Vocab) -> TokenTrie | None:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        _log.warning("the token trie %s cannot be read: %s", path, error)
+        return None
+    body = memoryview(data)[_HEADER_BYTES:]
+    if data[:_HEADER_BYTES] != _header(vocab.fingerprint, body):
+        _log.warning("the token trie %s is damaged or another's; it is built again", path)
+        return None
+    ids = len(vocab)
+    nodes = (len(body) - 4 * ids) // 11  # 4 + 4 + 2 + 1 bytes a node
+    counts = (("<i4", nodes), ("<i4", nodes), ("<i4", ids), ("<u2", nodes), ("<u1", nodes))
+    arrays: list[NDArray[Any]] = []
+    offset = 0
+    for dtype, count in counts:
+        arrays.append(np.frombuffer(body, dtype=dtype, count=count, offset=offset))
+        offset += arrays[-1].nbytes
+    skip, token, next_same, depth, byte = arrays
+    return _frozen(byte, depth, skip, token, next_same)
+
+
+def _write(path: Path, trie: TokenTrie, fingerprint: str) -> None:
+    """Written beside its place and moved there, so a reader meets a whole file or none."""
+    body = b"".join(
+        (
+            trie.skip.astype("<i4").tobytes(),
+            trie.token.astype("<i4").tobytes(),
+            trie.next_same.astype("<i4").tobytes(),
+            trie.depth.astype("<u2").tobytes(),
+            trie.byte.tobytes(),
+        )
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(_header(fingerprint, body))
+                file.write(body)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        _log.warning("the token trie could not be kept at %s: %s", path, error)

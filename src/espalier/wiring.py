@@ -1,0 +1,69 @@
+"""The composition root: Settings -> App. Nothing else reads settings, nothing here decides anything else."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from importlib.resources import files
+from pathlib import Path
+
+from espalier.constraints.compile import Compiler
+from espalier.engines.base import Engine
+from espalier.engines.open import open_engine
+from espalier.errors import UnknownModel
+from espalier.settings import Settings, read_settings
+from espalier.tokens.vocab import Vocab
+
+COMPILERS_KEPT = 4  # vocabularies whose trie and compiled specs are kept by `compile`
+
+
+class App:
+    """What one process shares: settings, the default engine, a compiler per vocabulary."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._lock = threading.RLock()
+        self._default: Engine | None = None
+        self._compilers: OrderedDict[str, Compiler] = OrderedDict()
+
+    def open(self, model: str | None = None, *, device: str | None = None, dtype: str | None = None) -> Engine:
+        """A new engine. Without a name: the configured model, else the demo model."""
+        name = model or self.settings.model or str(demo_model())
+        return open_engine(
+            name,
+            device=device or self.settings.device,
+            dtype=dtype or self.settings.dtype,
+            cache_dir=self.settings.cache_dir,
+        )
+
+    def default_engine(self) -> Engine:
+        """The configured or demo model, loaded when first needed and kept."""
+        with self._lock:
+            if self._default is None:
+                self._default = self.open()
+            return self._default
+
+    def compiler(self, vocab: Vocab) -> Compiler:
+        """The compiler of a vocabulary, kept for the next call."""
+        with self._lock:
+            found = self._compilers.get(vocab.fingerprint)
+            if found is None:
+                found = Compiler(vocab, cache_dir=self.settings.cache_dir)
+                self._compilers[vocab.fingerprint] = found
+                while len(self._compilers) > COMPILERS_KEPT:
+                    self._compilers.popitem(last=False)
+            self._compilers.move_to_end(vocab.fingerprint)
+            return found
+
+
+def demo_model() -> Path:
+    """The folder of the bundled model: in the wheel, or in the clone that is installed in place."""
+    package = Path(str(files("espalier")))
+    for folder in (package / "_models" / "demo", package.parents[1] / "models" / "demo"):
+        if (folder / "config.json").is_file():
+            return folder
+    raise UnknownModel("the demo model is not here", hint="run `make train-demo`, or name a model")
+
+
+def build_app(settings: Settings | None = None) -> App:
+    return App(read_settings() if settings is None else settings)

@@ -1,0 +1,67 @@
+"""The laws for every kind of constraint on the byte vocabulary and three tokenizers."""
+
+from functools import cache
+
+import pytest
+import tests.tokenizers as tokenizers
+from tests.laws import check_matcher
+
+from espalier import Choice, JsonObject, JsonSchema, Regex, Vocab
+from espalier.constraints.compile import Compiler
+
+USER = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}}},
+    "required": ["name"],
+    "additionalProperties": False,
+}
+
+CASES = {
+    "schema": (
+        JsonSchema(USER),
+        ['{"name":"Ada"}', '{"name": "Zoë 東京", "tags": ["a", "b\\n"]}'],
+        ['{"name": "Ada"', '{"tags": []}', '{"name":  "two spaces"}', '{"name": 3}', ' {"name":"a"}', ""],
+    ),
+    "schema compact": (JsonSchema(USER, whitespace="compact"), ['{"name":"Ada"}'], ['{"name": "Ada"}']),
+    "schema flexible": (
+        JsonSchema(USER, whitespace="flexible"),
+        ['{"name":"Ada"}', '{\n  "name" : "Ada"\n}'],
+        ['{"name":' + " " * 60 + '"Ada"}'],
+    ),
+    "anything": (JsonSchema(True), ["[1, 2.5e3, null]", '"x"', "true"], ["tru", "[1,]", "nan"]),
+    "object": (JsonObject(), ['{"a": {"b": [1, {"c": null}]}}', "{}"], ["[]", "{,}", '"x"']),
+    "regex": (Regex(r"[a-z]{2,4}(-\d+)?"), ["ab", "abcd-12"], ["a", "abcde", "ab-", "AB"]),
+    "regex alternatives": (Regex("(a|ab)(c|bcd)"), ["ac", "abc", "abcd", "abbcd"], ["ab", "abcdd"]),
+    "regex unicode": (Regex("[éè]+x?/\\n"), ["éè/\n", "éx/\n"], ["e/", "é"]),
+    "choice": (Choice(["yes", "yes please", "no", "sí"]), ["yes", "yes please", "sí"], ["y", "yes ", "maybe"]),
+    "choice of nothing": (Choice(["", "a"]), ["", "a"], ["b"]),
+}  # fmt: skip
+
+
+@cache
+def compiler(name: str) -> Compiler:
+    vocabs = {
+        "bytes": Vocab.bytes,
+        "byte-level": lambda: Vocab.from_tokenizer(tokenizers.byte_level_tokenizer()),
+        "sentencepiece": lambda: Vocab.from_tokenizer(tokenizers.spm_byte_fallback_tokenizer()),
+        "tekken": tokenizers.tekken_vocab,
+    }
+    return Compiler(vocabs[name]())
+
+
+@pytest.mark.parametrize("vocab", ["bytes", "byte-level", "sentencepiece", "tekken"])
+@pytest.mark.parametrize("case", CASES)
+def test_laws(case, vocab):
+    spec, accepted, rejected = CASES[case]
+    one = compiler(vocab)
+    check_matcher(
+        one.compile(spec), trie=one.trie, accepted=accepted, rejected=rejected, walks=1 if vocab == "tekken" else 3
+    )
+
+
+def test_laws_with_several_eos_ids_and_a_padded_width():
+    tokens = [bytes([b]) for b in range(256)] + [b"", b"", b'{"', b'":', b"name"]
+    vocab = Vocab.from_tokens(tokens, eos_ids=[257, 256], special_ids={256: "<end>", 257: "<eos>"}, width=300)
+    one = Compiler(vocab)
+    spec, accepted, rejected = CASES["schema"]
+    check_matcher(one.compile(spec), trie=one.trie, accepted=accepted, rejected=rejected)

@@ -1,0 +1,82 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex
+from espalier.constraints.spec import KINDS, Spec
+from espalier.errors import SchemaError, SpecError
+
+WHITESPACE = st.sampled_from(["natural", "compact", "flexible"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+SPECS = st.one_of(
+    st.builds(JsonSchema, st.booleans() | st.dictionaries(st.text(), JSON), whitespace=WHITESPACE),
+    st.builds(JsonObject, whitespace=WHITESPACE),
+    st.builds(Regex, st.text()),
+    st.builds(Choice, st.lists(st.text(), min_size=1)),
+    st.builds(Gbnf, st.text(), root=st.text(min_size=1)),
+)
+
+
+@given(SPECS)
+def test_a_spec_survives_json_and_keeps_its_key(spec):
+    back = Spec.from_json(json.loads(json.dumps(spec.to_json())))
+    assert back == spec
+    assert back.key() == spec.key()
+    assert hash(back) == hash(spec)
+
+
+def test_every_kind_is_registered_under_its_own_name():
+    assert {cls.kind: cls for cls in KINDS.values()} == KINDS
+
+
+def test_the_order_of_keys_is_part_of_a_schema():
+    one = JsonSchema({"properties": {"a": {}, "b": {}}})
+    two = JsonSchema({"properties": {"b": {}, "a": {}}})
+    assert one.key() != two.key()
+
+
+def test_changing_the_dict_afterwards_does_not_change_the_spec():
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    spec = JsonSchema(schema)
+    key = spec.key()
+    schema["properties"]["a"]["type"] = "integer"
+    assert spec.key() == key
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: JsonSchema("{}"), SchemaError, "object or a boolean"),
+        (lambda: JsonSchema([1]), SchemaError, "not list"),
+        (lambda: JsonSchema({"minimum": float("nan")}), SchemaError, "not JSON"),
+        (lambda: JsonSchema({"enum": [object()]}), SchemaError, "not JSON"),
+        (lambda: JsonSchema({}, whitespace="wide"), SpecError, "wide"),
+        (lambda: Regex(3), SpecError, "string"),
+        (lambda: Choice([]), SpecError, "nothing to choose"),
+        (lambda: Choice("yes"), SpecError, "list"),
+        (lambda: Choice(["a", 1]), SpecError, "choice 1"),
+        (lambda: Gbnf(b"root"), SpecError, "string"),
+        (lambda: Spec.from_json({}), SpecError, "kind"),
+        (lambda: Spec.from_json({"kind": "nope"}), SpecError, "nope"),
+        (lambda: Spec.from_json({"kind": "regex", "patern": "a"}), SpecError, "patern"),
+        (lambda: Spec.from_json({"kind": "regex"}), SpecError, "pattern"),
+    ],
+)
+def test_a_constraint_that_is_not_well_formed_says_why(make, error, words):
+    with pytest.raises(error, match=words):
+        make()
+
+
+def test_a_schema_nested_without_end_is_refused():
+    schema: dict = {}
+    node = schema
+    for _ in range(100_000):
+        node["items"] = {}
+        node = node["items"]
+    with pytest.raises(SchemaError, match="nested too deeply"):
+        JsonSchema(schema)
