@@ -9,7 +9,6 @@ import os
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from espalier.cli import chat, doctor, generate, output
@@ -57,18 +56,26 @@ def main_code(arguments: list[str] | None = None) -> int:
         code = app(args=arguments, prog_name="espalier", standalone_mode=False)
     except EspalierError as error:
         return output.fail(error)
-    except click.exceptions.NoArgsIsHelpError as shown:
-        output.note(shown.format_message())
-        return 2
-    except click.ClickException as error:
-        output.console().print(f"error: {error.format_message()}", style="red", markup=False, soft_wrap=True)
-        return error.exit_code
-    except click.exceptions.Exit as leaving:
+    except typer.TyperException as error:
+        return _asked_wrongly(error)
+    except typer.Exit as leaving:
         return leaving.exit_code
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         return 130
     except BrokenPipeError:
         # The reader of our pipe has gone; point stdout elsewhere so that the interpreter's last flush is quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code if isinstance(code, int) else 0
+
+
+def _asked_wrongly(error: typer.TyperException) -> int:
+    """A flag or value that typer refused. Some of its errors are a help text, others one line."""
+    message = str(getattr(error, "message", "") or error)
+    parameter = getattr(error, "param", None)
+    where = f"{'/'.join(parameter.opts)}: " if parameter is not None and parameter.opts else ""
+    if message.lower().startswith("usage:"):
+        output.console().print(message, markup=False, soft_wrap=True)
+    else:
+        output.console().print(f"error: {where}{message}", style="red", markup=False, soft_wrap=True)
+    return 2

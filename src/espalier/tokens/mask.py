@@ -67,9 +67,11 @@ def test(mask: Mask, token: int) -> bool:
 
 
 def set_bits_inplace(mask: Mask, ids: tuple[int, ...], on: bool) -> None:
-    """Switch the bits of `ids` on or off, in place."""
+    """Switch the bits of `ids` on or off, in place; ids outside the mask raise IndexError."""
     unsigned = mask.view(np.uint32)
     for token in ids:
+        if token < 0:  # NumPy would count from the end
+            raise IndexError(f"token id {token} is negative")
         bit = np.uint32(1 << (token & 31))
         if on:
             unsigned[token >> 5] |= bit
