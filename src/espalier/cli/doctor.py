@@ -21,8 +21,8 @@ class Extra(NamedTuple):
 
 
 EXTRAS = (
-    Extra("transformers", ("torch", "transformers"), "any causal LM of Hugging Face; the demo model"),
-    Extra("llamacpp", ("llama-cpp-python",), "GGUF files in process (engine not in this version)"),
+    Extra("transformers", ("torch", "transformers"), "any causal LM on Hugging Face"),
+    Extra("llamacpp", ("llama-cpp-python",), "GGUF files (engine: not in this version)"),
     Extra("wordlists", ("wordfreq",), "word lists by language (not in this version)"),
     Extra("ray", ("ray",), "batch jobs over a cluster (not in this version)"),
 )

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from espalier.chat.template import ChatTemplate
 from espalier.decoding.ports import Extend, Rows, SequenceId
 from espalier.engines.local import LocalEngine
 from espalier.errors import LimitExceeded
@@ -20,6 +21,7 @@ from espalier.tokens.mask import Logits
 from espalier.tokens.vocab import Vocab
 
 DEFAULT_WISH = 'Sure! Here is the JSON: {"name": "Ada Lovelace", "email": "ada@example.org", "age": 36}'
+TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 
 LogitsOf = Callable[[tuple[int, ...]], Logits]
 """All tokens of a sequence, prompt included -> `(V,) float32`."""
@@ -127,16 +129,17 @@ def open_engine(
     cache_dir: Path | None = None,
     wish: str = DEFAULT_WISH,
 ) -> LocalEngine:
-    """`espalier.load("fake")`: bytes in, bytes out, no chat template. `device` and `dtype` have no meaning here."""
+    """`espalier.load("fake")`: bytes in, bytes out. `device` and `dtype` have no meaning here."""
     vocab = Vocab.bytes()
-    # A prompt of one byte-vocabulary EOS marks the border, so that the model can tell prompt from answer.
+    # An EOS at the end of every prompt marks the border, so that the model can tell prompt from answer.
     border = vocab.eos_ids[0]
 
     def logits_of(tokens: tuple[int, ...]) -> Logits:
         return wishing(vocab, wish, tokens.index(border) + 1 if border in tokens else 0)(tokens)
 
     def encode(text: str, *, add_special: bool) -> list[int]:
-        return [*text.encode(), border] if add_special else list(text.encode())
+        return [*text.encode(), border]
 
     step_model = FakeStepModel(logits_of, width=vocab.width)
-    return LocalEngine(name=model, model=step_model, vocab=vocab, encode=encode, cache_dir=cache_dir)
+    template = ChatTemplate(TEMPLATE)
+    return LocalEngine(name=model, model=step_model, vocab=vocab, encode=encode, template=template, cache_dir=cache_dir)

@@ -1,0 +1,1 @@
+"""Grammars in llama.cpp's GBNF: tree, parser, printer, checks, rewrites, random sentences."""

@@ -6,7 +6,7 @@ import pytest
 import tests.tokenizers as tokenizers
 from tests.laws import check_matcher
 
-from espalier import Choice, JsonObject, JsonSchema, Regex, Vocab
+from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex, Vocab
 from espalier.constraints.compile import Compiler
 
 USER = {
@@ -34,6 +34,12 @@ CASES = {
     "regex alternatives": (Regex("(a|ab)(c|bcd)"), ["ac", "abc", "abcd", "abbcd"], ["ab", "abcdd"]),
     "regex unicode": (Regex("[éè]+x?/\\n"), ["éè/\n", "éx/\n"], ["e/", "é"]),
     "choice": (Choice(["yes", "yes please", "no", "sí"]), ["yes", "yes please", "sí"], ["y", "yes ", "maybe"]),
+    "gbnf": (
+        Gbnf('root ::= "[" (item ("," item)*)? "]"\nitem ::= root | word num\nword ::= [a-z0-9é]+\nnum ::= [0-9]+'),
+        ["[]", "[a1,[b22],é9]", "[[[]]]"],
+        ["[a]", "[a1,]", "[", "[é]"],
+    ),
+    "gbnf with loops of nothing": (Gbnf('root ::= ("x"?)* "y"'), ["y", "xxy"], ["x", ""]),
     "choice of nothing": (Choice(["", "a"]), ["", "a"], ["b"]),
 }  # fmt: skip
 

@@ -1,0 +1,56 @@
+"""The grammars that come with Espalier, as GBNF text by name; a plugin adds its own under `espalier.grammars`.
+
+It knows nothing of JSON Schema: `schema.to_gbnf` writes grammars for those. The JSON here is RFC 8259 exactly
+(escapes, no control characters, no leading zeros) in natural whitespace: at most one space after `,` and `:`.
+"""
+
+from __future__ import annotations
+
+from espalier.grammar.ast import Grammar
+from espalier.grammar.parser import parse
+from espalier.registry import Registry
+
+_JSON = r"""
+value  ::= object | array | string | number | "true" | "false" | "null"
+object ::= "{" (member ("," " "? member)*)? "}"
+member ::= string ":" " "? value
+array  ::= "[" (value ("," " "? value)*)? "]"
+string ::= "\"" ([^"\\\x00-\x1F] | "\\" (["\\/bfnrt] | "u" [0-9A-Fa-f]{4}))* "\""
+number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [-+]? [0-9]+)?
+"""
+
+JSON = f"root ::= value\n{_JSON}"
+"""Any JSON value."""
+
+JSON_OBJECT = f"root ::= object\n{_JSON}"
+"""Any JSON object."""
+
+TOOL_CALL = rf"""
+root ::= "{{\"name\":" " "? string "," " "? "\"args\":" " "? object "}}"
+{_JSON}"""
+"""`{"name": "...", "args": {...}}`: a call of any tool with any arguments."""
+
+LIST = r"""
+root ::= item+
+item ::= "- " [^\x00-\x20\x7F-\xA0\u2028\u2029] [^\x00-\x1F\x7F-\x9F\u2028\u2029]* "\n"
+"""
+"""A Markdown list: lines that start with a dash and hold something."""
+
+ARITHMETIC = r"""
+root    ::= sum " = " number "\n"?
+sum     ::= product (" "? [-+] " "? product)*
+product ::= factor (" "? [*/] " "? factor)*
+factor  ::= number | "(" sum ")"
+number  ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)?
+"""
+"""A calculation with its result: `(1 + 2) * 3 = 9`. That the result is right is not the grammar's to say."""
+
+GRAMMARS = Registry(
+    "grammars",
+    {name.lower(): f"{__name__}:{name}" for name in ("JSON", "JSON_OBJECT", "TOOL_CALL", "LIST", "ARITHMETIC")},
+)
+
+
+def builtin(name: str) -> Grammar:
+    """The grammar of that name, parsed. Raises UnknownName with the names there are."""
+    return parse(GRAMMARS.load(name))

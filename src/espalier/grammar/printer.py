@@ -1,0 +1,142 @@
+"""Tree to GBNF text that reads back as the same tree, in forms that every llama.cpp since 2024 reads.
+
+It knows nothing of what is sensible: names with `_` and left recursion are printed as they are, and llama.cpp
+refuses both (`rewrite.portable` is for that).
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from espalier.grammar.ast import (
+    Alternative,
+    AnyChar,
+    CharClass,
+    Grammar,
+    Literal,
+    Node,
+    Repeat,
+    Rule,
+    RuleRef,
+    Sequence,
+    TokenRef,
+)
+
+WIDTH = 110
+"""A rule with alternatives that is longer than this goes over several lines, which end with `|`."""
+
+_SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\\": "\\\\"}
+_COUNTS: dict[tuple[int, int | None], str] = {(0, None): "*", (1, None): "+", (0, 1): "?"}
+
+
+def print_grammar(grammar: Grammar) -> str:
+    """One rule after another. `parse(print_grammar(g), root=g.root) == g`."""
+    return "".join(f"{print_rule(rule)}\n" for rule in grammar.rules.values())
+
+
+def print_rule(rule: Rule) -> str:
+    line = f"{rule.name} ::= {print_node(rule.body)}"
+    if len(line) <= WIDTH or not isinstance(rule.body, Alternative):
+        return line
+    return f"{rule.name} ::=\n  " + " |\n  ".join(_option(option) for option in rule.body.options)
+
+
+def print_node(node: Node) -> str:
+    """An expression as it stands on the right of `::=`."""
+    written: list[str] = []
+    todo: list[Node | str] = [node]
+    while todo:
+        match todo.pop():
+            case str(text):
+                written.append(text)
+            case Sequence() | Alternative() | Repeat() as inner:
+                todo.extend(reversed(_parts(inner)))
+            case leaf:
+                written.append(_leaf(leaf))
+    return "".join(written)
+
+
+def print_ranges(node: CharClass) -> str:
+    """`[a-z_]`. `-` and `^` are always escaped, so that no place in the class gives them a meaning."""
+    written = []
+    for lo, hi in node.ranges:
+        dash = "-" if hi > lo + 1 else ""
+        written.append(_escape(chr(lo), "]^-") + (dash + _escape(chr(hi), "]^-") if hi > lo else ""))
+    return f"[{'^' if node.negated else ''}{''.join(written)}]"
+
+
+def _option(node: Node) -> str:
+    text = print_node(node)
+    return f"({text})" if isinstance(node, Alternative) else text
+
+
+def _parts(node: Sequence | Alternative | Repeat) -> list[Node | str]:
+    """What to write, in order: text, and nodes still to be written."""
+    parts: list[Node | str] = []
+    match node:
+        case Sequence(items):
+            for item in items:
+                parts += [" ", *_grouped(item, grouped=isinstance(item, Alternative) or _is_group(item))]
+            parts[:1] = [] if items else ['""']
+        case Alternative(options):
+            for option in options:
+                parts += [" | ", *_grouped(option, grouped=isinstance(option, Alternative))]
+            del parts[:1]
+        case Repeat(item, low, high):
+            # A repetition of a repetition gets its parentheses too: not every reader takes x{2}{2}.
+            parts = [
+                *_grouped(item, grouped=isinstance(item, Alternative | Sequence | Repeat)),
+                _count(low, high),
+            ]
+        case _:
+            assert_never(node)
+    return parts
+
+
+def _is_group(node: Node) -> bool:
+    return isinstance(node, Sequence) and bool(node.items)
+
+
+def _grouped(node: Node, *, grouped: bool) -> list[Node | str]:
+    if isinstance(node, Sequence) and not node.items and grouped:
+        return ["()"]
+    return ["(", node, ")"] if grouped else [node]
+
+
+def _count(low: int, high: int | None) -> str:
+    if (low, high) in _COUNTS:
+        return _COUNTS[low, high]
+    return f"{{{low}}}" if low == high else f"{{{low},{'' if high is None else high}}}"
+
+
+def _leaf(node: Literal | CharClass | AnyChar | RuleRef | TokenRef) -> str:
+    match node:
+        case Literal(text):
+            return f'"{_escape(text, _QUOTE)}"'
+        case CharClass():
+            return print_ranges(node)
+        case AnyChar():
+            return "."
+        case RuleRef(name):
+            return name
+        case TokenRef():
+            return node.spelling
+        case _:
+            assert_never(node)
+
+
+_QUOTE = '"'
+
+
+def _escape(text: str, special: str) -> str:
+    return "".join(_SHORT.get(c) or (_code(c) if c in special or not c.isprintable() else c) for c in text)
+
+
+def _code(char: str) -> str:
+    """Brackets and quotes by a backslash; `^` and `-` by number, as only the newest llama.cpp knows `\\-`."""
+    point = ord(char)
+    if char in '"]':
+        return f"\\{char}"
+    if point < 0x100:
+        return f"\\x{point:02X}"
+    return f"\\u{point:04X}" if point < 0x10000 else f"\\U{point:08X}"

@@ -1,0 +1,41 @@
+"""Sets of code points as sorted ranges. It knows nothing of grammars, and nothing of encodings."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+Ranges = tuple[tuple[int, int], ...]
+"""Inclusive ranges of code points: low, high."""
+
+MAX_CODE_POINT = 0x10FFFF
+SURROGATES = (0xD800, 0xDFFF)
+
+
+def merge(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Sorted; overlapping and touching ranges joined."""
+    merged: list[tuple[int, int]] = []
+    for lo, hi in sorted(ranges):
+        if merged and lo <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(hi, merged[-1][1]))
+        else:
+            merged.append((lo, hi))
+    return tuple(merged)
+
+
+def complement(ranges: Ranges) -> Ranges:
+    """All code points but these. `ranges` must be merged."""
+    bounds = [-1, *(bound for pair in ranges for bound in pair), MAX_CODE_POINT + 1]
+    gaps = zip(bounds[::2], bounds[1::2], strict=True)
+    return tuple((before + 1, after - 1) for before, after in gaps if before + 1 <= after - 1)
+
+
+def subtract(ranges: Ranges, other: Ranges) -> Ranges:
+    """What is in `ranges` and not in `other`. Both must be merged."""
+    return complement(merge((*complement(ranges), *other)))
+
+
+def contains(ranges: Ranges, code_point: int) -> bool:
+    """Is it in one of these merged ranges?"""
+    place = bisect_right(ranges, (code_point, MAX_CODE_POINT)) - 1
+    return place >= 0 and ranges[place][0] <= code_point <= ranges[place][1]

@@ -1,0 +1,176 @@
+"""The command on the fake engine: streams, exit codes, and one clear line for every fault."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from espalier.cli.main import main_code
+
+FAKE = ["generate", "-m", "fake"]
+
+
+@pytest.fixture
+def run(capfd, monkeypatch, tmp_path):
+    """Run the command in an empty folder: (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ESPALIER_CACHE_DIR", "off")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def call(*arguments, stdin=""):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        code = main_code(list(arguments))
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return call
+
+
+def write(path, value):
+    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+    return str(path)
+
+
+def test_data_goes_to_stdout_and_nothing_else(run):
+    assert run(*FAKE, "--json-object", "--temperature", "0", "hi") == (
+        0, '{"name": "Ada Lovelace", "email": "ada@example.org", "age": 36}\n', "",
+    )  # fmt: skip
+
+
+def test_json_prints_the_whole_result_and_is_repeatable(run, tmp_path):
+    schema = write(tmp_path / "s.json", {"type": "object", "properties": {"a": {"type": "integer"}}})
+    first = run(*FAKE, "--schema", schema, "--seed", "1", "--json", "hi")
+    assert first == run(*FAKE, "--schema", schema, "--seed", "1", "--json", "hi")
+    result = json.loads(first[1])
+    assert result["verdict"]["valid"] is True
+    assert result["seed"] == 1
+    assert result["usage"]["completion_tokens"] == result["trace"]["total_steps"]
+
+
+def test_a_dash_and_a_pipe_read_stdin_without_the_last_newline(run):
+    for arguments in (["-"], []):
+        code, out, _ = run(*FAKE, "--choice", "yes", "--json", *arguments, stdin="a question\n")
+        assert code == 0
+        # The fake engine sees `user: ...`, a newline, and one token that ends the prompt.
+        assert json.loads(out)["usage"]["prompt_tokens"] == len("user: a question\n") + 1
+
+
+def test_each_constraint_flag_constrains(run, tmp_path):
+    assert run(*FAKE, "--choice", "yes", "hi")[1] == "yes\n"
+    assert run(*FAKE, "--regex", "[0-9]{4}", "--seed", "0", "hi")[1].strip().isdigit()
+    grammar = write(tmp_path / "g.gbnf", 'root ::= "ab" | "ab" root\n')
+    assert set(run(*FAKE, "--grammar", grammar, "--seed", "0", "hi")[1].strip()) == {"a", "b"}
+
+
+def test_both_kinds_of_trace_are_written(run, tmp_path):
+    for name in ("t.html", "t.json"):
+        code, _, err = run(*FAKE, "--json-object", "--trace", name, "hi")
+        assert (code, err) == (0, f"trace: {name}\n")
+    assert json.loads((tmp_path / "t.json").read_text())["format"] == "espalier-trace"
+    assert "<html" in (tmp_path / "t.html").read_text()
+
+
+def test_a_cut_answer_is_said_and_is_a_failure_under_a_constraint(run):
+    code, out, err = run(*FAKE, "--json-object", "--temperature", "0", "--max-tokens", "5", "hi")
+    assert (code, out) == (1, '{"nam\n')
+    assert "limit of 5 tokens" in err
+    assert "not valid" in err
+
+
+FAULTS = {
+    "a missing schema": (["--schema", "nope.json", "hi"], "nope.json: No such file"),
+    "a schema that is not JSON": (["--schema", "broken.json", "hi"], "line 2, column 1"),
+    "a schema with a key twice": (["--schema", "twice.json", "hi"], "'a' occurs twice"),
+    "a schema that is not one": (["--schema", "bad.json", "hi"], "at /properties/a/type"),
+    "a schema that cannot be enforced": (["--schema", "hard.json", "hi"], "/properties/a/uniqueItems"),
+    "a schema nothing satisfies": (["--schema", "empty.json", "hi"], "no document can satisfy"),
+    "a bad regex": (["--regex", "ab(c", "hi"], "offset 2: ab^(c"),
+    "a regex with look-ahead": (["--regex", "a(?=b)", "hi"], "look-around"),
+    "a missing grammar": (["--grammar", "nope.gbnf", "hi"], "nope.gbnf: No such file"),
+    "a bad grammar": (["--grammar", "bad.gbnf", "hi"], "line 2"),
+    "two constraints": (["--json-object", "--regex", "a", "hi"], "--regex and --json-object"),
+    "max tokens 0": (["--max-tokens", "0", "hi"], "max_tokens: 0 must be at least 1"),
+    "max tokens that is no number": (["--max-tokens", "many", "hi"], "--max-tokens"),
+    "a temperature below 0": (["--temperature", "-1", "hi"], "temperature"),
+    "a temperature that is not a number": (["--temperature", "nan", "hi"], "not a finite number"),
+    "whitespace of another kind": (["--json-object", "--whitespace", "wide", "hi"], "wide"),
+    "an empty prompt": (["  "], "prompt is empty"),
+    "a prompt longer than the context": (["x" * 5000], "5008 tokens; the context holds 4096"),
+    "a trace of an unknown kind": (["--trace", "t.pdf", "hi"], ".html or .json"),
+    "a trace in a folder that is not there": (["--trace", "no/such/t.html", "hi"], "there is no folder"),
+    "a trace that is a folder": (["--trace", "folder.html", "hi"], "is a folder"),
+    "an unknown flag": (["--nope", "hi"], "--nope"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_one_clear_line_and_exit_code_2(run, tmp_path, fault):
+    write(tmp_path / "broken.json", '{"a": 1\n')
+    write(tmp_path / "twice.json", '{"a": 1, "a": 2}')
+    write(tmp_path / "bad.json", {"type": "object", "properties": {"a": {"type": "strng"}}})
+    write(tmp_path / "hard.json", {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}})
+    write(tmp_path / "empty.json", {"type": "integer", "minimum": 5, "maximum": 3})
+    write(tmp_path / "bad.gbnf", 'root ::= "a"\nb = "c"\n')
+    (tmp_path / "folder.html").mkdir()
+    arguments, words = FAULTS[fault]
+    code, out, err = run(*FAKE, *arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.startswith("error: ")
+    assert len(err.splitlines()) <= 2  # the error, and perhaps a hint
+    assert not list(tmp_path.glob("t.*")), "something was half written"
+
+
+def test_an_unknown_model_and_command_are_one_line(run):
+    code, _, err = run("generate", "-m", "no/such/model.gguf", "hi")
+    assert (code, len(err.splitlines())) == (2, 1)
+    code, _, err = run("nope")
+    assert (code, len(err.splitlines())) == (2, 1)
+
+
+def test_a_misspelt_setting_is_not_ignored(run, monkeypatch):
+    from espalier import api
+
+    monkeypatch.setenv("ESPALIER_MODLE", "x")
+    api.default_app.cache_clear()
+    code, _, err = run(*FAKE, "hi")
+    api.default_app.cache_clear()
+    assert code == 2
+    assert "ESPALIER_MODLE" in err
+
+
+def test_version_and_doctor(run):
+    assert run("--version")[1].startswith("espalier ")
+    code, out, _ = run("doctor", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["engines"]["fake"]["can_run"] is True
+    assert found["extras"]["llamacpp"]["install"] == 'pip install "espalier[llamacpp]"'
+    text = run("doctor")[1]
+    assert max(map(len, text.splitlines()[1:])) <= 80
+    assert "Engines" in text
+
+
+def test_chat_keeps_a_conversation_and_switches_the_constraint(run, tmp_path):
+    lines = [
+        "hello",
+        "/choice yes no",
+        "again",
+        "/nope",
+        "/regex (a",
+        "/free",
+        "/trace c.json",
+        "/help",
+        "/quit",
+        "never",
+    ]
+    code, out, err = run("chat", "-m", "fake", "--temperature", "0", stdin="\n".join(lines))
+    assert code == 0
+    answers = out.splitlines()
+    assert len(answers) == 2  # data only: the two answers
+    assert answers[0].startswith("Sure! Here is the JSON")
+    assert answers[1] in ("yes", "no")
+    for words in ("constraint: choice", "there is no /nope", "unclosed group", "constraint: none", "trace: c.json"):
+        assert words in err
+    assert json.loads((tmp_path / "c.json").read_text())["metadata"]["prompt"].count("user: ") == 2
