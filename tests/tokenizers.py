@@ -45,6 +45,18 @@ def byte_level_tokenizer() -> Any:
     return tokenizer
 
 
+def byte_level_spec(**changes: Any) -> dict[str, Any]:
+    """The `tokenizer.json` of `byte_level_tokenizer()` with some of its entries changed, for `tokenizer_from`."""
+    return {**json.loads(byte_level_tokenizer().to_str()), **changes}
+
+
+def tokenizer_from(spec: dict[str, Any]) -> Any:
+    """A new `tokenizers.Tokenizer` from the content of a `tokenizer.json`."""
+    from tokenizers import Tokenizer
+
+    return Tokenizer.from_str(json.dumps(spec))
+
+
 @cache
 def spm_byte_fallback_tokenizer() -> Any:
     """A Llama-2-style `tokenizers.Tokenizer`: BPE over `▁`, byte fallback, a dummy space in front, EOS `</s>`."""

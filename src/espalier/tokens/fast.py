@@ -81,7 +81,8 @@ def _base_ids(model: Mapping[str, Any]) -> dict[str, int]:
 
 def _unknown_ids(model: Mapping[str, Any], base: Mapping[str, int]) -> list[int]:
     """The unknown token: named by text, or by id in a Unigram model. It is never text."""
-    named = (base.get(str(model.get("unk_token"))), model.get("unk_id"))
+    text: str | None = model.get("unk_token")
+    named = (None if text is None else base.get(text), model.get("unk_id"))
     return [i for i in named if i is not None]
 
 

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -99,12 +100,20 @@ def _read_file(path: Path, folder: Path | None) -> RawVocab:
     """A tokenizer file, and what the files beside it say of EOS if it was asked for by its folder."""
     with path.open("rb") as file:
         is_json = file.read(64).lstrip()[:1] == b"{"
-    load, id_of, read = (
-        (_load_fast, "token_to_id", read_fast) if is_json else (_load_processor, "piece_to_id", read_processor)
-    )
+    load, id_of, read = (_load_fast, _fast_id, read_fast) if is_json else (_load_processor, _piece_id, read_processor)
     loaded = load(path)
-    eos_ids = [] if folder is None else _eos_beside(folder, getattr(loaded, id_of))
+    eos_ids = [] if folder is None else _eos_beside(folder, partial(id_of, loaded))
     return read(loaded, _Folder(name_or_path=(folder or path).name, eos_token_id=eos_ids))
+
+
+def _fast_id(tokenizer: Any, text: str) -> int | None:
+    found: int | None = tokenizer.token_to_id(text)
+    return found
+
+
+def _piece_id(processor: Any, text: str) -> int | None:
+    found = int(processor.piece_to_id(text))  # of what it does not know: the unknown token
+    return found if processor.id_to_piece(found) == text else None
 
 
 def _eos_beside(folder: Path, id_of: Callable[[str], int | None]) -> list[int]:

@@ -1,0 +1,60 @@
+# Every target sets up what it needs. PYTHON=... picks the interpreter that makes the virtual environment.
+# PYTEST_ARGS=... is passed to pytest, for example: make test PYTEST_ARGS="tests/unit -k mask"
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -q
+STATED := pyproject.toml constraints.txt
+
+.PHONY: help setup demo test check bench train-demo clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+setup: .setup-dev ## make .venv and install espalier[transformers] and the tools of development
+
+demo: .setup-demo ## generate JSON under a schema with the demo model, and write the trace page
+	@mkdir -p out
+	$(BIN)/espalier generate --schema examples/user.schema.json --seed 1 --trace out/trace.html "Generate user info"
+	@echo "The trace is in out/trace.html: open it in a browser."
+
+test: .setup-dev ## run the tests
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: .setup-dev ## lint, format, types, import contracts and style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/check_style.py
+
+bench: .setup-dev ## run the benchmarks
+	$(BIN)/python -m benchmarks
+
+train-demo: .setup-dev ## train the demo model again, into models/demo
+	$(BIN)/python scripts/train_demo_model.py
+
+clean: ## remove the virtual environment and everything that was built
+	rm -rf $(VENV) .setup-demo .setup-dev build dist out
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+# Debian may have pip but no ensurepip: then the new environment gets its pip from the one outside.
+$(VENV)/pyvenv.cfg:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found; say where: make PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV) 2>/dev/null || { $(PYTHON) -m venv --clear --without-pip $(VENV) \
+		&& $(PYTHON) -m pip --python $(BIN)/python install -q pip; } || { rm -rf $(VENV); exit 1; }
+
+.setup-demo: $(VENV)/pyvenv.cfg $(STATED)
+	$(PIP) -c constraints.txt -e '.[transformers]'
+	@touch $@
+
+# pip reads dependency groups from 25.1 on.
+.setup-dev: $(VENV)/pyvenv.cfg $(STATED)
+	$(PIP) --upgrade 'pip>=25.1'
+	$(PIP) -c constraints.txt -e '.[transformers]' --group dev
+	@touch .setup-demo $@

@@ -1,0 +1,24 @@
+"""`make bench`: every benchmark, one table each. `python -m benchmarks NAME ...` runs some of them."""
+
+import sys
+from importlib import import_module
+
+BENCHMARKS = {
+    "start": "benchmarks.start",
+    "engines": "benchmarks.engines.loop",
+}
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        print(f"unknown: {', '.join(unknown)}; there are: {', '.join(BENCHMARKS)}", file=sys.stderr)
+        return 2
+    for name in names or BENCHMARKS:
+        print(f"\n== {name} ==", flush=True)
+        import_module(BENCHMARKS[name]).main()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

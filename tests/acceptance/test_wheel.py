@@ -1,0 +1,106 @@
+"""The wheel holds what it must, and works where there is no source tree and no network."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+from zipfile import ZipFile
+
+import jsonschema
+import pytest
+
+pytestmark = pytest.mark.wheel
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*command: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> str:
+    """The stdout of a command. Fails the test, with all that was printed, if the command fails."""
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("build", reason="build is not installed")
+    pytest.importorskip("hatchling", reason="hatchling is not installed")
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
+    (built,) = folder.glob("espalier-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def home(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh virtual environment with the wheel, and the dependencies of the one that runs the tests.
+
+    A `.pth` line adds the folder of the dependencies, but not what that folder's own `.pth` files add: an
+    editable install of the source tree stays out of sight.
+    """
+    home = tmp_path_factory.mktemp("venv")
+    run(sys.executable, "-m", "venv", "--without-pip", home, cwd=home)
+    python = home / "bin" / "python"
+    run(
+        *(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel),
+        cwd=home,
+    )
+    paths = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    site = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=home).strip()
+    Path(site, "dependencies.pth").write_text("".join(f"{path}\n" for path in sorted(paths)))
+    return home
+
+
+@pytest.fixture
+def bare_env() -> dict[str, str]:
+    """The environment without anything that could lead Python to the source tree, or to a model hub."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ESPALIER_"))}
+    return kept | {"HF_HUB_OFFLINE": "1"}
+
+
+def test_it_holds_the_demo_model_the_pages_and_the_licence(wheel: Path) -> None:
+    names = ZipFile(wheel).namelist()
+    model = {name.removeprefix("espalier/_models/demo/") for name in names if "_models/demo/" in name}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= model
+    pages = [n for n in names if n.startswith("espalier/pages/") and not n.endswith(".py")]
+    assert pages, "no template, style or script under espalier/pages"
+    assert "espalier/py.typed" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def test_it_holds_nothing_else(wheel: Path) -> None:
+    tops = {name.split("/")[0] for name in ZipFile(wheel).namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"espalier"}
+
+
+def test_it_is_the_wheel_that_is_imported(home: Path, bare_env: dict[str, str], tmp_path: Path) -> None:
+    python = home / "bin" / "python"
+    found = run(python, "-c", "import espalier; print(espalier.__file__)", cwd=tmp_path, env=bare_env).strip()
+    assert Path(found).is_relative_to(home)
+
+
+def test_it_generates_json_from_another_folder(home: Path, bare_env: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: pip install 'espalier[transformers]'")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    shutil.copy(ROOT / "examples" / "user.schema.json", tmp_path / "user.json")
+    command = (
+        "generate",
+        "--schema",
+        "user.json",
+        "--seed",
+        "1",
+        "--trace",
+        "trace.html",
+        "Generate user info",
+    )
+    printed = run(home / "bin" / "espalier", *command, cwd=tmp_path, env=bare_env)
+    jsonschema.validate(json.loads(printed), json.loads((tmp_path / "user.json").read_text()))
+    assert "<html" in (tmp_path / "trace.html").read_text(encoding="utf-8").lower()

@@ -1,0 +1,69 @@
+"""scripts/check_style.py on this tree, and on small trees with one planted violation each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from scripts.check_style import FOLDERS, MAX_LINES, check
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def plant(root: Path, path: str, source: str) -> None:
+    target = root / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(source, encoding="utf-8")
+
+
+def test_this_tree_has_no_findings() -> None:
+    assert check(ROOT) == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_module_of_501_lines_is_found_and_one_of_500_is_not(tmp_path: Path, folder: str) -> None:
+    plant(tmp_path, f"{folder}/fits.py", "x = 1\n" * MAX_LINES)
+    plant(tmp_path, f"{folder}/long.py", "x = 1\n" * (MAX_LINES + 1))
+    assert check(tmp_path) == [f"{folder}/long.py: 501 lines, 500 at most: split it"]
+
+
+@pytest.mark.parametrize("name", ["utils", "helpers", "common"])
+def test_a_nameless_module_or_package_is_found(tmp_path: Path, name: str) -> None:
+    plant(tmp_path, f"src/pkg/{name}.py", "")
+    plant(tmp_path, f"src/{name}/__init__.py", "")
+    assert set(check(tmp_path)) == {
+        f"src/{name}/__init__.py: the name {name!r} does not say what is inside",
+        f"src/pkg/{name}.py: the name {name!r} does not say what is inside",
+    }
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f():\n    return 1\n",
+        "x = 1\n",
+        "__all__ = sorted(['b', 'a'])\n",
+        "for i in ():\n    pass\n",
+        "try:\n    import json\nexcept ImportError:\n    pass\n",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    x = 1\n",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import json\nelse:\n    import csv\n",
+        "import sys\nif sys.version_info:\n    import json\n",
+        "import json\n'a string that is not the docstring'\n",
+    ],
+)
+def test_logic_in_an_init_is_found(tmp_path: Path, source: str) -> None:
+    plant(tmp_path, "src/pkg/__init__.py", source)
+    findings = check(tmp_path)
+    assert len(findings) == 1
+    assert "__init__.py holds a docstring, imports and __all__ only" in findings[0]
+
+
+def test_a_bare_init_is_not_found(tmp_path: Path) -> None:
+    plant(
+        tmp_path,
+        "src/pkg/__init__.py",
+        '"""What it is."""\n\nfrom __future__ import annotations\n\nfrom typing import TYPE_CHECKING\n\n'
+        "from pkg.exports import __getattr__\n\nif TYPE_CHECKING:\n    from pkg.api import load\n\n"
+        '__all__ = ["load"]\n',
+    )
+    assert check(tmp_path) == []
