@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,8 @@ def check_trace_path(path: str | None) -> None:
         raise InputError(f"--trace {path} is a folder", field="trace")
     if not target.parent.is_dir():
         raise InputError(f"--trace {path}: there is no folder {target.parent}", field="trace")
+    if not os.access(target.parent, os.W_OK):
+        raise InputError(f"--trace {path}: the folder {target.parent} cannot be written to", field="trace")
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

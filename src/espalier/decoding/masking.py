@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from espalier.automata.blame import Blame
+from espalier.constraints.base import Matcher
 from espalier.decoding.plan import Job, Outcome, Plan, Taken
 from espalier.decoding.ports import Append, Need
 from espalier.decoding.step import decide
 from espalier.decoding.stops import TextAssembler
+from espalier.errors import NotAvailable
 from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 
@@ -21,6 +26,7 @@ def mask_plan(job: Job) -> Plan:
         no_eos = masks.from_bool(vocab.real_ids)
         masks.set_bits_inplace(no_eos, vocab.eos_ids, False)
     generated: list[int] = []
+    has_filters = len(job.chain.filters) > 0  # only filters look at the tokens so far; copying them costs
     answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
     while True:
         if answer is None:
@@ -31,8 +37,11 @@ def mask_plan(job: Job) -> Plan:
             vocab=vocab,
             chain=job.chain,
             stream=job.stream,
-            context=FilterContext(step=len(generated), prompt=job.prompt, generated=tuple(generated)),
+            context=FilterContext(
+                step=len(generated), prompt=job.prompt, generated=tuple(generated) if has_filters else ()
+            ),
             watch=job.watch,
+            explain=partial(_explain, matcher),
         )
         token = decision.token
         if matcher is not None:
@@ -48,6 +57,15 @@ def mask_plan(job: Job) -> Plan:
         if len(generated) >= job.max_tokens:
             return _outcome(generated, assembler, "length", None)
         answer = yield Need(append=(Append(branch=0, tokens=(token,)),))
+
+
+def _explain(matcher: Matcher | None, token: int) -> Blame | None:
+    if matcher is None or matcher.allows(token):
+        return None  # padding or a filter's ban: not the constraint's doing
+    try:
+        return matcher.explain(token)
+    except NotAvailable:
+        return None  # the record then says that it was refused, and not why
 
 
 def _outcome(generated: list[int], assembler: TextAssembler, finish: str, stop: str | int | None) -> Outcome:

@@ -6,11 +6,13 @@ It knows nothing about models, caches or strategies' order of calls.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.automata.blame import Blame
 from espalier.errors import BadLogits, DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream, draw
@@ -50,8 +52,11 @@ def decide(
     stream: RandomStream,
     context: FilterContext,
     watch: Watch,
+    explain: Callable[[int], Blame | None] = lambda token: None,
 ) -> Decision:
     """Mask, then chain, then draw. `raw` is `(V,) float32` and is not changed; `mask` is `(W,) int32` or None.
+
+    explain: why a token is refused, or None where that is not known; asked for the model's favourite if it is.
 
     Raises BadLogits for NaN, +inf or nothing finite, DeadEnd where nothing is allowed.
     """
@@ -77,6 +82,7 @@ def decide(
         z_sampled = math.exp(log_sum_exp(chain.heat(masked)) - log_sum_exp(chain.heat(biased)))
     stages = _Stages(raw, allowed, numbers, vocab, drawn.token, watch.top_k)
     full = watch.level == "full"
+    favourite = int(np.argmax(raw))
     record = StepRecord(
         step=context.step,
         token_id=drawn.token,
@@ -94,6 +100,7 @@ def decide(
         entropy_before=numbers.entropy_before,
         entropy_after=numbers.entropy_after,
         is_special=drawn.token in vocab.special_texts,
+        blame=explain(favourite) if full and allowed is not None and not allowed[favourite] else None,
     )
     return Decision(drawn.token, drawn.prob, record)
 

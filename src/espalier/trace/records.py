@@ -9,11 +9,13 @@ This module knows neither how the numbers are made (decoding/step.py) nor how th
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from espalier.automata.blame import Blame
+from espalier.trace import page
 
 Exactness = Literal["exact", "bounded"]
 
@@ -51,6 +53,7 @@ class StepRecord:
     logprob: ln of the token's probability under the model's raw logits. removed_mass: 1 - Z. tax_nats: -ln Z.
     z_sampled: mass of the allowed set after penalties, bias and temperature, before truncation; None when greedy.
     entropy_before / entropy_after: nats, of the raw distribution and of it renormalised over the allowed set.
+    blame: why the model's favourite was refused, where it was and the constraint can say.
     The three lists hold the top k of their stage, most probable first, and always the chosen and rejected token.
     """
 
@@ -106,7 +109,6 @@ class StepRecord:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> StepRecord:
         token = data["token"]
-        stages = ("pre_masking", "post_grammar", "post_chain")
         plain = (
             "step", "was_rejected", "was_forced", "allowed_count", "removed_mass", "tax_nats", "z_sampled",
             "entropy_before", "entropy_after", "exactness",
@@ -120,7 +122,7 @@ class StepRecord:
             resampled=Candidate.from_json(data["resampled"]),
             rejected=Candidate.from_json(data["rejected"]) if data["rejected"] else None,
             blame=Blame(**data["blame"]) if data["blame"] else None,
-            **{name: tuple(Candidate.from_json(c) for c in data[name]) for name in stages},
+            **_stages(data),
             **{name: data[name] for name in plain},
         )
 
@@ -185,6 +187,21 @@ class Trace:
         return Trace(
             steps=tuple(StepRecord.from_json(s) for s in data["steps"]), text=data["text"], **data["metadata"]
         )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `*.html` (a page that needs nothing else) or `*.json`, whole or not at all.
+
+        Raises InputError for another suffix, OutputError naming a path that cannot be written.
+        """
+        page.save(self.to_json(), path)
+
+    def _repr_html_(self) -> str:
+        return page.frame(page.render(self.to_json()))
+
+
+def _stages(data: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("pre_masking", "post_grammar", "post_chain")
+    return {name: tuple(Candidate.from_json(c) for c in data[name]) for name in names}
 
 
 def _finite(value: float | None) -> float | None:

@@ -3,11 +3,12 @@
 from functools import cache
 
 import pytest
-import tests.tokenizers as tokenizers
-from tests.laws import check_matcher
 
+import tests.tokenizers as tokenizers
 from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex, Vocab
 from espalier.constraints.compile import Compiler
+from espalier.wiring import demo_model
+from tests.laws import check_matcher
 
 USER = {
     "type": "object",
@@ -44,6 +45,10 @@ CASES = {
 }  # fmt: skip
 
 
+def demo_vocab() -> Vocab:
+    return Vocab.from_tokenizer(demo_model())
+
+
 @cache
 def compiler(name: str) -> Compiler:
     vocabs = {
@@ -51,11 +56,12 @@ def compiler(name: str) -> Compiler:
         "byte-level": lambda: Vocab.from_tokenizer(tokenizers.byte_level_tokenizer()),
         "sentencepiece": lambda: Vocab.from_tokenizer(tokenizers.spm_byte_fallback_tokenizer()),
         "tekken": tokenizers.tekken_vocab,
+        "demo": demo_vocab,
     }
     return Compiler(vocabs[name]())
 
 
-@pytest.mark.parametrize("vocab", ["bytes", "byte-level", "sentencepiece", "tekken"])
+@pytest.mark.parametrize("vocab", ["bytes", "byte-level", "demo", "sentencepiece", "tekken"])
 @pytest.mark.parametrize("case", CASES)
 def test_laws(case, vocab):
     spec, accepted, rejected = CASES[case]

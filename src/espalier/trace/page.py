@@ -1,0 +1,155 @@
+"""A trace as one HTML file that needs nothing else, or as JSON; and how either reaches the disk whole or not at all.
+
+It takes the plain JSON of a trace, so it knows neither the records nor how the numbers came about. The page itself
+is `pages/trace.html`, `.css` and `.js`; the one place where anything is put into it is `render`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import math
+import os
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from espalier.errors import InputError, OutputError
+
+TITLE_LIMIT = 80
+FRAME_HEIGHT = 760
+"""Pixels: the totals, the chart and some lines of output, without filling a notebook's whole screen."""
+
+SOURCE_FIELDS = {"json_schema": "schema", "gbnf": "grammar", "regex": "pattern", "choice": "options"}
+"""Which field of a constraint is the text that a person wrote. Other kinds are shown as JSON."""
+
+_PLACE = re.compile(r"\{\{(\w+)\}\}")
+
+
+def render(data: Mapping[str, Any], *, title: str | None = None) -> str:
+    """The page of a trace, given as `Trace.to_json()`. Without a title it is named after the prompt."""
+    style, script = _resource("trace.css"), _resource("trace.js")
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    parts = {
+        "policy": html.escape(policy, quote=True),
+        "title": html.escape(_visible(title or _title(data)), quote=True),
+        "style": style,
+        "script": script,
+        "data": _embedded(data),
+        "shown": _embedded(_shown(data)),
+    }
+    # One pass: a text of the trace that looks like a place is never looked at again.
+    return _PLACE.sub(lambda match: parts[match[1]], _resource("trace.html"))
+
+
+def frame(page: str) -> str:
+    """A page for a notebook: an iframe that may run its own script and reach nothing outside itself."""
+    return (
+        f'<iframe sandbox="allow-scripts" title="Espalier trace" srcdoc="{html.escape(page, quote=True)}" '
+        f'style="width:100%;height:{FRAME_HEIGHT}px;border:0" loading="lazy"></iframe>'
+    )
+
+
+def json_text(data: Mapping[str, Any]) -> str:
+    """Strict JSON on one line: what JSON cannot say (infinities, NaN) is null."""
+    return json.dumps(_plain(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
+
+
+WRITERS: dict[str, Callable[[Mapping[str, Any]], str]] = {".html": render, ".json": json_text}
+
+
+def save(data: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write a trace as its suffix says. The file is there whole or, on any fault, as it was before.
+
+    Raises InputError for a suffix that is neither .html nor .json, OutputError where nothing could be written.
+    """
+    writer = WRITERS.get(Path(path).suffix.lower())
+    if writer is None:
+        raise InputError(
+            f"cannot tell from the name {os.fspath(path)!r} how to write a trace",
+            hint=f"end it in {' or '.join(WRITERS)}",
+        )
+    # A lone surrogate (half a character, from a JSON escape) has no UTF-8; spelled \udXXX it is JSON again.
+    write_whole(path, writer(data).encode("utf-8", "backslashreplace"))
+
+
+def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
+    """Replace a file in one move. Raises OutputError naming the path; then the old file is untouched."""
+    try:
+        target = Path(os.path.realpath(path))  # through a symbolic link, not over it
+        draft = target.with_name(f".espalier-{secrets.token_hex(8)}.tmp")
+        try:
+            with draft.open("xb") as file:  # not mkstemp: the file shall have the mode that the user's umask gives
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OutputError(f"cannot write {os.fspath(path)!r}: {reason}") from error
+
+
+def _shown(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What JavaScript would change on its way through a number or an object: big integers, order of keys."""
+    metadata = data["metadata"]
+    sampling = [[k, v if isinstance(v, str) else json.dumps(v)] for k, v in _plain(metadata["sampling"]).items()]
+    return {"sampling": sampling, "constraint": _source(metadata["constraint"])}
+
+
+def _source(constraint: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if constraint is None:
+        return None
+    plain = _plain(constraint)
+    kind = str(plain.pop("kind", "constraint"))
+    field = SOURCE_FIELDS.get(kind)
+    source = plain.pop(field, plain) if field else plain
+    rest = {} if source is plain else plain
+    text = source if isinstance(source, str) else json.dumps(source, ensure_ascii=False, indent=2) if source else ""
+    options = [[k, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)] for k, v in rest.items()]
+    return {"kind": kind, "source": text, "options": options}
+
+
+def _title(data: Mapping[str, Any]) -> str:
+    first = next((line.strip() for line in str(data["metadata"]["prompt"]).splitlines() if line.strip()), "")
+    short = first if len(first) <= TITLE_LIMIT else first[: TITLE_LIMIT - 1].rstrip() + "…"
+    return short or "Trace of one generation"
+
+
+def _visible(text: str) -> str:
+    """Without what HTML cannot hold: control characters and lone surrogates become U+FFFD."""
+    return "".join("\ufffd" if ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 else c for c in text)
+
+
+def _embedded(value: Any) -> str:
+    """JSON that may stand inside a <script>: ASCII (so U+2028 and surrogates are escapes), and no `<`, `>` or `&`."""
+    text = json.dumps(_plain(value), separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _plain(value: Any) -> Any:
+    """Dicts, lists and finite numbers only; JSON has no infinities, and the rule is null."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _resource(name: str) -> str:
+    return resources.files("espalier.pages").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
