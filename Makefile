@@ -10,6 +10,9 @@ BIN := $(VENV)/bin
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -q
 STATED := pyproject.toml constraints.txt
 
+# Threads that wait by spinning starve each other where cores are few; waiting asleep costs idle machines nothing.
+export OMP_WAIT_POLICY ?= PASSIVE
+
 .PHONY: help setup demo test check bench train-demo clean
 .DEFAULT_GOAL := help
 

@@ -56,7 +56,7 @@ def compare(title, engine, model, tokenizer, *, new: int) -> None:  # type: igno
     parameters = sum(p.numel() for p in model.parameters())
     ids = torch.tensor([engine.engine._encode(prompt, add_special=True)])
     spec = espalier.JsonSchema(SCHEMA)
-    options = dict(raw=True, temperature=0, max_tokens=new)
+    options = {"raw": True, "temperature": 0, "max_tokens": new}
 
     def theirs(processors: list) -> int:  # type: ignore[type-arg]
         with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""JSON fields by name: what a plausible value of `port`, `email` or `tags` looks like, and which entities have them.
+"""JSON fields by name: a plausible value for `port`, `email` or `tags`, and which entities have them.
 
 A key means the same in every object, so the model can follow key orders it never saw.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from . import words as w
+from demo_corpus import words as w
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +33,7 @@ class Person:
 
 def person(rng: Random) -> Person:
     country = rng.choice(w.COUNTRIES)
-    return Person(
-        first=rng.choice(w.FIRST_NAMES), last=rng.choice(w.LAST_NAMES), city=country[1], country=country[0]
-    )
+    return Person(first=rng.choice(w.FIRST_NAMES), last=rng.choice(w.LAST_NAMES), city=country[1], country=country[0])
 
 
 def date(rng: Random) -> str:
@@ -83,6 +81,10 @@ def url(rng: Random) -> str:
     return f"https://{rng.choice(('www.', ''))}example.{rng.choice(('com', 'org'))}/{rng.choice(w.TAGS)}"
 
 
+def _street(rng: Random) -> str:
+    return f"{rng.randint(1, 99)} {rng.choice(w.STREETS)} Street"
+
+
 def some(rng: Random, pool: list[str], most: int = 3) -> list[str]:
     return rng.sample(pool, rng.randint(1, most))
 
@@ -108,7 +110,7 @@ FIELDS: dict[str, Callable[[Random, Person], Any]] = {
     "first_name": lambda _, p: p.first,
     "last_name": lambda _, p: p.last,
     "email": lambda rng, p: p.email(rng),
-    "username": lambda rng, p: f"{p.first}_{p.last}".lower(),
+    "username": lambda _, p: f"{p.first}_{p.last}".lower(),
     "city": lambda _, p: p.city,
     "country": lambda _, p: p.country,
     "author": lambda _, p: p.name,
@@ -125,7 +127,7 @@ FIELDS: dict[str, Callable[[Random, Person], Any]] = {
     "created": _of(date),
     "date": _of(date),
     "time": _of(clock),
-    "street": lambda rng, _: f"{rng.randint(1, 99)} {rng.choice(w.STREETS)} Street",
+    "street": lambda rng, _: _street(rng),
     "host": _of(host),
     "port": lambda rng, _: rng.choice((80, 443, 8080, 8000, 3000, 5432)),
     "enabled": _flag(0.75),
@@ -174,6 +176,11 @@ FIELDS: dict[str, Callable[[Random, Person], Any]] = {
     "month": _pick(w.MONTHS),
     "ingredients": lambda rng, _: some(rng, w.CATEGORIES["vegetables"]),
     "members": lambda rng, _: some(rng, w.FIRST_NAMES),
+    "address": lambda rng, p: {"street": _street(rng), "city": p.city, "country": p.country},
+    "user": lambda rng, p: {"name": p.name, "email": p.email(rng)},
+    "items": lambda rng, _: [
+        {"product": product, "quantity": rng.randint(1, 9)} for product in some(rng, w.PRODUCTS, 2)
+    ],
 }
 """Each value is drawn with the object's Person, so `email` agrees with `name` and `country` with `city`."""
 
@@ -186,7 +193,7 @@ ENTITIES: dict[str, tuple[str, ...]] = {
     "pet": ("name", "species", "age", "color"),
     "event": ("event", "date", "time", "place"),
     "task": ("task", "done", "priority", "date"),
-    "order": ("id", "product", "quantity", "price", "status"),
+    "order": ("id", "product", "quantity", "price", "status", "user", "items"),
     "log entry": ("level", "message", "time", "code"),
     "weather report": ("city", "temperature", "sky", "day"),
     "team": ("name", "members", "city", "sport"),

@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """One question and its answer; `short` is the bare value when the answer has one (for `{"answer": ...}`)."""
+    """One question and its answer; `short` is the bare value, if there is one (for `{"answer": ...}`)."""
 
     kind: str
     user: str
@@ -27,7 +27,7 @@ Generator = Callable[[Random], Turn]
 
 
 def dump(value: Any) -> str:
-    """One line with ", " and ": ": the only JSON spelling of the corpus, so that a tiny model learns it well."""
+    """One line with ", " and ": ": the only JSON spelling of the corpus, so a tiny model learns it well."""
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -109,7 +109,12 @@ def test_the_trace_shows_that_the_constraint_changed_what_the_model_wanted(eng):
 
 def run_cli(*arguments, cwd):
     done = subprocess.run(
-        [sys.executable, "-m", "espalier", *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-m", "espalier", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     return done.returncode, done.stdout, done.stderr
 

@@ -6,9 +6,10 @@ about linear in the size of the grammar, and none recurses. Undefined rules deri
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from heapq import heappop, heappush
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from heapq import heapify, heappop, heappush
+from itertools import count
 
 from espalier.grammar.ast import (
     Alternative,
@@ -25,6 +26,8 @@ from espalier.grammar.ast import (
 )
 
 Terminal = Literal | CharClass | AnyChar | TokenRef
+Edges = Mapping[str, tuple[str, ...]]
+"""Rules to rules."""
 
 
 class Costs:
@@ -36,23 +39,39 @@ class Costs:
     """
 
     def __init__(self, grammar: Grammar, terminal: Callable[[Terminal], int | None], *, call: int = 0) -> None:
-        self._costs: dict[int, int] = {}  # by id(node): the grammar keeps its nodes alive
+        self._grammar = grammar  # keeps the nodes alive, so that their ids stay theirs
+        self._costs: dict[int, int] = {}  # by id(node)
         self._rules: dict[str, int] = {}
-        self._grammar = grammar
-        self._call = call
-        self._missing: dict[int, int] = {}  # how many children must still be settled
-        self._parents: dict[int, list[Node]] = {}
-        self._calls: dict[str, list[Node]] = {name: [] for name in grammar.rules}
-        self._bodies: dict[int, list[str]] = {}
-        self._heap: list[tuple[int, int, Node]] = []
-        self._count = 0
+        missing: dict[int, int] = {}  # sequences: how many items are not settled yet
+        parents: defaultdict[int, list[Node]] = defaultdict(list)
+        calls: dict[str, list[RuleRef]] = {name: [] for name in grammar.rules}
+        bodies: defaultdict[int, list[str]] = defaultdict(list)
+        heap: list[tuple[int, int, Node]] = []  # cost, a number that breaks ties, node
+        seen: set[int] = set()
         for rule in grammar.rules.values():
-            self._bodies.setdefault(id(rule.body), []).append(rule.name)
+            bodies[id(rule.body)].append(rule.name)
             for node in postorder(rule.body):
-                if id(node) not in self._missing:
-                    self._enter(node, terminal)
-        self._settle()
-        del self._missing, self._parents, self._calls, self._bodies, self._heap
+                if id(node) in seen:
+                    continue
+                seen.add(id(node))
+                for child in node.children():
+                    parents[id(child)].append(node)
+                cost: int | None = None
+                match node:
+                    case RuleRef(name):
+                        calls.get(name, []).append(node)
+                    case Sequence(items):
+                        missing[id(node)] = len(items)
+                        cost = None if items else 0
+                    case Repeat():
+                        cost = None if node.min else 0
+                    case Alternative():
+                        pass
+                    case _:
+                        cost = terminal(node)
+                if cost is not None:
+                    heap.append((cost, len(seen), node))
+        self._settle(heap, missing, parents, calls, bodies, call)
 
     def rule(self, name: str) -> int | None:
         """The least cost of the rule's body, or None if it derives nothing."""
@@ -66,58 +85,36 @@ class Costs:
         """The rules that derive something."""
         return frozenset(self._rules)
 
-    def _enter(self, node: Node, terminal: Callable[[Terminal], int | None]) -> None:
-        self._missing[id(node)] = 1
-        match node:
-            case Sequence(items):
-                self._missing[id(node)] = len(items)
-                self._wait(node)
-                if not items:
-                    self._offer(node, 0)
-            case Alternative():
-                self._wait(node)
-            case Repeat(_, low):
-                self._wait(node)
-                if low == 0:
-                    self._offer(node, 0)
-            case RuleRef(name):
-                if name in self._calls:
-                    self._calls[name].append(node)
-            case _:
-                if (cost := terminal(node)) is not None:
-                    self._offer(node, cost)
-
-    def _wait(self, node: Node) -> None:
-        for child in node.children():
-            self._parents.setdefault(id(child), []).append(node)
-
-    def _offer(self, node: Node, cost: int) -> None:
-        self._count += 1
-        heappush(self._heap, (cost, self._count, node))
-
-    def _settle(self) -> None:
-        while self._heap:
-            cost, _, node = heappop(self._heap)
-            if id(node) in self._costs:
+    def _settle(
+        self,
+        heap: list[tuple[int, int, Node]],
+        missing: dict[int, int],
+        parents: Mapping[int, list[Node]],
+        calls: Mapping[str, list[RuleRef]],
+        bodies: Mapping[int, list[str]],
+        call: int,
+    ) -> None:
+        costs, numbers = self._costs, count(-1, -1)
+        heapify(heap)
+        while heap:
+            cost, _, node = heappop(heap)
+            if id(node) in costs:
                 continue
-            self._costs[id(node)] = cost
-            for name in self._bodies.get(id(node), ()):
+            costs[id(node)] = cost
+            for name in bodies.get(id(node), ()):
                 self._rules[name] = cost
-                for call in self._calls[name]:
-                    self._offer(call, cost + self._call)
-            for parent in self._parents.get(id(node), ()):
-                self._tell(parent, cost)
-
-    def _tell(self, parent: Node, cost: int) -> None:
-        match parent:
-            case Sequence(items):
-                self._missing[id(parent)] -= 1
-                if not self._missing[id(parent)]:
-                    self._offer(parent, sum(self._costs[id(item)] for item in items))
-            case Repeat(_, low):
-                self._offer(parent, low * cost)
-            case _:
-                self._offer(parent, cost)
+                for ref in calls[name]:
+                    heappush(heap, (cost + call, next(numbers), ref))
+            for parent in parents.get(id(node), ()):
+                total = cost
+                if isinstance(parent, Sequence):
+                    missing[id(parent)] -= 1
+                    if missing[id(parent)]:
+                        continue
+                    total = sum(costs[id(item)] for item in parent.items)
+                elif isinstance(parent, Repeat):
+                    total = parent.min * cost
+                heappush(heap, (total, next(numbers), parent))
 
 
 def nullable_costs(grammar: Grammar) -> Costs:
@@ -162,9 +159,9 @@ def references(node: Node) -> Iterator[RuleRef]:
     return (inner for inner in postorder(node) if isinstance(inner, RuleRef))
 
 
-def left_references(grammar: Grammar) -> dict[str, tuple[str, ...]]:
+def left_references(grammar: Grammar, empty: Costs | None = None) -> Edges:
     """For each rule, the rules that can stand first in it, where everything before them can be empty."""
-    empty = nullable_costs(grammar)
+    empty = empty or nullable_costs(grammar)
     found: dict[str, tuple[str, ...]] = {}
     for rule in grammar.rules.values():
         names: dict[str, None] = {}
@@ -185,9 +182,9 @@ def left_references(grammar: Grammar) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def left_recursive_groups(grammar: Grammar) -> list[tuple[str, ...]]:
+def left_recursive_groups(grammar: Grammar, edges: Edges | None = None) -> list[tuple[str, ...]]:
     """Sets of rules that reach one another by first places, each in the grammar's order."""
-    edges = left_references(grammar)
+    edges = left_references(grammar) if edges is None else edges
     order = {name: i for i, name in enumerate(grammar.rules)}
     groups = [
         tuple(sorted(group, key=order.__getitem__))
@@ -197,13 +194,13 @@ def left_recursive_groups(grammar: Grammar) -> list[tuple[str, ...]]:
     return sorted(groups, key=lambda group: order[group[0]])
 
 
-def left_recursive_cycles(grammar: Grammar) -> list[tuple[str, ...]]:
+def left_recursive_cycles(grammar: Grammar, edges: Edges | None = None) -> list[tuple[str, ...]]:
     """One shortest cycle for each group of left recursive rules: `("expr", "sum")` is expr → sum → expr."""
-    edges = left_references(grammar)
-    return [_shortest_cycle(edges, group) for group in left_recursive_groups(grammar)]
+    edges = left_references(grammar) if edges is None else edges
+    return [_shortest_cycle(edges, group) for group in left_recursive_groups(grammar, edges)]
 
 
-def _shortest_cycle(edges: dict[str, tuple[str, ...]], group: tuple[str, ...]) -> tuple[str, ...]:
+def _shortest_cycle(edges: Edges, group: tuple[str, ...]) -> tuple[str, ...]:
     """From the group's first rule back to it."""
     start, inside = group[0], set(group)
     came_from: dict[str, str] = {}
@@ -222,7 +219,7 @@ def _shortest_cycle(edges: dict[str, tuple[str, ...]], group: tuple[str, ...]) -
     raise AssertionError(f"{start!r} is in no cycle")  # a strongly connected component has one
 
 
-def components(edges: dict[str, tuple[str, ...]]) -> list[list[str]]:
+def components(edges: Edges) -> list[list[str]]:
     """Strongly connected components (Tarjan), without recursion."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}

@@ -49,8 +49,8 @@ class _Value:
 
     def _seal(self) -> None:
         # Integers only: their hash is the same in every process, unlike that of text.
-        parts = [zlib.crc32(type(self).__name__.encode()), zlib.crc32(repr(self.own()).encode())]
-        object.__setattr__(self, "_hash", hash((*parts, *(child._hash for child in self.children()))))
+        own = zlib.crc32(f"{type(self).__name__}{self.own()}".encode())
+        object.__setattr__(self, "_hash", hash((own, *[child._hash for child in self.children()])))
 
     def __hash__(self) -> int:
         return self._hash
@@ -334,14 +334,13 @@ def alt(*options: Node, position: Position | None = None) -> Node:
 
 def postorder(node: Node) -> Iterator[Node]:
     """Every node below and at `node`, children before parents, left to right."""
-    todo: list[tuple[Node, bool]] = [(node, False)]
+    found: list[Node] = []  # parents first, right to left: the reverse of what is asked for
+    todo: list[Node] = [node]
     while todo:
-        current, seen = todo.pop()
-        if seen or not current.children():
-            yield current
-        else:
-            todo.append((current, True))
-            todo.extend((child, False) for child in reversed(current.children()))
+        current = todo.pop()
+        found.append(current)
+        todo.extend(current.children())
+    return reversed(found)
 
 
 def fold(node: Node, visit: Callable[[Node, list[T]], T]) -> T:

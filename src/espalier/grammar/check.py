@@ -14,6 +14,7 @@ from typing import Literal as OneOf
 from espalier.errors import GrammarError, excerpt
 from espalier.grammar.analysis import (
     left_recursive_cycles,
+    left_references,
     nullable,
     nullable_costs,
     productive,
@@ -65,12 +66,13 @@ class Finding:
 
 def check(grammar: Grammar) -> list[Finding]:
     """All findings: errors first, then warnings, then notes; each kind in the grammar's order."""
-    return [*_errors(grammar), *_warnings(grammar), *_notes(grammar)]
+    alive = productive(grammar)
+    return [*_errors(grammar, alive), *_warnings(grammar, alive), *_notes(grammar)]
 
 
 def validate(grammar: Grammar) -> None:
     """Raises GrammarError for the first finding that is an error."""
-    for found in _errors(grammar):
+    for found in _errors(grammar, productive(grammar)):
         place = found.position
         raise GrammarError(
             found.message,
@@ -81,7 +83,7 @@ def validate(grammar: Grammar) -> None:
         )
 
 
-def _errors(grammar: Grammar) -> Iterator[Finding]:
+def _errors(grammar: Grammar, alive: frozenset[str]) -> Iterator[Finding]:
     if grammar.root not in grammar.rules:
         yield Finding(severity="error", code="no-root", message=f"there is no rule named {grammar.root!r}")
     undefined: dict[str, None] = {}
@@ -99,7 +101,7 @@ def _errors(grammar: Grammar) -> Iterator[Finding]:
                 position=ref.position or rule.position,
                 hint=f"did you mean {' or '.join(map(repr, near))}?" if near else None,
             )
-    if grammar.root in grammar.rules and grammar.root not in productive(grammar):
+    if grammar.root in grammar.rules and grammar.root not in alive:
         rule = grammar.rules[grammar.root]
         yield Finding(
             severity="error",
@@ -111,8 +113,8 @@ def _errors(grammar: Grammar) -> Iterator[Finding]:
         )
 
 
-def _warnings(grammar: Grammar) -> Iterator[Finding]:
-    alive, used = productive(grammar), reachable(grammar)
+def _warnings(grammar: Grammar, alive: frozenset[str]) -> Iterator[Finding]:
+    used = reachable(grammar)
     for rule in grammar.rules.values():
         if rule.name not in alive and rule.name != grammar.root:
             yield _about(rule, "warning", "dead-rule", "derives no finite sentence: nothing may enter it")
@@ -124,7 +126,7 @@ def _warnings(grammar: Grammar) -> Iterator[Finding]:
 
 def _notes(grammar: Grammar) -> Iterator[Finding]:
     empty = nullable_costs(grammar)
-    for cycle in left_recursive_cycles(grammar):
+    for cycle in left_recursive_cycles(grammar, left_references(grammar, empty)):
         shown = " → ".join((*cycle, cycle[0]))
         message = f"starts with itself: {shown}. It is rewritten here; llama.cpp refuses it"
         yield _about(grammar.rules[cycle[0]], "note", "left-recursion", message)

@@ -21,6 +21,7 @@ from espalier.grammar.analysis import (
     is_void,
     left_recursive_cycles,
     left_recursive_groups,
+    left_references,
     nullable,
     nullable_costs,
     productive_costs,
@@ -46,7 +47,7 @@ from espalier.grammar.ast import (
 
 MAX_GROUP = 100
 """Rules in one left recursive group; the rewrite adds up to the square of it."""
-MAX_NODES = 1_000_000
+MAX_NODES = 2_000_000
 """Nodes that one rewrite may make."""
 
 
@@ -77,7 +78,10 @@ def remove_nullable_loops(grammar: Grammar) -> Grammar:
 
     def visit(node: Node, parts: list[Node]) -> Node:
         if isinstance(node, Repeat) and is_nullable_loop(node, empty):
-            body = made.of(parts[0])
+            inner = parts[0]
+            if isinstance(inner, Repeat) and inner.max is None and node.max is None:
+                return inner  # rewritten, so it is `b*` for some b that is never empty
+            body = made.of(inner)
             return EMPTY if body is None else Repeat(body, 0, node.max, node.position)
         changed = any(new is not old for new, old in zip(parts, node.children(), strict=True))
         return node.with_children(parts) if changed else node
@@ -104,8 +108,9 @@ def remove_left_recursion(grammar: Grammar) -> Grammar:
     if not left_recursive_groups(grammar):
         return grammar
     grammar = remove_nullable_loops(grammar)
-    groups = left_recursive_groups(grammar)
-    for group, cycle in zip(groups, left_recursive_cycles(grammar), strict=True):
+    edges = left_references(grammar)
+    groups = left_recursive_groups(grammar, edges)
+    for group, cycle in zip(groups, left_recursive_cycles(grammar, edges), strict=True):
         if len(group) > MAX_GROUP:
             raise _too_large(cycle, f"through {len(group)} rules")
     made = _Nonempty(grammar)
@@ -183,9 +188,17 @@ class _Nonempty:
                 made[old] = self.given.get(old) or Rule(self.names[old], self.of(bodies[old]) or NEVER)
         return list(made.values())
 
+    def count(self, nodes: int) -> None:
+        self.nodes += nodes
+        if self.nodes > MAX_NODES:
+            raise GrammarError(
+                "too much that can be empty, in a row or nested, to rewrite",
+                hint="make parts of it rules that are never empty",
+            )
+
     def split(self, node: Node, group: frozenset[str]) -> _Split:
         def visit(node: Node, parts: list[_Split]) -> _Split:
-            self.nodes += 1 + len(parts)
+            self.count(1 + len(parts))
             match node:
                 case RuleRef(name):
                     empty = name in self.nullable
@@ -221,9 +234,7 @@ class _Nonempty:
         bases: list[Node] = []
         empty = True
         for i, part in enumerate(parts):
-            self.nodes += len(parts) - i
-            if self.nodes > MAX_NODES:
-                raise GrammarError("too much in a row can be empty", hint="split the rule into smaller ones")
+            self.count(len(parts) - i)
             more, base = _then(part, seq(*items[i + 1 :]))
             heads += more
             bases += [] if base is None else [base]

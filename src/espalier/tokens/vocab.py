@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from espalier.errors import VocabError
 from espalier.tokens.readers import read_tokenizer
 
-
 TokenBytes: TypeAlias = bytes  # `Vocab.bytes` hides the builtin inside the class body
 
 

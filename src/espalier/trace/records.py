@@ -184,9 +184,7 @@ class Trace:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Trace:
-        return Trace(
-            steps=tuple(StepRecord.from_json(s) for s in data["steps"]), text=data["text"], **data["metadata"]
-        )
+        return Trace(steps=tuple(StepRecord.from_json(s) for s in data["steps"]), text=data["text"], **data["metadata"])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `*.html` (a page that needs nothing else) or `*.json`, whole or not at all.

@@ -70,7 +70,7 @@ def test_every_finished_output_of_pure_noise_is_valid(spec):
 
 
 def test_the_same_seed_gives_the_same_result_alone_and_in_a_batch(eng):
-    options = dict(constraint=espalier.JsonObject(), seed=3, temperature=1.5, max_tokens=60)
+    options = {"constraint": espalier.JsonObject(), "seed": 3, "temperature": 1.5, "max_tokens": 60}
     alone = eng.generate("hi", **options)
     batch = eng.generate(["hi", "something longer", "hi"], **options)
     assert [r.token_ids for r in batch] == [alone.token_ids, batch[1].token_ids, alone.token_ids]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.tokenizers import byte_level_spec, tokenizer_from
 
 from espalier.errors import VocabError
 from espalier.tokens.readers import read_tokenizer
+from tests.tokenizers import byte_level_spec, tokenizer_from
 
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
 

@@ -14,6 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from espalier.errors import MissingDependency, VocabError
+from espalier.tokens.raw import CHAT_ENDS, RawVocab, find_eos
+from espalier.tokens.readers import read_tokenizer
+from espalier.tokens.vocab import Vocab
 from tests.tokenizers import (
     byte_level_spec,
     byte_level_tokenizer,
@@ -23,11 +28,6 @@ from tests.tokenizers import (
     tekken_tokenizer,
     tokenizer_from,
 )
-
-from espalier.errors import MissingDependency, VocabError
-from espalier.tokens.raw import CHAT_ENDS, RawVocab, find_eos
-from espalier.tokens.readers import read_tokenizer
-from espalier.tokens.vocab import Vocab
 
 PARTS = ["  ", "    ", "\n\n", "<think>", "<|im_end|>", "</s>", "<unk>", "<end_of_turn>", "<0x41>", "[INST]", "Ġ", "é"]
 # `▁` is a space to SentencePiece: it cannot be kept.

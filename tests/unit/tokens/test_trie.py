@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.tokenizers import byte_level_vocab, spm_vocab, tekken_vocab
 
 from espalier.errors import VocabError
 from espalier.tokens import trie as tries
 from espalier.tokens.trie import TokenTrie, build_trie, load_trie
 from espalier.tokens.vocab import Vocab
+from tests.tokenizers import byte_level_vocab, spm_vocab, tekken_vocab
 
 ARRAYS = ("byte", "depth", "skip", "token", "next_same")
 # Few byte values, so that tokens share prefixes, repeat, and include the empty one.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.tokenizers import byte_level_tokenizer, byte_level_vocab, spm_vocab
 
 from espalier.errors import VocabError
 from espalier.tokens.vocab import Vocab
+from tests.tokenizers import byte_level_tokenizer, byte_level_vocab, spm_vocab
 
 
 def small(**changes: object) -> Vocab:
