@@ -13,7 +13,10 @@ from espalier.tokens.vocab import Vocab
 
 SCHEMA = {
     "type": "object",
-    "properties": {"name": {"type": "string", "maxLength": 20}, "age": {"type": "integer", "minimum": 0, "maximum": 150}},
+    "properties": {
+        "name": {"type": "string", "maxLength": 20},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+    },
     "required": ["name", "age"],
     "additionalProperties": False,
 }  # fmt: skip
@@ -61,7 +64,8 @@ def test_constrained_it_says_json_and_the_trace_shows_what_it_wanted(eng):
 def test_every_finished_output_of_pure_noise_is_valid(spec):
     finished = 0
     prompts = [f"seed {i}" for i in range(60)]
-    for result in random_engine().generate(prompts, constraint=spec, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, max_tokens=300, seed=1, trace="off"):  # fmt: skip
+    wild = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "max_tokens": 300, "seed": 1, "trace": "off"}
+    for result in random_engine().generate(prompts, constraint=spec, **wild):
         if result.finish_reason == "stop":
             finished += 1
             assert result.verdict.valid is True, result.text
