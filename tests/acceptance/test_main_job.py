@@ -12,13 +12,15 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 import espalier  # noqa: E402
+from espalier.api import make_request  # noqa: E402
+from espalier.engines.base import Finished  # noqa: E402
 from espalier.integrations.transformers import ConstraintLogitsProcessor  # noqa: E402
 from espalier.wiring import demo_model  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "examples/user.schema.json").read_text())
 SPEC = espalier.JsonSchema(SCHEMA)
-PROMPTS = [row["prompt"] for row in json.loads((demo_model() / "samples.json").read_text())["samples"]]
+PROMPTS = [row["prompt"] for row in json.loads((demo_model() / "samples.json").read_text())]
 NEW = 64
 
 
@@ -80,15 +82,14 @@ def test_each_prompt_alone_equals_its_row_in_a_batch(eng):
 
 def test_hundreds_of_seeds_every_finished_output_validates(eng):
     finished = 0
-    for block in range(10):
-        for i in range(32):
-            seed = block * 32 + i
-            prompt = PROMPTS[seed % len(PROMPTS)]
-            hot = 0.7 + 0.8 * (seed % 3)
-            result = eng.generate(
-                prompt, constraint=SPEC, seed=seed, temperature=hot, top_k=0, top_p=1.0, min_p=0.0,
-                max_tokens=120, trace="off",
-            )  # fmt: skip
+    wild = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "max_tokens": 120, "trace": "off", "constraint": SPEC}
+    for block in range(0, 320, 40):
+        requests = [
+            make_request(PROMPTS[seed % len(PROMPTS)], seed=seed, temperature=0.7 + 0.8 * (seed % 3), **wild)
+            for seed in range(block, block + 40)
+        ]
+        results = [event.result for event in eng.engine.run(requests) if isinstance(event, Finished)]
+        for result in results:
             if result.finish_reason == "stop":
                 finished += 1
                 jsonschema.validate(json.loads(result.text), SCHEMA)
