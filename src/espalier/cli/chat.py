@@ -51,7 +51,7 @@ def command(
     schema: Annotated[str | None, typer.Option(help="A JSON Schema file.", metavar="FILE")] = None,
     regex: Annotated[str | None, typer.Option(help="A pattern every answer must match.")] = None,
     grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file.", metavar="FILE")] = None,
-    choice: Annotated[list[str] | None, typer.Option(help="An allowed answer; repeat it.")] = None,
+    choice: Annotated[list[str] | None, typer.Option(help="An allowed answer; repeat it.", metavar="TEXT")] = None,
     json_object: Annotated[bool, typer.Option("--json-object", help="Any JSON object.")] = False,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = DEFAULTS.temperature,
     top_k: Annotated[int, typer.Option(help="0 is off.")] = DEFAULTS.top_k,

@@ -26,7 +26,7 @@ def command(
     schema: Annotated[str | None, typer.Option(help="A JSON Schema file.", metavar="FILE")] = None,
     regex: Annotated[str | None, typer.Option(help="A pattern the whole answer must match.")] = None,
     grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file.", metavar="FILE")] = None,
-    choice: Annotated[list[str] | None, typer.Option(help="An allowed answer; repeat it.")] = None,
+    choice: Annotated[list[str] | None, typer.Option(help="An allowed answer; repeat it.", metavar="TEXT")] = None,
     json_object: Annotated[bool, typer.Option("--json-object", help="Any JSON object.")] = False,
     whitespace: Annotated[str, typer.Option(help="In JSON: natural, compact or flexible.")] = "natural",
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = DEFAULTS.temperature,
@@ -35,7 +35,9 @@ def command(
     min_p: Annotated[float, typer.Option(help="0 is off.")] = DEFAULTS.min_p,
     seed: Annotated[int | None, typer.Option(help="Makes a run repeatable.")] = None,
     max_tokens: Annotated[int, typer.Option(help="At most this many.")] = DEFAULTS.max_tokens,
-    stop: Annotated[list[str] | None, typer.Option(help="A text that ends the answer; repeat it.")] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="A text that ends the answer; repeat it.", metavar="TEXT")
+    ] = None,
     trace: Annotated[str | None, typer.Option(help="Write the trace: .html or .json.", metavar="FILE")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps.")] = None,

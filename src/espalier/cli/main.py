@@ -40,9 +40,9 @@ def main(
     """Constrained decoding for your own models that shows what the constraint did."""
 
 
-app.command("generate")(generate.command)
-app.command("chat")(chat.command)
-app.command("doctor")(doctor.command)
+app.command("generate", short_help="Generate text under a constraint.")(generate.command)
+app.command("chat", short_help="Talk with a model.")(chat.command)
+app.command("doctor", short_help="Say what is installed and what can run.")(doctor.command)
 
 
 def run(arguments: list[str] | None = None) -> None:

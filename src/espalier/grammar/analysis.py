@@ -200,6 +200,11 @@ def left_recursive_cycles(grammar: Grammar, edges: Edges | None = None) -> list[
     return [_shortest_cycle(edges, group) for group in left_recursive_groups(grammar, edges)]
 
 
+def arrows(cycle: tuple[str, ...]) -> str:
+    """`expr → sum → expr`, the middle left out of a long one."""
+    return " → ".join((*cycle[:5], *(["…"] if len(cycle) > 5 else []), cycle[0]))
+
+
 def _shortest_cycle(edges: Edges, group: tuple[str, ...]) -> tuple[str, ...]:
     """From the group's first rule back to it."""
     start, inside = group[0], set(group)

@@ -13,6 +13,7 @@ from typing import Literal as OneOf
 
 from espalier.errors import GrammarError, excerpt
 from espalier.grammar.analysis import (
+    arrows,
     left_recursive_cycles,
     left_references,
     nullable,
@@ -127,8 +128,7 @@ def _warnings(grammar: Grammar, alive: frozenset[str]) -> Iterator[Finding]:
 def _notes(grammar: Grammar) -> Iterator[Finding]:
     empty = nullable_costs(grammar)
     for cycle in left_recursive_cycles(grammar, left_references(grammar, empty)):
-        shown = " → ".join((*cycle, cycle[0]))
-        message = f"starts with itself: {shown}. It is rewritten here; llama.cpp refuses it"
+        message = f"starts with itself: {arrows(cycle)}. It is rewritten here; llama.cpp refuses it"
         yield _about(grammar.rules[cycle[0]], "note", "left-recursion", message)
     for rule in grammar.rules.values():
         for loop in nullable_loops(rule.body, empty):

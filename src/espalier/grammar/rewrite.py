@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from espalier.errors import GrammarError
 from espalier.grammar.analysis import (
     Costs,
+    arrows,
     is_void,
     left_recursive_cycles,
     left_recursive_groups,
@@ -59,14 +60,12 @@ def trim(grammar: Grammar) -> Grammar:
     costs = productive_costs(grammar)
     if costs.rule(grammar.root) is None:
         raise GrammarError(f"rule {grammar.root!r} derives no finite sentence")
-    live = [
-        Rule(rule.name, _without_dead_ends(rule.body, costs), rule.position)
-        for rule in grammar.rules.values()
-        if costs.rule(rule.name) is not None
-    ]
+    live = [_trimmed(rule, costs) for rule in grammar.rules.values() if costs.rule(rule.name) is not None]
     kept = grammar.with_rules(live)
     found = reachable(kept)
-    return grammar.with_rules(rule for rule in live if rule.name in found)
+    rules = [rule for rule in live if rule.name in found]
+    unchanged = len(rules) == len(grammar.rules) and all(grammar.rules[rule.name] is rule for rule in rules)
+    return grammar if unchanged else grammar.with_rules(rules)
 
 
 def remove_nullable_loops(grammar: Grammar) -> Grammar:
@@ -312,6 +311,12 @@ def _repeat(item: Node, low: int, high: int | None, like: Repeat) -> Node:
     return item if (low, high) == (1, 1) else Repeat(item, low, high, like.position)
 
 
+def _trimmed(rule: Rule, costs: Costs) -> Rule:
+    if all(costs.node(node) is not None for node in postorder(rule.body)):
+        return rule
+    return Rule(rule.name, _without_dead_ends(rule.body, costs), rule.position)
+
+
 def _without_dead_ends(body: Node, costs: Costs) -> Node:
     """`body` derives something; so does every node of what is returned."""
 
@@ -361,8 +366,7 @@ def _fresh(wanted: str, taken: set[str]) -> str:
 
 
 def _too_large(cycle: tuple[str, ...], why: str) -> GrammarError:
-    shown = " → ".join((*cycle[:5], *(["…"] if len(cycle) > 5 else []), cycle[0]))
     return GrammarError(
-        f"the left recursion {shown} is too large to rewrite, {why}",
+        f"the left recursion {arrows(cycle)} is too large to rewrite, {why}",
         hint='write it as a repetition: expr ::= term ("+" term)*',
     )

@@ -63,7 +63,9 @@ class Sampler:
     """A grammar made ready once, for many sentences. Never changes after that."""
 
     def __init__(self, grammar: Grammar, *, tokens: Tokens = "spell") -> None:
-        self._grammar = trim(remove_nullable_loops(trim(grammar)))
+        alive = trim(grammar)
+        plain = remove_nullable_loops(alive)
+        self._grammar = alive if plain is alive else trim(plain)
         self._tokens = tokens
         self._costs = Costs(self._grammar, self._price, call=1)
         self._chars: dict[int, tuple[Ranges, Ranges]] = {}  # by id(node): all, and the printable ASCII among them
@@ -72,12 +74,12 @@ class Sampler:
             raise UnsupportedError("every sentence of the grammar holds a token reference")
         if least > MAX_SIZE * CHAR_COST:
             raise LimitExceeded(f"the shortest sentence has more than {MAX_SIZE} code points")
-        self._least = least
+        self.least = least
 
     def draw(self, random: Random, *, max_size: int = 200) -> str:
         """One random sentence: see `sample`."""
         # Invariant: what is spent and the least that everything still to do costs stay within `left`.
-        left = max(max_size * CHAR_COST, self._least) - self._least
+        left = max(max_size * CHAR_COST, self.least) - self.least
         written: list[str] = []
         todo: list[Node | _Round] = [self._grammar.rules[self._grammar.root].body]
         while todo:
