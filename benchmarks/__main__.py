@@ -6,6 +6,7 @@ from importlib import import_module
 BENCHMARKS = {
     "start": "benchmarks.start",
     "engines": "benchmarks.engines.loop",
+    "step model": "benchmarks.engines.step_model",
 }
 
 

@@ -304,7 +304,7 @@ def open_engine(
     if source:
         template = ChatTemplate(source, bos_token=tokenizer.bos_token or "", eos_token=tokenizer.eos_token or "")
     return LocalEngine(
-        name=model,
+        name=Path(model).expanduser().resolve().name if _folder(model) else model,  # a path is nobody else's business
         model=step_model,
         # Without any stated EOS the vocabulary's own search for chat-end markers decides.
         vocab=Vocab.from_tokenizer(tokenizer, eos_ids=eos_ids(loaded, tokenizer) or None, width=step_model.width),
@@ -465,7 +465,7 @@ def _mapped() -> Iterator[None]:
         raise
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise LimitExceeded("out of memory", hint="fewer or shorter sequences, or a smaller model") from error
-    except (RuntimeError, IndexError, TypeError, NotImplementedError) as error:
+    except (RuntimeError, IndexError, TypeError, ValueError) as error:  # NotImplementedError is a RuntimeError
         if "allocate memory" in str(error):  # the CPU allocator has no exception of its own
             raise LimitExceeded("out of memory", hint="fewer or shorter sequences") from error
         raise GenerationError(f"the model's forward pass failed: {_first_line(error)}") from error

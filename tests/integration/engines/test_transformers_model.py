@@ -257,6 +257,7 @@ def test_wrong_work_is_refused_and_changes_nothing() -> None:
         (torch.OutOfMemoryError("CUDA out of memory"), LimitExceeded),
         (MemoryError(), LimitExceeded),
         (IndexError("index out of range in self"), GenerationError),
+        (ValueError("no such attention"), GenerationError),
     ],
 )
 def test_a_pass_that_fails_is_ours_by_name_and_undone(raised: Exception, expected: type[Exception]) -> None:
