@@ -20,12 +20,13 @@ from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
-from espalier.trace.measure import Measures, log_sum_exp, measure
+from espalier.trace.measure import Measures, allowed_mass, measure
 from espalier.trace.records import Candidate, StepRecord
 
 TraceLevel = Literal["off", "measures", "full"]
 """off: nothing recorded. measures: masses and entropies. full: candidates of every stage too."""
 NEG_INF = np.float32(-np.inf)
+NEAR = 4  # how many times k of the best of all are looked at for the k best allowed
 
 
 class Watch(NamedTuple):
@@ -79,7 +80,7 @@ def decide(
     numbers = measure(raw, allowed)
     z_sampled = None
     if not chain.config.is_greedy:
-        z_sampled = math.exp(log_sum_exp(chain.heat(masked)) - log_sum_exp(chain.heat(biased)))
+        z_sampled = allowed_mass(chain.heat(biased), allowed)
     stages = _Stages(raw, allowed, numbers, vocab, drawn.token, watch.top_k)
     full = watch.level == "full"
     favourite = int(np.argmax(raw))
@@ -143,7 +144,11 @@ class _Stages:
     def allowed(self) -> tuple[Candidate, ...]:
         if self._allowed is None:
             return self.wanted()
-        return self._list(np.where(self._allowed, self._raw, NEG_INF), self._numbers.log_allowed)
+        # Mostly the best allowed tokens are among the best of all; only else is the masked row looked through.
+        near = [int(i) for i in _top(self._raw, NEAR * self._k) if self._allowed[i]][: self._k]
+        if len(near) < self._k:
+            return self._list(np.where(self._allowed, self._raw, NEG_INF), self._numbers.log_allowed)
+        return self._candidates(near, self._raw, self._numbers.log_allowed)
 
     def sampled(self, ids: NDArray[np.intp], probs: NDArray[np.float64], shaped: Logits) -> tuple[Candidate, ...]:
         order = _top(probs, self._k)
@@ -153,6 +158,9 @@ class _Stages:
 
     def _list(self, logits: Logits, log_sum: float) -> tuple[Candidate, ...]:
         ids = [int(i) for i in _top(logits, self._k) if logits[i] > NEG_INF]
+        return self._candidates(ids, logits, log_sum)
+
+    def _candidates(self, ids: list[int], logits: Logits, log_sum: float) -> tuple[Candidate, ...]:
         if self._chosen not in ids:
             ids.append(self._chosen)
         return tuple(self.candidate(i, math.exp(float(logits[i]) - log_sum), float(self._raw[i])) for i in ids)

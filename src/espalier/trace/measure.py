@@ -30,31 +30,43 @@ class Measures(NamedTuple):
 
 def measure(raw: Logits, allowed: NDArray[np.bool_] | None) -> Measures:
     """`raw` is `(V,) float32`, finite or -inf; `allowed` is `(V,) bool` with at least one finite logit under it."""
-    before, log_total = _entropy(raw)
+    shifted, weights, top = _weights(raw)
+    before, log_total = _entropy(shifted, weights, top)
     if allowed is None or bool(allowed.all()):
         return Measures(0.0, 0.0, before, before, log_total, log_total)
-    after, log_allowed = _entropy(raw[allowed])
+    inside = weights[allowed]  # (n,) float64
+    if float(inside.max()) < TINY:
+        # The allowed logits are so far below the best that their weights have lost digits: shift by their own best.
+        after, log_allowed = _entropy(*_weights(raw[allowed]))
+    else:
+        after, log_allowed = _entropy(shifted[allowed], inside, top)
     # Both sums are rounded apart, so that a mask which removes nothing could cost -1e-17.
     tax = max(0.0, log_total - log_allowed)
     return Measures(-math.expm1(-tax), tax, before, after, log_total, log_allowed)
 
 
-def log_sum_exp(logits: NDArray[np.float32]) -> float:
-    """ln of the sum of exp, float64; -inf for an empty or wholly forbidden row."""
-    if logits.size == 0:
-        return -math.inf
+def allowed_mass(logits: Logits, allowed: NDArray[np.bool_] | None) -> float:
+    """The softmax mass of `allowed` under `(V,) float32` logits, float64."""
+    if allowed is None:
+        return 1.0
+    _, weights, _ = _weights(logits)
+    return float(weights[allowed].sum() / weights.sum())
+
+
+TINY = 1e-200  # weights below this are recomputed, far above where float64 loses digits
+
+
+def _weights(logits: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """`logit - best`, its exp, and the best."""
     top = float(logits.max())
-    if top == -math.inf:
-        return -math.inf
-    return top + math.log(float(np.exp(logits.astype(np.float64) - top).sum()))
+    shifted = logits.astype(np.float64)  # (n,)
+    shifted -= top
+    return shifted, np.exp(shifted), top
 
 
-def _entropy(logits: NDArray[np.float32]) -> tuple[float, float]:
-    values = logits.astype(np.float64)  # (n,)
-    top = float(values.max())
-    shifted = values - top
-    weights = np.exp(shifted)
+def _entropy(shifted: NDArray[np.float64], weights: NDArray[np.float64], top: float) -> tuple[float, float]:
+    """Entropy in nats, and ln of the sum of exp."""
     total = float(weights.sum())
-    # 0 * -inf is 0 here: a forbidden token adds nothing to the entropy.
-    weighted = float(np.dot(weights, np.where(weights > 0.0, shifted, 0.0)))
+    # 0 * -inf is 0 here: a forbidden token adds nothing to the entropy. Anything below -745 has weight 0 already.
+    weighted = float(np.dot(weights, np.maximum(shifted, -746.0)))
     return max(0.0, math.log(total) - weighted / total), top + math.log(total)
