@@ -151,6 +151,14 @@ class LocalEngine:
                 yield Finished(index=index, text=happened.tail, result=run.result(happened))
 
 
+def _asked(request: Request) -> str:
+    """What a person wrote last: the prompt, or the last message of a user."""
+    for message in reversed(request.messages or ()):
+        if message.get("role") == "user" and isinstance(message.get("content"), str):
+            return str(message["content"])
+    return request.prompt or ""
+
+
 class _Run:
     """One request while it runs."""
 
@@ -181,6 +189,7 @@ class _Run:
                 finish_reason=outcome.finish,
                 model=self.model,
                 prompt=self.prompt,
+                asked=_asked(self.request),
                 constraint=spec.to_json() if spec is not None else None,
                 sampling=self.request.sampling.to_json() | {"seed": self.seed},
                 strategy=self.request.strategy,

@@ -32,7 +32,7 @@ _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
 def render(data: Mapping[str, Any], *, title: str | None = None) -> str:
-    """The page of a trace, given as `Trace.to_json()`. Without a title it is named after the prompt."""
+    """The page of a trace, given as `Trace.to_json()`. Without a title it is named after what was asked."""
     style, script = _resource("trace.css"), _resource("trace.js")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
@@ -120,7 +120,8 @@ def _source(constraint: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _title(data: Mapping[str, Any]) -> str:
-    first = next((line.strip() for line in str(data["metadata"]["prompt"]).splitlines() if line.strip()), "")
+    asked = data["metadata"].get("asked") or data["metadata"]["prompt"]
+    first = next((line.strip() for line in str(asked).splitlines() if line.strip()), "")
     short = first if len(first) <= TITLE_LIMIT else first[: TITLE_LIMIT - 1].rstrip() + "…"
     return short or "Trace of one generation"
 

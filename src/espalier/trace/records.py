@@ -129,13 +129,17 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """One generation: what was asked, each step, and sums over them. Shows itself in a notebook."""
+    """One generation: what was asked, each step, and sums over them. Shows itself in a notebook.
+
+    prompt: the text that the model was given, template and all. asked: the part of it that a person wrote last.
+    """
 
     steps: tuple[StepRecord, ...]
     text: str
     finish_reason: str
     model: str = ""
     prompt: str = ""
+    asked: str = ""
     constraint: Mapping[str, Any] | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
     strategy: str = "mask"
@@ -171,6 +175,7 @@ class Trace:
             "metadata": {
                 "model": self.model,
                 "prompt": self.prompt,
+                "asked": self.asked,
                 "constraint": self.constraint,
                 "sampling": dict(self.sampling),
                 "strategy": self.strategy,
