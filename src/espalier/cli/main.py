@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from espalier.cli import chat, doctor, generate, output
+from espalier.cli import chat, doctor, generate, grammar, output
 from espalier.errors import EspalierError
 from espalier.version import __version__
 
@@ -42,6 +42,7 @@ def main(
 
 app.command("generate", short_help="Generate text under a constraint.")(generate.command)
 app.command("chat", short_help="Talk with a model.")(chat.command)
+app.add_typer(grammar.app, name="grammar", short_help="Check, print, sample and try GBNF grammars.")
 app.command("doctor", short_help="Say what is installed and what can run.")(doctor.command)
 
 

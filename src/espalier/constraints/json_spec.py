@@ -1,4 +1,4 @@
-"""JSON Schema and JSON mode through llguidance. It reports what the schema front end cannot yet rewrite as refused."""
+"""JSON Schema through llguidance, JSON mode through our own automata. It reports what the schema front end cannot yet rewrite as refused."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 import jsonschema
 from jsonschema.validators import validator_for
 
+from espalier.constraints.automaton_matcher import compile_grammar
 from espalier.constraints.base import Compiled
 from espalier.constraints.compile import Compiler
 from espalier.constraints.schema_matcher import LlgBackend, LlgCompiled, LlgRefusal
 from espalier.constraints.spec import JsonObject, JsonSchema, Spec
 from espalier.errors import SchemaError, UnsupportedError
+from espalier.grammar.json_mode import json_grammar
 
 WHITESPACE: dict[str, dict[str, Any]] = {
     # llguidance's separators are regexes.
@@ -31,7 +33,9 @@ def compile_schema(spec: JsonSchema, compiler: Compiler) -> Compiled:
 
 
 def compile_object(spec: JsonObject, compiler: Compiler) -> Compiled:
-    return _compile(spec, {"type": "object"}, spec.whitespace, compiler)
+    """JSON mode is a grammar of our own. Raises VocabError."""
+    grammar = json_grammar(kinds=spec.kinds, whitespace=spec.whitespace, indent=spec.indent, max_depth=spec.max_depth)
+    return compile_grammar(grammar, spec, compiler.vocab, compiler.trie)
 
 
 def check_schema(schema: Any) -> None:

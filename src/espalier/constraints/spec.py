@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, get_args
 
 from espalier.errors import SchemaError, SpecError
+from espalier.grammar.json_mode import JsonKind, JsonWhitespace, check_json_options
 
 Whitespace = Literal["natural", "compact", "flexible"]
 """natural: at most one space after `,` and `:` (what models write). compact: none. flexible: bounded runs."""
@@ -92,13 +93,23 @@ class JsonSchema(Spec):
 
 @dataclass(frozen=True, slots=True)
 class JsonObject(Spec):
-    """Any JSON object (JSON mode)."""
+    """JSON mode: any JSON object, or any document of the `kinds` asked for.
+
+    whitespace: as in JsonSchema, or `indented`: exactly as `json.dumps(indent=indent)` writes. max_depth: how deep
+    objects and arrays may nest; None is no limit (12 for `indented`). kinds: of `object`, `array`, `string`, `number`,
+    `boolean`, `null`.
+    """
 
     kind: ClassVar[str] = "json_object"
-    whitespace: Whitespace = field(default="natural", kw_only=True)
+    whitespace: JsonWhitespace = field(default="natural", kw_only=True)
+    max_depth: int | None = field(default=None, kw_only=True)
+    kinds: tuple[JsonKind, ...] = field(default=("object",), kw_only=True)
+    indent: int = field(default=2, kw_only=True)
 
     def __post_init__(self) -> None:
-        _check_whitespace(self.whitespace)
+        kinds = self.kinds
+        object.__setattr__(self, "kinds", (kinds,) if isinstance(kinds, str) else tuple(kinds))
+        check_json_options(self.kinds, self.whitespace, self.indent, self.max_depth)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,8 +72,10 @@ def _judge_object(spec: Spec, text: str) -> Verdict:
     value, failed = _json(text)
     if failed:
         return failed
-    ok = isinstance(value, dict)
-    return Verdict(valid=ok, judge="json", errors=() if ok else ("not an object",))
+    assert isinstance(spec, JsonObject)
+    kind = JSON_KINDS[type(value)]
+    ok = kind in spec.kinds
+    return Verdict(valid=ok, judge="json", errors=() if ok else (f"{kind} is none of: {', '.join(spec.kinds)}",))
 
 
 def _judge_regex(spec: Spec, text: str) -> Verdict:
@@ -92,6 +94,16 @@ def _judge_choice(spec: Spec, text: str) -> Verdict:
     ok = text in spec.options
     return Verdict(valid=ok, judge="list", errors=() if ok else ("not one of the choices",))
 
+
+JSON_KINDS = {
+    dict: "object",
+    list: "array",
+    str: "string",
+    int: "number",
+    float: "number",
+    bool: "boolean",
+    type(None): "null",
+}
 
 JUDGES: dict[str, Callable[[Spec, str], Verdict]] = {
     JsonSchema.kind: _judge_schema,

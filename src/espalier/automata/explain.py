@@ -1,0 +1,103 @@
+"""Why a token is refused, from an automaton: how far its bytes go, and what could have come instead.
+
+For a grammar this needs the plain network, whose positions know their rules and places; it follows the sequence on
+its own, as far as it is asked. It knows nothing of masks or EOS.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from espalier.automata.blame import Blame
+from espalier.automata.describe import expected, quoted
+from espalier.automata.machine import Machine, State
+from espalier.automata.network import build_network
+from espalier.automata.pushdown import PushdownMachine
+from espalier.automata.stacks import Stacks
+from espalier.grammar.ast import Grammar, Position
+from espalier.tokens.trie import TokenTrie
+from espalier.tokens.vocab import Vocab
+
+Place = tuple[str | None, Position | None]
+
+
+class Teller(Protocol):
+    """Explains states of a machine."""
+
+    @property
+    def machine(self) -> Machine: ...
+
+    def place(self, state: State) -> Place:
+        """The rule that could go on from a state, and where in the source what it wants is written."""
+        ...
+
+
+class PlainTeller:
+    """Of an automaton that was not made from a grammar: no rules, no places."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def place(self, state: State) -> Place:
+        return None, None
+
+
+class GrammarTeller:
+    """Of a grammar: its plain network, built when first asked for."""
+
+    def __init__(self, grammar: Grammar, vocab: Vocab, trie: TokenTrie) -> None:
+        network = build_network(grammar, plain=True)
+        self._network = network
+        self.machine: Machine = PushdownMachine(network, vocab, trie, needs_bytes=False)
+
+    def place(self, state: Stacks) -> Place:
+        """Of several rules that could go on, first those that cannot end here, then the first in the source."""
+        net = self._network
+
+        def order(position: int) -> tuple[bool, int]:
+            leaf = net.leaf[position]
+            return net.final[position], leaf.offset if leaf else 0
+
+        if not state.items:
+            return None, None
+        position = min((p for p, _ in state.items), key=order)
+        return net.rule[position], net.leaf[position]
+
+
+def blame(teller: Teller, vocab: Vocab, state: State, token: int, member: str) -> Blame:
+    """Why `token`, which is refused, is refused after `state` (a state of the teller's machine)."""
+    machine = teller.machine
+    data = vocab.bytes_of(token)
+    at, offset = state, 0
+    for byte in data:
+        after = machine.step(at, byte)
+        if after is None:
+            break
+        at, offset = after, offset + 1
+    members, refs = machine.options(at)
+    names = [] if offset else [machine.reference(ref)[0] for ref in refs]
+    rule, position = teller.place(at)
+    wanted = expected(members, names, can_end=machine.accepts(at))
+    if token in vocab.eos_ids:
+        reason = "the text is not complete, so it cannot end here"
+    elif not data:
+        reason = "a special token or padding, which stands outside the text"
+    elif offset == len(data):
+        reason = "no sequence of tokens completes the text after it"
+    else:
+        shown = data[:offset].decode("utf-8", "replace")
+        went = f"after {quoted(shown)} comes" if offset else "here comes"
+        reason = f"{went} {wanted}, not {_shown(data[offset:])}"
+    return Blame(
+        member=member,
+        reason=reason,
+        rule=rule,
+        offset=offset if data else None,
+        position=str(position) if position else None,
+        expected=wanted,
+    )
+
+
+def _shown(rest: bytes) -> str:
+    text = rest.decode("utf-8", "replace")
+    return quoted(text) if text.isprintable() and "\ufffd" not in text else f"the bytes {rest.hex(' ')}"

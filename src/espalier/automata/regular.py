@@ -1,0 +1,161 @@
+"""A deterministic automaton over one vocabulary. It knows no grammars, no stacks and no EOS.
+
+Where some byte has no token of its own, a state may have ways out over bytes and none over tokens. Then the states
+from which acceptance is reached over tokens are found at once, and no token may end in another.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.automata.cache import ByteCache
+from espalier.automata.dfa import Dfa
+from espalier.automata.machine import missing_bytes, missing_error
+from espalier.automata.nfa import ByteSet
+from espalier.automata.walker import WHOLE, Walker
+from espalier.errors import LimitExceeded
+from espalier.tokens.mask import Mask
+from espalier.tokens.trie import TokenTrie
+from espalier.tokens.vocab import Vocab
+
+CACHE_BYTES = 64 * 2**20
+MAX_WALKS = 20_000
+"""States looked at one by one where bytes are missing."""
+
+
+class _Rows:
+    """The table as the walker takes it: every row is filled."""
+
+    def __init__(self, dfa: Dfa) -> None:
+        self.classes = dfa.classes
+        self.table = dfa.table
+        self.known = np.ones(len(dfa), dtype=np.uint8)
+        self.leaves = np.zeros(len(dfa), dtype=np.uint8)
+        self.ends = np.ones(len(dfa), dtype=np.uint8)
+
+    def fill(self, state: int) -> None:
+        raise AssertionError("every row is filled")
+
+
+class RegularMachine:
+    """See `machine.Machine`. States are ints. Raises VocabError if no text can be spelled over the tokens."""
+
+    def __init__(self, dfa: Dfa, vocab: Vocab, trie: TokenTrie, *, cache_bytes: int = CACHE_BYTES) -> None:
+        self.dfa = dfa
+        self.start = dfa.start
+        self._vocab = vocab
+        self._rows = _Rows(dfa)
+        self._walker: Walker | None = None
+        self._trie = trie
+        self._lock = threading.Lock()
+        self._masks: ByteCache[int, Mask] = ByteCache(cache_bytes)
+        self._least: NDArray[np.int64] | None = None
+        self._tokens = vocab.tokens
+        # Plain ints out of a memoryview are several times faster than NumPy scalars.
+        self._table = dfa.table.data
+        self._letter = dfa.classes.tolist()
+        used = np.flatnonzero((dfa.table >= 0).any(axis=0))
+        needed = bytes(b for b in range(256) if dfa.classes[b] in used)
+        if missing := missing_bytes(needed, vocab):
+            self._keep_what_tokens_complete(missing)
+
+    def accepts(self, state: int) -> bool:
+        return bool(self.dfa.accepting[state])
+
+    def mask(self, state: int) -> Mask:
+        found = self._masks.get(state)
+        if found is None:
+            with self._lock:
+                found, _ = self._walk().walk(self._rows, state, WHOLE)
+            found.setflags(write=False)
+            self._masks.put(state, found, found.nbytes)
+        return found
+
+    def advance(self, state: int, token: int) -> int | None:
+        data = self._tokens[token] if 0 <= token < len(self._tokens) else b""
+        if not data:
+            return None
+        table, letter = self._table, self._letter
+        for byte in data:
+            state = table[state, letter[byte]]
+            if state < 0:
+                return None
+        return state if self._rows.ends[state] else None
+
+    def step(self, state: int, byte: int) -> int | None:
+        target = self._table[state, self._letter[byte]]
+        return target if target >= 0 else None
+
+    def options(self, state: int) -> tuple[ByteSet, tuple[int, ...]]:
+        row = self.dfa.table[state] >= 0  # (C,)
+        return sum(1 << b for b in np.flatnonzero(row[self.dfa.classes]).tolist()), ()
+
+    def reference(self, number: int) -> tuple[str, NDArray[np.intp]]:
+        raise IndexError(number)
+
+    def least(self, state: int) -> int:
+        if self._least is None:
+            self._least = _distances(self.dfa)
+        return int(self._least[state])
+
+    def successors(self, state: int) -> list[tuple[int, int]]:
+        with self._lock:
+            first = self._walk().reach(self._rows, state)
+        ends = np.flatnonzero(first >= 0)
+        return list(zip(first[ends].tolist(), ends.tolist(), strict=True))
+
+    def _walk(self) -> Walker:
+        if self._walker is None:
+            self._walker = Walker(self._trie, self._vocab.width)
+        return self._walker
+
+    def _keep_what_tokens_complete(self, missing: bytes) -> None:
+        """Only states from which tokens reach acceptance may end a token."""
+        if len(self.dfa) > MAX_WALKS:
+            raise LimitExceeded(
+                f"the vocabulary lacks bytes and the automaton has more than {MAX_WALKS} states",
+                hint="use a tokenizer with byte fallback",
+            )
+        before: list[list[int]] = [[] for _ in range(len(self.dfa))]
+        todo, seen = [self.start], {self.start}
+        while todo:
+            state = todo.pop()
+            for _, target in self.successors(state):
+                before[target].append(state)
+                if target not in seen:
+                    seen.add(target)
+                    todo.append(target)
+        live = {state for state in seen if self.dfa.accepting[state]}
+        todo = list(live)
+        while todo:
+            for state in before[todo.pop()]:
+                if state not in live:
+                    live.add(state)
+                    todo.append(state)
+        if self.start not in live:
+            raise missing_error(missing, "no sequence of tokens spells any of its texts")
+        self._rows.ends[:] = 0
+        self._rows.ends[list(live)] = 1
+
+
+def _distances(dfa: Dfa) -> NDArray[np.int64]:
+    """The least number of bytes from each state to acceptance, `(S,)`."""
+    before: list[list[int]] = [[] for _ in range(len(dfa))]
+    for state in range(len(dfa)):
+        for target in set(dfa.table[state].tolist()) - {-1}:
+            before[target].append(state)
+    found = np.full(len(dfa), -1, dtype=np.int64)
+    fresh = np.flatnonzero(dfa.accepting).tolist()
+    found[fresh] = 0
+    while fresh:
+        following = []
+        for state in fresh:
+            for other in before[state]:
+                if found[other] < 0:
+                    found[other] = found[state] + 1
+                    following.append(other)
+        fresh = following
+    return found

@@ -1,0 +1,156 @@
+"""`espalier grammar check|print|sample|accepts`: look at a GBNF grammar before a model meets it.
+
+A grammar is a file, `-` for stdin, or `@name` for one that ships with Espalier.
+"""
+
+from __future__ import annotations
+
+import sys
+from random import Random
+from typing import Annotated, Any
+
+import typer
+
+from espalier import api
+from espalier.cli import output
+from espalier.cli.inputs import read_text
+from espalier.constraints.spec import Gbnf
+from espalier.errors import InputError
+from espalier.grammar.ast import Grammar
+from espalier.grammar.builtin import GRAMMARS
+from espalier.grammar.check import check, validate
+from espalier.grammar.parser import parse
+from espalier.grammar.printer import print_grammar
+from espalier.grammar.sample import Sampler
+
+app = typer.Typer(
+    help="Check, print, sample and try GBNF grammars.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+File = Annotated[str, typer.Argument(help="A file, `-` for stdin, or @NAME for a built-in.", metavar="GRAMMAR")]
+Root = Annotated[str, typer.Option(help="The start rule.")]
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+
+
+def source(path: str) -> str:
+    """The text of a grammar. Raises InputError; UnknownName lists the built-in ones."""
+    return str(GRAMMARS.load(path[1:])) if path.startswith("@") else read_text(path, "grammar")
+
+
+def read(path: str, root: str) -> Grammar:
+    """Parsed and free of errors. Raises GrammarError with line and column."""
+    grammar = parse(source(path), root=root)
+    validate(grammar)
+    return grammar
+
+
+@app.command("check")
+def check_command(grammar: File, root: Root = "root", as_json: AsJson = False) -> None:
+    """Say what is wrong or remarkable: undefined, unreachable and endless rules."""
+    parsed = parse(source(grammar), root=root)
+    findings = check(parsed)
+    failed = any(found.severity == "error" for found in findings)
+    if as_json:
+        output.data_json(
+            {
+                "ok": not failed,
+                "rules": len(parsed.rules),
+                "findings": [
+                    {
+                        "severity": found.severity,
+                        "code": found.code,
+                        "message": found.message,
+                        "rule": found.rule,
+                        "line": found.position.line if found.position else None,
+                        "column": found.position.column if found.position else None,
+                        "hint": found.hint,
+                    }
+                    for found in findings
+                ],
+            }
+        )
+    else:
+        for found in findings:
+            output.data(str(found))
+        output.note(f"{len(parsed.rules)} rules; {'not usable' if failed else 'usable'}")
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command("print")
+def print_command(grammar: File, root: Root = "root") -> None:
+    """Print it in one normal form, which parses to the same grammar."""
+    output.data(print_grammar(parse(source(grammar), root=root)))
+
+
+@app.command("sample")
+def sample_command(
+    grammar: File,
+    root: Root = "root",
+    count: Annotated[int, typer.Option("-n", "--count", help="How many.")] = 5,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same sentences.")] = 0,
+    max_size: Annotated[int, typer.Option(help="At most this many characters, where that is possible.")] = 200,
+    as_json: AsJson = False,
+) -> None:
+    """Draw random sentences, one a line (as JSON strings with --json)."""
+    if count < 1:
+        raise InputError(f"--count: {count} must be at least 1", field="count")
+    if max_size < 0:
+        raise InputError(f"--max-size: {max_size} must be at least 0", field="max_size")
+    sampler = Sampler(read(grammar, root))
+    random = Random(seed)  # sentences, not secrets
+    sentences = [sampler.draw(random, max_size=max_size) for _ in range(count)]
+    if as_json:
+        output.data_json(sentences)
+        return
+    for sentence in sentences:
+        output.data(sentence)
+
+
+@app.command("accepts")
+def accepts_command(
+    grammar: File,
+    text: Annotated[str, typer.Argument(help="The text; `-` reads stdin, to the byte.")],
+    root: Root = "root",
+    as_json: AsJson = False,
+) -> None:
+    """Say whether a text is a sentence of it and, if not, at which byte and why. Exit 1 if it is not."""
+    data = sys.stdin.buffer.read() if text == "-" else text.encode("utf-8", "surrogateescape")
+    answer = judge(source(grammar), root, data)
+    if as_json:
+        output.data_json(answer)
+    else:
+        output.data("accepted" if answer["accepted"] else f"refused at byte {answer['byte']}: {answer['reason']}")
+    raise typer.Exit(0 if answer["accepted"] else 1)
+
+
+def judge(grammar: str, root: str, data: bytes) -> dict[str, Any]:
+    """Walk the bytes: accepted, or the first byte that has no way on and what could have come."""
+    matcher = api.compile(Gbnf(grammar, root=root)).matcher()
+    for place, byte in enumerate(data):
+        if not matcher.allows(byte):
+            blame = matcher.explain(byte)
+            reason = ", ".join(
+                part
+                for part in (
+                    blame.reason,
+                    f"rule {blame.rule}" if blame.rule else "",
+                    blame.position or "",
+                    f"expected {blame.expected}" if blame.expected else "",
+                )
+                if part
+            )
+            return {"accepted": False, "byte": place, "reason": reason, "blame": blame.to_json()}
+        matcher.advance(byte)
+    if matcher.is_accepting:
+        return {"accepted": True, "byte": len(data), "reason": None, "blame": None}
+    blame = matcher.explain(256)  # the byte vocabulary's EOS
+    expected = f": expected {blame.expected}" if blame.expected else ""
+    return {
+        "accepted": False,
+        "byte": len(data),
+        "reason": f"the text ends before the sentence does{expected}",
+        "blame": blame.to_json(),
+    }

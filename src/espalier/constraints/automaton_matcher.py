@@ -1,0 +1,205 @@
+"""Matchers over our own byte automata: grammars exactly as written, and automata that other parts hand in.
+
+It knows nothing of how masks are made (`automata/`). Each EOS id is allowed exactly when the text is complete.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from espalier.automata.blame import Blame
+from espalier.automata.complete import forced, shortest
+from espalier.automata.dfa import Dfa
+from espalier.automata.explain import GrammarTeller, PlainTeller, Teller, blame
+from espalier.automata.machine import Machine, State
+from espalier.automata.network import MAX_STATES, Network, build_network
+from espalier.automata.pushdown import PushdownMachine
+from espalier.automata.regular import RegularMachine
+from espalier.constraints.spec import Spec
+from espalier.errors import TokenRefused
+from espalier.grammar.ast import Grammar
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Mask
+from espalier.tokens.trie import TokenTrie
+from espalier.tokens.vocab import Vocab
+
+
+def compile_grammar(
+    grammar: Grammar, spec: Spec, vocab: Vocab, trie: TokenTrie, *, max_states: int = MAX_STATES
+) -> AutomatonCompiled:
+    """Any grammar, exactly. A regular one becomes one deterministic automaton, the rest a lazy pushdown automaton.
+
+    Raises GrammarError (undefined rules, empty language), LimitExceeded (more than `max_states`), VocabError
+    (bytes or tokens that the grammar needs and the vocabulary lacks).
+    """
+    network = build_network(grammar, max_states=max_states)
+    found = compile_network(network, spec, vocab, trie)
+    found.explain_with(lambda: GrammarTeller(grammar, vocab, trie))
+    return found
+
+
+def compile_network(network: Network, spec: Spec, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
+    """A network as it stands, such as a grammar's intersection with automata (`automata/product.py`). What it
+    explains names no rules. Raises VocabError, LimitExceeded."""
+    if network.is_regular:
+        return compile_dfa(Dfa.of_network(network), spec, vocab, trie)
+    return AutomatonCompiled(spec, vocab, trie, PushdownMachine(network, vocab, trie))
+
+
+def compile_dfa(dfa: Dfa, spec: Spec, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
+    """A deterministic automaton: words, an expression, an intersection. Raises VocabError, LimitExceeded."""
+    return AutomatonCompiled(spec, vocab, trie, RegularMachine(dfa, vocab, trie))
+
+
+class AutomatonCompiled:
+    """An automaton for one vocabulary. What it remembers of masks and states grows within bounds; nothing else
+    changes, so it is safe across threads."""
+
+    def __init__(self, spec: Spec, vocab: Vocab, trie: TokenTrie, machine: Machine) -> None:
+        self.spec = spec
+        self.vocab = vocab
+        self.trie = trie
+        self.machine = machine
+        self._make_teller: Callable[[], Teller] = lambda: PlainTeller(machine)
+        self._teller: Teller | None = None
+        self._lock = threading.Lock()
+
+    def explain_with(self, teller: Callable[[], Teller]) -> None:
+        """Who explains refusals, made when first needed. To be told before the first matcher is made."""
+        self._make_teller = teller
+
+    @property
+    def teller(self) -> Teller:
+        """What explains refusals, made when it is first needed."""
+        with self._lock:
+            if self._teller is None:
+                self._teller = self._make_teller()
+            return self._teller
+
+    def matcher(self) -> AutomatonMatcher:
+        return AutomatonMatcher(self)
+
+    def accepts(self, text: str | bytes) -> bool:
+        data = text.encode() if isinstance(text, str) else text
+        tokens = self.trie.segment(data)
+        if tokens is None:
+            return False
+        state: State | None = self.machine.start
+        for token in tokens:
+            state = self.machine.advance(state, token)
+            if state is None:
+                return False
+        return self.machine.accepts(state)
+
+
+class AutomatonMatcher:
+    """One sequence's state. Laws: tests/laws.py."""
+
+    __slots__ = ("_compiled", "_finished", "_history", "_machine", "_state", "_tokens", "_told")
+
+    def __init__(self, compiled: AutomatonCompiled) -> None:
+        self._compiled = compiled
+        self._machine = compiled.machine
+        self._state: State = compiled.machine.start
+        self._history: list[State] = []  # the states before each token; EOS adds none
+        self._tokens: list[int] = []  # without EOS
+        self._told: list[State] = []  # states of the teller's machine, as far as it was asked
+        self._finished = False
+
+    @property
+    def is_accepting(self) -> bool:
+        return not self._finished and self._machine.accepts(self._state)
+
+    @property
+    def is_finished(self) -> bool:
+        return self._finished
+
+    def mask(self) -> Mask:
+        vocab = self._compiled.vocab
+        if self._finished:
+            return masks.empty(vocab.width)
+        out = self._machine.mask(self._state).copy()
+        if self._machine.accepts(self._state):
+            masks.set_bits_inplace(out, vocab.eos_ids, True)
+        return out
+
+    def allows(self, token: int) -> bool:
+        if self._finished:
+            return False
+        if token in self._compiled.vocab.eos_ids:
+            return self._machine.accepts(self._state)
+        return self._machine.advance(self._state, token) is not None
+
+    def advance(self, token: int) -> None:
+        if not self._finished:
+            if token in self._compiled.vocab.eos_ids:
+                if self._machine.accepts(self._state):
+                    self._finished = True
+                    return
+            else:
+                after = self._machine.advance(self._state, token)
+                if after is not None:
+                    self._history.append(self._state)
+                    self._tokens.append(token)
+                    self._state = after
+                    return
+        vocab = self._compiled.vocab
+        shown = vocab.text_of(token) if 0 <= token < vocab.width else "?"
+        reason = "the text has ended" if self._finished else f"{self._compiled.spec.kind} forbids it here"
+        raise TokenRefused(f"token {token} ({shown!r}) is refused: {reason}")
+
+    def rollback(self, count: int) -> None:
+        done = len(self._history) + self._finished
+        if not 0 <= count <= done:
+            raise ValueError(f"cannot undo {count} of {done} tokens")
+        if count and self._finished:
+            self._finished = False
+            count -= 1
+        if count:
+            kept = len(self._history) - count
+            self._state = self._history[kept]
+            del self._history[kept:], self._tokens[kept:], self._told[kept + 1 :]
+
+    def fork(self) -> AutomatonMatcher:
+        other = AutomatonMatcher(self._compiled)
+        other._state = self._state
+        other._history = self._history.copy()
+        other._tokens = self._tokens.copy()
+        other._told = self._told.copy()
+        other._finished = self._finished
+        return other
+
+    def forced(self) -> tuple[int, ...]:
+        if self._finished:
+            return ()
+        return forced(self._machine, self._compiled.trie, self._state)
+
+    def explain(self, token: int) -> Blame:
+        if self.allows(token):
+            raise ValueError(f"token {token} is allowed")
+        kind, vocab = self._compiled.spec.kind, self._compiled.vocab
+        if self._finished:
+            return Blame(member=kind, reason="the text has ended")
+        if not 0 <= token < vocab.width:
+            return Blame(member=kind, reason="there is no such token")
+        teller = self._compiled.teller
+        return blame(teller, vocab, self._told_state(teller), token, kind)
+
+    def shortest_completion(self) -> tuple[int, ...]:
+        if self._finished:
+            return ()
+        found = shortest(self._machine, self._compiled.trie, self._state)
+        return (*found, self._compiled.vocab.eos_ids[0])
+
+    def _told_state(self, teller: Teller) -> State:
+        """The state of the teller's machine after the same tokens."""
+        told = self._told
+        if not told:
+            told.append(teller.machine.start)
+        for token in self._tokens[len(told) - 1 :]:
+            after = teller.machine.advance(told[-1], token)
+            if after is None:
+                raise AssertionError(f"token {token} was taken, and the plain automaton refuses it")
+            told.append(after)
+        return told[-1]

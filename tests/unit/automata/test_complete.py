@@ -1,0 +1,113 @@
+"""Completions: truly shortest in tokens, and forced beginnings that hold for every completion."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from espalier.automata.complete import forced, shortest
+from espalier.automata.dfa import Dfa
+from espalier.automata.network import build_network
+from espalier.automata.pushdown import PushdownMachine
+from espalier.automata.regular import RegularMachine
+from espalier.errors import GrammarError
+from espalier.grammar.parser import parse
+from espalier.tokens.trie import build_trie
+from espalier.tokens.vocab import Vocab
+from tests.unit.grammar.trees import small_grammars
+
+WORDS = [b"a", b"b", b"c", b"ab", b"ba", b"bbb", b"aaa", b"bab", b""]
+VOCAB = Vocab.from_tokens(WORDS, eos_ids=[8])
+TRIE = build_trie(VOCAB.tokens)
+
+
+def fewest(machine, state) -> int:
+    """How many tokens to acceptance, level by level over every token."""
+    level, seen, count = [state], {state}, 0
+    while not any(machine.accepts(s) for s in level):
+        following = []
+        for current in level:
+            for token in range(VOCAB.width):
+                after = machine.advance(current, token)
+                if after is not None and after not in seen:
+                    seen.add(after)
+                    following.append(after)
+        level, count = following, count + 1
+        assert level, "no completion"
+    return count
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+@given(small_grammars, st.randoms(use_true_random=False))
+def test_the_shortest_completion_is_shortest(grammar, rng):
+    try:
+        network = build_network(grammar)
+    except GrammarError:
+        return
+    machines = [PushdownMachine(network, VOCAB, TRIE, needs_bytes=False)]
+    if network.is_regular:
+        machines.append(RegularMachine(Dfa.of_network(network), VOCAB, TRIE))
+    for machine in machines:
+        state = machine.start
+        for _ in range(5):
+            found = shortest(machine, TRIE, state, max_walks=10_000)
+            assert len(found) == fewest(machine, state)
+            at = state
+            for token in found:
+                at = machine.advance(at, token)
+            assert machine.accepts(at)
+            begun = forced(machine, TRIE, state)
+            text = VOCAB.decode(found)
+            assert text.startswith(VOCAB.decode(begun))
+            options = [s for t in range(VOCAB.width) if (s := machine.advance(state, t)) is not None]
+            if not options:
+                break
+            state = rng.choice(options)
+
+
+def test_a_longer_text_of_fewer_tokens_is_preferred():
+    vocab = Vocab.from_tokens([*(bytes([b]) for b in range(256)), b"hello!", b""], eos_ids=[257])
+    trie = build_trie(vocab.tokens)
+    for source in ('root ::= "xq" | "hello!"', 'root ::= "xq" | "hello!" | "(" root ")"'):
+        network = build_network(parse(source))
+        regular = network.is_regular
+        machine = (
+            RegularMachine(Dfa.of_network(network), vocab, trie) if regular else PushdownMachine(network, vocab, trie)
+        )
+        assert shortest(machine, trie, machine.start) == (256,)
+        assert shortest(machine, trie, machine.start, max_walks=0) == (ord("x"), ord("q"))
+
+
+def test_deep_nesting_is_closed():
+    vocab = Vocab.bytes()
+    trie = build_trie(vocab.tokens)
+    machine = PushdownMachine(build_network(parse('root ::= "(" root ")" | "[" root "]" | "x"')), vocab, trie)
+    rng = random.Random(0)
+    opened = bytes(rng.choice(b"([") for _ in range(2_000))
+    state = machine.start
+    for byte in opened:
+        state = machine.advance(state, byte)
+    closing = bytes(shortest(machine, trie, state, max_walks=0))
+    assert closing == b"x" + opened[::-1].translate(bytes.maketrans(b"([", b")]"))
+    state = machine.advance(state, ord("x"))
+    assert len(forced(machine, trie, state)) == 512
+
+
+@pytest.mark.parametrize(
+    ("source", "begun"),
+    [
+        ('root ::= "abc" | "abd"', b"ab"),
+        ('root ::= "abc"?', b""),
+        ('root ::= "ab" ("c" root)?', b"ab"),
+        ("root ::= [a-b]", b""),
+        ('root ::= "é" [éü]', "é".encode() + b"\xc3"),
+    ],
+)
+def test_forced(source, begun):
+    vocab = Vocab.bytes()
+    trie = build_trie(vocab.tokens)
+    machine = PushdownMachine(build_network(parse(source)), vocab, trie)
+    assert bytes(forced(machine, trie, machine.start)) == begun

@@ -1,0 +1,143 @@
+"""Masks of random grammars, bit for bit: against an independent recogniser, and against stepping byte by byte."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from espalier.automata.dfa import Dfa
+from espalier.automata.network import build_network
+from espalier.automata.pushdown import PushdownMachine
+from espalier.automata.regular import RegularMachine
+from espalier.errors import GrammarError
+from espalier.grammar.ast import Grammar
+from espalier.grammar.parser import parse
+from espalier.grammar.sample import Sampler
+from espalier.tokens import mask as masks
+from espalier.tokens.trie import build_trie
+from espalier.tokens.vocab import Vocab
+from tests.unit.grammar.oracle import Recogniser
+from tests.unit.grammar.trees import SHORT_TEXTS, small_grammars
+
+WORDS = [b"a", b"b", b"aa", b"ab", b"ba", b"bb", b"aba", b"abab", b"bbbb", b"aab", b"ab", b"c", b"ac"]
+SMALL = Vocab.from_tokens([*WORDS, b""], eos_ids=[len(WORDS)])
+SMALL_TRIE = build_trie(SMALL.tokens)
+slow = settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+
+
+def machines(grammar: Grammar, vocab: Vocab, trie) -> list:
+    """Every machine that there is for a grammar: as compiled, and as a pushdown automaton without any inlining."""
+    network = build_network(grammar)
+    plain = PushdownMachine(build_network(grammar, plain=True), vocab, trie, needs_bytes=False)
+    found = [plain, PushdownMachine(network, vocab, trie, needs_bytes=False)]
+    if network.is_regular:
+        found.append(RegularMachine(Dfa.of_network(network), vocab, trie))
+    return found
+
+
+def brute_mask(machine, state, vocab: Vocab) -> list[int]:
+    """The tokens whose bytes can be read one by one."""
+    found = []
+    for token in range(vocab.width):
+        at = state
+        for byte in vocab.bytes_of(token):
+            at = machine.step(at, byte)
+            if at is None:
+                break
+        else:
+            if vocab.bytes_of(token):
+                found.append(token)
+    return found
+
+
+def run(machine, data: bytes):
+    state = machine.start
+    for byte in data:
+        state = machine.step(state, byte)
+        if state is None:
+            return None
+    return state
+
+
+@slow
+@given(small_grammars)
+def test_random_grammars_agree_with_the_recogniser(grammar):
+    oracle = Recogniser(grammar)
+    try:
+        found = machines(grammar, SMALL, SMALL_TRIE)
+    except GrammarError:
+        assert not any(oracle.viable(text) for text in SHORT_TEXTS)
+        return
+    for text in SHORT_TEXTS:
+        viable = oracle.viable(text)
+        if not viable:
+            assert all(run(machine, text.encode()) is None for machine in found)
+            continue
+        wanted = [t for t, word in enumerate(WORDS) if oracle.viable(text + word.decode())] if len(text) < 4 else None
+        for machine in found:
+            state = run(machine, text.encode())
+            assert state is not None
+            assert machine.accepts(state) == oracle.accepts(text)
+            if wanted is not None:
+                assert masks.allowed_ids(machine.mask(state), SMALL.width).tolist() == wanted, (text, machine)
+                assert [t for t in range(SMALL.width) if machine.advance(state, t) is not None] == wanted
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        r"root ::= v"
+        "\n"
+        r'v ::= "{" (s ":" v ("," s ":" v)*)? "}" | "[" (v ("," v)*)? "]" | s'
+        "\n"
+        r's ::= "\"" [^"]* "\""',
+        'root ::= e\ne ::= e "+" e | "(" e ")" | [0-9]+',
+        'root ::= [^\\x00-\\x1f]{0,3} root? "é" | .',
+    ],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_masks_equal_stepping_byte_by_byte_on_random_tokens(source, seed):
+    rng = random.Random(seed)
+    alphabet = '{}[]":,+()0123aé日\n😀'
+    words = {bytes([b]) for b in range(256)}
+    words |= {"".join(rng.choices(alphabet, k=rng.randint(1, 5))).encode()[: rng.randint(1, 9)] for _ in range(600)}
+    vocab = Vocab.from_tokens([*sorted(words), b""], eos_ids=[len(words)])
+    trie = build_trie(vocab.tokens)
+    grammar = parse(source)
+    sampler = Sampler(grammar)
+    for machine in machines(grammar, vocab, trie):
+        for _ in range(4):
+            state = machine.start
+            data = sampler.draw(rng, max_size=30).encode()[:40]
+            for byte in data:
+                mask = machine.mask(state)
+                assert masks.allowed_ids(mask, vocab.width).tolist() == brute_mask(machine, state, vocab)
+                state = machine.step(state, byte)
+            assert machine.accepts(state) or len(data) == 40
+
+
+@slow
+@given(small_grammars, st.randoms(use_true_random=False))
+def test_forgetting_everything_changes_nothing(grammar, rng):
+    try:
+        network = build_network(grammar)
+    except GrammarError:
+        return
+    kept = PushdownMachine(network, SMALL, SMALL_TRIE, needs_bytes=False)
+    forgetful = PushdownMachine(
+        network, SMALL, SMALL_TRIE, needs_bytes=False, max_interned=3, cache_bytes=1, parts_bytes=1
+    )
+    one, other = kept.start, forgetful.start
+    for _ in range(12):
+        assert np.array_equal(kept.mask(one), forgetful.mask(other))
+        allowed = masks.allowed_ids(kept.mask(one), SMALL.width).tolist()
+        if not allowed:
+            return
+        token = rng.choice(allowed)
+        one, other = kept.advance(one, token), forgetful.advance(other, token)
+        assert kept.accepts(one) == forgetful.accepts(other)
+        assert kept.least(one) == forgetful.least(other)

@@ -1,0 +1,93 @@
+"""`espalier grammar`: findings with a place, a normal form, sentences, and why a text is refused."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from espalier.cli.main import main_code
+from espalier.grammar.builtin import GRAMMARS
+from espalier.grammar.parser import parse
+
+ARITHMETIC = 'root ::= sum\nsum ::= num ("+" num)*\nnum ::= [0-9]+\n'
+
+
+@pytest.fixture
+def run(capfd, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    (tmp_path / "g.gbnf").write_text(ARITHMETIC)
+
+    def call(*arguments, stdin=b""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        code = main_code(["grammar", *arguments])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return call
+
+
+def test_a_good_grammar_has_no_findings(run):
+    assert run("check", "g.gbnf") == (0, "", "3 rules; usable\n")
+
+
+def test_findings_have_a_place_and_errors_fail(run, tmp_path):
+    (tmp_path / "bad.gbnf").write_text('root ::= item\nitme ::= "a"\n')
+    code, out, _ = run("check", "bad.gbnf")
+    assert code == 1
+    assert "line 1, column 10" in out
+    assert "itme" in out  # the near name, and that it is not reached
+    code, out, _ = run("check", "bad.gbnf", "--json")
+    found = json.loads(out)
+    assert (code, found["ok"]) == (1, False)
+    assert {f["code"] for f in found["findings"]} >= {"undefined-rule", "unreachable-rule"}
+
+
+def test_print_is_a_normal_form_that_means_the_same(run):
+    code, out, _ = run("print", "g.gbnf")
+    assert code == 0
+    assert parse(out) == parse(ARITHMETIC)
+
+
+@pytest.mark.parametrize("name", list(GRAMMARS))
+def test_sentences_of_the_built_in_grammars_are_accepted(run, name):
+    code, out, _ = run("sample", f"@{name}", "-n", "3", "--seed", "7", "--json")
+    assert code == 0
+    assert run("sample", f"@{name}", "-n", "3", "--seed", "7", "--json")[1] == out
+    for sentence in json.loads(out):
+        assert run("accepts", f"@{name}", "-", stdin=sentence.encode())[:2] == (0, "accepted\n")
+
+
+def test_a_refused_text_says_at_which_byte_and_what_could_have_come(run):
+    code, out, _ = run("accepts", "g.gbnf", "1+x")
+    assert code == 1
+    assert out.startswith("refused at byte 2: ")
+    assert "rule num" in out
+    assert "a digit" in out
+    code, out, _ = run("accepts", "g.gbnf", "1+")
+    assert out.startswith("refused at byte 2: the text ends before")
+    assert json.loads(run("accepts", "g.gbnf", "1+", "--json")[1])["accepted"] is False
+
+
+def test_bytes_that_are_not_utf8_are_refused_at_their_byte(run):
+    assert run("accepts", "g.gbnf", "-", stdin=b"1+\xff")[1].startswith("refused at byte 2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["check", "nope.gbnf"], "nope.gbnf"),
+        (["check", "@nope"], "nope"),
+        (["sample", "g.gbnf", "-n", "0"], "--count"),
+        (["sample", "g.gbnf", "--max-size", "-1"], "--max-size"),
+        (["sample", "g.gbnf", "--root", "nope"], "nope"),
+        (["accepts", "broken.gbnf", "x"], "line 1"),
+    ],
+)
+def test_a_fault_is_one_line_and_exit_code_2(run, tmp_path, arguments, words):
+    (tmp_path / "broken.gbnf").write_text('root ::= "a\n')
+    code, out, err = run(*arguments)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert len(err.splitlines()) <= 2
