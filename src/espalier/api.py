@@ -103,7 +103,7 @@ def split_prompts(prompt: Any) -> tuple[list[Prompt], bool]:
     """One prompt or several: a text, or a list whose first item has a role, is one."""
     if isinstance(prompt, str):
         return [prompt], True
-    if not isinstance(prompt, Sequence):
+    if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
         raise InputError(f"a prompt is a text or messages, not {type(prompt).__name__}", field="prompt")
     if not prompt:
         raise InputError("there is no prompt", field="prompt")
@@ -125,6 +125,8 @@ def make_request(
     **fields: Any,
 ) -> Request:
     """A Request from what people write. Raises InputError; unknown names are refused, with the names there are."""
+    if sampling is not None and not isinstance(sampling, SamplingConfig):
+        raise InputError(f"sampling is a SamplingConfig, not {type(sampling).__name__}", field="sampling")
     if sampling is not None and fields:
         raise InputError(f"give sampling= or its fields ({', '.join(fields)}), not both", field="sampling")
     config = sampling or SamplingConfig.from_json(fields)
@@ -138,6 +140,13 @@ def make_request(
         raise InputError(f"unknown trace level {trace!r}", hint="off, measures or full", field="trace")
     if isinstance(trace_top_k, bool) or not isinstance(trace_top_k, int) or trace_top_k < 0:
         raise InputError("trace_top_k must be a whole number, at least 0", field="trace_top_k")
+    if not isinstance(prompt, str) and not (
+        isinstance(prompt, Sequence) and all(isinstance(m, Mapping) for m in prompt)
+    ):
+        raise InputError("a prompt is a text or a list of messages", hint="ids are not taken", field="prompt")
+    for given in (prompt, system):
+        if isinstance(given, str):
+            check_text(given)
     text: str | None = prompt if isinstance(prompt, str) else None
     messages: tuple[Message, ...] | None = None if isinstance(prompt, str) else tuple(prompt)
     if system is not None:
@@ -155,6 +164,15 @@ def make_request(
         trace_top_k=trace_top_k,
         raw=raw,
     )
+
+
+def check_text(text: str) -> None:
+    """Half a character (a lone surrogate, as from an argument that is not UTF-8) is no text. Raises InputError."""
+    place = next((i for i, c in enumerate(text) if 0xD800 <= ord(c) < 0xE000), None)
+    if place is not None:
+        raise InputError(
+            f"the prompt is not valid Unicode at character {place}", hint="write it in UTF-8", field="prompt"
+        )
 
 
 def check_capabilities(engine: Engine, request: Request) -> None:

@@ -68,9 +68,9 @@ class SpecError(InputError):
 class SchemaError(SpecError):
     """The JSON Schema is not valid."""
 
-    def __init__(self, message: str | None = None, *, pointer: str = "", hint: str | None = None) -> None:
-        self.pointer = pointer
-        where = f" at {pointer or '/'}" if pointer is not None else ""
+    def __init__(self, message: str | None = None, *, pointer: str | None = None, hint: str | None = None) -> None:
+        self.pointer = pointer  # "" is the whole schema, None not known
+        where = "" if pointer is None else f" at {pointer}" if pointer else " at the top"
         super().__init__(f"{message or 'invalid JSON Schema'}{where}", hint=hint, field="schema")
 
 

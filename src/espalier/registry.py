@@ -36,7 +36,7 @@ class Registry:
             return self._targets[name]
         except KeyError:
             known = ", ".join(self.names())
-            raise UnknownName(f"there is no {self.kind} named {name!r}", hint=f"known: {known}") from None
+            raise UnknownName(f"{self.kind}: there is no {name!r}", hint=f"known: {known}") from None
 
     def load(self, name: str) -> Any:
         """Import and return what is registered under `name`."""
@@ -49,8 +49,7 @@ class Registry:
     def _read_plugins(self) -> None:
         if self._plugins_read:
             return
-        self._plugins_read = True
         for point in entry_points(group=f"espalier.{self.kind}"):
             # A plugin may add a name, never silently replace one of ours.
-            if point.name not in self._targets:
-                self._targets[point.name] = point.value
+            self._targets.setdefault(point.name, point.value)
+        self._plugins_read = True  # last, so that another thread never meets half a table

@@ -28,6 +28,8 @@ class App:
 
     def open(self, model: str | None = None, *, device: str | None = None, dtype: str | None = None) -> Engine:
         """A new engine. Without a name: the configured model, else the demo model."""
+        if model is not None and not model.strip():
+            raise UnknownModel("the name of the model is empty", field="model")
         name = model or self.settings.model or str(demo_model())
         return open_engine(
             name,

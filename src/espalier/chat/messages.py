@@ -31,6 +31,8 @@ def _check(index: int, message: Mapping[str, Any]) -> dict[str, Any]:
         content = ""
     if not isinstance(content, str):
         raise InputError(f"{where}: content must be text or a list of text parts", field=f"{where}.content")
+    if any(0xD800 <= ord(c) < 0xE000 for c in content):
+        raise InputError(f"{where}: content is not valid Unicode", field=f"{where}.content")
     return {**message, "role": role, "content": content}
 
 

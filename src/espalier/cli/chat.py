@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from espalier.cli import output
 from espalier.cli.generate import DEFAULTS, report
 from espalier.cli.inputs import check_trace_path, read_constraint
 from espalier.constraints.spec import Spec
-from espalier.engines.base import Finished, Result
+from espalier.engines.base import Event, Finished, Result
 from espalier.errors import EspalierError, InputError
 from espalier.sampling.config import SamplingConfig
 
@@ -75,7 +76,11 @@ def command(
 def talk(conversation: Conversation) -> None:
     """Read lines until the end of input or /quit. A fault in one line is told, and the talk goes on."""
     while True:
-        line = _read_line()
+        try:
+            line = _read_line()
+        except UnicodeDecodeError as error:
+            output.fail(InputError(f"that line is not UTF-8 at byte {error.start}"))
+            continue
         if line is None or line.strip() in ("/quit", "/exit"):
             return
         if not line.strip():
@@ -94,19 +99,15 @@ def answer(conversation: Conversation, line: str) -> None:
     conversation.messages.append({"role": "user", "content": line})
     shown: list[str] = []
     try:
-        events = conversation.engine.stream(
-            conversation.prompt(), constraint=conversation.constraint, sampling=conversation.sampling
-        )
-        try:
+        with closing(_stream(conversation)) as events:
             for event in events:
                 output.piece(event.text)
                 shown.append(event.text)
                 if isinstance(event, Finished):
                     conversation.last = event.result
-        except KeyboardInterrupt:
-            events.close()  # type: ignore[attr-defined]  # a generator
-            output.piece(" …")
-            conversation.last = None
+    except KeyboardInterrupt:
+        output.piece(" …")
+        conversation.last = None
     except EspalierError:
         conversation.messages.pop()  # the question was never answered
         raise
@@ -114,6 +115,13 @@ def answer(conversation: Conversation, line: str) -> None:
     conversation.messages.append({"role": "assistant", "content": "".join(shown)})
     if conversation.last is not None:
         report(conversation.last)
+
+
+def _stream(conversation: Conversation) -> Generator[Event, None, None]:
+    """A generator, so that it can be closed; nothing is rendered or compiled before its first event."""
+    yield from conversation.engine.stream(
+        conversation.prompt(), constraint=conversation.constraint, sampling=conversation.sampling
+    )
 
 
 def switch(conversation: Conversation, line: str) -> None:
@@ -142,6 +150,13 @@ def _need(rest: str, what: str) -> str:
     return rest
 
 
+def _words(rest: str) -> list[str]:
+    try:
+        return shlex.split(rest)
+    except ValueError as error:
+        raise InputError(f"the choices cannot be read: {error}", hint='quote as in a shell: /choice "a b" c') from error
+
+
 def _reset(conversation: Conversation, rest: str) -> None:
     conversation.messages.clear()
     conversation.last = None
@@ -155,10 +170,11 @@ def _system(conversation: Conversation, rest: str) -> None:
 
 def _trace(conversation: Conversation, rest: str) -> None:
     path = _need(rest, "a file name")
-    check_trace_path(path)
+    target = check_trace_path(path)
     if conversation.last is None or conversation.last.trace is None:
         raise InputError("there is no answer to trace yet")
-    conversation.last.trace.save(path)
+    if target is not None:
+        conversation.last.trace.save(target)
     output.note(f"trace: {path}")
 
 
@@ -167,7 +183,7 @@ COMMANDS: dict[str, Callable[[Conversation, str], None]] = {
     "schema": lambda c, rest: _constrain(c, schema=_need(rest, "a file")),
     "regex": lambda c, rest: _constrain(c, regex=_need(rest, "a pattern")),
     "grammar": lambda c, rest: _constrain(c, grammar=_need(rest, "a file")),
-    "choice": lambda c, rest: _constrain(c, choice=shlex.split(_need(rest, "at least one answer"))),
+    "choice": lambda c, rest: _constrain(c, choice=_words(_need(rest, "at least one answer"))),
     "json": lambda c, rest: _constrain(c, json_object=True),
     "free": lambda c, rest: _constrain(c),
     "reset": _reset,

@@ -28,7 +28,7 @@ def command(
     grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file.", metavar="FILE")] = None,
     choice: Annotated[list[str] | None, typer.Option(help="An allowed answer; repeat it.", metavar="TEXT")] = None,
     json_object: Annotated[bool, typer.Option("--json-object", help="Any JSON object.")] = False,
-    whitespace: Annotated[str, typer.Option(help="In JSON: natural, compact or flexible.")] = "natural",
+    whitespace: Annotated[str | None, typer.Option(help="In JSON: natural (the default), compact or flexible.")] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = DEFAULTS.temperature,
     top_k: Annotated[int, typer.Option(help="0 is off.")] = DEFAULTS.top_k,
     top_p: Annotated[float, typer.Option(help="1 is off.")] = DEFAULTS.top_p,
@@ -57,7 +57,7 @@ def command(
         max_tokens=max_tokens,
         stop=tuple(stop or ()),
     )
-    check_trace_path(trace)
+    target = check_trace_path(trace)
     text = read_prompt(prompt)
     with api.load(model, device=device, dtype=dtype) as engine:
         events = engine.stream(
@@ -68,15 +68,19 @@ def command(
             raw=raw,
             trace="full" if trace else "measures",
         )
-        result = show(events, live=sys.stdout.isatty() and not as_json)
+        result = show(events, live=_is_terminal() and not as_json)
     if as_json:
         output.data_json(as_dict(result, engine.name))
-    elif not sys.stdout.isatty():
+    elif not _is_terminal():
         output.data(result.text)
-    if trace is not None and result.trace is not None:
-        result.trace.save(trace)
+    if target is not None and result.trace is not None:
+        result.trace.save(target)
         output.note(f"trace: {trace}")
     raise typer.Exit(report(result))
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def show(events: Any, *, live: bool) -> Result:

@@ -14,9 +14,9 @@ from espalier.errors import InputError, SchemaError
 
 def read_text(path: str, what: str) -> str:
     """A text file, or stdin for `-`. Raises InputError naming the path."""
-    if path == "-":
-        return sys.stdin.read()
     try:
+        if path == "-":
+            return _stdin()
         return Path(path).expanduser().read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"cannot read the {what} {path}: {error.strerror or error}", field=what) from error
@@ -24,9 +24,15 @@ def read_text(path: str, what: str) -> str:
         raise InputError(f"the {what} {path} is not UTF-8 at byte {error.start}", field=what) from error
 
 
+def _stdin() -> str:
+    if sys.stdin is None:  # closed by the caller
+        raise InputError("there is no standard input", field="stdin")
+    return sys.stdin.read()
+
+
 def read_prompt(prompt: str | None) -> str:
     """The argument; `-`, or nothing while something is piped in, is stdin."""
-    if prompt is None and sys.stdin.isatty():
+    if prompt is None and (sys.stdin is None or sys.stdin.isatty()):
         raise InputError("there is no prompt", hint='espalier generate "Write ..." (or - for stdin)', field="prompt")
     text = read_text("-", "prompt") if prompt in (None, "-") else str(prompt)
     if not text.strip():
@@ -54,9 +60,9 @@ def read_constraint(
     grammar: str | None,
     choice: list[str] | None,
     json_object: bool,
-    whitespace: str = "natural",
+    whitespace: str | None = None,
 ) -> Spec | None:
-    """The one constraint the flags ask for. Raises InputError for two."""
+    """The one constraint the flags ask for. Raises InputError for two, or for whitespace without JSON."""
     given = {
         "--schema": schema is not None,
         "--regex": regex is not None,
@@ -67,6 +73,9 @@ def read_constraint(
     named = [flag for flag, on in given.items() if on]
     if len(named) > 1:
         raise InputError(f"give one constraint, not {' and '.join(named)}", field="constraint")
+    if whitespace is not None and schema is None and not json_object:
+        raise InputError("--whitespace is for --schema and --json-object", field="whitespace")
+    whitespace = whitespace or "natural"
     if schema is not None:
         return read_schema(schema, whitespace)
     if regex is not None:
@@ -78,12 +87,12 @@ def read_constraint(
     return JsonObject(whitespace=whitespace) if json_object else None  # type: ignore[arg-type]  # checked there
 
 
-def check_trace_path(path: str | None) -> None:
-    """Fail before a long generation, not after it. Raises InputError."""
+def check_trace_path(path: str | None) -> Path | None:
+    """The path to write to. Fails before a long generation, not after it. Raises InputError."""
     if path is None:
-        return
+        return None
     target = Path(path).expanduser()
-    if target.suffix not in (".html", ".json"):
+    if target.suffix.lower() not in (".html", ".json"):
         raise InputError(f"--trace {path}: the name must end in .html or .json", field="trace")
     if target.is_dir():
         raise InputError(f"--trace {path} is a folder", field="trace")
@@ -91,6 +100,7 @@ def check_trace_path(path: str | None) -> None:
         raise InputError(f"--trace {path}: there is no folder {target.parent}", field="trace")
     if not os.access(target.parent, os.W_OK):
         raise InputError(f"--trace {path}: the folder {target.parent} cannot be written to", field="trace")
+    return target
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

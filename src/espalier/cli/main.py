@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 failed, 2 asked wrongly, 130 interrupted.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Annotated
@@ -12,7 +13,7 @@ from typing import Annotated
 import typer
 
 from espalier.cli import chat, doctor, generate, grammar, output
-from espalier.errors import EspalierError
+from espalier.errors import EspalierError, OutputError
 from espalier.version import __version__
 
 app = typer.Typer(
@@ -48,6 +49,8 @@ app.command("doctor", short_help="Say what is installed and what can run.")(doct
 
 def run(arguments: list[str] | None = None) -> None:
     """The console script. Every error a user can meet ends in one clear line and an exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # data is UTF-8 whatever the locale says
     sys.exit(main_code(arguments))
 
 
@@ -67,6 +70,9 @@ def main_code(arguments: list[str] | None = None) -> int:
         # The reader of our pipe has gone; point stdout elsewhere so that the interpreter's last flush is quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except OSError as error:
+        # What is read is read elsewhere (cli/inputs.py); what is left is writing to stdout.
+        return output.fail(OutputError(f"cannot write to standard output: {error.strerror or error}"))
     return code if isinstance(code, int) else 0
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from typing import Any
 
 from rich.console import Console
 
-from espalier.errors import EspalierError
+from espalier.errors import EspalierError, OutputError
 
 
 def console() -> Console:
@@ -18,7 +19,9 @@ def console() -> Console:
 
 def note(text: str) -> None:
     """One line for people."""
-    console().print(text, style="dim", markup=False, soft_wrap=True)
+    lines = console()
+    # NO_COLOR asks for plain text; rich would still write "dim".
+    lines.print(text, style=None if lines.no_color else "dim", markup=False, soft_wrap=True)
 
 
 def fail(error: EspalierError) -> int:
@@ -31,7 +34,9 @@ def fail(error: EspalierError) -> int:
 
 
 def data(text: str) -> None:
-    """Write to stdout, ending the line."""
+    """Write to stdout, ending the line. Raises OutputError where there is none."""
+    if sys.stdout is None:  # closed by the caller
+        raise OutputError("there is no standard output")
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
     sys.stdout.flush()
 
@@ -43,4 +48,13 @@ def piece(text: str) -> None:
 
 
 def data_json(value: Any) -> None:
-    data(json.dumps(value, ensure_ascii=False, indent=2))
+    data(json.dumps(_plain(value), ensure_ascii=False, indent=2, allow_nan=False, default=str))
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinities (a model may write 1e999): they are null here, and the text beside them is as it was."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

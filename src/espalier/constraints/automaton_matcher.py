@@ -81,7 +81,10 @@ class AutomatonCompiled:
         return AutomatonMatcher(self)
 
     def accepts(self, text: str | bytes) -> bool:
-        data = text.encode() if isinstance(text, str) else text
+        try:
+            data = text.encode() if isinstance(text, str) else text
+        except UnicodeEncodeError:
+            return False  # half a character is in no language
         tokens = self.trie.segment(data)
         if tokens is None:
             return False

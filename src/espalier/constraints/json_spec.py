@@ -1,4 +1,7 @@
-"""JSON Schema through llguidance, JSON mode through our own automata. It reports what the schema front end cannot yet rewrite as refused."""
+"""JSON Schema through llguidance, JSON mode through our own automata.
+
+What cannot be enforced is refused with its JSON pointer. It rewrites no schema.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,14 @@ from jsonschema.validators import validator_for
 from espalier.constraints.automaton_matcher import compile_grammar
 from espalier.constraints.base import Compiled
 from espalier.constraints.compile import Compiler
+from espalier.constraints.finite import check_finite, escape, reachable
 from espalier.constraints.schema_matcher import LlgBackend, LlgCompiled, LlgRefusal
 from espalier.constraints.spec import JsonObject, JsonSchema, Spec
 from espalier.errors import SchemaError, UnsupportedError
 from espalier.grammar.json_mode import json_grammar
+
+# In keys, `\\u0061` would be another spelling of a declared `a`, and so would `\\/`: each character has one spelling.
+ESCAPES = '"\\\\bfnrt'
 
 WHITESPACE: dict[str, dict[str, Any]] = {
     # llguidance's separators are regexes.
@@ -29,6 +36,8 @@ WHITESPACE: dict[str, dict[str, Any]] = {
 def compile_schema(spec: JsonSchema, compiler: Compiler) -> Compiled:
     """Raises SchemaError with a JSON pointer, or UnsupportedError for what cannot be enforced."""
     check_schema(spec.schema)
+    check_finite(spec.schema)
+    check_open_counts(spec.schema)
     return _compile(spec, spec.schema, spec.whitespace, compiler)
 
 
@@ -40,18 +49,34 @@ def compile_object(spec: JsonObject, compiler: Compiler) -> Compiled:
 
 def check_schema(schema: Any) -> None:
     """Against the schema's own metaschema. Raises SchemaError with a pointer."""
+    stated = schema.get("$schema") if isinstance(schema, dict) else None
+    if stated is not None and not isinstance(stated, str):
+        raise SchemaError("`$schema` is not a string", pointer="/$schema")
     cls = validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
         cls.check_schema(schema)
     except jsonschema.SchemaError as error:
-        pointer = "".join(f"/{_escape(str(p))}" for p in error.absolute_path)
+        pointer = "".join(f"/{escape(str(p))}" for p in error.absolute_path)
         raise SchemaError(error.message[:300], pointer=pointer) from error
     except RecursionError as error:
         raise SchemaError("the schema is nested too deeply") from error
 
 
+def check_open_counts(schema: Any) -> None:
+    """`minProperties` above 1 counts keys, and llguidance does not see that an undeclared key may come twice.
+    Raises UnsupportedError."""
+    for pointer, node in reachable(schema):
+        if not isinstance(node, dict) or node.get("minProperties", 0) <= 1:
+            continue
+        if node.get("additionalProperties") is not False or node.get("patternProperties"):
+            raise UnsupportedError(
+                f"minProperties at {pointer}/minProperties cannot be enforced where any key may occur",
+                hint="declare the properties and set additionalProperties to false",
+            )
+
+
 def _compile(spec: Spec, schema: Any, whitespace: str, compiler: Compiler) -> Compiled:
-    options = WHITESPACE[whitespace]
+    options = WHITESPACE[whitespace] | {"json_allowed_escapes": ESCAPES}
     # `true` has no place for options; `{}` means the same.
     body = {"x-guidance": options} if schema is True else schema
     if isinstance(body, dict):
@@ -73,13 +98,23 @@ def _our_error(message: str, schema: Any) -> SchemaError | UnsupportedError:
         return UnsupportedError(
             f"the schema uses what cannot be enforced yet: {where}", hint="remove it, or check it after generation"
         )
+    if "oneOf" in reason:
+        where = find_key(schema, "oneOf") or "oneOf"
+        return UnsupportedError(
+            f"the options of {where} overlap, so that exactly one cannot be enforced",
+            hint="anyOf can, if that is meant",
+        )
+    if "regex" in reason or "look" in reason:
+        where = find_key(schema, "pattern") or find_key(schema, "patternProperties") or "pattern"
+        line = next((part for part in reason.splitlines() if part.startswith("error:")), reason.splitlines()[0])
+        return UnsupportedError(f"the pattern at {where} cannot be enforced: {line[:200]}")
     quoted = re.search(r"(?:Unknown format|Invalid type): (\S+)", reason)
     pointer = find_value(schema, quoted.group(1)) if quoted else None
     if reason.startswith("Unknown format"):
-        return UnsupportedError(f"{reason} at {pointer or '/'}", hint="remove `format`, or check it after generation")
+        return UnsupportedError(f"{reason} at {pointer or 'format'}", hint="remove `format`, or check it afterwards")
     if reason.startswith("Unsatisfiable"):
         return SchemaError(f"no document can satisfy this schema: {reason}")
-    return SchemaError(" ".join(reason.split())[:400], pointer=pointer or "")
+    return SchemaError(" ".join(reason.split())[:400], pointer=pointer)
 
 
 def find_key(schema: Any, key: str) -> str | None:
@@ -97,10 +132,6 @@ def _walk(schema: Any) -> Any:
     while stack:
         pointer, node = stack.pop()
         items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-        children = [(f"{pointer}/{_escape(str(k))}", k, v) for k, v in items]
+        children = [(f"{pointer}/{escape(str(k))}", k, v) for k, v in items]
         yield from children
         stack.extend((p, v) for p, _, v in reversed(children))
-
-
-def _escape(part: str) -> str:
-    return part.replace("~", "~0").replace("/", "~1")

@@ -81,7 +81,10 @@ class LlgCompiled:
         return LlgMatcher(self, self._start.deep_copy())
 
     def accepts(self, text: str | bytes) -> bool:
-        data = text.encode() if isinstance(text, str) else text
+        try:
+            data = text.encode() if isinstance(text, str) else text
+        except UnicodeEncodeError:
+            return False  # half a character is in no language
         tokens = self.trie.segment(data)
         if tokens is None:
             return False
@@ -91,6 +94,11 @@ class LlgCompiled:
                 return False
             matcher.advance(token)
         return matcher.is_accepting
+
+
+def _first_line(message: str | None) -> str:
+    """llguidance adds its whole state to an error; its first line says what happened."""
+    return (message or "unknown error").splitlines()[0][:300]
 
 
 class LlgRefusal(Exception):
@@ -148,7 +156,7 @@ class LlgMatcher:
         if token in self._compiled.vocab.eos_ids:
             self._finished = True
         elif not self._inner.consume_token(token):
-            raise LimitExceeded(f"llguidance stopped: {self._inner.get_error()}")
+            raise LimitExceeded(f"llguidance stopped: {_first_line(self._inner.get_error())}")
         self._count += 1
 
     def rollback(self, count: int) -> None:
@@ -158,7 +166,7 @@ class LlgMatcher:
             return
         inner = count - 1 if self._finished else count
         if inner and not self._inner.rollback(inner):
-            raise LimitExceeded(f"llguidance could not roll back: {self._inner.get_error()}")
+            raise LimitExceeded(f"llguidance could not roll back: {_first_line(self._inner.get_error())}")
         self._finished = False
         self._count -= count
 
@@ -207,5 +215,6 @@ class LlgMatcher:
         """Fail closed: a matcher in error must never look like one that allows nothing."""
         if self._inner.is_error():
             raise LimitExceeded(
-                f"llguidance stopped: {self._inner.get_error()}", hint="the grammar is too costly at this point"
+                f"llguidance stopped: {_first_line(self._inner.get_error())}",
+                hint="the grammar is too costly at this point",
             )

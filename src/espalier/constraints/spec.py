@@ -25,8 +25,13 @@ class Spec(ABC):
 
     def to_json(self) -> dict[str, Any]:
         """`{"kind": ..., field: value, ...}`, all JSON."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]  # a dataclass
+        values = {name: getattr(self, name) for name in self.json_fields()}
         return {"kind": self.kind} | {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+    @classmethod
+    def json_fields(cls) -> tuple[str, ...]:
+        """The names of the fields in JSON, which are the arguments of the class."""
+        return tuple(f.name for f in fields(cls))  # type: ignore[arg-type]  # a dataclass
 
     def key(self) -> str:
         """Equal specs have equal keys; the order of object keys in a schema counts, since it is enforced."""
@@ -40,7 +45,7 @@ class Spec(ABC):
         cls = KINDS.get(str(data["kind"]))
         if cls is None:
             raise SpecError(f"unknown constraint {data['kind']!r}", hint=f"one of: {', '.join(KINDS)}", field="kind")
-        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]  # a dataclass
+        known = cls.json_fields()
         for name in data:
             if name != "kind" and name not in known:
                 raise SpecError(
@@ -59,36 +64,53 @@ def _check_whitespace(value: str) -> None:
         )
 
 
-def _frozen_json(value: Any) -> Any:
-    """A private copy of a JSON value; NaN and infinities, and what JSON cannot say, raise SchemaError."""
+def _json_text(value: Any) -> str:
+    """A JSON value as text; NaN and infinities, and what JSON cannot say, raise SchemaError."""
     try:
-        return json.loads(json.dumps(value, allow_nan=False))
+        return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise SchemaError(f"the schema is not JSON: {error}") from error
     except RecursionError as error:
         raise SchemaError("the schema is nested too deeply") from error
 
 
-@dataclass(frozen=True, slots=True)
+def _check_text(value: Any, what: str, name: str) -> None:
+    if not isinstance(value, str):
+        raise SpecError(f"{what} is a string, not {type(value).__name__}", field=name)
+    place = next((i for i, c in enumerate(value) if 0xD800 <= ord(c) < 0xE000), None)
+    if place is not None:
+        raise SpecError(f"{what} is not valid Unicode at character {place}", hint="write it in UTF-8", field=name)
+
+
+@dataclass(frozen=True, slots=True, init=False)
 class JsonSchema(Spec):
-    """JSON valid under a JSON Schema (draft 2020-12). `schema` is a dict or a boolean."""
+    """JSON valid under a JSON Schema (draft 2020-12). `schema` is a dict or a boolean.
+
+    text: the schema as JSON. Each `.schema` is a copy of its own, so that nobody can change what was compiled.
+    """
 
     kind: ClassVar[str] = "json_schema"
-    schema: Any = field(hash=False)
-    whitespace: Whitespace = field(default="natural", kw_only=True)
+    text: str
+    whitespace: Whitespace
 
-    def __post_init__(self) -> None:
-        _check_whitespace(self.whitespace)
-        if not isinstance(self.schema, Mapping | bool):
+    def __init__(self, schema: Any, *, whitespace: Whitespace = "natural") -> None:
+        _check_whitespace(whitespace)
+        if not isinstance(schema, Mapping | bool):
             raise SchemaError(
-                f"a schema is an object or a boolean, not {type(self.schema).__name__}",
+                f"a schema is an object or a boolean, not {type(schema).__name__}",
                 hint="load a file with json.load first",
             )
-        plain = dict(self.schema) if isinstance(self.schema, Mapping) else self.schema
-        object.__setattr__(self, "schema", _frozen_json(plain))
+        plain = dict(schema) if isinstance(schema, Mapping) else schema
+        object.__setattr__(self, "text", _json_text(plain))
+        object.__setattr__(self, "whitespace", whitespace)
 
-    def __hash__(self) -> int:
-        return hash(self.key())
+    @property
+    def schema(self) -> Any:
+        return json.loads(self.text)
+
+    @classmethod
+    def json_fields(cls) -> tuple[str, ...]:
+        return ("schema", "whitespace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +142,7 @@ class Regex(Spec):
     pattern: str
 
     def __post_init__(self) -> None:
-        if not isinstance(self.pattern, str):
-            raise SpecError(f"a pattern is a string, not {type(self.pattern).__name__}", field="pattern")
+        _check_text(self.pattern, "a pattern", "pattern")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +158,7 @@ class Choice(Spec):
         if not self.options:
             raise SpecError("there is nothing to choose from", field="options")
         for i, option in enumerate(self.options):
-            if not isinstance(option, str):
-                raise SpecError(f"choice {i} is not a string", field="options")
+            _check_text(option, f"choice {i}", "options")
         object.__setattr__(self, "options", tuple(dict.fromkeys(self.options)))
 
 
@@ -151,8 +171,7 @@ class Gbnf(Spec):
     root: str = field(default="root", kw_only=True)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.grammar, str):
-            raise SpecError(f"a grammar is a string, not {type(self.grammar).__name__}", field="grammar")
+        _check_text(self.grammar, "a grammar", "grammar")
 
 
 KINDS: dict[str, type[Spec]] = {cls.kind: cls for cls in (JsonSchema, JsonObject, Regex, Choice, Gbnf)}

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import jsonschema
-from jsonschema.validators import validator_for
+import regex
+from jsonschema import validators
+from referencing import Registry
+from referencing.exceptions import Unresolvable
 
 from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spec
+
+JUDGE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,26 +35,47 @@ class Verdict:
         return {"valid": self.valid, "judge": self.judge, "errors": list(self.errors)}
 
 
+CUT = Verdict(valid=False, judge="matcher", errors=("the text was cut before it was complete",))
+
+
+class Unjudgeable(Exception):
+    """The text is beyond what this judge can hold; its verdict is then None."""
+
+
 def judge(spec: Spec, text: str) -> Verdict:
-    """The verdict on one output. Never raises for a bad text; that is what a verdict is for."""
+    """The verdict on one output. Never raises for a text: that is what a verdict is for."""
     rule = JUDGES.get(spec.kind)
     return rule(spec, text) if rule else Verdict(valid=None, judge="none")
 
 
 def parse(spec: Spec | None, text: str) -> Any:
-    """The value of a complete output: JSON for a JSON constraint (None if it does not parse), else the text."""
+    """The value of a complete output: JSON for a JSON constraint (None if it does not parse), else the text.
+
+    An integer of more digits than Python converts is a Decimal.
+    """
     if spec is None or spec.kind not in ("json_schema", "json_object"):
         return text
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=_whole)
     except (ValueError, RecursionError):
         return None
 
 
+def _whole(digits: str) -> int | Decimal:
+    try:
+        return int(digits)
+    except ValueError:  # sys.get_int_max_str_digits
+        return Decimal(digits)
+
+
 def _json(text: str) -> tuple[Any, Verdict | None]:
     try:
-        return json.loads(text, parse_constant=_refuse_constant), None
-    except (ValueError, RecursionError) as error:
+        return json.loads(text, parse_constant=_refuse_constant, parse_int=_int, parse_float=_float), None
+    except Unjudgeable as error:
+        return None, Verdict(valid=None, judge="json", errors=(str(error),))
+    except RecursionError:
+        return None, Verdict(valid=None, judge="json", errors=("nested too deeply to judge",))
+    except ValueError as error:
         return None, Verdict(valid=False, judge="json", errors=(f"not JSON: {error}",))
 
 
@@ -53,17 +83,44 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
+def _int(digits: str) -> int:
+    try:
+        return int(digits)
+    except ValueError:
+        raise Unjudgeable(f"a number of {len(digits)} digits is more than the judge can hold") from None
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise Unjudgeable(f"the number {digits[:40]} is more than the judge can hold")
+    return value
+
+
+def _multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
+    """`multipleOf` on the decimal numbers that were written: 0.3 is a multiple of 0.1, which floats deny."""
+    if validator.is_type(value, "number") and Fraction(str(value)) % Fraction(str(factor)):
+        yield jsonschema.ValidationError(f"{value!r} is not a multiple of {factor}")
+
+
+@cache
+def _exact(cls: type) -> Any:
+    return validators.extend(cls, {"multipleOf": _multiple_of})  # type: ignore[no-untyped-call]  # not in its stubs
+
+
 def _judge_schema(spec: Spec, text: str) -> Verdict:
     assert isinstance(spec, JsonSchema)
     value, failed = _json(text)
     if failed:
         return failed
-    validator = validator_for(spec.schema, default=jsonschema.Draft202012Validator)(spec.schema)
-    name = f"jsonschema {type(validator).__name__}"
+    schema = spec.schema
+    cls = validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    name = f"jsonschema {cls.__name__}"
     try:
-        found = sorted(validator.iter_errors(value), key=lambda e: e.json_path)
-    except RecursionError:
-        return Verdict(valid=None, judge=name, errors=("nested too deeply to validate",))
+        # An empty registry: nothing is ever fetched.
+        found = sorted(_exact(cls)(schema, registry=Registry()).iter_errors(value), key=lambda e: e.json_path)
+    except (RecursionError, ArithmeticError, Unresolvable, re.error) as error:
+        return Verdict(valid=None, judge=name, errors=(f"could not judge: {type(error).__name__}: {error}"[:200],))
     errors = tuple(f"{e.json_path}: {e.message[:200]}" for e in found[:5])
     return Verdict(valid=not found, judge=name, errors=errors)
 
@@ -81,12 +138,12 @@ def _judge_object(spec: Spec, text: str) -> Verdict:
 def _judge_regex(spec: Spec, text: str) -> Verdict:
     assert isinstance(spec, Regex)
     try:
-        pattern = re.compile(spec.pattern)
-    except re.error as error:
-        # Dialects differ at the edges (\p{L}); a pattern `re` cannot read is judged by nobody.
-        return Verdict(valid=None, judge="re", errors=(f"re does not read this pattern: {error}",))
-    ok = pattern.fullmatch(text) is not None
-    return Verdict(valid=ok, judge="re", errors=() if ok else ("the pattern does not match the whole text",))
+        # The `regex` package reads what `re` reads and \p{L} besides, and it can be told when to give up: a pattern
+        # that backtracks without end must not take the answer with it.
+        ok = regex.compile(spec.pattern, regex.VERSION0).fullmatch(text, timeout=JUDGE_SECONDS) is not None
+    except (regex.error, TimeoutError, MemoryError) as error:
+        return Verdict(valid=None, judge="regex", errors=(f"could not judge: {type(error).__name__}: {error}",))
+    return Verdict(valid=ok, judge="regex", errors=() if ok else ("the pattern does not match the whole text",))
 
 
 def _judge_choice(spec: Spec, text: str) -> Verdict:

@@ -5,7 +5,8 @@ One plan is the common case; several run in lock-step and leave the batch as the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from espalier.decoding.plan import Outcome, Plan, Taken
@@ -23,14 +24,21 @@ class _Lane:
     answer: Answer | None = None
 
 
-def drive(model: StepModel, plans: Sequence[Plan]) -> Iterator[tuple[int, Taken | Outcome]]:
+MAX_LANES = 64  # plans that run in lock-step; the others wait, so that a long list does not take all memory
+
+
+def drive(model: StepModel, plans: Sequence[Plan]) -> Generator[tuple[int, Taken | Outcome], None, None]:
     """Run all plans to their end, yielding (plan number, what happened) as it happens.
 
     Closing the iterator, or an error in any plan, frees every sequence.
     """
-    lanes = [_Lane(index, plan) for index, plan in enumerate(plans)]
+    waiting = deque(_Lane(index, plan) for index, plan in enumerate(plans))
+    lanes: list[_Lane] = []
+    most = min(MAX_LANES, model.max_sequences)
     try:
-        while lanes:
+        while lanes or waiting:
+            while waiting and len(lanes) < most:
+                lanes.append(waiting.popleft())
             for lane in list(lanes):
                 for happened in _until_need(lane):
                     yield lane.index, happened
@@ -39,7 +47,7 @@ def drive(model: StepModel, plans: Sequence[Plan]) -> Iterator[tuple[int, Taken 
                     _free(model, lane)
             _carry_out(model, lanes)
     finally:
-        for lane in lanes:
+        for lane in (*lanes, *waiting):
             lane.plan.close()
             _free(model, lane)
 

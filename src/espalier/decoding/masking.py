@@ -6,7 +6,7 @@ from functools import partial
 
 from espalier.automata.blame import Blame
 from espalier.constraints.base import Matcher
-from espalier.decoding.plan import Job, Outcome, Plan, Taken
+from espalier.decoding.plan import FinishReason, Job, Outcome, Plan, Taken
 from espalier.decoding.ports import Append, Need
 from espalier.decoding.step import decide
 from espalier.decoding.stops import TextAssembler
@@ -53,9 +53,9 @@ def mask_plan(job: Job) -> Plan:
         yield Taken(token=token, text=piece.text, record=decision.record)
         if token in ends or stopping_id or piece.stop is not None:
             stop: str | int | None = token if stopping_id and token not in ends else piece.stop
-            return _outcome(generated, assembler, "stop", stop)
+            return _outcome(job, generated, assembler, "stop", stop)
         if len(generated) >= job.max_tokens:
-            return _outcome(generated, assembler, "length", None)
+            return _outcome(job, generated, assembler, "length", None)
         answer = yield Need(append=(Append(branch=0, tokens=(token,)),))
 
 
@@ -68,13 +68,18 @@ def _explain(matcher: Matcher | None, token: int) -> Blame | None:
         return None  # the record then says that it was refused, and not why
 
 
-def _outcome(generated: list[int], assembler: TextAssembler, finish: str, stop: str | int | None) -> Outcome:
+def _outcome(
+    job: Job, generated: list[int], assembler: TextAssembler, finish: FinishReason, stop: str | int | None
+) -> Outcome:
     tail = assembler.finish()
+    matcher = job.matcher
     # The held-back tail can itself complete a stop text: none does, since `finish` is only reached without one.
     return Outcome(
         tokens=tuple(generated),
         text=assembler.text,
         tail=tail.text,
-        finish="length" if finish == "length" else "stop",
+        finish=finish,
         stop=stop if stop is not None else tail.stop,
+        # A stop text may end the output with more tokens taken than shown: then the matcher's state is not the text's.
+        is_complete=matcher is None or matcher.is_finished or (finish == "length" and matcher.is_accepting),
     )

@@ -50,13 +50,17 @@ class Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How it ended. tail: text held back until now. stop: the stop text or stop id that was met."""
+    """How it ended. tail: text held back until now. stop: the stop text or stop id that was met.
+
+    is_complete: whether the constraint's text had come to an end (True where there is none).
+    """
 
     tokens: tuple[int, ...]
     text: str
     tail: str
     finish: FinishReason
     stop: str | int | None
+    is_complete: bool = True
 
 
 Plan: TypeAlias = Generator[Need | Taken, Answer | None, Outcome]

@@ -40,6 +40,11 @@ class StepModel(Protocol):
         ...
 
     @property
+    def max_sequences(self) -> int:
+        """How many sequences can be held at once."""
+        ...
+
+    @property
     def can_truncate(self) -> bool:
         """Whether `truncate` works (False for sliding-window and recurrent caches)."""
         ...

@@ -47,14 +47,15 @@ class TextAssembler:
         return self._release(final=True)
 
     def _release(self, *, final: bool) -> Piece:
-        found = [(at, stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        found = [(at, len(stop), stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        maybe = len(self._held) if final else len(self._held) - self._could_be_stop()
         if found:
-            # The earliest match ends the text; of two at one place, the longer is the one that was meant.
-            at, stop = min(found, key=lambda pair: (pair[0], -len(pair[1])))
-            text, self._held, self._stopped = self._held[:at], "", True
-            return self._give(text, stop)
-        keep = 0 if final else self._could_be_stop()
-        text, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
+            at, _, stop = min(found)  # the earliest; of two at one place the shorter, which is whole first
+            # An earlier place may still become a stop text: then it counts, however the bytes were cut.
+            if at <= maybe:
+                text, self._held, self._stopped = self._held[:at], "", True
+                return self._give(text, stop)
+        text, self._held = self._held[:maybe], self._held[maybe:]
         return self._give(text, None)
 
     def _could_be_stop(self) -> int:

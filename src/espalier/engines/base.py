@@ -112,7 +112,7 @@ class Capabilities:
 
 
 class Engine(Protocol):
-    """A model that can generate. One call of `run` at a time."""
+    """A model that can generate. Several runs may be open at once, also from several threads."""
 
     @property
     def name(self) -> str: ...

@@ -16,7 +16,7 @@ import numpy as np
 from espalier.chat.template import ChatTemplate
 from espalier.decoding.ports import Extend, Rows, SequenceId
 from espalier.engines.local import LocalEngine
-from espalier.errors import LimitExceeded
+from espalier.errors import InputError, LimitExceeded
 from espalier.tokens.mask import Logits
 from espalier.tokens.vocab import Vocab
 
@@ -45,6 +45,10 @@ class FakeStepModel:
     @property
     def max_positions(self) -> int:
         return self._max_positions
+
+    @property
+    def max_sequences(self) -> int:
+        return self._slots
 
     @property
     def can_truncate(self) -> bool:
@@ -129,7 +133,9 @@ def open_engine(
     cache_dir: Path | None = None,
     wish: str = DEFAULT_WISH,
 ) -> LocalEngine:
-    """`espalier.load("fake")`: bytes in, bytes out. `device` and `dtype` have no meaning here."""
+    """`espalier.load("fake")`: bytes in, bytes out. Raises InputError for a `device` or `dtype`."""
+    if device is not None or dtype is not None:
+        raise InputError("the fake engine has neither device nor dtype", field="device" if device else "dtype")
     vocab = Vocab.bytes()
     # An EOS at the end of every prompt marks the border, so that the model can tell prompt from answer.
     border = vocab.eos_ids[0]

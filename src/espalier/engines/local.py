@@ -6,6 +6,7 @@ It knows no framework: the model is a port, the tokenizer a function.
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -13,7 +14,7 @@ from typing import Protocol
 from espalier.chat.template import ChatTemplate
 from espalier.constraints.base import Compiled
 from espalier.constraints.compile import COMPILERS, Compiler
-from espalier.constraints.verdict import judge, parse
+from espalier.constraints.verdict import CUT, judge, parse
 from espalier.decoding.drive import drive
 from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Outcome, Taken
 from espalier.decoding.ports import StepModel
@@ -33,7 +34,7 @@ class Encode(Protocol):
 
 
 class LocalEngine:
-    """An Engine in this process. One `run` at a time."""
+    """An Engine in this process. Runs of several threads share the model, a round at a time."""
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class LocalEngine:
         self._encode = encode
         self._template = template
         self._compiler = Compiler(vocab, cache_dir=cache_dir)
+        self._turn = threading.Lock()
 
     @property
     def name(self) -> str:
@@ -87,6 +89,8 @@ class LocalEngine:
         if (request.prompt is None) == (request.messages is None):
             raise InputError("give a prompt or messages, one of them", field="prompt")
         if request.messages is not None:
+            if request.raw:
+                raise InputError("messages cannot be raw: only a template makes a text of them", field="raw")
             if self._template is None:
                 raise InputError(f"{self._name} has no chat template", hint="give a plain prompt", field="messages")
             return self._template.render(request.messages)
@@ -141,14 +145,25 @@ class LocalEngine:
         return _Run(self._name, request, text, seed, job, make_plan, compiled)
 
     def _events(self, runs: list[_Run]) -> Iterator[Event]:
-        for index, happened in drive(self.model, [run.make_plan(run.job) for run in runs]):
-            run = runs[index]
-            if isinstance(happened, Taken):
-                if happened.record is not None:
-                    run.records.append(happened.record)
-                yield TokenEvent(index=index, token_id=happened.token, text=happened.text, record=happened.record)
-            else:
-                yield Finished(index=index, text=happened.tail, result=run.result(happened))
+        driver = drive(self.model, [run.make_plan(run.job) for run in runs])
+        try:
+            while True:
+                # Held for one round, not for the whole run: streams of several threads take turns on the model.
+                with self._turn:
+                    following = next(driver, None)
+                if following is None:
+                    return
+                index, happened = following
+                run = runs[index]
+                if isinstance(happened, Taken):
+                    if happened.record is not None:
+                        run.records.append(happened.record)
+                    yield TokenEvent(index=index, token_id=happened.token, text=happened.text, record=happened.record)
+                else:
+                    yield Finished(index=index, text=happened.tail, result=run.result(happened))
+        finally:
+            with self._turn:
+                driver.close()
 
 
 def _asked(request: Request) -> str:
@@ -178,8 +193,9 @@ class _Run:
 
     def result(self, outcome: Outcome) -> Result:
         spec = self.request.constraint
-        # A text cut by a stop text or by the limit is judged too: "cut" is no excuse to call it valid.
-        verdict = judge(spec, outcome.text) if spec is not None else None
+        verdict = None
+        if spec is not None:
+            verdict = judge(spec, outcome.text) if outcome.is_complete else CUT
         complete = outcome.finish == "stop" and (verdict is None or verdict.valid is not False)
         trace = None
         if self.request.trace != "off":

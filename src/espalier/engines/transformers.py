@@ -80,6 +80,7 @@ class TransformersStepModel:
             raise CapabilityError(f"{type(model).__name__} is an encoder-decoder, not a causal language model")
         self._model: Callable[..., Any] = model.eval()
         self._device: torch.device = model.device
+        self._max_sequences = max_sequences
         self._max_positions = _max_positions(config)
         self._vocab_rows: int = model.get_input_embeddings().weight.shape[0]
         head = model.get_output_embeddings()
@@ -111,6 +112,10 @@ class TransformersStepModel:
     @property
     def max_positions(self) -> int:
         return self._max_positions
+
+    @property
+    def max_sequences(self) -> int:
+        return self._max_sequences
 
     @property
     def can_truncate(self) -> bool:

@@ -42,6 +42,10 @@ class ConstraintLogitsProcessor(LogitsProcessor):
                 )
             vocab = Vocab.from_tokenizer(tokenizer, width=width)
             constraint = build_app().compiler(vocab).compile(constraint)
+        if not isinstance(constraint, Compiled):
+            raise InputError(
+                f"a constraint is a Spec or a Compiled, not {type(constraint).__name__}", field="constraint"
+            )
         self._compiled = constraint
         self._prompt_length: int | None = None
         self._steps = 0

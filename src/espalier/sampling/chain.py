@@ -26,7 +26,7 @@ class Chain:
 
     def heat(self, logits: Logits) -> Logits:
         """Temperature alone, without truncation: the distribution that importance weights refer to."""
-        return temperature(logits, self.config.temperature)
+        return temperature(logits, self.config.temperature) if "temperature" in self.config.order else logits
 
     def shape(self, logits: Logits) -> Logits:
         """The transforms' part, in order: what is drawn from, `(V,) -> (V,)`."""

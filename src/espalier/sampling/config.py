@@ -6,7 +6,7 @@ Frozen, validated, round-trips to JSON. It knows nothing about how the transform
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -25,7 +25,7 @@ class SamplingConfig:
     temperature: 0 takes the most probable token (ties: lowest id). top_k: 0 is off. top_p: 1 is off. min_p: 0 is off.
     seed: None draws one, which the result then states. max_tokens: how many tokens may be generated, at least 1.
     stop: texts that end the output and are not part of it. stop_ids: token ids that do the same.
-    order: the truncations and temperature, in the order they run.
+    order: the truncations and temperature that run, in their order; one that is not named does not run.
     """
 
     temperature: float = 0.7
@@ -42,7 +42,9 @@ class SamplingConfig:
     def __post_init__(self) -> None:
         for name in ("stop", "stop_ids", "order"):
             value = getattr(self, name)
-            value = (value,) if isinstance(value, str | int) else value
+            value = () if value is None and name != "order" else (value,) if isinstance(value, str | int) else value
+            if not isinstance(value, Sequence):
+                raise SamplingError(f"{name}: {value!r} is not a list", field=name)
             object.__setattr__(self, name, tuple(value))
         _number(self, "temperature", low=0.0, hint="0 is greedy")
         _number(self, "top_p", low=0.0, high=1.0, hint="1 is off")

@@ -17,7 +17,7 @@ from espalier.tokens.mask import Logits
 
 NEG_INF = np.float32(-np.inf)
 LOWEST = float(np.finfo(np.float32).min)
-SMALL = 1e-3  # temperatures below this are divided in float64
+SMALL, LARGE = 1e-3, 1e30  # temperatures outside are divided in float64
 
 
 def temperature(logits: Logits, value: float) -> Logits:
@@ -29,10 +29,10 @@ def temperature(logits: Logits, value: float) -> Logits:
         return out
     if value == 1.0:
         return logits
-    if value >= SMALL:
+    if SMALL <= value <= LARGE:
         return logits / np.float32(value)
-    # A tiny divisor would overflow float32. The best goes to 0 first, which changes no probability, and what
-    # falls below float32's range stays finite: it is improbable, not banned.
+    # A tiny divisor would overflow float32, a huge one is infinite there. The best goes to 0 first, which changes no
+    # probability, and what falls below float32's range stays finite: it is improbable, not banned.
     with np.errstate(over="ignore"):
         scaled = (logits.astype(np.float64) - float(logits.max())) / value  # (V,) float64
     return np.where(logits > NEG_INF, np.maximum(scaled, LOWEST), NEG_INF).astype(np.float32)

@@ -153,7 +153,7 @@ def _load_processor(path: Path) -> Any:
         library = import_module("sentencepiece")
     except ImportError as error:
         missing = MissingDependency("sentencepiece", extra="transformers")
-        missing.hint = "pip install sentencepiece"  # no extra of ours brings it
+        missing.hint = 'pip install "espalier[transformers]"'
         raise missing from error
     try:
         return library.SentencePieceProcessor(model_file=str(path))

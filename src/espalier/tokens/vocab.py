@@ -134,9 +134,13 @@ class Vocab:
         special_ids: ids outside the byte language; a mapping gives their spellings, otherwise the spelling is the
         token's own bytes or `<[id]>`. EOS ids are always special. Raises VocabError.
         """
-        texts: dict[int, str] = dict(special_ids) if isinstance(special_ids, Mapping) else {}
+        for place, token_bytes in enumerate(tokens):
+            if not isinstance(token_bytes, bytes | bytearray):
+                raise VocabError(f"token {place} is {type(token_bytes).__name__}, not bytes", hint="text: encode it")
+        eos_ids = [int(i) for i in eos_ids]  # numpy integers would change the fingerprint
+        texts = {int(i): text for i, text in special_ids.items()} if isinstance(special_ids, Mapping) else {}
         width = len(tokens) if width is None else width
-        for token in (*special_ids, *eos_ids):
+        for token in (*map(int, special_ids), *eos_ids):
             if not 0 <= token < width:
                 raise VocabError(f"special id {token} is outside 0..{width - 1}")
             own = tokens[token].decode("utf-8", "replace") if token < len(tokens) else ""

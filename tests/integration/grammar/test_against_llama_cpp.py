@@ -1,8 +1,8 @@
 """Our masks against llama.cpp's own grammar engine, over the byte vocabulary, on random and on its sample grammars.
 
-ASCII bytes and EOS are compared. Left out are llama.cpp's own ways: it never allows a token that begins with NUL, and of
-a started character it knows only a part: it takes the bytes f5-ff, which are not UTF-8, as beginnings, and refuses some
-beginnings that a negated class could finish.
+ASCII bytes and EOS are compared. Left out are llama.cpp's own ways: it never allows a token that begins with NUL, and
+of a started character it knows only a part: it takes the bytes f5-ff, which are not UTF-8, as beginnings, and refuses
+some beginnings that a negated class could finish.
 """
 
 from pathlib import Path

@@ -86,7 +86,20 @@ FAULTS = {
     "a schema that cannot be enforced": (["--schema", "hard.json", "hi"], "/properties/a/uniqueItems"),
     "a schema nothing satisfies": (["--schema", "empty.json", "hi"], "no document can satisfy"),
     "a bad regex": (["--regex", "ab(c", "hi"], "offset 2: ab^(c"),
-    "a regex with look-ahead": (["--regex", "a(?=b)", "hi"], "look-around"),
+    "a regex with look-ahead": (["--regex", "a(?=b)", "hi"], "look-ahead cannot be enforced, at offset 1"),
+    "a regex that ends in a backslash": (["--regex", "a\\", "hi"], "offset 1"),
+    "a regex that matches nothing": (["--regex", r"[^\s\S]", "hi"], "no text matches"),
+    "a choice that is not UTF-8": (["--choice", "\udcff", "hi"], "not valid Unicode"),
+    "a regex that is not UTF-8": (["--regex", "\udcff", "hi"], "not valid Unicode"),
+    "a prompt that is not UTF-8": (["\udcff"], "not valid Unicode"),
+    "a system text that is not UTF-8": (["--system", "\udcff", "hi"], "not valid Unicode"),
+    "a schema with a $schema that is no string": (["--schema", "five.json", "hi"], "at /$schema"),
+    "a schema that requires itself": (["--schema", "endless.json", "hi"], "without end at the top"),
+    "a reference to nothing": (["--schema", "nowhere.json", "hi"], "at /properties/a/$ref"),
+    "a reference to another document": (["--schema", "remote.json", "hi"], "/properties/a/$ref"),
+    "whitespace without JSON": (["--regex", "a", "--whitespace", "compact", "hi"], "--whitespace is for"),
+    "a device the fake engine has not": (["--device", "cuda", "hi"], "neither device nor dtype"),
+    "a model without a name": (["-m", "", "hi"], "empty"),
     "a missing grammar": (["--grammar", "nope.gbnf", "hi"], "nope.gbnf: No such file"),
     "a bad grammar": (["--grammar", "bad.gbnf", "hi"], "line 2"),
     "two constraints": (["--json-object", "--regex", "a", "hi"], "--regex and --json-object"),
@@ -110,6 +123,10 @@ def test_a_fault_is_one_clear_line_and_exit_code_2(run, tmp_path, fault):
     write(tmp_path / "twice.json", '{"a": 1, "a": 2}')
     write(tmp_path / "bad.json", {"type": "object", "properties": {"a": {"type": "strng"}}})
     write(tmp_path / "hard.json", {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}})
+    write(tmp_path / "five.json", {"$schema": 5})
+    for name, target in (("endless", "#"), ("nowhere", "#/nope"), ("remote", "https://example.org/s.json")):
+        properties = {"a": {"$ref": target}}
+        write(tmp_path / f"{name}.json", {"type": "object", "properties": properties, "required": ["a"]})
     write(tmp_path / "empty.json", {"type": "integer", "minimum": 5, "maximum": 3})
     write(tmp_path / "bad.gbnf", 'root ::= "a"\nb = "c"\n')
     (tmp_path / "folder.html").mkdir()
@@ -120,6 +137,28 @@ def test_a_fault_is_one_clear_line_and_exit_code_2(run, tmp_path, fault):
     assert err.startswith("error: ")
     assert len(err.splitlines()) <= 2  # the error, and perhaps a hint
     assert not list(tmp_path.glob("t.*")), "something was half written"
+
+
+def test_input_that_is_not_utf8_is_one_line(run, monkeypatch):
+    broken = io.TextIOWrapper(io.BytesIO(b"h\xff\n"), encoding="utf-8")
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", broken)
+        assert main_code([*FAKE, "-"]) == 2
+    _, _, err = run("doctor")
+    assert "not UTF-8 at byte 1" in err
+
+
+def test_a_trace_may_be_named_from_home_and_in_capitals(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert run(*FAKE, "--choice", "yes", "--trace", "~/t.HTML", "hi")[0] == 0
+    assert (tmp_path / "t.HTML").is_file()
+
+
+def test_a_grammar_that_was_cut_is_a_failure(run, tmp_path):
+    grammar = write(tmp_path / "g.gbnf", 'root ::= "abcdef"')
+    code, out, err = run(*FAKE, "--grammar", grammar, "--max-tokens", "2", "hi")
+    assert (code, out) == (1, "ab\n")
+    assert "cut before it was complete" in err
 
 
 def test_an_unknown_model_and_command_are_one_line(run):
@@ -159,6 +198,7 @@ def test_chat_keeps_a_conversation_and_switches_the_constraint(run, tmp_path):
         "again",
         "/nope",
         "/regex (a",
+        '/choice "a',
         "/free",
         "/trace c.json",
         "/help",
@@ -171,6 +211,13 @@ def test_chat_keeps_a_conversation_and_switches_the_constraint(run, tmp_path):
     assert len(answers) == 2  # data only: the two answers
     assert answers[0].startswith("Sure! Here is the JSON")
     assert answers[1] in ("yes", "no")
-    for words in ("constraint: choice", "there is no /nope", "unclosed group", "constraint: none", "trace: c.json"):
+    for words in (
+        "constraint: choice",
+        "there is no /nope",
+        "never closed",
+        "cannot be read",
+        "constraint: none",
+        "trace: c.json",
+    ):
         assert words in err
     assert json.loads((tmp_path / "c.json").read_text())["metadata"]["prompt"].count("user: ") == 2

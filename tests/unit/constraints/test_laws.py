@@ -77,3 +77,16 @@ def test_laws_with_several_eos_ids_and_a_padded_width():
     one = Compiler(vocab)
     spec, accepted, rejected = CASES["schema"]
     check_matcher(one.compile(spec), trie=one.trie, accepted=accepted, rejected=rejected)
+
+
+def test_laws_on_a_padded_vocabulary_of_131072_ids():
+    tekken = tokenizers.tekken_vocab()
+    # A model may have more logits than its tokenizer has tokens: padded tekken, with the last thousand ids cut off.
+    padded = Vocab.from_tokens(
+        tekken.tokens[:-1000], eos_ids=tekken.eos_ids, special_ids=dict(tekken.special_texts), width=tekken.width
+    )
+    assert padded.padding_count == 1000
+    one = Compiler(padded)
+    for case in ("schema", "regex", "gbnf"):
+        spec, accepted, rejected = CASES[case]
+        check_matcher(one.compile(spec), trie=one.trie, accepted=accepted, rejected=rejected, walks=1)

@@ -71,5 +71,14 @@ def test_what_could_be_a_stop_text_is_held_and_then_given_back():
 
 
 @pytest.mark.parametrize("stops", [("ab", "abc"), ("abc", "ab")])
-def test_of_two_stops_at_one_place_the_longer_is_named_if_it_is_there(stops):
-    assert run(b"xabcd", [], stops) == (["x", ""], "abc")
+@pytest.mark.parametrize("cuts", [[], [1, 2, 3, 4]])
+def test_of_two_stops_at_one_place_the_shorter_is_named(stops, cuts):
+    pieces, stop = run(b"xabcd", cuts, stops)
+    assert ("".join(pieces), stop) == ("x", "ab")
+
+
+@given(ALPHABET, st.lists(st.text(alphabet="abé", min_size=1, max_size=4), max_size=3), st.lists(st.integers(0, 40)))
+def test_the_stop_does_not_depend_on_how_the_bytes_are_cut(text, stops, cuts):
+    whole, one = run(text.encode(), [], stops)
+    pieces, other = run(text.encode(), cuts, stops)
+    assert ("".join(pieces), other) == ("".join(whole), one)

@@ -1,5 +1,7 @@
 """The whole path on the fake engine: no weights, every event exact."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -163,6 +165,8 @@ def test_the_context_limits_the_output_to_the_last_token_that_fits():
         ({"temprature": 1}, InputError, "temprature"),
         ({"system": "s", "raw": True}, InputError, "raw"),
         ({"sampling": espalier.SamplingConfig(), "seed": 1}, InputError, "not both"),
+        ({"sampling": {"seed": 1}}, InputError, "SamplingConfig"),
+        ({"stop": 1.5}, InputError, "stop"),
     ],
 )
 def test_a_request_that_is_wrong_is_refused_before_anything_is_generated(eng, options, error, words):
@@ -172,7 +176,7 @@ def test_a_request_that_is_wrong_is_refused_before_anything_is_generated(eng, op
         eng.stream("hi", **options)  # at once, not at the first event
 
 
-@pytest.mark.parametrize("prompt", [3, None, [], {}])
+@pytest.mark.parametrize("prompt", [3, None, [], {}, b"hi", [1, 2], [None], "\udcff"])
 def test_a_prompt_that_is_none_is_refused(eng, prompt):
     with pytest.raises(InputError):
         eng.generate(prompt)
@@ -199,6 +203,21 @@ def test_an_unknown_model_and_a_gguf_file_say_what_is_wrong(tmp_path):
     (tmp_path / "a.gguf").write_bytes(b"GGUF")
     with pytest.raises(CapabilityError, match=r"llama\.cpp"):
         espalier.load(str(tmp_path / "a.gguf"))
+
+
+def test_threads_share_an_engine_and_get_what_they_get_alone(eng):
+    options = {"constraint": espalier.JsonObject(), "seed": 3, "temperature": 1.5, "max_tokens": 60}
+    alone = {prompt: eng.generate(prompt, **options).token_ids for prompt in ("one", "another one")}
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda p: (p, eng.generate(p, **options).token_ids), ["one", "another one"] * 6))
+    assert all(tokens == alone[prompt] for prompt, tokens in found)
+    assert eng.engine.model.live == 0
+
+
+def test_more_prompts_than_sequences_wait_their_turn(eng):
+    results = eng.generate(["x"] * 300, constraint=espalier.Choice(["yes", "no"]), seed=0, trace="off")
+    assert len(results) == 300
+    assert {r.text for r in results} <= {"yes", "no"}
 
 
 def test_a_closed_engine_says_so(eng):
