@@ -7,6 +7,10 @@ BENCHMARKS = {
     "start": "benchmarks.start",
     "engines": "benchmarks.engines.loop",
     "step model": "benchmarks.engines.step_model",
+    "vocabulary": "benchmarks.constraints.vocabulary",
+    "grammars": "benchmarks.constraints.grammars",
+    "llama.cpp": "benchmarks.constraints.llama_cpp",
+    "regexes": "benchmarks.constraints.regexes",
 }
 
 
