@@ -25,10 +25,12 @@ def command(
     raw: Annotated[bool, typer.Option("--raw", help="Take the prompt as it is: no chat template.")] = False,
     schema: Annotated[str | None, typer.Option(help="A JSON Schema file.", metavar="FILE")] = None,
     regex: Annotated[str | None, typer.Option(help="A pattern the whole answer must match.")] = None,
-    grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file.", metavar="FILE")] = None,
+    grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file, or @NAME.", metavar="FILE")] = None,
     choice: Annotated[list[str] | None, typer.Option(help="An allowed answer; repeat it.", metavar="TEXT")] = None,
     json_object: Annotated[bool, typer.Option("--json-object", help="Any JSON object.")] = False,
-    whitespace: Annotated[str | None, typer.Option(help="In JSON: natural (the default), compact or flexible.")] = None,
+    whitespace: Annotated[
+        str | None, typer.Option(help="In JSON: natural (the default), compact, flexible; indented with --json-object.")
+    ] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = DEFAULTS.temperature,
     top_k: Annotated[int, typer.Option(help="0 is off.")] = DEFAULTS.top_k,
     top_p: Annotated[float, typer.Option(help="1 is off.")] = DEFAULTS.top_p,

@@ -13,12 +13,11 @@ import typer
 
 from espalier import api
 from espalier.cli import output
-from espalier.cli.inputs import read_text
+from espalier.cli.inputs import read_grammar
 from espalier.constraints.spec import Gbnf
-from espalier.errors import InputError
+from espalier.errors import InputError, LimitExceeded, VocabError
 from espalier.grammar.ast import Grammar
-from espalier.grammar.builtin import GRAMMARS
-from espalier.grammar.check import check, validate
+from espalier.grammar.check import Finding, check, validate
 from espalier.grammar.parser import parse
 from espalier.grammar.printer import print_grammar
 from espalier.grammar.sample import Sampler
@@ -35,14 +34,9 @@ Root = Annotated[str, typer.Option(help="The start rule.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 
-def source(path: str) -> str:
-    """The text of a grammar. Raises InputError; UnknownName lists the built-in ones."""
-    return str(GRAMMARS.load(path[1:])) if path.startswith("@") else read_text(path, "grammar")
-
-
 def read(path: str, root: str) -> Grammar:
     """Parsed and free of errors. Raises GrammarError with line and column."""
-    grammar = parse(source(path), root=root)
+    grammar = parse(read_grammar(path), root=root)
     validate(grammar)
     return grammar
 
@@ -50,9 +44,12 @@ def read(path: str, root: str) -> Grammar:
 @app.command("check")
 def check_command(grammar: File, root: Root = "root", as_json: AsJson = False) -> None:
     """Say what is wrong or remarkable: undefined, unreachable and endless rules."""
-    parsed = parse(source(grammar), root=root)
+    parsed = parse(read_grammar(grammar), root=root)
     findings = check(parsed)
     failed = any(found.severity == "error" for found in findings)
+    if not failed:
+        findings += too_large(read_grammar(grammar), root)
+        failed = any(found.severity == "error" for found in findings)
     if as_json:
         output.data_json(
             {
@@ -79,10 +76,21 @@ def check_command(grammar: File, root: Root = "root", as_json: AsJson = False) -
     raise typer.Exit(1 if failed else 0)
 
 
+def too_large(text: str, root: str) -> list[Finding]:
+    """What only compiling tells: a grammar whose automaton would not fit."""
+    try:
+        api.compile(Gbnf(text, root=root))
+    except LimitExceeded as error:
+        return [Finding(severity="error", code="too-large", message=error.message, hint=error.hint)]
+    except VocabError:
+        return []  # it names tokens, which the byte vocabulary has not; a model's may
+    return []
+
+
 @app.command("print")
 def print_command(grammar: File, root: Root = "root") -> None:
     """Print it in one normal form, which parses to the same grammar."""
-    output.data(print_grammar(parse(source(grammar), root=root)))
+    output.data(print_grammar(parse(read_grammar(grammar), root=root)))
 
 
 @app.command("sample")
@@ -118,7 +126,7 @@ def accepts_command(
 ) -> None:
     """Say whether a text is a sentence of it and, if not, at which byte and why. Exit 1 if it is not."""
     data = sys.stdin.buffer.read() if text == "-" else text.encode("utf-8", "surrogateescape")
-    answer = judge(source(grammar), root, data)
+    answer = judge(read_grammar(grammar), root, data)
     if as_json:
         output.data_json(answer)
     else:

@@ -10,6 +10,7 @@ from typing import Any
 
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Regex, Spec
 from espalier.errors import InputError, SchemaError
+from espalier.grammar.builtin import GRAMMARS
 
 
 def read_text(path: str, what: str) -> str:
@@ -53,6 +54,11 @@ def read_schema(path: str, whitespace: str) -> JsonSchema:
     return JsonSchema(schema, whitespace=whitespace)  # type: ignore[arg-type]  # checked by JsonSchema itself
 
 
+def read_grammar(path: str) -> str:
+    """The text of a grammar: a file, `-`, or `@name` for a built-in one. Raises InputError, UnknownName."""
+    return str(GRAMMARS.load(path[1:])) if path.startswith("@") else read_text(path, "grammar")
+
+
 def read_constraint(
     *,
     schema: str | None,
@@ -81,7 +87,7 @@ def read_constraint(
     if regex is not None:
         return Regex(regex)
     if grammar is not None:
-        return Gbnf(read_text(grammar, "grammar"))
+        return Gbnf(read_grammar(grammar))
     if choice:
         return Choice(tuple(choice))
     return JsonObject(whitespace=whitespace) if json_object else None  # type: ignore[arg-type]  # checked there

@@ -31,7 +31,7 @@ COMPILERS = Registry(
     },
 )
 
-CACHE_LIMIT = 64  # compiled specs kept per vocabulary, least recently used dropped
+CACHE_LIMIT = 16  # compiled specs kept per vocabulary, least recently used dropped
 
 
 class Compiler:

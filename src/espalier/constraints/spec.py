@@ -130,6 +130,8 @@ class JsonObject(Spec):
 
     def __post_init__(self) -> None:
         kinds = self.kinds
+        if not isinstance(kinds, str | Sequence):
+            raise SpecError("kinds are a list of names", field="kinds")
         object.__setattr__(self, "kinds", (kinds,) if isinstance(kinds, str) else tuple(kinds))
         check_json_options(self.kinds, self.whitespace, self.indent, self.max_depth)
 
@@ -172,6 +174,7 @@ class Gbnf(Spec):
 
     def __post_init__(self) -> None:
         _check_text(self.grammar, "a grammar", "grammar")
+        _check_text(self.root, "the name of the root rule", "root")
 
 
 KINDS: dict[str, type[Spec]] = {cls.kind: cls for cls in (JsonSchema, JsonObject, Regex, Choice, Gbnf)}

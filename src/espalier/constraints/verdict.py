@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
+import subprocess
+import sys
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,14 +16,13 @@ from functools import cache
 from typing import Any
 
 import jsonschema
-import regex
 from jsonschema import validators
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spec
 
-JUDGE_SECONDS = 2.0
+JUDGE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,14 +138,41 @@ def _judge_object(spec: Spec, text: str) -> Verdict:
 
 
 def _judge_regex(spec: Spec, text: str) -> Verdict:
+    """Python's `re`, whose dialect ours is. What `re` does not read (`\\p{L}`) nobody judges."""
     assert isinstance(spec, Regex)
     try:
-        # The `regex` package reads what `re` reads and \p{L} besides, and it can be told when to give up: a pattern
-        # that backtracks without end must not take the answer with it.
-        ok = regex.compile(spec.pattern, regex.VERSION0).fullmatch(text, timeout=JUDGE_SECONDS) is not None
-    except (regex.error, TimeoutError, MemoryError) as error:
-        return Verdict(valid=None, judge="regex", errors=(f"could not judge: {type(error).__name__}: {error}",))
-    return Verdict(valid=ok, judge="regex", errors=() if ok else ("the pattern does not match the whole text",))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # `[[` may come to mean something else; today it does not
+            ok = _full_match(spec.pattern, text)
+    except (re.error, RecursionError, OverflowError) as error:
+        return Verdict(valid=None, judge="re", errors=(f"re does not read this pattern: {error}"[:200],))
+    except subprocess.SubprocessError:
+        return Verdict(valid=None, judge="re", errors=(f"re did not finish in {JUDGE_SECONDS:g} s",))
+    return Verdict(valid=ok, judge="re", errors=() if ok else ("the pattern does not match the whole text",))
+
+
+MATCHER = "import json, re, sys; p, t = json.load(sys.stdin); print(int(re.fullmatch(p, t) is not None))"
+
+
+def _full_match(pattern: str, text: str) -> bool:
+    """`re.fullmatch`. With two repetitions, or one and a group, `re` may backtrack without end, and it cannot be told
+    to stop: then another process does it, which can. Raises re.error, subprocess.SubprocessError."""
+    compiled = re.compile(pattern)
+    repeats = len(REPEAT.findall(pattern))
+    if repeats == 0 or (repeats == 1 and "(" not in pattern):
+        return compiled.fullmatch(text) is not None
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-W", "ignore", "-c", MATCHER],
+        input=json.dumps([pattern, text]),
+        capture_output=True,
+        text=True,
+        timeout=JUDGE_SECONDS,
+        check=True,
+    )
+    return done.stdout.strip() == "1"
+
+
+REPEAT = re.compile(r"[*+?]|\\{[0-9]*,?[0-9]*\\}")  # an escaped one counts too: the slower way is right as well
 
 
 def _judge_choice(spec: Spec, text: str) -> Verdict:

@@ -10,7 +10,7 @@ from espalier.decoding.plan import FinishReason, Job, Outcome, Plan, Taken
 from espalier.decoding.ports import Append, Need
 from espalier.decoding.step import decide
 from espalier.decoding.stops import TextAssembler
-from espalier.errors import NotAvailable
+from espalier.errors import LimitExceeded, NotAvailable
 from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 
@@ -64,7 +64,7 @@ def _explain(matcher: Matcher | None, token: int) -> Blame | None:
         return None  # padding or a filter's ban: not the constraint's doing
     try:
         return matcher.explain(token)
-    except NotAvailable:
+    except (NotAvailable, LimitExceeded):
         return None  # the record then says that it was refused, and not why
 
 
