@@ -45,19 +45,26 @@ class Places:
         self.nodes = nodes
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What one walk gave: words of a mask (all if `at` is None, else those at `at`), and where it was left."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Words:
+    """Words of a mask: all if `at` is None, else those at `at`. Equal ones are one object."""
 
     bits: NDArray[np.int32]
     at: NDArray[np.intp] | None
-    exits: Places | None
 
     def put(self, out: Mask) -> None:
         if self.at is None:
             np.bitwise_or(out, self.bits, out=out)
-        elif self.at.size:
+        else:
             out[self.at] |= self.bits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """What one walk gave, None where it gave nothing, and where it was left."""
+
+    words: Words | None
+    exits: Places | None
 
 
 class StackRows:
@@ -112,21 +119,16 @@ class StackRows:
         state = self.states[number]
         if len(state.items) == 1:
             position, below = state.items[0]
-            filled: list[int] = []
-            for targets in automaton.network.moves[position]:
-                found = automaton.enter(targets[0], below) if len(targets) == 1 else None
-                filled.append(self._number(found or automaton.follow(state, (len(filled),))))
+            filled = [
+                self._number(automaton.enter(targets[0], below) if len(targets) == 1 else automaton.follow(state, (i,)))
+                for i, targets in enumerate(automaton.network.moves[position])
+            ]
             filled.append(-1)
             self.table[number] = np.array(filled, dtype=np.int32)[automaton.network.which[position]]
         elif state.items:
-            rows = [automaton.row_of(position) for position, _ in state.items]
-            known: dict[tuple[int, ...], int] = {}
-            filled = []
-            for key in zip(*rows, strict=True):
-                if key not in known:
-                    known[key] = self._number(automaton.follow(state, key))
-                filled.append(known[key])
-            self.table[number] = filled
+            keys = list(zip(*[automaton.row_of(position) for position, _ in state.items], strict=True))
+            known = {key: self._number(automaton.follow(state, key)) for key in dict.fromkeys(keys)}
+            self.table[number] = [known[key] for key in keys]
         self.known[number] = 1
 
     def _number(self, state: Stacks | None) -> int:
@@ -169,6 +171,8 @@ class PushdownMachine:
         self._places: dict[bytes, Places] = {}
         # Only touched under the lock, so a plain dict that is begun anew when full is enough, and much faster.
         self._parts: dict[tuple[Stacks, Places], Part] = {}
+        self._joined: dict[tuple[frozenset[Words], tuple[int, ...]], Mask] = {}
+        self._words: dict[tuple[bytes, bytes], Words] = {}
         self._parts_bytes = parts_bytes
         self._parts_size = 0
         self._masks: ByteCache[Stacks, Mask] = ByteCache(cache_bytes)
@@ -188,7 +192,6 @@ class PushdownMachine:
             with self._lock:
                 self._tidy()
                 found = self._mask(state)
-            found.setflags(write=False)
             self._masks.put(state, found, found.nbytes)
         return found
 
@@ -238,8 +241,13 @@ class PushdownMachine:
             for ref in self._refs_of(state):
                 after = self._automaton.take_token(state, ref)
                 if after is not None:
-                    found.append((int(self.reference(ref)[1][0]), after))
+                    found.append((self._plainest(ref), after))
             return found
+
+    def _plainest(self, ref: int) -> int:
+        """One id that a reference matches: an ordinary token where there is one, not a chat marker."""
+        ids = self.reference(ref)[1].tolist()
+        return int(next((i for i in ids if self._vocab.bytes_of(i)), ids[0]))
 
     def _refs_of(self, state: Stacks) -> tuple[int, ...]:
         if not self._refs:
@@ -249,46 +257,74 @@ class PushdownMachine:
         return tuple(found)
 
     def _mask(self, state: Stacks) -> Mask:
-        out = masks.empty(self._vocab.width)
-        for ref in self._refs_of(state):
-            np.bitwise_or(out, self._refs[ref], out=out)
+        automaton = self._automaton
+        parts: set[Words] = set()  # no matter in which order
         todo = [(self._whole, state)]
         seen = set(todo)
         while todo:
             places, current = todo.pop()
-            for local, below in self._automaton.groups(current):
-                part = self._part(local, places)
-                part.put(out)
+            for local, below in current.groups or automaton.groups(current):
+                part = self._parts.get((local, places)) or self._part(local, places)
+                if part.words is not None:
+                    parts.add(part.words)
                 if part.exits is not None and below.items:
-                    following = (part.exits, self._automaton.close(below))
+                    following = (part.exits, below.closed or automaton.close(below))
                     if following not in seen:
                         seen.add(following)
                         todo.append(following)
+        key = (frozenset(parts), self._refs_of(state))
+        out = self._joined.get(key)
+        if out is None:
+            out = masks.empty(self._vocab.width)
+            for ref in key[1]:
+                np.bitwise_or(out, self._refs[ref], out=out)
+            for some in parts:
+                some.put(out)
+            out.setflags(write=False)
+            if self._parts_size > self._parts_bytes:
+                self._forget_parts()
+            self._joined[key] = out
+            self._parts_size += 500 + out.nbytes
         return out
 
     def _part(self, local: Stacks, places: Places) -> Part:
-        found = self._parts.get((local, places))
-        if found is None:
-            if self._parts_size > self._parts_bytes:
-                self._forget_parts()
-            bits, exits = self._walk().walk(self._rows, self._rows.row(local), places.nodes)
-            at = np.flatnonzero(bits)
+        """What the state over the empty stack allows below these places, walked anew."""
+        if self._parts_size > self._parts_bytes:
+            self._forget_parts()
+        bits, exits = self._walk().walk(self._rows, self._rows.row(local), places.nodes)
+        at = np.flatnonzero(bits != 0)  # several times faster than of the words themselves
+        below: Places | None = None
+        if exits.size:
             key = exits.tobytes()
-            if exits.size and key not in self._places:
-                self._places[key] = Places(exits)
-            sparse = at.size * SPARSE < bits.size
-            found = Part(
-                bits=bits[at] if sparse else bits,
-                at=at if sparse else None,
-                exits=self._places[key] if exits.size else None,
-            )
-            self._parts[local, places] = found
-            self._parts_size += 500 + found.bits.nbytes + 3 * exits.nbytes + (at.nbytes if sparse else 0)
+            below = self._places.get(key)
+            if below is None:
+                below = self._places[key] = Places(exits)
+        found = self._parts[local, places] = Part(words=self._same_words(bits, at) if at.size else None, exits=below)
+        self._parts_size += 500 + 3 * exits.nbytes
+        return found
+
+    def _same_words(self, bits: Mask, at: NDArray[np.intp]) -> Words:
+        """The one object with these bits, which are not zero at `at`."""
+        if at.size * SPARSE < bits.size:
+            some = bits[at]
+            key = (some.tobytes(), at.tobytes())
+            found = self._words.get(key)
+            if found is None:
+                found = self._words[key] = Words(some, at)
+                self._parts_size += 500 + 2 * (some.nbytes + at.nbytes)
+            return found
+        key = (bits.tobytes(), b"")
+        found = self._words.get(key)
+        if found is None:
+            found = self._words[key] = Words(bits, None)
+            self._parts_size += 500 + 2 * bits.nbytes
         return found
 
     def _forget_parts(self) -> None:
         self._parts.clear()
         self._places.clear()
+        self._words.clear()
+        self._joined.clear()
         self._parts_size = 0
 
     def _walk(self) -> Walker:

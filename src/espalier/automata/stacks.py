@@ -13,15 +13,18 @@ the one into the other. It knows nothing of vocabularies, tokens' bytes or masks
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import TypeAlias
 
+from espalier.automata.fragment import Targets
 from espalier.automata.network import Network
 from espalier.errors import LimitExceeded
 
 Items: TypeAlias = "tuple[tuple[int, Stacks], ...]"
 
 MAX_INTERNED = 200_000
+ITEMS_A_SET = 8  # so many items count as one set more
 """Sets kept for reuse; past that all are forgotten but those in use."""
 MAX_WORK = 2_000_000
 """Stacks looked at in one step."""
@@ -30,11 +33,12 @@ MAX_WORK = 2_000_000
 class Stacks:
     """A set of stacks. items: (position, what is below), by ascending position. accepting: the empty stack is in it.
 
-    closed, steps, moves, groups, over: memories of the automaton; they can be dropped at any time.
+    closed, steps, moves, groups: memories of the automaton; they can be dropped at any time. frames: by position, the
+    one set of that position over this one.
     least: how few bytes and tokens lead to acceptance.
     """
 
-    __slots__ = ("accepting", "closed", "groups", "items", "least", "moves", "over", "steps")
+    __slots__ = ("accepting", "closed", "frames", "groups", "items", "least", "moves", "steps")
 
     def __init__(self, items: Items, accepting: bool, least: int) -> None:
         self.items = items
@@ -44,10 +48,20 @@ class Stacks:
         self.steps: dict[int, Stacks | None] | None = None
         self.moves: dict[int, Stacks] | None = None
         self.groups: tuple[tuple[Stacks, Stacks], ...] | None = None
-        self.over: dict[int, Stacks] | None = None
+        self.frames: dict[int, Stacks] | None = None
 
     def forget(self) -> None:
-        self.closed = self.groups = self.steps = self.moves = self.over = None
+        self.closed = self.groups = self.steps = self.moves = self.frames = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Outline:
+    """The closed state of one position over any set: (position on top, what is pushed under it, lowest first) each,
+    and all that the set below is closed to if it accepts. holds: there is such an outline."""
+
+    items: tuple[tuple[int, tuple[int, ...]], ...]
+    accepting: bool
+    holds: bool
 
 
 class StackAutomaton:
@@ -58,9 +72,13 @@ class StackAutomaton:
         self.max_interned = max_interned
         self._max_work = max_work
         self._known: dict[tuple[Items, bool], Stacks] = {}
+        self._held = 0  # items of all sets in `_known`
+        self._pushed: list[Stacks] = []  # what is in some set's `frames`
         self._unions: dict[tuple[Stacks, Stacks], Stacks] = {}
         self._which: list[list[int] | None] = [None] * len(network.final)
+        self._targets: list[list[Targets] | None] = [None] * len(network.final)
         self._looping: dict[int, bool] = {}
+        self._outlines: dict[int, _Outline] = {}
         live = [bool(m) or bool(t) for m, t in zip(network.moves, network.tokens, strict=True)]
         self._live = live
         # Read here or nowhere: no calls to follow and no way to return yet.
@@ -69,10 +87,12 @@ class StackAutomaton:
             for here, calls, final in zip(live, network.calls, network.final, strict=True)
         ]
         self.end = self.make((), True)
-        self.start = self.close(self.make(((network.start, self.end),), False))
+        self.start = self.enter(network.start, self.end)
 
     def make(self, items: Items, accepting: bool) -> Stacks:
         """The one set with these items, which are sorted by position."""
+        if len(items) == 1 and not accepting:
+            return self.push(*items[0])
         key = (items, accepting)
         found = self._known.get(key)
         if found is None:
@@ -80,18 +100,45 @@ class StackAutomaton:
             costs = self.network.least
             least = 0 if accepting else min([costs[p] + below.least for p, below in items], default=0)
             found = self._known[key] = Stacks(items, accepting, least)
+            self._held += len(items)
+        return found
+
+    def push(self, position: int, below: Stacks) -> Stacks:
+        """The one set of one position over a set."""
+        frames = below.frames
+        if frames is None:
+            frames = below.frames = {}
+        found = frames.get(position)
+        if found is None:
+            found = Stacks(((position, below),), False, self.network.least[position] + below.least)
+            if self._plain[position]:
+                found.closed = found
+            frames[position] = found
+            self._pushed.append(found)
         return found
 
     def forget(self) -> None:
         """Drop every memory but the start. States in use stay right; what they led to is found again."""
         for found in self._known.values():
             found.forget()
-        self._known = {(found.items, found.accepting): found for found in (self.end, self.start)}
+        for found in self._pushed:
+            found.forget()
+        self._known = {}
+        self._held = 0
+        self._pushed = []
         self._unions = {}
+        for found in (self.end, self.start):
+            if len(found.items) == 1 and not found.accepting:
+                position, below = found.items[0]
+                below.frames = {position: found}
+                self._pushed.append(found)
+            else:
+                self._known[found.items, found.accepting] = found
 
     @property
     def interned(self) -> int:
-        return len(self._known) + len(self._unions)
+        # A set of many stacks weighs more than one of a few.
+        return len(self._known) + len(self._pushed) + len(self._unions) + self._held // ITEMS_A_SET
 
     def row_of(self, position: int) -> list[int]:
         """Index into the position's moves by byte class, -1 for none, `C` long."""
@@ -100,25 +147,20 @@ class StackAutomaton:
             row = self._which[position] = self.network.which[position].tolist()
         return row
 
+    def _targets_of(self, position: int) -> list[Targets]:
+        moves = self.network.moves[position]
+        row = self._targets[position] = [moves[index] if index >= 0 else () for index in self.row_of(position)]
+        return row
+
     def step(self, state: Stacks, letter: int) -> Stacks | None:
         """The state after a byte of class `letter`, or None if no stack reads it."""
         if state.steps is None:
             state.steps = {}
         elif letter in state.steps:
             return state.steps[letter]
-        items = state.items
-        found: Stacks | None
-        if len(items) == 1:
-            position, below = items[0]
-            index = (self._which[position] or self.row_of(position))[letter]
-            targets = self.network.moves[position][index] if index >= 0 else ()
-            if len(targets) > 1:
-                found = self.follow(state, (index,))
-            else:
-                found = self.enter(targets[0], below) if targets else None
-        else:
-            found = self.follow(state, [(self._which[p] or self.row_of(p))[letter] for p, _ in items])
-        state.steps[letter] = found
+        rows = self._targets
+        taken = [(t, below) for p, below in state.items if (t := (rows[p] or self._targets_of(p))[letter])]
+        found = state.steps[letter] = self._after(taken)
         return found
 
     def follow(self, state: Stacks, indices: Sequence[int]) -> Stacks | None:
@@ -129,6 +171,9 @@ class StackAutomaton:
             for (position, below), index in zip(state.items, indices, strict=True)
             if index >= 0
         ]
+        return self._after(taken)
+
+    def _after(self, taken: list[tuple[Targets, Stacks]]) -> Stacks | None:
         if not taken:
             return None
         targets, below = taken[0]
@@ -142,13 +187,8 @@ class StackAutomaton:
 
     def enter(self, position: int, below: Stacks) -> Stacks:
         """The state of one position over a set of stacks."""
-        if below.over is None:
-            below.over = {}
-        found = below.over.get(position)
-        if found is None:
-            frame = self.make(((position, below),), False)
-            found = below.over[position] = frame if self._plain[position] else self.close(frame)
-        return found
+        frame = self.push(position, below)
+        return frame.closed or self.close(frame)
 
     def take_token(self, state: Stacks, ref: int) -> Stacks | None:
         """The state after a token that matches reference number `ref` alone."""
@@ -177,8 +217,9 @@ class StackAutomaton:
         merged[position] = below if known is None else self.union(known, below)
         return merged[position] is not known
 
-    def close(self, frame: Stacks) -> Stacks:
-        """The state that a frame stands for: calls followed, and returns where a rule can end."""
+    def close(self, frame: Stacks, *, plainly: bool = False) -> Stacks:
+        """The state that a frame stands for: calls followed, and returns where a rule can end. plainly: without
+        outlines."""
         if frame.closed is not None:
             return frame.closed
         if all(self._plain[position] for position, _ in frame.items):
@@ -192,6 +233,19 @@ class StackAutomaton:
             if current.closed is not None:
                 todo.pop()
                 continue
+            if len(current.items) == 1 and not current.accepting and not plainly:
+                position, below = current.items[0]
+                outline = self._outlines.get(position) or self._outline(position)
+                if outline.holds and below is not self.end:
+                    if not outline.accepting or below.closed is not None:
+                        current.closed = self._filled_in(outline, below)
+                        work += len(current.closed.items)
+                        todo.pop()
+                        continue
+                    if below not in waiting:
+                        waiting.add(current)
+                        todo.append(below)
+                        continue
             result: dict[int, Stacks] = {}
             accepting, missing, cost = self._expand(current, result, waiting)
             work += cost
@@ -209,6 +263,50 @@ class StackAutomaton:
         if frame.closed is None:
             raise AssertionError("a frame was left open")
         return frame.closed
+
+    def _outline(self, position: int) -> _Outline:
+        """What a frame of this position is closed to, whatever lies below it."""
+        net = self.network
+        holds = True
+        reached = {position}
+        todo = [position]
+        while todo and holds:
+            at = todo.pop()
+            # Where `_expand` looks at what lies below, no outline holds for all that may lie there.
+            holds = all(net.pure[after] or not self._loops(after) for _, after in net.calls[at])
+            fresh = {place for call in net.calls[at] for place in call} - reached
+            reached |= fresh
+            todo += fresh
+        items: list[tuple[int, tuple[int, ...]]] = []
+        found = _Outline((), False, False)
+        if holds:
+            local = self.close(self.push(position, self.end), plainly=True)
+            for top, below in local.items:
+                pushed: list[int] = []
+                while len(below.items) == 1 and not below.accepting:
+                    pushed.append(below.items[0][0])
+                    below = below.items[0][1]
+                holds = holds and below is self.end
+                items.append((top, tuple(reversed(pushed))))
+            found = _Outline(tuple(items), local.accepting, holds)
+        self._outlines[position] = found
+        return found
+
+    def _filled_in(self, outline: _Outline, below: Stacks) -> Stacks:
+        """The closed state of an outline over a set that is closed, if the outline accepts."""
+        merged: dict[int, Stacks] = {}
+        for top, pushed in outline.items:
+            under = below
+            for position in pushed:
+                under = self.push(position, under)
+            merged[top] = under
+        if not outline.accepting:
+            return self.make(tuple(merged.items()), False)
+        if below.closed is None:
+            raise AssertionError("what lies below was to be closed first")
+        for position, deeper in below.closed.items:
+            self._put(merged, position, deeper)
+        return self._made(merged, below.closed.accepting)
 
     def _expand(self, frame: Stacks, result: dict[int, Stacks], waiting: set[Stacks]) -> tuple[bool, list[Stacks], int]:
         """Fill `result`; whether it accepts, the frames below that must be closed first, and how much was done."""
@@ -243,7 +341,7 @@ class StackAutomaton:
                     # What follows is a repetition that is to follow already: once is as good as twice.
                     len(below.items) == 1 and below.items[0][0] == after and not below.accepting and self._loops(after)
                 )
-                todo.append((start, below if flat else self.make(((after, below),), False)))
+                todo.append((start, below if flat else self.push(after, below)))
             if work > self._max_work:
                 break
         return accepting, missing, work

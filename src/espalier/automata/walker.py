@@ -7,6 +7,7 @@ Numba is loaded when the first walker is made, never with the package.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
@@ -23,6 +24,22 @@ WHOLE = np.array([-1], dtype=np.int32)
 """The place to walk from that stands for the whole trie."""
 _NOWHERE = np.empty(0, dtype=np.int32)
 _MAX_OPEN = 16_000_000
+_ALIKE = (
+    "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789", " ", "\t", "\n", "\r", '"', "\\", "'",
+    "/", "*", "<>", "()", "[]", "{}", ",", ".", ":;", "-", "_", "+=", "!?", "#@", "$%", "&|", "`~^", "\x7f",
+)  # fmt: skip
+"""Bytes of one kind: those that grammars seldom tell apart inside a repetition. The rest are two kinds more."""
+
+
+def _kinds() -> NDArray[np.int32]:
+    found = np.where(np.arange(256) < 128, 1 << len(_ALIKE), 1 << (len(_ALIKE) + 1)).astype(np.int32)  # (256,)
+    for i, alike in enumerate(_ALIKE):
+        found[list(alike.encode())] = 1 << i
+    return found
+
+
+_KIND = _kinds()
+"""By byte, its kind as one bit."""
 
 
 class Rows(Protocol):
@@ -44,8 +61,7 @@ class Walker:
 
     def __init__(self, trie: TokenTrie, width: int) -> None:
         self._kernels = _kernels()
-        self._trie = trie
-        self._token = _marked_tokens(trie)
+        self._trie = _laid_out(trie)
         self._words = words(width)
         total = len(trie)
         self._stack = np.zeros(trie.max_depth + 2, dtype=np.int32)
@@ -64,14 +80,19 @@ class Walker:
         def run(nodes: NDArray[np.int32], states: NDArray[np.int32]) -> int:
             nonlocal left
             left, opened = self._kernels.walk(
-                trie.byte, trie.depth, trie.skip, self._token, trie.next_same,
+                trie.nodes, trie.heads, _KIND, trie.ids,
                 rows.classes, rows.table, rows.known, rows.leaves, rows.ends,
                 nodes, states, self._stack, bits, self._left_at, left, self._was_left,
                 self._open_nodes, self._open_states,
             )  # fmt: skip
             return int(opened)
 
-        self._until_closed(rows, state, nodes, run)
+        try:
+            self._until_closed(rows, state, nodes, run)
+        except BaseException:
+            # An error between two passes (a limit, an interrupt): nothing marked may be missing from the next walk.
+            self._was_left.fill(0)
+            raise
         exits = self._left_at[:left].copy() if left else _NOWHERE
         self._was_left[exits] = 0
         if left and not bool(np.all(exits[1:] > exits[:-1])):  # in order already if nothing had to be resumed
@@ -90,8 +111,7 @@ class Walker:
                 grown[: first.shape[0]] = first
                 first = grown
             opened = self._kernels.reach(
-                trie.byte, trie.depth, trie.skip, self._token,
-                rows.classes, rows.table, rows.known, rows.ends,
+                trie.nodes, trie.ids, rows.classes, rows.table, rows.known, rows.ends,
                 nodes, states, self._stack, first, self._open_nodes, self._open_states,
             )  # fmt: skip
             return int(opened)
@@ -133,15 +153,43 @@ def _kernels() -> Any:
     return import_module("espalier.automata.walker_kernels")
 
 
-_MARKED: WeakKeyDictionary[TokenTrie, NDArray[np.int32]] = WeakKeyDictionary()
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """A trie as the kernels take it, see there."""
+
+    nodes: NDArray[np.int32]  # (N + 1, 4)
+    heads: NDArray[np.int32]  # (R, 2)
+    ids: NDArray[np.int32]  # (T,)
 
 
-def _marked_tokens(trie: TokenTrie) -> NDArray[np.int32]:
-    """The trie's tokens with -2 - id where other ids have the same bytes: few have, so the rest need no look-up."""
-    found = _MARKED.get(trie)
+_LAID: WeakKeyDictionary[TokenTrie, _Laid] = WeakKeyDictionary()
+
+
+def _laid_out(trie: TokenTrie) -> _Laid:
+    found = _LAID.get(trie)
     if found is None:
-        has = trie.token >= 0
-        more = np.zeros(len(trie), dtype=np.bool_)
-        more[has] = trie.next_same[trie.token[has]] >= 0
-        found = _MARKED[trie] = np.where(more, -2 - trie.token, trie.token).astype(np.int32)
+        kernels = _kernels()
+        total = len(trie)
+        # Each round takes the next id of every node that has one more; a stable sort brings a node's ids together.
+        owners, found_ids = [], []
+        at = np.flatnonzero(trie.token >= 0)
+        ids = trie.token[at]
+        while at.size:
+            owners.append(at)
+            found_ids.append(ids)
+            ids = trie.next_same[ids]
+            at, ids = at[ids >= 0], ids[ids >= 0]
+        owner = np.concatenate([*owners, np.empty(0, dtype=np.intp)])  # (T,)
+        order = np.argsort(owner, kind="stable")
+        nodes = np.zeros((total + 1, 4), dtype=np.int32)
+        nodes[1:, kernels.FIRST] = np.cumsum(np.bincount(owner, minlength=total)[:total])
+        nodes[:total, kernels.SKIP] = trie.skip
+        nodes[:total, kernels.PLACE] = (trie.depth.astype(np.int32) << 8) | trie.byte
+        kernels.find_kinds(nodes, _KIND)
+        at = np.flatnonzero(trie.depth == 1)
+        found = _LAID[trie] = _Laid(
+            nodes=nodes,
+            heads=np.stack([at, trie.byte[at]], axis=1).astype(np.int32),
+            ids=np.concatenate([*found_ids, np.empty(0, dtype=np.int32)])[order].astype(np.int32),
+        )
     return found

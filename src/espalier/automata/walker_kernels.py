@@ -2,6 +2,10 @@
 
 They know numbers only. Rows of the table are states; -1 is no transition. A row that is not `known` yet ends the
 walk of its subtree, which is handed back as (node, state) to be resumed once the row is filled.
+
+The trie comes as one row a node and one more at the end, so that a node costs one cache line: FIRST, SKIP, PLACE
+(depth << 8 | byte) and KINDS, the kinds of bytes below the node as a set of bits. `ids` holds all ids in the order of
+their nodes; a node's own are those from its FIRST to that of the next row.
 """
 
 from __future__ import annotations
@@ -12,14 +16,38 @@ import numba
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in `walk`'s docstring
 
+FIRST, SKIP, PLACE, KINDS = range(4)
+_SOME, _MANY = 3, 32
+"""Whether a state reads all below a node in a loop is asked where there are some nodes; what a state reads in a loop is
+found only where there are many, so that it costs little even if two states take turns."""
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def find_kinds(trie: Array, kind: Array) -> None:
+    """Fill the KINDS of trie (N + 1, 4) int32, of kind (256,) int32: a byte's kind as one bit."""
+    for i in range(trie.shape[0] - 1):
+        found = 0
+        for below in range(i + 1, trie[i, SKIP]):
+            found |= kind[trie[below, PLACE] & 255]
+        trie[i, KINDS] = found
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _kinds_kept(state: int, table: Array, classes: Array, kind: Array) -> int:
+    """The kinds all of whose bytes leave the state where it is."""
+    kept = -1
+    for byte in range(256):
+        if table[state, classes[byte]] != state:
+            kept &= ~kind[byte]
+    return kept
+
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def walk(
-    byte: Array,
-    depth: Array,
-    skip: Array,
-    token: Array,
-    next_same: Array,
+    trie: Array,
+    heads: Array,
+    kind: Array,
+    ids: Array,
     classes: Array,
     table: Array,
     known: Array,
@@ -35,46 +63,59 @@ def walk(
     open_nodes: Array,
     open_states: Array,
 ) -> tuple[int, int]:
-    """Walk below each `nodes[k]` (-1: the whole trie) from `states[k]`.
+    """Walk below each `nodes[k]` from `states[k]`; `nodes[0]` alone and -1: the whole trie.
 
-    byte (N,) uint8, depth (N,) uint16, skip (N,) int32, token (N,) int32 with -2 - id where other ids have the same
-    bytes, next_same (ids,) int32. classes (256,) uint8, table (S, C) int32, known, leaves, ends (S,) uint8: row filled;
+    trie (N + 1, 4) int32, heads (R, 2) int32: the nodes of the first level and their bytes, kind (256,) int32,
+    ids (T,) int32. classes (256,) uint8, table (S, C) int32, known, leaves, ends (S,) uint8: row filled;
     the automaton may be left here; a token may end here. Fills bits (W,) uint32, left_at (N,) int32 (nodes with
     children where the automaton may be left, each once by was_left (N,) uint8), open_nodes and open_states (M,) int32.
     Returns how many nodes were left at and how many subtrees are open, -1 if `M` is too small.
     """
-    total = byte.shape[0]
     opened = 0
-    for k in range(nodes.shape[0]):
-        root = nodes[k]
-        if root < 0:
-            i, stop = 0, total
-            stack[0] = states[k]
+    looping, kept = -1, 0  # a state, and the kinds of bytes that leave it where it is
+    whole = nodes.shape[0] > 0 and nodes[0] < 0
+    for k in range(heads.shape[0] if whole else nodes.shape[0]):
+        if whole:
+            if table[states[0], classes[heads[k, 1]]] < 0:
+                continue
+            i = heads[k, 0]
+            stop = trie[i, SKIP]
+            stack[0] = states[0]
         else:
-            i, stop = root + 1, skip[root]
-            stack[depth[root]] = states[k]
+            root = nodes[k]
+            i, stop = root + 1, trie[root, SKIP]
+            stack[trie[root, PLACE] >> 8] = states[k]
         while i < stop:
-            state = table[stack[depth[i] - 1], classes[byte[i]]]
-            after = skip[i]
+            place = trie[i, PLACE]
+            depth = place >> 8
+            before = stack[depth - 1]
+            state = table[before, classes[place & 255]]
+            after = trie[i, SKIP]
             if state < 0:
                 i = after
                 continue
-            found = token[i]
-            if found != -1 and ends[state]:
-                if found >= 0:
+            at, past = trie[i, FIRST], trie[i + 1, FIRST]
+            if at < past and ends[state]:
+                while at < past:
+                    found = ids[at]
                     bits[found >> 5] |= 1 << (found & 31)
-                else:
-                    same = -2 - found
-                    while same >= 0:
-                        bits[same >> 5] |= 1 << (same & 31)
-                        same = next_same[same]
+                    at += 1
             if i + 1 == after:
                 i = after
                 continue
-            if leaves[state] and not was_left[i]:
-                was_left[i] = 1
-                left_at[left_count] = i
-                left_count += 1
+            if leaves[state]:
+                if not was_left[i]:
+                    was_left[i] = 1
+                    left_at[left_count] = i
+                    left_count += 1
+            elif state == before and after - i > _SOME and ends[state]:
+                if looping != state and after - i > _MANY:
+                    looping, kept = state, _kinds_kept(state, table, classes, kind)
+                if looping == state and trie[i, KINDS] & ~kept == 0:
+                    for found in ids[past : trie[after, FIRST]]:
+                        bits[found >> 5] |= 1 << (found & 31)
+                    i = after
+                    continue
             if not known[state]:
                 if opened == open_nodes.shape[0]:
                     return left_count, -1
@@ -83,17 +124,15 @@ def walk(
                 opened += 1
                 i = after
                 continue
-            stack[depth[i]] = state
+            stack[depth] = state
             i += 1
     return left_count, opened
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def reach(
-    byte: Array,
-    depth: Array,
-    skip: Array,
-    token: Array,
+    trie: Array,
+    ids: Array,
     classes: Array,
     table: Array,
     known: Array,
@@ -106,25 +145,25 @@ def reach(
     open_states: Array,
 ) -> int:
     """As `walk`, but fills first (S,) int32: by state, the lowest id of a token that ends there (-1: none does)."""
-    total = byte.shape[0]
     opened = 0
     for k in range(nodes.shape[0]):
         root = nodes[k]
         if root < 0:
-            i, stop = 0, total
+            i, stop = 0, trie.shape[0] - 1
             stack[0] = states[k]
         else:
-            i, stop = root + 1, skip[root]
-            stack[depth[root]] = states[k]
+            i, stop = root + 1, trie[root, SKIP]
+            stack[trie[root, PLACE] >> 8] = states[k]
         while i < stop:
-            state = table[stack[depth[i] - 1], classes[byte[i]]]
-            after = skip[i]
+            place = trie[i, PLACE]
+            depth = place >> 8
+            state = table[stack[depth - 1], classes[place & 255]]
+            after = trie[i, SKIP]
             if state < 0:
                 i = after
                 continue
-            found = token[i]
-            if found != -1 and ends[state]:
-                found = found if found >= 0 else -2 - found
+            if trie[i, FIRST] < trie[i + 1, FIRST] and ends[state]:
+                found = ids[trie[i, FIRST]]
                 if first[state] < 0 or found < first[state]:
                     first[state] = found
             if i + 1 == after:
@@ -138,6 +177,6 @@ def reach(
                 opened += 1
                 i = after
                 continue
-            stack[depth[i]] = state
+            stack[depth] = state
             i += 1
     return opened

@@ -152,9 +152,7 @@ def _load_processor(path: Path) -> Any:
     try:
         library = import_module("sentencepiece")
     except ImportError as error:
-        missing = MissingDependency("sentencepiece", extra="transformers")
-        missing.hint = 'pip install "espalier[transformers]"'
-        raise missing from error
+        raise MissingDependency("sentencepiece", extra="transformers") from error
     try:
         return library.SentencePieceProcessor(model_file=str(path))
     except (RuntimeError, OSError, ValueError) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import random
 
 import numpy as np
@@ -118,6 +120,53 @@ def test_masks_equal_stepping_byte_by_byte_on_random_tokens(source, seed):
                 assert masks.allowed_ids(mask, vocab.width).tolist() == brute_mask(machine, state, vocab)
                 state = machine.step(state, byte)
             assert machine.accepts(state) or len(data) == 40
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'root ::= "\\"" [^"]* "\\""',
+        'root ::= "\\"" [^"b]* ("\\"" root)?',
+        "root ::= ([a-z]+ [0-9]* | [0-9]+ [a-z])*",
+        "root ::= [^1]* root? [^a]",
+    ],
+)
+def test_what_a_state_reads_in_a_loop_equals_stepping_byte_by_byte(source):
+    """Every word up to four bytes is a token, so that much lies below most nodes of the trie."""
+    words = [bytes(word) for length in range(1, 5) for word in itertools.product(b'ab1"', repeat=length)]
+    words += [bytes([b]) for b in range(256) if b not in b'ab1"'] + [b"ab", b"aa\xc3\xa9", b"b1\xc3", b"1a\n"]
+    vocab = Vocab.from_tokens([*words, b""], eos_ids=[len(words)])
+    for machine in machines(parse(source), vocab, build_trie(vocab.tokens)):
+        state = machine.start
+        for byte in b'"a1ab':
+            wanted = brute_mask(machine, state, vocab)
+            assert masks.allowed_ids(machine.mask(state), vocab.width).tolist() == wanted
+            after = machine.step(state, byte)
+            state = state if after is None else after
+
+
+@pytest.mark.parametrize("nth", range(1, 8))
+def test_an_error_in_the_middle_of_a_mask_leaves_nothing_behind(nth, monkeypatch):
+    network = build_network(parse('root ::= "(" root ")" | w\nw ::= [a-c] w | "a"'))
+    tokens = [bytes([b]) for b in range(256)] + [b"a)", b"a))", b"((a", b"ba)", b""]
+    vocab = Vocab.from_tokens(tokens, eos_ids=[260])
+    trie = build_trie(vocab.tokens)
+    whole, broken = PushdownMachine(network, vocab, trie), PushdownMachine(network, vocab, trie)
+    calls = itertools.count(1)
+    fill = broken._rows.fill
+
+    def failing(state):
+        if next(calls) == nth:
+            raise KeyboardInterrupt
+        fill(state)
+
+    monkeypatch.setattr(broken._rows, "fill", failing)
+    expected, state = whole.start, broken.start
+    for byte in b"((ba))":
+        with contextlib.suppress(KeyboardInterrupt):
+            broken.mask(state)
+        assert np.array_equal(broken.mask(state), whole.mask(expected))
+        state, expected = broken.advance(state, byte), whole.advance(expected, byte)
 
 
 @slow
