@@ -55,6 +55,7 @@ def library() -> ctypes.CDLL:
         "llama_sampler_apply": (None, [c_void_p, POINTER(_TokenArray)]),
         "llama_sampler_accept": (None, [c_void_p, c_int32]),
         "llama_sampler_free": (None, [c_void_p]),
+        "llama_tokenize": (c_int32, [c_void_p, c_char_p, c_int32, c_void_p, c_int32, c_bool, c_bool]),
         "llama_log_set": (None, [c_void_p, c_void_p]),
     }
     for name, (result, arguments) in signatures.items():
@@ -119,6 +120,15 @@ class LlamaVocab:
             raise RuntimeError("llama.cpp did not load the vocabulary")
         self.handle = lib.llama_model_get_vocab(self.model)
         self.size = int(lib.llama_vocab_n_tokens(self.handle))
+
+    def tokenize(self, text: str) -> list[int]:
+        """As llama.cpp splits it, markers in the text read as such, nothing added."""
+        data = text.encode()
+        room = (c_int32 * (len(data) + 8))()
+        count = library().llama_tokenize(self.handle, data, len(data), room, len(room), False, True)
+        if count < 0:
+            raise RuntimeError(f"llama.cpp needs room for {-count} tokens")
+        return list(room[:count])
 
 
 class LlamaGrammar:
