@@ -68,5 +68,6 @@ def _entropy(shifted: NDArray[np.float64], weights: NDArray[np.float64], top: fl
     """Entropy in nats, and ln of the sum of exp."""
     total = float(weights.sum())
     # 0 * -inf is 0 here: a forbidden token adds nothing to the entropy. Anything below -745 has weight 0 already.
-    weighted = float(np.dot(weights, np.maximum(shifted, -746.0)))
+    # Not np.dot: BLAS would start threads of its own, whose waiting takes the cores from the model's next pass.
+    weighted = float(np.multiply(weights, np.maximum(shifted, -746.0)).sum())
     return max(0.0, math.log(total) - weighted / total), top + math.log(total)
