@@ -34,7 +34,7 @@ from espalier.grammar.ast import (
 from espalier.grammar.check import validate
 from espalier.grammar.rewrite import remove_left_recursion, remove_nullable_loops, trim
 
-MAX_STATES = 600_000
+MAX_STATES = 1_000_000
 """States that a grammar may have before it is made deterministic, and again after it."""
 MAX_IN_PLACE = 300_000
 """States that a grammar may have by putting rules in their callers' place."""

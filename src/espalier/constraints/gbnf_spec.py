@@ -1,4 +1,5 @@
-"""GBNF through our own byte automata: the language that the grammar says, exactly. It parses and checks, no more."""
+"""GBNF through our own byte automata: the language that the grammar says, exactly. It parses, no more: what
+`compile_grammar` checks, it does not."""
 
 from __future__ import annotations
 
@@ -6,13 +7,10 @@ from espalier.constraints.automaton_matcher import compile_grammar
 from espalier.constraints.base import Compiled
 from espalier.constraints.compile import Compiler
 from espalier.constraints.spec import Gbnf
-from espalier.grammar.check import validate
 from espalier.grammar.parser import parse
 
 
 def compile_gbnf(spec: Gbnf, compiler: Compiler) -> Compiled:
     """Raises GrammarError with line and column, VocabError for bytes or tokens that the vocabulary lacks,
     LimitExceeded for a grammar that is too large."""
-    grammar = parse(spec.grammar, root=spec.root)
-    validate(grammar)
-    return compile_grammar(grammar, spec, compiler.vocab, compiler.trie)
+    return compile_grammar(parse(spec.grammar, root=spec.root), spec, compiler.vocab, compiler.trie)
