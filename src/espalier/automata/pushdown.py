@@ -220,6 +220,7 @@ class PushdownMachine:
 
     def step(self, state: Stacks, byte: int) -> Stacks | None:
         with self._lock:
+            self._automaton.spent = 0
             return self._automaton.step(state, self._letter[byte])
 
     def options(self, state: Stacks) -> tuple[ByteSet, tuple[int, ...]]:
@@ -333,7 +334,9 @@ class PushdownMachine:
         return self._walker
 
     def _tidy(self) -> None:
-        """Drop what has been remembered where it has grown past its bounds. Only between walks."""
+        """Drop what has been remembered where it has grown past its bounds, and begin a new account of work. Only
+        between walks."""
+        self._automaton.spent = 0
         if self._automaton.interned + self._moves > self._automaton.max_interned:
             self._automaton.forget()
             self._rows.clear()

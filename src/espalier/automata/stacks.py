@@ -71,6 +71,7 @@ class StackAutomaton:
         self.network = network
         self.max_interned = max_interned
         self._max_work = max_work
+        self.spent = 0  # stacks looked at since the caller last set it to 0: a mask, or one token's bytes
         self._known: dict[tuple[Items, bool], Stacks] = {}
         self._held = 0  # items of all sets in `_known`
         self._pushed: list[Stacks] = []  # what is in some set's `frames`
@@ -227,7 +228,6 @@ class StackAutomaton:
             return frame
         todo = [frame]
         waiting: set[Stacks] = set()  # frames whose closing waits for that of frames below them
-        work = 0
         while todo:
             current = todo[-1]
             if current.closed is not None:
@@ -239,7 +239,7 @@ class StackAutomaton:
                 if outline.holds and below is not self.end:
                     if not outline.accepting or below.closed is not None:
                         current.closed = self._filled_in(outline, below)
-                        work += len(current.closed.items)
+                        self.spent += len(current.closed.items)
                         todo.pop()
                         continue
                     if below not in waiting:
@@ -248,8 +248,8 @@ class StackAutomaton:
                         continue
             result: dict[int, Stacks] = {}
             accepting, missing, cost = self._expand(current, result, waiting)
-            work += cost
-            if work > self._max_work:
+            self.spent += cost
+            if self.spent > self._max_work:
                 raise LimitExceeded(
                     f"one step of the grammar looks at more than {self._max_work} stacks",
                     hint="the grammar is highly ambiguous; write it with repetitions",

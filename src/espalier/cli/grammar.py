@@ -41,7 +41,7 @@ def read(path: str, root: str) -> Grammar:
     return grammar
 
 
-@app.command("check")
+@app.command("check", short_help="Say what is wrong or remarkable.")
 def check_command(grammar: File, root: Root = "root", as_json: AsJson = False) -> None:
     """Say what is wrong or remarkable: undefined, unreachable and endless rules."""
     parsed = parse(read_grammar(grammar), root=root)
@@ -87,13 +87,13 @@ def too_large(text: str, root: str) -> list[Finding]:
     return []
 
 
-@app.command("print")
+@app.command("print", short_help="Print it in one normal form.")
 def print_command(grammar: File, root: Root = "root") -> None:
     """Print it in one normal form, which parses to the same grammar."""
     output.data(print_grammar(parse(read_grammar(grammar), root=root)))
 
 
-@app.command("sample")
+@app.command("sample", short_help="Draw random sentences.")
 def sample_command(
     grammar: File,
     root: Root = "root",
@@ -117,7 +117,7 @@ def sample_command(
         output.data(sentence)
 
 
-@app.command("accepts")
+@app.command("accepts", short_help="Say whether a text is a sentence of it, and why not.")
 def accepts_command(
     grammar: File,
     text: Annotated[str, typer.Argument(help="The text; `-` reads stdin, to the byte.")],

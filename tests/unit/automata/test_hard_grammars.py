@@ -197,6 +197,26 @@ def test_a_step_that_looks_at_too_many_stacks_is_an_error_and_not_a_hang():
         machine.mask(machine.start)
 
 
+def test_the_work_of_a_whole_mask_is_counted_and_not_that_of_many_single_steps():
+    source = 'root ::= "(" root ")" | ([a-z]{0,40} x?){40} "."\nx ::= [a-z]+ root?'
+    network = build_network(parse(source))
+    machine = PushdownMachine(network, BYTES, TRIE, max_work=5_000)
+
+    def walk():
+        state = machine.start
+        for _ in range(200):
+            machine.mask(state)
+            state = machine.advance(state, ord("a"))
+
+    with pytest.raises(LimitExceeded, match="more than 5000 stacks"):
+        walk()
+    simple = PushdownMachine(build_network(parse('root ::= "(" root ")" | "x"')), BYTES, TRIE, max_work=50)
+    state = simple.start
+    for _ in range(500):  # far more than 50 in all, far less in each
+        state = simple.step(state, ord("("))
+        assert simple.mask(state).any()
+
+
 @pytest.mark.parametrize("source", ["root ::= root", "root ::= x", 'root ::= "a" root', "root ::= [a] x\nx ::= x"])
 def test_what_means_nothing_is_a_grammar_error(source):
     with pytest.raises(GrammarError):
