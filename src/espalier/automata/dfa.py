@@ -9,15 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.fragment import Fragment, minimise, refine
 from espalier.automata.network import MAX_STATES, Network, build_network
-from espalier.automata.nfa import bytes_in, word_graph
+from espalier.automata.nfa import bytes_in
+from espalier.automata.words import word_table
 from espalier.errors import GrammarError, LimitExceeded
 from espalier.grammar.ast import Grammar, Node, Rule
+
+MAX_PRODUCT = 600_000
+"""States of an intersection."""
+MAX_CELLS = 40_000_000
+"""States times byte classes of an automaton that is made state by state: some hundred megabytes on the way."""
+MAX_WORK = 20_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -48,16 +56,8 @@ class Dfa:
     @staticmethod
     def of_words(words: Iterable[str | bytes]) -> Dfa:
         """Exactly these texts."""
-        nodes = word_graph(word.encode() if isinstance(word, str) else word for word in words)
-        used = sorted({byte for _, edges in nodes for byte, _ in edges})
-        classes = np.full(256, min(len(used), 255), dtype=np.uint8)  # (256,), one class for all bytes that no word has
-        classes[used] = np.arange(len(used))
-        table = np.full((len(nodes), len(used) + 1), -1, dtype=np.int32)  # (S, C)
-        for state, (_, edges) in enumerate(nodes):
-            for byte, child in edges:
-                table[state, classes[byte]] = child
-        accepting = np.array([ends for ends, _ in nodes])
-        return _trimmed(classes, table, accepting, len(nodes) - 1)
+        found = word_table([word.encode() if isinstance(word, str) else word for word in words])
+        return trimmed(found.classes, found.table, found.ends, found.start)
 
     @staticmethod
     def of_node(node: Node, *, max_states: int = MAX_STATES) -> Dfa:
@@ -73,14 +73,19 @@ class Dfa:
         return Dfa.of_network(network)
 
     @staticmethod
-    def of_network(network: Network) -> Dfa:
-        """A network with `is_regular`."""
+    def of_network(network: Network, *, max_states: int = MAX_STATES) -> Dfa:
+        """A network without calls and tokens; where it is not deterministic, by the subset construction.
+
+        Raises LimitExceeded.
+        """
+        if not network.is_regular:
+            return _determinised(network, max_states)
         table = np.full(network.which.shape, -1, dtype=np.int32)  # (S, C)
         for state, moves in enumerate(network.moves):
             if moves:
                 targets = np.array([target for (target,) in moves] + [-1], dtype=np.int32)
                 table[state] = targets[network.which[state]]
-        return _trimmed(network.classes, table, np.array(network.final), network.start)
+        return trimmed(network.classes, table, np.array(network.final), network.start)
 
     def minimised(self) -> Dfa:
         """The smallest automaton of the same language."""
@@ -109,7 +114,41 @@ class Dfa:
         return Dfa(classes=classes, table=table, accepting=np.array(small.final))
 
 
-def intersect(*automata: Dfa, max_states: int = 1_000_000) -> Dfa:
+def _determinised(network: Network, max_states: int) -> Dfa:
+    letters = network.which.shape[1]
+    number: dict[frozenset[int], int] = {frozenset((network.start,)): 0}
+    order = [frozenset((network.start,))]
+    rows: list[list[int]] = []
+    which = network.which.tolist()
+    work = 0
+    for subset in order:  # grows as subsets are met
+        row: list[int] = []
+        known: dict[tuple[int, ...], int] = {}
+        for key in zip(*(which[position] for position in subset), strict=True):  # one a class
+            target = known.get(key)
+            if target is None:
+                found: set[int] = set()
+                for position, index in zip(subset, key, strict=True):
+                    if index >= 0:
+                        found.update(network.moves[position][index])
+                work += len(subset) + len(found)
+                after = frozenset(found)
+                target = number.setdefault(after, len(order)) if after else -1
+                if target == len(order):
+                    order.append(after)
+                known[key] = target
+            row.append(target)
+        rows.append(row)
+        if len(order) > max_states or len(order) * letters > MAX_CELLS or work > MAX_WORK:
+            raise LimitExceeded(
+                f"as one deterministic automaton this needs {len(order)} states or more",
+                hint="a count after something that may come again and again is dear: lower it",
+            )
+    accepting = np.array([any(network.final[position] for position in subset) for subset in order])
+    return trimmed(network.classes, np.array(rows, dtype=np.int32), accepting, 0)
+
+
+def intersect(*automata: Dfa, max_states: int = MAX_PRODUCT) -> Dfa:
     """The texts that every one of the automata accepts. Raises GrammarError if there are none, LimitExceeded."""
     return reduce(lambda one, other: _product(one, other, max_states), automata)
 
@@ -123,32 +162,32 @@ def _product(one: Dfa, other: Dfa, max_states: int) -> Dfa:
     codes = np.array([one.start * width + other.start], dtype=np.int64)  # (S,), in order of discovery
     number = {int(codes[0]): 0}
     fresh = codes
-    rows: list[NDArray[np.int64]] = []
+    rows: list[NDArray[np.int32]] = []
     while fresh.size:
         a, b = left[fresh // width], right[fresh % width]  # (F, C)
         targets = np.where((a >= 0) & (b >= 0), a.astype(np.int64) * width + b, -1)
-        rows.append(targets)
-        new = [code for code in np.unique(targets).tolist() if code >= 0 and code not in number]
-        for code in new:
-            number[code] = len(number)
-        if len(number) > max_states:
-            raise LimitExceeded(f"the intersection needs more than {max_states} states")
-        fresh = np.array(new, dtype=np.int64)
-    found = np.concatenate(rows)  # (S, C), codes
+        distinct, place = np.unique(targets, return_inverse=True)
+        before = len(number)
+        places = [number.setdefault(code, len(number)) if code >= 0 else -1 for code in distinct.tolist()]
+        rows.append(np.array(places, dtype=np.int32)[place].reshape(targets.shape))
+        if len(number) > max_states or len(number) * len(pairs) > MAX_CELLS:
+            raise LimitExceeded(
+                f"the intersection needs {len(number)} states or more", hint="bound the length with max_tokens instead"
+            )
+        fresh = np.array(list(islice(reversed(number), len(number) - before))[::-1], dtype=np.int64)
+    table = np.concatenate(rows)  # (S, C)
+    rows.clear()
     known = np.array(list(number), dtype=np.int64)  # (S,)
-    order = np.argsort(known)
-    place = np.searchsorted(known[order], found)
-    table = np.where(found >= 0, order[np.minimum(place, len(known) - 1)], -1).astype(np.int32)
     accepting = one.accepting[known // width] & other.accepting[known % width]
-    return _trimmed(classes.astype(np.uint8), table, accepting, 0)
+    return trimmed(classes.astype(np.uint8), table, accepting, 0)
 
 
-def _trimmed(classes: NDArray[np.uint8], table: NDArray[np.int32], accepting: NDArray[np.bool_], start: int) -> Dfa:
-    """Without states that are not reached or lead to no acceptance."""
-    live = coreachable(table, accepting)
+def trimmed(classes: NDArray[np.uint8], table: NDArray[np.int32], accepting: NDArray[np.bool_], start: int) -> Dfa:
+    """Without states that are not reached or lead to no acceptance. Raises GrammarError if nothing is left."""
+    live = distances(table, accepting) >= 0
     if not live[start]:
         raise GrammarError("no text satisfies this at all", hint="the parts contradict one another")
-    pruned = np.where((table >= 0) & live[table], table, -1).astype(np.int32)
+    pruned = table if live.all() else np.where((table >= 0) & live[table], table, np.int32(-1))
     reached = np.zeros(len(table), dtype=np.bool_)
     reached[start] = True
     fresh = np.array([start])
@@ -168,19 +207,21 @@ def _trimmed(classes: NDArray[np.uint8], table: NDArray[np.int32], accepting: ND
     )
 
 
-def coreachable(table: NDArray[np.int32], accepting: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The states from which an accepting one is reached, `(S,)`."""
+def distances(table: NDArray[np.int32], accepting: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The least number of bytes from each state to acceptance, -1 where it is not reached, `(S,)`."""
     tails, letters = np.nonzero(table >= 0)
     heads = table[tails, letters]
     order = np.argsort(heads, kind="stable")
     tails, heads = tails[order], heads[order]  # edges by where they lead
     first = np.searchsorted(heads, np.arange(len(table) + 1))
-    live = accepting.copy()
-    fresh = np.flatnonzero(live)
+    found = np.where(accepting, 0, -1)
+    fresh = np.flatnonzero(accepting)
+    steps = 0
     while fresh.size:
+        steps += 1
         counts = first[fresh + 1] - first[fresh]
         offsets = np.repeat(first[fresh] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
         before = np.unique(tails[offsets])
-        fresh = before[~live[before]]
-        live[fresh] = True
-    return live
+        fresh = before[found[before] < 0]
+        found[fresh] = steps
+    return found

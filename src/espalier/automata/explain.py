@@ -6,12 +6,12 @@ its own, as far as it is asked. It knows nothing of masks or EOS.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from espalier.automata.blame import Blame
 from espalier.automata.describe import expected, quoted
 from espalier.automata.machine import Machine, State
-from espalier.automata.network import build_network
+from espalier.automata.network import Network, build_network
 from espalier.automata.pushdown import PushdownMachine
 from espalier.automata.stacks import Stacks
 from espalier.grammar.ast import Grammar, Position
@@ -32,6 +32,16 @@ class Teller(Protocol):
         ...
 
 
+@runtime_checkable
+class Reasoner(Teller, Protocol):
+    """A teller that has words of its own for some refusals."""
+
+    def reason(self, state: State, read: bytes, refused: bytes) -> str | None:
+        """Why, in a state that is reached by `read`, the first byte of `refused` is refused; together they are the
+        token. None leaves it to the usual words."""
+        ...
+
+
 class PlainTeller:
     """Of an automaton that was not made from a grammar: no rules, no places."""
 
@@ -42,13 +52,12 @@ class PlainTeller:
         return None, None
 
 
-class GrammarTeller:
-    """Of a grammar: its plain network, built when first asked for."""
+class NetworkTeller:
+    """Of a network whose positions know their rules, and perhaps their places."""
 
-    def __init__(self, grammar: Grammar, vocab: Vocab, trie: TokenTrie) -> None:
-        network = build_network(grammar, plain=True)
+    def __init__(self, network: Network, machine: PushdownMachine) -> None:
         self._network = network
-        self.machine: Machine = PushdownMachine(network, vocab, trie, needs_bytes=False)
+        self.machine: Machine = machine
 
     def place(self, state: Stacks) -> Place:
         """Of several rules that could go on, first those that cannot end here, then the first in the source."""
@@ -61,7 +70,15 @@ class GrammarTeller:
         if not state.items:
             return None, None
         position = min((p for p, _ in state.items), key=order)
-        return net.rule[position], net.leaf[position]
+        return net.rule[position] or None, net.leaf[position]
+
+
+class GrammarTeller(NetworkTeller):
+    """Of a grammar: its plain network, built when first asked for."""
+
+    def __init__(self, grammar: Grammar, vocab: Vocab, trie: TokenTrie) -> None:
+        network = build_network(grammar, plain=True)
+        super().__init__(network, PushdownMachine(network, vocab, trie, needs_bytes=False))
 
 
 def blame(teller: Teller, vocab: Vocab, state: State, token: int, member: str) -> Blame:
@@ -78,7 +95,12 @@ def blame(teller: Teller, vocab: Vocab, state: State, token: int, member: str) -
     names = [] if offset else [machine.reference(ref)[0] for ref in refs]
     rule, position = teller.place(at)
     wanted = expected(members, names, can_end=machine.accepts(at))
-    if token in vocab.eos_ids:
+    own = None
+    if isinstance(teller, Reasoner) and offset < len(data):
+        own = teller.reason(at, data[:offset], data[offset:])
+    if own is not None:
+        reason = own
+    elif token in vocab.eos_ids:
         reason = "the text is not complete, so it cannot end here"
     elif not data:
         reason = "a special token or padding, which stands outside the text"

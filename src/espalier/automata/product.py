@@ -8,16 +8,17 @@ It knows nothing of vocabularies; token references are refused, since a token na
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from espalier.automata.dfa import Dfa
-from espalier.automata.fragment import Fragment, pruned, refine
+from espalier.automata.fragment import Fragment, refine
 from espalier.automata.network import Network, assemble
 from espalier.automata.nfa import ByteSet, Symbol, bytes_in
 from espalier.errors import GrammarError, LimitExceeded, UnsupportedError
 
-MAX_PAIRS = 1_000_000
+MAX_PAIRS = 300_000
 """Pairs of a position and a state."""
 
 Pair = tuple[int, int]
@@ -45,10 +46,26 @@ def intersect_network(network: Network, dfa: Dfa, *, max_pairs: int = MAX_PAIRS)
             raise GrammarError("no text satisfies this at all", hint="the parts contradict one another")
         states += len(fragment)
         if states > max_pairs:
-            raise LimitExceeded(f"the intersection needs more than {max_pairs} states")
+            raise _too_large(max_pairs)
         fragments.append(fragment)
         names.append(network.rule[name[0]])
     return assemble(fragments, names, ())
+
+
+class _Met(NamedTuple):
+    """What a rule meets, begun in one state, wherever it ends: the pairs, the first the beginning; whose edges and
+    calls lead to each; and by state the pairs at which the rule may end."""
+
+    order: list[Pair]
+    before: list[list[int]]
+    ends: dict[int, list[int]]
+
+
+def _too_large(max_pairs: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"the intersection needs more than {max_pairs} states",
+        hint="an automaton that counts is dear beside a grammar that nests: bound the length with max_tokens instead",
+    )
 
 
 class _Pairs:
@@ -67,6 +84,8 @@ class _Pairs:
         self._which = network.which[:, network.classes[firsts]]  # (P, C)
         self._table = dfa.table[:, dfa.classes[firsts]]  # (S, C)
         self._edges: dict[Pair, list[tuple[Pair, ByteSet]]] = {}
+        self._disjoint: dict[Pair, list[tuple[ByteSet, tuple[Pair, ...]]]] = {}
+        self._met: dict[Pair, _Met] = {}  # by the start of a rule and the state before it
         self.ends: dict[Pair, set[int]] = {}  # by the start of a rule and the state before it
         self._explore(max_pairs)
 
@@ -83,7 +102,7 @@ class _Pairs:
                 continue
             seen.add(item)
             if len(seen) > max_pairs:
-                raise LimitExceeded(f"the intersection needs more than {max_pairs} states")
+                raise _too_large(max_pairs)
             entry, (position, state) = item
             if net.final[position] and state not in self.ends[entry]:
                 self.ends[entry].add(state)
@@ -111,6 +130,13 @@ class _Pairs:
             known = self._edges[pair] = list(joined.items())
         return known
 
+    def disjoint(self, pair: Pair) -> list[tuple[ByteSet, tuple[Pair, ...]]]:
+        """The same edges with disjoint sets of bytes, each with all that its bytes lead to."""
+        known = self._disjoint.get(pair)
+        if known is None:
+            known = self._disjoint[pair] = _by_bytes(self.edges(pair))
+        return known
+
     def calls(self, pair: Pair) -> Iterator[tuple[Name, Pair]]:
         """The rules that can be called at a pair, by how they end, and where each returns to."""
         position, state = pair
@@ -120,52 +146,71 @@ class _Pairs:
 
     def fragment(self, name: Name, number: dict[Name, int], todo: list[Name]) -> Fragment:
         """One rule between two states. The rules that it calls are numbered, and added to `todo` if they are new."""
-        start, before, end = name
-        place: dict[Pair, int] = {(start, before): 0}
-        order: list[Pair] = [(start, before)]
-        edges: list[list[tuple[ByteSet, tuple[int, ...]]]] = []
-        mentions: list[list[tuple[Name, int]]] = []
-        final: list[bool] = []
-
-        def at(pair: Pair) -> int:
-            if pair not in place:
-                place[pair] = len(order)
-                order.append(pair)
-            return place[pair]
-
-        for pair in order:  # grows as pairs are met
-            edges.append(_by_bytes([(members, at(target)) for target, members in self.edges(pair)]))
-            mentions.append([(callee, at(target)) for callee, target in self.calls(pair)])
-            position, state = pair
-            ends_here = bool(self.dfa.accepting[state]) if end < 0 else state == end
-            final.append(self.network.final[position] and ends_here)
-        # Calls are numbered only once it is known which of them are left: others may not exist at all.
-        distinct = list(dict.fromkeys(callee for row in mentions for callee, _ in row))
-        index = {callee: i for i, callee in enumerate(distinct)}
-        found = pruned(
-            Fragment(
-                edges=edges,
-                symbols=[_by_symbol([(("rule", index[callee]), target) for callee, target in row]) for row in mentions],
-                final=final,
-                leaf=[self.network.leaf[position] for position, _ in order],
-            )
-        )
-        for row in found.symbols:
-            for i, ((kind, local), targets) in enumerate(row):
-                callee = distinct[local]
+        start, state, end = name
+        met = self._met.get((start, state))
+        if met is None:
+            met = self._met[start, state] = self._meet((start, state))
+        accepting = self.dfa.accepting
+        lasts = [i for state, last in met.ends.items() for i in last if (accepting[state] if end < 0 else state == end)]
+        live = set(lasts)
+        waiting = list(lasts)
+        while waiting:
+            for i in met.before[waiting.pop()]:
+                if i not in live:
+                    live.add(i)
+                    waiting.append(i)
+        # Only calls on a way to the end are numbered: others may not exist at all.
+        kept = sorted(live | {0})
+        new = {met.order[i]: place for place, i in enumerate(kept)}
+        found = Fragment(edges=[], symbols=[], final=[], leaf=[])
+        last = set(lasts)
+        for i in kept:
+            pair = met.order[i]
+            edges = ((members, tuple(new[t] for t in targets if t in new)) for members, targets in self.disjoint(pair))
+            found.edges.append([(members, targets) for members, targets in edges if targets] if i in live else [])
+            mentions = [(callee, new[target]) for callee, target in self.calls(pair) if target in new]
+            for callee, _ in mentions if i in live else ():
                 if callee not in number:
                     number[callee] = len(number)
                     todo.append(callee)
-                row[i] = ((kind, number[callee]), targets)
+            found.symbols.append(
+                _by_symbol([(("rule", number[callee]), target) for callee, target in mentions]) if i in live else []
+            )
+            found.final.append(i in last)
+            found.leaf.append(self.network.leaf[pair[0]])
         return found
 
+    def _meet(self, entry: Pair) -> _Met:
+        place: dict[Pair, int] = {entry: 0}
+        order: list[Pair] = [entry]
+        before: list[list[int]] = [[]]
+        ends: dict[int, list[int]] = {}
+        for i, pair in enumerate(order):  # grows as pairs are met
+            if self.network.final[pair[0]]:
+                ends.setdefault(pair[1], []).append(i)
+            for target in dict.fromkeys(
+                [*(target for target, _ in self.edges(pair)), *(target for _, target in self.calls(pair))]
+            ):
+                if target not in place:
+                    place[target] = len(order)
+                    order.append(target)
+                    before.append([])
+                before[place[target]].append(i)
+        return _Met(order, before, ends)
 
-def _by_bytes(pairs: list[tuple[ByteSet, int]]) -> list[tuple[ByteSet, tuple[int, ...]]]:
+
+def _by_bytes(pairs: list[tuple[Pair, ByteSet]]) -> list[tuple[ByteSet, tuple[Pair, ...]]]:
     """Edges with disjoint sets of bytes, each with all that its bytes lead to."""
-    parts = refine(members for members, _ in pairs)
-    joined: dict[tuple[int, ...], ByteSet] = {}
-    for part in parts:
-        targets = tuple(sorted({target for members, target in pairs if part & members}))
+    seen: ByteSet = 0
+    for _, members in pairs:
+        if seen & members:
+            break
+        seen |= members
+    else:
+        return [(members, (target,)) for target, members in pairs]
+    joined: dict[tuple[Pair, ...], ByteSet] = {}
+    for part in refine(members for _, members in pairs):
+        targets = tuple(sorted({target for target, members in pairs if part & members}))
         if targets:
             joined[targets] = joined.get(targets, 0) | part
     return [(members, targets) for targets, members in joined.items()]

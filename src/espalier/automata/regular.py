@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.cache import ByteCache
-from espalier.automata.dfa import Dfa
+from espalier.automata.dfa import Dfa, distances
 from espalier.automata.machine import missing_bytes, missing_error
 from espalier.automata.nfa import ByteSet
 from espalier.automata.walker import WHOLE, Walker
@@ -22,6 +22,12 @@ from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
 CACHE_BYTES = 64 * 2**20
+SHARED_BYTES = 16 * 2**20
+COMMON = 8
+"""A way that so many states have in common, the same byte to the same state, is walked once for all of them: what
+may follow a whole word, for one."""
+WIDE = 32
+"""If it allows tokens in so many words of a mask; less is walked again as fast as it is looked up."""
 MAX_WALKS = 20_000
 """States looked at one by one where bytes are missing."""
 
@@ -52,6 +58,9 @@ class RegularMachine:
         self._trie = trie
         self._lock = threading.Lock()
         self._masks: ByteCache[int, Mask] = ByteCache(cache_bytes)
+        self._shared: ByteCache[bytes, Mask] = ByteCache(min(SHARED_BYTES, cache_bytes))
+        self._uses: NDArray[np.int32] | None = None
+        self._wide: dict[tuple[int, int], bool] = {}
         self._least: NDArray[np.int64] | None = None
         self._tokens = vocab.tokens
         # Plain ints out of a memoryview are several times faster than NumPy scalars.
@@ -69,10 +78,43 @@ class RegularMachine:
         found = self._masks.get(state)
         if found is None:
             with self._lock:
-                found, _ = self._walk().walk(self._rows, state, WHOLE)
+                found = self._new_mask(state)
             found.setflags(write=False)
             self._masks.put(state, found, found.nbytes)
         return found
+
+    def _new_mask(self, state: int) -> Mask:
+        if len(self.dfa) < 2 * COMMON:
+            return self._walk().walk(self._rows, state, WHOLE)[0]
+        if self._uses is None:
+            self._uses = _uses(self.dfa)
+        row, classes = self.dfa.table[state], self.dfa.classes  # (C,), (256,)
+        common = self._uses[np.arange(len(row)), row] >= COMMON  # (C,); -1 is the last, for none
+        wide = common.copy()  # (C,)
+        for letter in np.flatnonzero(common).tolist():
+            wide[letter] = self._is_wide(state, letter)
+        own = (row >= 0) & ~wide
+        if not wide.any():
+            return self._walk().walk(self._rows, state, WHOLE)[0]
+        key = np.where(wide, row, -1).tobytes()
+        shared = self._shared.get(key)
+        if shared is None:
+            shared, _ = self._walk().walk(self._rows, state, WHOLE, first=wide[classes])
+            self._shared.put(key, shared, shared.nbytes + len(key))
+        if not own.any():
+            return shared.copy()
+        found, _ = self._walk().walk(self._rows, state, WHOLE, first=own[classes])
+        np.bitwise_or(found, shared, out=found)
+        return found
+
+    def _is_wide(self, state: int, letter: int) -> bool:
+        """Whether a way out of a state, by one class of bytes, allows so many tokens that its walk is worth keeping."""
+        way = (letter, int(self.dfa.table[state, letter]))
+        known = self._wide.get(way)
+        if known is None:
+            found, _ = self._walk().walk(self._rows, state, WHOLE, first=self.dfa.classes == letter)
+            known = self._wide[way] = int(np.count_nonzero(found)) >= WIDE
+        return known
 
     def advance(self, state: int, token: int) -> int | None:
         data = self._tokens[token] if 0 <= token < len(self._tokens) else b""
@@ -98,7 +140,7 @@ class RegularMachine:
 
     def least(self, state: int) -> int:
         if self._least is None:
-            self._least = _distances(self.dfa)
+            self._least = distances(self.dfa.table, self.dfa.accepting)
         return int(self._least[state])
 
     def successors(self, state: int) -> list[tuple[int, int]]:
@@ -141,21 +183,10 @@ class RegularMachine:
         self._rows.ends[list(live)] = 1
 
 
-def _distances(dfa: Dfa) -> NDArray[np.int64]:
-    """The least number of bytes from each state to acceptance, `(S,)`."""
-    before: list[list[int]] = [[] for _ in range(len(dfa))]
-    for state in range(len(dfa)):
-        for target in set(dfa.table[state].tolist()) - {-1}:
-            before[target].append(state)
-    found = np.full(len(dfa), -1, dtype=np.int64)
-    fresh = np.flatnonzero(dfa.accepting).tolist()
-    found[fresh] = 0
-    while fresh:
-        following = []
-        for state in fresh:
-            for other in before[state]:
-                if found[other] < 0:
-                    found[other] = found[state] + 1
-                    following.append(other)
-        fresh = following
+def _uses(dfa: Dfa) -> NDArray[np.int32]:
+    """How many states go by each class to each state, `(C, S + 1) int32`; the last, for none, is 0."""
+    found = np.empty((dfa.table.shape[1], len(dfa) + 1), dtype=np.int32)
+    for letter, column in enumerate(dfa.table.T):
+        found[letter] = np.roll(np.bincount(column + 1, minlength=len(dfa) + 1), -1)
+    found[:, -1] = 0
     return found

@@ -70,17 +70,21 @@ class Walker:
         self._open_nodes = np.empty(total + 1, dtype=np.int32)
         self._open_states = np.empty(total + 1, dtype=np.int32)
 
-    def walk(self, rows: Rows, state: int, nodes: NDArray[np.int32]) -> tuple[Mask, NDArray[np.int32]]:
+    def walk(
+        self, rows: Rows, state: int, nodes: NDArray[np.int32], *, first: NDArray[np.bool_] | None = None
+    ) -> tuple[Mask, NDArray[np.int32]]:
         """The tokens that stay alive below `nodes` from `state`, `(W,) int32`, and the nodes, ascending, at which the
-        automaton may be left with bytes of a token to come."""
+        automaton may be left with bytes of a token to come. first: `(256,)`, with WHOLE, tokens that begin with these
+        bytes alone."""
         trie = self._trie
+        heads = trie.heads if first is None else trie.heads[first[trie.heads[:, 1]]]  # (R, 2)
         bits = np.zeros(self._words, dtype=np.uint32)
         left = 0
 
         def run(nodes: NDArray[np.int32], states: NDArray[np.int32]) -> int:
             nonlocal left
             left, opened = self._kernels.walk(
-                trie.nodes, trie.heads, _KIND, trie.ids,
+                trie.nodes, heads, _KIND, trie.ids,
                 rows.classes, rows.table, rows.known, rows.leaves, rows.ends,
                 nodes, states, self._stack, bits, self._left_at, left, self._was_left,
                 self._open_nodes, self._open_states,
