@@ -1,0 +1,1 @@
+"""JSON Schema, read and put into a normal form. See `shape.py` for the form, `expand.py` for how it is reached."""

@@ -1,0 +1,108 @@
+"""What will become of every keyword of a schema: one verdict each, by its JSON pointer.
+
+The expansion knows what it put into the normal form and what it left out; whoever enforces the normal form lowers the
+verdict of what it narrows or cannot do. It knows neither side's reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from espalier.errors import UnsupportedError
+
+Verdict: TypeAlias = Literal["enforced", "narrowed", "checked", "refused", "annotation"]
+
+VERDICTS: tuple[Verdict, ...] = ("annotation", "enforced", "narrowed", "checked", "refused")
+"""From the best to the worst.
+
+enforced: every text that can come out satisfies the keyword, and every value that does can come out.
+narrowed: every text that can come out satisfies it, but not every value, or not every spelling, can come out.
+checked: not enforced; the finished text is judged. refused: neither. annotation: it asserts nothing.
+"""
+_RANK = {verdict: rank for rank, verdict in enumerate(VERDICTS)}
+SHOWN = 5
+"""Pointers that a message names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """pointer: of the keyword, in the user's schema; with an address in front in another document."""
+
+    pointer: str
+    keyword: str
+    verdict: Verdict
+    note: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        return {"pointer": self.pointer, "keyword": self.keyword, "verdict": self.verdict, "note": self.note}
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """One entry for every keyword, in the order of the text."""
+
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def worst(self) -> Verdict:
+        """The worst verdict; `enforced` where nothing is asserted."""
+        return max((entry.verdict for entry in self.entries), key=_RANK.__getitem__, default="enforced")
+
+    def by_verdict(self, *verdicts: Verdict) -> tuple[Entry, ...]:
+        return tuple(entry for entry in self.entries if entry.verdict in verdicts)
+
+    def to_json(self) -> list[dict[str, str]]:
+        return [entry.to_json() for entry in self.entries]
+
+    @classmethod
+    def from_json(cls, data: Iterable[dict[str, Any]]) -> Contract:
+        return cls(tuple(Entry(**entry) for entry in data))
+
+    def narrow(self, pointer: str, note: str) -> Contract:
+        """The keyword at this pointer is narrowed; a worse verdict stays, and the note is added to it."""
+        return self.lower(pointer, "narrowed", note)
+
+    def leave(self, pointer: str, note: str) -> Contract:
+        """The keyword at this pointer is left out, and can only be checked."""
+        return self.lower(pointer, "checked", note)
+
+    def refuse(self, pointer: str, note: str) -> Contract:
+        """The keyword at this pointer can be neither enforced nor checked."""
+        return self.lower(pointer, "refused", note)
+
+    def lower(self, pointer: str, verdict: Verdict, note: str) -> Contract:
+        """The contract with a verdict lowered; a pointer that has no entry gets one, at the end."""
+        return self.with_changes([(pointer, verdict, note)])
+
+    def with_changes(self, changes: Iterable[tuple[str, Verdict, str]]) -> Contract:
+        """Several verdicts lowered at once, each `(pointer, verdict, note)`."""
+        entries = {entry.pointer: entry for entry in self.entries}
+        for pointer, verdict, note in changes:
+            old = entries.get(pointer)
+            if old is None:
+                keyword = pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+                old = Entry(pointer=pointer, keyword=keyword, verdict=verdict)
+            worse = max(old.verdict, verdict, key=_RANK.__getitem__)
+            notes = [part for part in (old.note, note) if part]
+            shown = old.note if note in old.note.split("; ") else "; ".join(notes)
+            entries[pointer] = Entry(pointer=pointer, keyword=old.keyword, verdict=worse, note=shown)
+        return Contract(tuple(entries.values()))
+
+    def check(self, allow: Collection[Verdict] | Verdict = ()) -> None:
+        """Nothing is refused, and nothing only checked unless allow says "checked". Raises UnsupportedError, which
+        names the pointers."""
+        allowed = {allow} if isinstance(allow, str) else set(allow)
+        refused = self.by_verdict("refused")
+        left = refused or (() if "checked" in allowed else self.by_verdict("checked"))
+        if not left:
+            return
+        named = ", ".join(entry.pointer or "the whole schema" for entry in left[:SHOWN])
+        more = f" and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
+        reasons = next((entry.note for entry in left if entry.note), "")
+        raise UnsupportedError(
+            f"the schema uses what cannot be enforced: {named}{more}{': ' if reasons else ''}{reasons}",
+            hint="remove it" if refused else 'remove it, or have it checked afterwards (allow="checked")',
+            field="schema",
+        )

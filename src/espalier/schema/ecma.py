@@ -1,0 +1,102 @@
+r"""Patterns of JSON Schema, as Python's `re` reads them: to test a name or a value that is known.
+
+The dialect is ECMA-262 with the flag u. `\d` and `\w` are ASCII there; `\s` and `$` are left as `re` has them, which
+is what validators in Python do. It makes no automata: `patterns.py` does, for those who enforce the pattern.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from functools import lru_cache
+
+from espalier.errors import RegexError
+from espalier.grammar.ranges import Ranges, complement
+from espalier.grammar.regex_classes import category
+
+_TOKEN = re.compile(
+    r"\\(?:u\{(?P<brace>[0-9A-Fa-f]+)\}|u(?P<high>[dD][89abAB][0-9A-Fa-f]{2})\\u(?P<low>[dD][c-fC-F][0-9A-Fa-f]{2})"
+    r"|(?P<sign>[pP])\{(?P<property>[^}]*)\}|c(?P<control>[A-Za-z])|(?P<plain>[dDwW/-])|.)|\(\?<(?=[A-Za-z_$])|[\[\]]",
+    re.DOTALL,
+)
+_PLAIN = {"d": "0-9", "w": "A-Za-z0-9_"}
+
+
+@lru_cache(maxsize=4096)
+def compiled(pattern: str) -> re.Pattern[str]:
+    """For `search`. Raises RegexError where `re` cannot read the pattern."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # `--` in a class may come to mean something else
+            return re.compile(_translated(pattern))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise RegexError(f"this pattern cannot be read: {error}", pattern=pattern) from None
+
+
+def found(pattern: str, text: str) -> bool:
+    """The pattern matches somewhere in the text. Raises RegexError."""
+    return compiled(pattern).search(text) is not None
+
+
+def _translated(pattern: str) -> str:
+    if "\\" not in pattern and "(?<" not in pattern and "[" not in pattern:
+        return pattern
+    out: list[str] = []
+    at, inside = 0, False
+    for token in _TOKEN.finditer(pattern):
+        out.append(pattern[at : token.start()])
+        at = token.end()
+        text = token[0]
+        if text in ("[", "]"):
+            out.append("\\[" if text == "[" and inside else text)
+            inside = text == "["
+        elif text == "(?<":
+            out.append("(?<" if inside else "(?P<")
+        elif token["brace"]:
+            out.append(_char(int(token["brace"], 16), pattern))
+        elif token["high"]:
+            high, low = int(token["high"], 16), int(token["low"], 16)
+            out.append(_char(0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00), pattern))
+        elif token["sign"]:
+            out.append(_class(_category(token["property"], pattern), token["sign"] == "P", inside))
+        elif token["control"]:
+            out.append(f"\\x{ord(token['control']) % 32:02x}")
+        elif token["plain"]:
+            out.append(_shorthand(token["plain"], inside))
+        else:
+            out.append(text)
+    out.append(pattern[at:])
+    return "".join(out)
+
+
+def _char(code: int, pattern: str) -> str:
+    if code > 0x10FFFF:
+        raise RegexError("there is no such character", pattern=pattern)
+    return f"\\U{code:08x}"
+
+
+def _shorthand(letter: str, inside: bool) -> str:
+    if letter in "/-":
+        return letter if letter == "/" else "\\-"
+    ranges = _PLAIN[letter.lower()]
+    if letter.islower():
+        return ranges if inside else f"[{ranges}]"
+    if not inside:
+        return f"[^{ranges}]"
+    codes = ((48, 57),) if letter == "D" else ((48, 57), (65, 90), (95, 95), (97, 122))
+    return _class(codes, True, inside)
+
+
+def _category(name: str, pattern: str) -> Ranges:
+    _, _, value = name.rpartition("=")
+    ranges = category(value)
+    if ranges is None:
+        raise RegexError(f"the property {name!r} is not known", pattern=pattern)
+    return ranges
+
+
+def _class(ranges: Ranges, negated: bool, inside: bool) -> str:
+    if negated:
+        ranges = complement(ranges)
+    body = "".join(f"\\U{low:08x}-\\U{high:08x}" for low, high in ranges)
+    return body if inside else f"[{body}]"
