@@ -1,0 +1,82 @@
+"""Automata written as rules: the language stays, and the rules look as if written by hand."""
+
+from __future__ import annotations
+
+from itertools import count, product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from espalier.automata.algebra import language
+from espalier.errors import LimitExceeded
+from espalier.grammar.ast import EMPTY, CharClass, Grammar, Literal, Repeat, Rule, alt, seq
+from espalier.grammar.printer import print_grammar, print_node
+from espalier.grammar.regex import parse_regex
+from espalier.schema import dfa_rules as rules
+from espalier.schema.dfa_rules import dfa_rules
+from espalier.schema.linear import Linear, choice, join, optional, write
+from tests.unit.schema.hand_shapes import Accepts
+
+TEXTS = ["".join(letters) for n in range(6) for letters in product("aé", repeat=n)]
+
+
+def written(expression: str) -> Grammar:
+    dfa = language(parse_regex(expression))
+    assert dfa is not None
+    names = count(1)
+    root, more = dfa_rules(dfa, CharClass, lambda: f"r{next(names)}")
+    return Grammar.of([Rule("root", root), *more])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_the_language_stays(data: st.DataObject) -> None:
+    parts = st.sampled_from(["a", "é", "[aé]", "(a|éé)*", "(aé)+", "a?", "[^a]", "(é|aa){1,3}", "(a*é)*", ".{0,2}"])
+    expression = "".join(data.draw(st.lists(parts, min_size=1, max_size=4)))
+    dfa = language(parse_regex(expression))
+    assert dfa is not None
+    test = Accepts(written(expression))
+    for text in [*TEXTS, "b", "aéb", "😀"]:
+        assert test(text) == dfa.accepts(text.encode()), (expression, text)
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("[0-9]{4}", "root ::= [0-9]{4}\n"),
+        ("[a-z][0-9]{0,9}", "root ::= [a-z] [0-9]{0,9}\n"),
+        ("[a-z]+", "root ::= [a-z]+\n"),
+        ("(?s:.*)", "root ::= [\\x00-\\uD7FF\\uE000-\\U0010FFFF]*\n"),
+    ],
+)
+def test_simple_automata_read_as_if_written_by_hand(expression: str, text: str) -> None:
+    assert print_grammar(written(expression)) == text
+
+
+def test_too_many_states_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "MAX_STATES", 5)
+    with pytest.raises(LimitExceeded, match="rules"):
+        written("a{10}")
+
+
+def test_joining_and_choosing_fold_what_repeats() -> None:
+    a, b = Literal("a"), CharClass(((48, 57),))
+    assert join(a, Literal("b")) == Literal("ab")
+    assert join(b, Repeat(b, 0, 3)) == Repeat(b, 1, 4)
+    assert join(b, b) == Repeat(b, 2, 2)
+    assert join(b, seq(b, a)) == seq(Repeat(b, 2, 2), a)
+    assert join(EMPTY, a) == join(a, EMPTY) == a
+    assert optional(Repeat(b, 1, 4)) == Repeat(b, 0, 4)
+    assert choice([a, EMPTY, a]) == Repeat(a, 0, 1)
+    assert choice([EMPTY]) == EMPTY
+    assert choice([]) == alt()
+
+
+def test_deep_automata_do_not_nest_without_end() -> None:
+    options = [[(Literal(str(i % 10)), i + 1), (Literal("x"), 5000)] for i in range(5000)]
+    names = count()
+    root, more = write(Linear(edges=[*options, []], final=[False] * 5000 + [True]), lambda: f"r{next(names)}")
+    assert len(more) > 300
+    longest = max(print_node(node).count("(") for node in [root, *(rule.body for rule in more)])
+    assert longest < 20
