@@ -7,28 +7,51 @@ from espalier.exports import names as __dir__
 from espalier.version import __version__
 
 if TYPE_CHECKING:
-    from espalier.api import LoadedEngine, compile, generate, load
+    from espalier.api import LoadedEngine, compile, contract, generate, load
+    from espalier.constraints.after import After
+    from espalier.constraints.bans import Ban
+    from espalier.constraints.combine import AllOf
+    from espalier.constraints.free import Free, Region
+    from espalier.constraints.soft import SoftJson, SoftWordlist
     from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Regex
+    from espalier.constraints.wordlist import Wordlist
     from espalier.engines.base import Result
     from espalier.errors import EspalierError
     from espalier.sampling.config import SamplingConfig
+    from espalier.schema.build import build
+    from espalier.schema.from_python import schema_of
+    from espalier.schema.hazards import hazards
+    from espalier.schema.shorthand import parse_shorthand
     from espalier.tokens.vocab import Vocab
     from espalier.trace.records import Trace
 
 __all__ = [
+    "After",
+    "AllOf",
+    "Ban",
     "Choice",
     "EspalierError",
+    "Free",
     "Gbnf",
     "JsonObject",
     "JsonSchema",
     "LoadedEngine",
     "Regex",
+    "Region",
     "Result",
     "SamplingConfig",
+    "SoftJson",
+    "SoftWordlist",
     "Trace",
     "Vocab",
+    "Wordlist",
     "__version__",
+    "build",
     "compile",
+    "contract",
     "generate",
+    "hazards",
     "load",
+    "parse_shorthand",
+    "schema_of",
 ]

@@ -10,11 +10,14 @@ from functools import cache
 from typing import Any, TypeAlias, overload
 
 from espalier.constraints.base import Compiled
-from espalier.constraints.spec import Spec
+from espalier.constraints.schema_spec import contract_of
+from espalier.constraints.soft import SoftSpec
+from espalier.constraints.spec import JsonSchema, Spec
 from espalier.decoding.step import TraceLevel
 from espalier.engines.base import Capabilities, Engine, Event, Finished, Message, Request, Result
 from espalier.errors import CapabilityError, InputError
 from espalier.sampling.config import SamplingConfig
+from espalier.schema.contract import Contract
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import App, build_app
 
@@ -56,9 +59,10 @@ class LoadedEngine:
     def generate(self, prompt: Any, /, **options: Any) -> Result | list[Result]:
         """Generate for a text, a list of messages, or a list of either (one batch, results in order).
 
-        constraint: a Spec. sampling: a SamplingConfig, or its fields by name (temperature=0, seed=1, max_tokens=64,
-        stop=["\\n"], ...). system: a system message. raw: take a text as it is, without the chat template.
-        trace: "full", "measures" or "off"; trace_top_k: candidates per stage. strategy: how the constraint is applied.
+        constraint: a Spec. soft: a SoftSpec or several, biases beside it or alone. sampling: a SamplingConfig, or its
+        fields by name (temperature=0, seed=1, max_tokens=64, stop=["\\n"], ...). system: a system message. raw: take a
+        text as it is, without the chat template. trace: "full", "measures" or "off"; trace_top_k: candidates per
+        stage. strategy: how the constraint is applied.
 
         Raises InputError and its kin for what is asked wrongly, before anything is generated; GenerationError after.
         """
@@ -116,6 +120,7 @@ def make_request(
     prompt: Prompt,
     *,
     constraint: Spec | None = None,
+    soft: SoftSpec | Sequence[SoftSpec] | None = None,
     sampling: SamplingConfig | None = None,
     system: str | None = None,
     strategy: str = "mask",
@@ -158,12 +163,28 @@ def make_request(
         prompt=text,
         messages=messages,
         constraint=constraint,
+        soft=soft_specs(soft),
         sampling=config,
         strategy=strategy,
         trace=trace,
         trace_top_k=trace_top_k,
         raw=raw,
     )
+
+
+def soft_specs(soft: Any) -> tuple[SoftSpec, ...]:
+    """None, one SoftSpec or several, as a tuple. Raises InputError for anything else."""
+    if soft is None:
+        return ()
+    several = tuple(soft) if isinstance(soft, Sequence) and not isinstance(soft, str | bytes) else (soft,)
+    for one in several:
+        if not isinstance(one, SoftSpec):
+            raise InputError(
+                f"soft must be a SoftSpec or a list of them, not {type(one).__name__}",
+                hint="for example SoftJson(), SoftWordlist(Wordlist(...))",
+                field="soft",
+            )
+    return several
 
 
 def check_text(text: str) -> None:
@@ -183,6 +204,12 @@ def check_capabilities(engine: Engine, request: Request) -> None:
             f"{engine.name} cannot enforce {request.constraint.kind}",
             hint=f"it can: {', '.join(sorted(can.constraints)) or 'none'}",
             field="constraint",
+        )
+    if request.soft and not can.logits:
+        raise CapabilityError(
+            f"{engine.name} gives no logits, so soft constraints cannot be applied",
+            hint="leave `soft` out, or use an engine that runs the model itself",
+            field="soft",
         )
 
 
@@ -211,3 +238,15 @@ def generate(prompt: Any, /, **options: Any) -> Any:
 def compile(spec: Spec, *, vocab: Vocab | None = None, app: App | None = None) -> Compiled:  # noqa: A001  # as re.compile
     """Make a constraint ready for a vocabulary (default: bytes). Raises SpecError and its kin, UnsupportedError."""
     return (app or default_app()).compiler(vocab or Vocab.bytes()).compile(spec)
+
+
+def contract(schema: Any, *, vocab: Vocab | None = None, app: App | None = None, **options: Any) -> Contract:
+    """What will become of every keyword of a schema: enforced, narrowed, checked or refused, by its JSON pointer.
+
+    schema: a JsonSchema, or what one takes, with its `options`. Nothing is refused here: see `Contract.check`.
+    Raises SchemaError, LimitExceeded, and UnsupportedError for a draft, document or format that cannot be had.
+    """
+    if isinstance(schema, JsonSchema) and options:
+        raise InputError(f"give {', '.join(options)} to JsonSchema itself", field="schema")
+    spec = schema if isinstance(schema, JsonSchema) else JsonSchema(schema, **options)
+    return contract_of(spec, (app or default_app()).compiler(vocab or Vocab.bytes()))

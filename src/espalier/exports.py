@@ -6,20 +6,33 @@ from importlib import import_module
 from typing import Any
 
 EXPORTS = {
+    "After": "espalier.constraints.after",
+    "AllOf": "espalier.constraints.combine",
+    "Ban": "espalier.constraints.bans",
     "Choice": "espalier.constraints.spec",
     "EspalierError": "espalier.errors",
+    "Free": "espalier.constraints.free",
     "Gbnf": "espalier.constraints.spec",
     "JsonObject": "espalier.constraints.spec",
     "JsonSchema": "espalier.constraints.spec",
     "LoadedEngine": "espalier.api",
     "Regex": "espalier.constraints.spec",
+    "Region": "espalier.constraints.free",
     "Result": "espalier.engines.base",
     "SamplingConfig": "espalier.sampling.config",
+    "SoftJson": "espalier.constraints.soft",
+    "SoftWordlist": "espalier.constraints.soft",
     "Trace": "espalier.trace.records",
     "Vocab": "espalier.tokens.vocab",
+    "Wordlist": "espalier.constraints.wordlist",
+    "build": "espalier.schema.build",
     "compile": "espalier.api",
+    "contract": "espalier.api",
     "generate": "espalier.api",
+    "hazards": "espalier.schema.hazards",
     "load": "espalier.api",
+    "parse_shorthand": "espalier.schema.shorthand",
+    "schema_of": "espalier.schema.from_python",
 }
 
 

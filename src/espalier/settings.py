@@ -13,21 +13,24 @@ from espalier.errors import InputError
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """model: path or hub name used where none is given; None is the demo model. device, dtype: None lets the engine
-    choose. cache_dir: where token tries are kept between runs; None keeps none."""
+    choose. cache_dir: where token tries are kept between runs; None keeps none. wordlist_dir: a folder of word lists,
+    `<lang>.txt`, which come before those that ship with Espalier."""
 
     model: str | None = None
     device: str | None = None
     dtype: str | None = None
     cache_dir: Path | None = None
+    wordlist_dir: Path | None = None
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """From `ESPALIER_MODEL`, `ESPALIER_DEVICE`, `ESPALIER_DTYPE` and `ESPALIER_CACHE_DIR` (`off` keeps nothing).
+    """From `ESPALIER_MODEL`, `ESPALIER_DEVICE`, `ESPALIER_DTYPE`, `ESPALIER_CACHE_DIR` (`off` keeps nothing) and
+    `ESPALIER_WORDLIST_DIR`.
 
     An `ESPALIER_` name that is not known raises InputError: a misspelt setting must not be ignored.
     """
     env = os.environ if environ is None else environ
-    known = {"ESPALIER_MODEL", "ESPALIER_DEVICE", "ESPALIER_DTYPE", "ESPALIER_CACHE_DIR"}
+    known = {"ESPALIER_MODEL", "ESPALIER_DEVICE", "ESPALIER_DTYPE", "ESPALIER_CACHE_DIR", "ESPALIER_WORDLIST_DIR"}
     for name in env:
         if name.startswith("ESPALIER_") and name not in known:
             raise InputError(f"unknown setting {name}", hint=f"known: {', '.join(sorted(known))}", field=name)
@@ -39,4 +42,5 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         device=env.get("ESPALIER_DEVICE") or None,
         dtype=env.get("ESPALIER_DTYPE") or None,
         cache_dir=cache_dir,
+        wordlist_dir=Path(words).expanduser() if (words := env.get("ESPALIER_WORDLIST_DIR")) else None,
     )

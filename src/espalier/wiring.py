@@ -7,7 +7,7 @@ from collections import OrderedDict
 from importlib.resources import files
 from pathlib import Path
 
-from espalier.constraints.compile import Compiler
+from espalier.constraints.compile import Compiler, Folders
 from espalier.engines.base import Engine
 from espalier.engines.open import open_engine
 from espalier.errors import UnknownModel
@@ -22,6 +22,7 @@ class App:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.folders = Folders(cache=settings.cache_dir, wordlists=settings.wordlist_dir)
         self._lock = threading.RLock()
         self._default: Engine | None = None
         self._compilers: OrderedDict[str, Compiler] = OrderedDict()
@@ -35,7 +36,7 @@ class App:
             name,
             device=device or self.settings.device,
             dtype=dtype or self.settings.dtype,
-            cache_dir=self.settings.cache_dir,
+            folders=self.folders,
         )
 
     def default_engine(self) -> Engine:
@@ -50,7 +51,7 @@ class App:
         with self._lock:
             found = self._compilers.get(vocab.fingerprint)
             if found is None:
-                found = Compiler(vocab, cache_dir=self.settings.cache_dir)
+                found = Compiler(vocab, folders=self.folders)
                 self._compilers[vocab.fingerprint] = found
                 while len(self._compilers) > COMPILERS_KEPT:
                     self._compilers.popitem(last=False)

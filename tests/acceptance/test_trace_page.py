@@ -1,5 +1,6 @@
 """The trace page in headless Chromium: no console error, the keyboard moves between tokens, a click pins."""
 
+import dataclasses
 import shutil
 
 import pytest
@@ -105,6 +106,19 @@ def test_a_click_pins_and_the_address_selects(open_page):
     assert selected(page) == "20"
     page.locator("#tokens [data-i='3']").hover()
     assert current(page) == 20, "a pinned token stays while the pointer moves"
+
+
+def test_the_panel_says_which_member_removed_how_much(open_page):
+    trace = sample_trace(10)
+    shares = (("all_of[0].json_object", 0.25), ("all_of[1].<b>ban</b>", 0.5), ("all_of", 0.0))
+    steps = (dataclasses.replace(trace.steps[0], removed_by=shares), *trace.steps[1:])
+    page = open_page(dataclasses.replace(trace, steps=steps), "#t0")
+    said = page.locator("#panel .shares").inner_text()
+    assert "25.0%" in said
+    assert "all_of[1].<b>ban</b>" in said
+    assert page.locator("#panel .shares dt").count() == 2
+    page.locator("#tokens [data-i='1']").click()
+    assert page.locator("#panel .shares").count() == 0
 
 
 def test_the_panel_says_what_was_wanted_allowed_and_taken(open_page):

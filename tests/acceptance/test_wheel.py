@@ -72,6 +72,7 @@ def test_it_holds_the_demo_model_the_pages_and_the_licence(wheel: Path) -> None:
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= model
     pages = [n for n in names if n.startswith("espalier/pages/") and not n.endswith(".py")]
     assert pages, "no template, style or script under espalier/pages"
+    assert {f"espalier/_wordlists/{name}" for name in ("en.txt", "es.txt", "README.md")} <= set(names)
     assert "espalier/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
 

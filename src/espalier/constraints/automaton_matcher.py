@@ -6,7 +6,7 @@ It knows nothing of how masks are made (`automata/`). Each EOS id is allowed exa
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from espalier.automata.blame import Blame
 from espalier.automata.complete import forced, shortest
@@ -39,6 +39,20 @@ def compile_grammar(
     return found
 
 
+def automaton_of(grammar: Grammar) -> Dfa | Network:
+    """The texts of a grammar: one deterministic automaton if it calls no rules and names no tokens once those that are
+    not recursive are put in their places. Raises GrammarError, LimitExceeded."""
+    network = build_network(grammar)
+    return network if any(network.calls) or any(network.tokens) else Dfa.of_network(network)
+
+
+def compile_automaton(automaton: Dfa | Network, spec: Spec, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
+    """Whichever it is. Raises VocabError, LimitExceeded."""
+    if isinstance(automaton, Dfa):
+        return compile_dfa(automaton, spec, vocab, trie)
+    return compile_network(automaton, spec, vocab, trie)
+
+
 def compile_network(network: Network, spec: Spec, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
     """A network as it stands, such as a grammar's intersection with automata (`automata/product.py`). What it
     explains names no rules. Raises VocabError, LimitExceeded."""
@@ -61,6 +75,7 @@ class AutomatonCompiled:
         self.vocab = vocab
         self.trie = trie
         self.machine = machine
+        self.spelled: Mapping[int, bytes] = {}
         self._make_teller: Callable[[], Teller] = lambda: PlainTeller(machine)
         self._teller: Teller | None = None
         self._lock = threading.Lock()
@@ -77,7 +92,7 @@ class AutomatonCompiled:
                 self._teller = self._make_teller()
             return self._teller
 
-    def matcher(self) -> AutomatonMatcher:
+    def matcher(self, *, before: str = "") -> AutomatonMatcher:
         return AutomatonMatcher(self)
 
     def accepts(self, text: str | bytes) -> bool:

@@ -7,6 +7,7 @@ allowed only where a constraint names them, or as EOS; each EOS id exactly when 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from espalier.automata.blame import Blame
@@ -63,6 +64,16 @@ class Matcher(Protocol):
 
 
 @runtime_checkable
+class Composite(Protocol):
+    """What a matcher of several members can tell besides."""
+
+    def member_masks(self) -> list[tuple[str, Mask]]:
+        """The mask of each member alone, in order of blame, by the names that `explain` gives; last, the whole's own.
+        Changes nothing that another method shows. Raises NotAvailable, LimitExceeded."""
+        ...
+
+
+@runtime_checkable
 class Compiled(Protocol):
     """A spec made ready for one vocabulary. Immutable; safe across threads."""
 
@@ -72,8 +83,14 @@ class Compiled(Protocol):
     @property
     def vocab(self) -> Vocab: ...
 
-    def matcher(self) -> Matcher:
-        """A new matcher at the start of a text."""
+    @property
+    def spelled(self) -> Mapping[int, bytes]:
+        """Special ids that are part of the text when this constraint takes them, and how they are spelled there."""
+        ...
+
+    def matcher(self, *, before: str = "") -> Matcher:
+        """A new matcher at the start of a text. before: what the prompt already holds of the model's turn; a
+        constraint that waits for a marker looks for it there, others begin at the start all the same."""
         ...
 
     def accepts(self, text: str | bytes) -> bool:

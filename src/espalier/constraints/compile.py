@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from espalier.automata.dfa import Dfa
+from espalier.automata.network import Network
 from espalier.constraints.base import Compiled
 from espalier.constraints.spec import Spec
-from espalier.errors import SpecError
+from espalier.constraints.word_files import WordFiles
+from espalier.errors import SpecError, UnsupportedError
 from espalier.registry import Registry
 from espalier.tokens.trie import TokenTrie, load_trie
 from espalier.tokens.vocab import Vocab
@@ -23,15 +27,49 @@ Part = TypeVar("Part")
 COMPILERS = Registry(
     "constraints",
     {
-        "json_schema": "espalier.constraints.json_spec:compile_schema",
+        "json_schema": "espalier.constraints.schema_spec:compile_schema",
         "json_object": "espalier.constraints.json_spec:compile_object",
         "regex": "espalier.constraints.text_spec:compile_regex",
         "choice": "espalier.constraints.text_spec:compile_choice",
         "gbnf": "espalier.constraints.gbnf_spec:compile_gbnf",
+        "wordlist": "espalier.constraints.wordlist_spec:compile_wordlist",
+        "ban": "espalier.constraints.bans:compile_ban",
+        "all_of": "espalier.constraints.combine:compile_all_of",
+        "after": "espalier.constraints.after:compile_after",
+        "free": "espalier.constraints.free:compile_free",
     },
 )
 
+LANGUAGES = Registry(
+    "languages",
+    {
+        "json_schema": "espalier.constraints.schema_spec:schema_language",
+        "json_object": "espalier.constraints.json_spec:object_language",
+        "regex": "espalier.constraints.text_spec:regex_language",
+        "choice": "espalier.constraints.text_spec:choice_language",
+        "gbnf": "espalier.constraints.gbnf_spec:gbnf_language",
+        "wordlist": "espalier.constraints.wordlist_spec:wordlist_language",
+        "ban": "espalier.constraints.bans:ban_language",
+        "all_of": "espalier.constraints.combine:all_of_language",
+        "free": "espalier.constraints.free:free_language",
+    },
+)
+"""Kinds whose texts are an automaton over bytes, as `(spec, compiler) -> Dfa | Network`: what compositions are made
+of. A network is given only where no Dfa says the same."""
+
 CACHE_LIMIT = 16  # compiled specs kept per vocabulary, least recently used dropped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folders:
+    """cache: where token tries are kept between runs, None keeps none. wordlists: `<lang>.txt` files that come before
+    the lists that ship with Espalier."""
+
+    cache: Path | None = None
+    wordlists: Path | None = None
+
+
+NOWHERE = Folders()
 
 
 class Compiler:
@@ -40,9 +78,10 @@ class Compiler:
     Safe across threads: a spec that two threads ask for at once may be compiled twice, and one is kept.
     """
 
-    def __init__(self, vocab: Vocab, *, cache_dir: Path | None = None) -> None:
+    def __init__(self, vocab: Vocab, *, folders: Folders = NOWHERE) -> None:
         self.vocab = vocab
-        self._cache_dir = cache_dir
+        self.words = WordFiles.standard(folders.wordlists)
+        self._cache_dir = folders.cache
         self._trie: TokenTrie | None = None
         self._parts: dict[str, object] = {}
         self._compiled: OrderedDict[str, Compiled] = OrderedDict()
@@ -73,7 +112,8 @@ class Compiler:
                 hint="wrap a schema: JsonSchema({...})",
                 field="constraint",
             )
-        key = spec.key()
+        # A word file that was edited since makes another constraint.
+        key = "\n".join([spec.key(), *(f"{lang} {self.words.stamp(lang)}" for lang in spec.word_languages())])
         with self._lock:
             if key in self._compiled:
                 self._compiled.move_to_end(key)
@@ -84,3 +124,12 @@ class Compiler:
             while len(self._compiled) > CACHE_LIMIT:
                 self._compiled.popitem(last=False)
         return compiled
+
+    def language(self, spec: Spec, *, wanted_by: str) -> Dfa | Network:
+        """The texts of a spec as an automaton. Raises UnsupportedError, naming `wanted_by`, for a kind without one."""
+        if spec.kind not in LANGUAGES.names():
+            raise UnsupportedError(
+                f"{wanted_by} cannot hold {spec.kind} yet", hint=f"it can hold: {', '.join(LANGUAGES)}"
+            )
+        found: Dfa | Network = LANGUAGES.load(spec.kind)(spec, self)
+        return found

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from espalier.errors import SchemaError, UnsupportedError
+from espalier.schema.walk import INDEX
 
 Node: TypeAlias = "Mapping[str, Any] | bool"
 
@@ -82,7 +83,7 @@ def resolve(schema: Node, reference: Any, at: str) -> tuple[str, Node]:
         part = part.replace("~1", "/").replace("~0", "~")
         if isinstance(node, Mapping) and part in node:
             node = node[part]
-        elif isinstance(node, list) and part.isdigit() and int(part) < len(node):
+        elif isinstance(node, list) and INDEX.fullmatch(part) and int(part) < len(node):
             node = node[int(part)]
         else:
             raise SchemaError(f"the reference {reference!r} leads to nothing", pointer=at)

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from espalier.constraints.automaton_matcher import compile_grammar
+from espalier.automata.dfa import Dfa
+from espalier.automata.network import Network
+from espalier.constraints.automaton_matcher import automaton_of, compile_grammar
 from espalier.constraints.base import Compiled
 from espalier.constraints.compile import Compiler
 from espalier.constraints.spec import Gbnf
@@ -14,3 +16,8 @@ def compile_gbnf(spec: Gbnf, compiler: Compiler) -> Compiled:
     """Raises GrammarError with line and column, VocabError for bytes or tokens that the vocabulary lacks,
     LimitExceeded for a grammar that is too large."""
     return compile_grammar(parse(spec.grammar, root=spec.root), spec, compiler.vocab, compiler.trie)
+
+
+def gbnf_language(spec: Gbnf, compiler: Compiler) -> Dfa | Network:
+    """Raises GrammarError, LimitExceeded."""
+    return automaton_of(parse(spec.grammar, root=spec.root))

@@ -7,12 +7,14 @@ of several EOS ids is allowed exactly when the text is complete.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from llguidance.numpy import fill_next_token_bitmask
 
 from espalier.automata.blame import Blame
+from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.spec import Spec
 from espalier.errors import LimitExceeded, NotAvailable, TokenRefused, VocabError
 from espalier.tokens import mask as masks
@@ -38,7 +40,7 @@ class LlgBackend:
         self.vocab = vocab
         self.trie = trie
         self.tokenizer = LLTokenizer(
-            TokenizerWrapper(_View(vocab, trie)), n_vocab=vocab.width, eos_token=list(vocab.eos_ids), slices=[]
+            TokenizerWrapper(_View(vocab, trie)), n_vocab=vocab.width, eos_token=list(vocab.eos_ids)
         )
 
 
@@ -59,12 +61,22 @@ class _View:
         return list(self._trie.segment(data) or ())
 
 
+class Shadowed(Protocol):
+    """The same language as an automaton, for what llguidance cannot tell."""
+
+    def compiled(self) -> Compiled:
+        """Raises NotAvailable where there is none."""
+        ...
+
+
 class LlgCompiled:
     """A grammar in llguidance's Lark, compiled for one vocabulary. Immutable; a matcher is a deep copy."""
 
     def __init__(self, spec: Spec, backend: LlgBackend, lark: str) -> None:
         self.spec = spec
         self.vocab = backend.vocab
+        self.spelled: Mapping[int, bytes] = {}
+        self.shadow: Shadowed | None = None
         self._backend = backend
         # The limits guard a server against a grammar's cost per step; these are wide enough for one-character
         # lexemes and end in a LimitExceeded, never in a hang.
@@ -77,7 +89,7 @@ class LlgCompiled:
     def trie(self) -> TokenTrie:
         return self._backend.trie
 
-    def matcher(self) -> LlgMatcher:
+    def matcher(self, *, before: str = "") -> LlgMatcher:
         return LlgMatcher(self, self._start.deep_copy())
 
     def accepts(self, text: str | bytes) -> bool:
@@ -108,13 +120,15 @@ class LlgRefusal(Exception):
 class LlgMatcher:
     """One sequence's state. Laws: tests/laws.py."""
 
-    __slots__ = ("_compiled", "_count", "_finished", "_inner")
+    __slots__ = ("_compiled", "_finished", "_inner", "_known", "_tokens", "_told")
 
-    def __init__(self, compiled: LlgCompiled, inner: Any, count: int = 0, finished: bool = False) -> None:
+    def __init__(self, compiled: LlgCompiled, inner: Any, tokens: tuple[int, ...] = (), finished: bool = False) -> None:
         self._compiled = compiled
         self._inner = inner
-        self._count = count  # advances so far, EOS included
+        self._tokens = [*tokens]  # without EOS
         self._finished = finished
+        self._told: Matcher | None = None  # a matcher of the shadow
+        self._known = 0  # how many of the tokens it has taken
 
     @property
     def is_accepting(self) -> bool:
@@ -157,21 +171,26 @@ class LlgMatcher:
             self._finished = True
         elif not self._inner.consume_token(token):
             raise LimitExceeded(f"llguidance stopped: {_first_line(self._inner.get_error())}")
-        self._count += 1
+        else:
+            self._tokens.append(token)
 
     def rollback(self, count: int) -> None:
-        if not 0 <= count <= self._count:
-            raise ValueError(f"cannot undo {count} of {self._count} tokens")
+        done = len(self._tokens) + self._finished
+        if not 0 <= count <= done:
+            raise ValueError(f"cannot undo {count} of {done} tokens")
         if count == 0:
             return
         inner = count - 1 if self._finished else count
         if inner and not self._inner.rollback(inner):
             raise LimitExceeded(f"llguidance could not roll back: {_first_line(self._inner.get_error())}")
         self._finished = False
-        self._count -= count
+        del self._tokens[len(self._tokens) - inner :]
+        if self._told is not None and self._known > len(self._tokens):
+            self._told.rollback(self._known - len(self._tokens))
+            self._known = len(self._tokens)
 
     def fork(self) -> LlgMatcher:
-        return LlgMatcher(self._compiled, self._inner.deep_copy(), self._count, self._finished)
+        return LlgMatcher(self._compiled, self._inner.deep_copy(), tuple(self._tokens), self._finished)
 
     def forced(self) -> tuple[int, ...]:
         if self._finished:
@@ -200,16 +219,36 @@ class LlgMatcher:
             if token in self._compiled.vocab.eos_ids:
                 return Blame(member=kind, reason="the text is not complete, so it cannot end here")
             return Blame(member=kind, reason="a special token or padding, which stands outside the text")
-        raise NotAvailable(
-            "llguidance does not say where a token fails", hint="the mask says that it does: matcher.allows(token)"
-        )
+        told = self._shadow()
+        if told.allows(token):
+            raise NotAvailable("llguidance does not say where a token fails, and the automaton spells this otherwise")
+        return told.explain(token)
 
     def shortest_completion(self) -> tuple[int, ...]:
         if self._finished:
             return ()
         if self.is_accepting:
             return (self._compiled.vocab.eos_ids[0],)
-        raise NotAvailable("llguidance does not know the shortest completion")
+        found = self._shadow().shortest_completion()
+        if self._inner.validate_tokens(list(found[:-1])) != len(found) - 1:
+            raise NotAvailable("llguidance does not know the shortest completion, and refuses the automaton's")
+        return found
+
+    def _shadow(self) -> Matcher:
+        """A matcher of the same schema's automaton after the same tokens. Raises NotAvailable."""
+        if self._compiled.shadow is None:
+            raise NotAvailable(
+                "llguidance does not say where a token fails, or how a text is completed",
+                hint="the mask says what is allowed: matcher.allows(token)",
+            )
+        if self._told is None:
+            self._told, self._known = self._compiled.shadow.compiled().matcher(), 0
+        for token in self._tokens[self._known :]:
+            if not self._told.allows(token):
+                raise NotAvailable("the text so far is spelled in a way that the automaton leaves out")
+            self._told.advance(token)
+            self._known += 1
+        return self._told
 
     def _check(self) -> None:
         """Fail closed: a matcher in error must never look like one that allows nothing."""

@@ -1,21 +1,22 @@
 """What a user asks for: frozen values that round-trip to JSON. They know nothing of vocabularies or engines.
 
-`Spec` is a tagged union: `kind` is the tag. `compile.py` maps a kind to the code that compiles it.
+`Spec` is a tagged union: `kind` is the tag. `SPECS` maps a kind to its class, here or in a module of its own;
+`compile.py` maps it to the code that compiles it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_origin
 
 from espalier.errors import SchemaError, SpecError
 from espalier.grammar.json_mode import JsonKind, JsonWhitespace, check_json_options
-
-Whitespace = Literal["natural", "compact", "flexible"]
-"""natural: at most one space after `,` and `:` (what models write). compact: none. flexible: bounded runs."""
+from espalier.registry import Registry
+from espalier.schema.from_python import schema_of
 
 
 class Spec(ABC):
@@ -41,10 +42,11 @@ class Spec(ABC):
     def from_json(data: Mapping[str, Any]) -> Spec:
         """The inverse of `to_json`. Raises SpecError naming the field."""
         if not isinstance(data, Mapping) or "kind" not in data:
-            raise SpecError("a constraint needs a `kind`", hint=f"one of: {', '.join(KINDS)}", field="kind")
-        cls = KINDS.get(str(data["kind"]))
-        if cls is None:
-            raise SpecError(f"unknown constraint {data['kind']!r}", hint=f"one of: {', '.join(KINDS)}", field="kind")
+            raise SpecError("a constraint needs a `kind`", hint=f"one of: {', '.join(SPECS)}", field="kind")
+        kind = data["kind"]
+        if not isinstance(kind, str) or kind not in SPECS.names():
+            raise SpecError(f"unknown constraint {kind!r}", hint=f"one of: {', '.join(SPECS)}", field="kind")
+        cls: type[Spec] = SPECS.load(kind)
         known = cls.json_fields()
         for name in data:
             if name != "kind" and name not in known:
@@ -52,16 +54,31 @@ class Spec(ABC):
                     f"{cls.__name__} has no field {name!r}", hint=f"fields: {', '.join(sorted(known))}", field=name
                 )
         try:
-            return cls(**{k: v for k, v in data.items() if k != "kind"})
+            return cls.from_fields({k: v for k, v in data.items() if k != "kind"})
         except TypeError as error:
-            raise SpecError(f"{cls.__name__}: {error}") from error
+            raise SpecError(f"{cls.__name__}{_missing(error)}") from error
+
+    @classmethod
+    def from_fields(cls, values: dict[str, Any]) -> Spec:
+        """From the values of `json_fields`, some of which may be left out. Raises TypeError for one that may not."""
+        return cls(**values)
+
+    def word_languages(self) -> tuple[str, ...]:
+        """The languages whose word files this constraint reads, its members' too."""
+        return ()
+
+    def begun(self, before: str) -> str:
+        """Of what the prompt holds of the model's turn, the beginning of the text that this constraint is about: what
+        is judged and parsed is this and the output."""
+        return ""
 
 
-def _check_whitespace(value: str) -> None:
-    if value not in get_args(Whitespace):
-        raise SpecError(
-            f"unknown whitespace {value!r}", hint=f"one of: {', '.join(get_args(Whitespace))}", field="whitespace"
-        )
+def _missing(error: TypeError) -> str:
+    """What Python says of arguments that were left out, in our words."""
+    if "missing" not in str(error):
+        return f": {error}"
+    names = re.findall(r"'(\w+)'", str(error))
+    return " needs " + " and ".join(f"`{name}`" for name in names)
 
 
 def _json_text(value: Any) -> str:
@@ -74,7 +91,8 @@ def _json_text(value: Any) -> str:
         raise SchemaError("the schema is nested too deeply") from error
 
 
-def _check_text(value: Any, what: str, name: str) -> None:
+def check_text(value: Any, what: str, name: str) -> None:
+    """Raises SpecError, naming the field, for what is no string or holds half a character."""
     if not isinstance(value, str):
         raise SpecError(f"{what} is a string, not {type(value).__name__}", field=name)
     place = next((i for i, c in enumerate(value) if 0xD800 <= ord(c) < 0xE000), None)
@@ -84,33 +102,104 @@ def _check_text(value: Any, what: str, name: str) -> None:
 
 @dataclass(frozen=True, slots=True, init=False)
 class JsonSchema(Spec):
-    """JSON valid under a JSON Schema (draft 2020-12). `schema` is a dict or a boolean.
+    """JSON valid under a JSON Schema: drafts 2020-12 (where `$schema` says nothing), 2019-09, 7, 6, 4.
 
-    text: the schema as JSON. Each `.schema` is a copy of its own, so that nobody can change what was compiled.
+    `schema` is a dict, a boolean, or a Python type or function, of which `r.parsed` is then made: see
+    `espalier.schema_of`. text: the schema as JSON; each `.schema` is a copy of its own, so that nobody can change what
+    was compiled.
+
+    whitespace: `natural`, `compact`, `flexible`, or `indented`, exactly as `json.dumps(indent=indent)` writes.
+    separators: regular expressions for what stands between items and after keys, instead. order: of properties:
+    `schema` (as in its text), `required_first`, or names that come first. format: `annotate`, or `assert` to enforce
+    the known formats, as is usual for a Python type. allow: `checked` takes keywords that can only be checked when the
+    text is complete. documents: other schemas that `$ref` may name, by address; nothing is ever fetched.
+
+    Raises SchemaError, SpecError naming the field.
     """
 
     kind: ClassVar[str] = "json_schema"
     text: str
-    whitespace: Whitespace
+    whitespace: JsonWhitespace
+    indent: int
+    separators: tuple[str, str] | None
+    order: str | tuple[str, ...]
+    format: str
+    allow: str | None
+    documents: tuple[tuple[str, str], ...]
+    python: Any = field(compare=False, repr=False)
 
-    def __init__(self, schema: Any, *, whitespace: Whitespace = "natural") -> None:
-        _check_whitespace(whitespace)
+    def __init__(
+        self,
+        schema: Any,
+        *,
+        whitespace: JsonWhitespace = "natural",
+        indent: int = 2,
+        separators: Sequence[str] | None = None,
+        order: str | Sequence[str] = "schema",
+        format: Literal["annotate", "assert"] | None = None,  # noqa: A002  # as the keyword is called
+        allow: Literal["checked"] | None = None,
+        documents: Mapping[str, Any] | None = None,
+    ) -> None:
+        check_json_options(("object",), whitespace, indent, None)
+        python = None
+        if isinstance(schema, type) or callable(schema) or get_origin(schema) is not None:
+            python, schema = schema, schema_of(schema)
         if not isinstance(schema, Mapping | bool):
             raise SchemaError(
                 f"a schema is an object or a boolean, not {type(schema).__name__}",
                 hint="load a file with json.load first",
             )
-        plain = dict(schema) if isinstance(schema, Mapping) else schema
-        object.__setattr__(self, "text", _json_text(plain))
-        object.__setattr__(self, "whitespace", whitespace)
+        if separators is not None and (
+            isinstance(separators, str) or len(separators) != 2 or any(not isinstance(s, str) for s in separators)
+        ):
+            raise SpecError("separators are two regular expressions: for `,` and for `:`", field="separators")
+        if not isinstance(order, str) and any(not isinstance(name, str) for name in order):
+            raise SpecError("order is a name, or a list of property names", field="order")
+        if isinstance(order, str) and order not in ("schema", "required_first"):
+            raise SpecError(
+                f"unknown order {order!r}", hint="schema, required_first, or a list of names", field="order"
+            )
+        if format is None:  # a date that is none makes no datetime
+            format = "annotate" if python is None else "assert"  # noqa: A001
+        if format not in ("annotate", "assert"):
+            raise SpecError(f"unknown format {format!r}", hint="annotate or assert", field="format")
+        if allow not in (None, "checked"):
+            raise SpecError(f"allow: {allow!r}", hint='only "checked" can be allowed', field="allow")
+        if documents is not None and not isinstance(documents, Mapping):
+            raise SpecError("documents are schemas by their addresses", field="documents")
+        values: dict[str, Any] = {
+            "text": _json_text(dict(schema) if isinstance(schema, Mapping) else schema),
+            "whitespace": whitespace,
+            "indent": indent,
+            "separators": None if separators is None else tuple(separators),
+            "order": order if isinstance(order, str) else tuple(order),
+            "format": format,
+            "allow": allow,
+            "documents": tuple(sorted((str(uri), _json_text(doc)) for uri, doc in (documents or {}).items())),
+            "python": python,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     @property
     def schema(self) -> Any:
         return json.loads(self.text)
 
+    def to_json(self) -> dict[str, Any]:
+        """As `Spec.to_json`; beside schema and whitespace only what is not as usual."""
+        found = {"kind": self.kind, "schema": self.schema, "whitespace": self.whitespace}
+        usual = {"indent": 2, "separators": None, "order": "schema", "format": "annotate", "allow": None}
+        for name, value in usual.items():
+            mine = getattr(self, name)
+            if mine != value:
+                found[name] = list(mine) if isinstance(mine, tuple) else mine
+        if self.documents:
+            found["documents"] = {uri: json.loads(text) for uri, text in self.documents}
+        return found
+
     @classmethod
     def json_fields(cls) -> tuple[str, ...]:
-        return ("schema", "whitespace")
+        return ("schema", "whitespace", "indent", "separators", "order", "format", "allow", "documents")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +233,7 @@ class Regex(Spec):
     pattern: str
 
     def __post_init__(self) -> None:
-        _check_text(self.pattern, "a pattern", "pattern")
+        check_text(self.pattern, "a pattern", "pattern")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +249,7 @@ class Choice(Spec):
         if not self.options:
             raise SpecError("there is nothing to choose from", field="options")
         for i, option in enumerate(self.options):
-            _check_text(option, f"choice {i}", "options")
+            check_text(option, f"choice {i}", "options")
         object.__setattr__(self, "options", tuple(dict.fromkeys(self.options)))
 
 
@@ -173,8 +262,22 @@ class Gbnf(Spec):
     root: str = field(default="root", kw_only=True)
 
     def __post_init__(self) -> None:
-        _check_text(self.grammar, "a grammar", "grammar")
-        _check_text(self.root, "the name of the root rule", "root")
+        check_text(self.grammar, "a grammar", "grammar")
+        check_text(self.root, "the name of the root rule", "root")
 
 
-KINDS: dict[str, type[Spec]] = {cls.kind: cls for cls in (JsonSchema, JsonObject, Regex, Choice, Gbnf)}
+SPECS = Registry(
+    "specs",
+    {
+        "json_schema": "espalier.constraints.spec:JsonSchema",
+        "json_object": "espalier.constraints.spec:JsonObject",
+        "regex": "espalier.constraints.spec:Regex",
+        "choice": "espalier.constraints.spec:Choice",
+        "gbnf": "espalier.constraints.spec:Gbnf",
+        "wordlist": "espalier.constraints.wordlist:Wordlist",
+        "ban": "espalier.constraints.bans:Ban",
+        "all_of": "espalier.constraints.combine:AllOf",
+        "after": "espalier.constraints.after:After",
+        "free": "espalier.constraints.free:Free",
+    },
+)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from espalier.constraints.automaton_matcher import compile_grammar
+from espalier.automata.dfa import Dfa
+from espalier.automata.network import Network
+from espalier.constraints.automaton_matcher import automaton_of, compile_grammar
 from espalier.constraints.base import Compiled
 from espalier.constraints.compile import Compiler
 from espalier.constraints.spec import Choice, Regex
@@ -17,15 +19,30 @@ ROOT = "root"
 def compile_regex(spec: Regex, compiler: Compiler) -> Compiled:
     """Raises RegexError with an offset, UnsupportedError for what is not regular, LimitExceeded for a pattern whose
     automaton is too large."""
+    return compile_grammar(_expression(spec), spec, compiler.vocab, compiler.trie)
+
+
+def regex_language(spec: Regex, compiler: Compiler) -> Dfa | Network:
+    """As `compile_regex`."""
+    return automaton_of(_expression(spec))
+
+
+def _expression(spec: Regex) -> Grammar:
     grammar = _one_rule(parse_regex(spec.pattern))
     if ROOT not in productive(grammar):
         raise RegexError("no text matches this pattern", pattern=spec.pattern)
-    return compile_grammar(grammar, spec, compiler.vocab, compiler.trie)
+    return grammar
 
 
 def compile_choice(spec: Choice, compiler: Compiler) -> Compiled:
     """Raises SpecError for a text that UTF-8 cannot say, LimitExceeded for more choices than an automaton can hold."""
     return compile_grammar(_one_rule(_options(spec)), spec, compiler.vocab, compiler.trie)
+
+
+def choice_language(spec: Choice, compiler: Compiler) -> Dfa:
+    """As `compile_choice`."""
+    _options(spec)
+    return Dfa.of_words(spec.options)
 
 
 def _options(spec: Choice) -> Node:

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -17,10 +17,15 @@ from typing import Any
 
 import jsonschema
 from jsonschema import validators
-from referencing import Registry
+from jsonschema_specifications import REGISTRY as METASCHEMAS
+from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
+from referencing.jsonschema import specification_with
 
 from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spec
+from espalier.constraints.word_files import WordFiles
+from espalier.registry import Registry as Parts
+from espalier.schema.build import build
 
 JUDGE_SECONDS = 5.0
 
@@ -44,10 +49,15 @@ class Unjudgeable(Exception):
     """The text is beyond what this judge can hold; its verdict is then None."""
 
 
-def judge(spec: Spec, text: str) -> Verdict:
-    """The verdict on one output. Never raises for a text: that is what a verdict is for."""
-    rule = JUDGES.get(spec.kind)
-    return rule(spec, text) if rule else Verdict(valid=None, judge="none")
+def judge(spec: Spec, text: str, words: WordFiles | None = None) -> Verdict:
+    """The verdict on one output. Never raises for a text: that is what a verdict is for.
+
+    words: where the lists of languages are; those that ship with Espalier if not given.
+    """
+    if spec.kind not in JUDGES.names():
+        return Verdict(valid=None, judge="none")
+    found: Verdict = JUDGES.load(spec.kind)(spec, text, WordFiles.standard() if words is None else words)
+    return found
 
 
 def parse(spec: Spec | None, text: str) -> Any:
@@ -55,12 +65,22 @@ def parse(spec: Spec | None, text: str) -> Any:
 
     An integer of more digits than Python converts is a Decimal.
     """
-    if spec is None or spec.kind not in ("json_schema", "json_object"):
+    if spec is None or spec.kind not in PARSERS.names():
         return text
+    return PARSERS.load(spec.kind)(spec, text)
+
+
+def parse_json(spec: Spec, text: str) -> Any:
+    """The JSON value, None if the text does not parse; of a schema that was given as a Python type, an instance of it.
+
+    Raises BuildError for a value that the type itself refuses.
+    """
     try:
-        return json.loads(text, parse_int=_whole)
+        value = json.loads(text, parse_int=_whole)
     except (ValueError, RecursionError):
         return None
+    python = getattr(spec, "python", None)
+    return value if python is None else build(python, value)
 
 
 def _whole(digits: str) -> int | Decimal:
@@ -110,7 +130,7 @@ def _exact(cls: type) -> Any:
     return validators.extend(cls, {"multipleOf": _multiple_of})  # type: ignore[no-untyped-call]  # not in its stubs
 
 
-def _judge_schema(spec: Spec, text: str) -> Verdict:
+def judge_schema(spec: Spec, text: str, words: WordFiles) -> Verdict:
     assert isinstance(spec, JsonSchema)
     value, failed = _json(text)
     if failed:
@@ -118,16 +138,29 @@ def _judge_schema(spec: Spec, text: str) -> Verdict:
     schema = spec.schema
     cls = validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     name = f"jsonschema {cls.__name__}"
+    checker = cls.FORMAT_CHECKER if spec.format == "assert" else None
     try:
-        # An empty registry: nothing is ever fetched.
-        found = sorted(_exact(cls)(schema, registry=Registry()).iter_errors(value), key=lambda e: e.json_path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # `[[` in a pattern, see judge_regex
+            judge = _exact(cls)(schema, registry=_registry(spec, cls), format_checker=checker)
+            found = sorted(judge.iter_errors(value), key=lambda e: e.json_path)
     except (RecursionError, ArithmeticError, Unresolvable, re.error) as error:
         return Verdict(valid=None, judge=name, errors=(f"could not judge: {type(error).__name__}: {error}"[:200],))
     errors = tuple(f"{e.json_path}: {e.message[:200]}" for e in found[:5])
     return Verdict(valid=not found, judge=name, errors=errors)
 
 
-def _judge_object(spec: Spec, text: str) -> Verdict:
+def _registry(spec: JsonSchema, cls: Any) -> Registry[Any]:
+    """The documents that were given and the official metaschemas; nothing is ever fetched."""
+    usual = specification_with(cls.META_SCHEMA["$schema"])
+    given = [
+        (uri, Resource.from_contents(json.loads(text), default_specification=usual)) for uri, text in spec.documents
+    ]
+    registry: Registry[Any] = METASCHEMAS
+    return registry.with_resources(given)
+
+
+def judge_object(spec: Spec, text: str, words: WordFiles) -> Verdict:
     value, failed = _json(text)
     if failed:
         return failed
@@ -137,7 +170,7 @@ def _judge_object(spec: Spec, text: str) -> Verdict:
     return Verdict(valid=ok, judge="json", errors=() if ok else (f"{kind} is none of: {', '.join(spec.kinds)}",))
 
 
-def _judge_regex(spec: Spec, text: str) -> Verdict:
+def judge_regex(spec: Spec, text: str, words: WordFiles) -> Verdict:
     """Python's `re`, whose dialect ours is. What `re` does not read (`\\p{L}`) nobody judges."""
     assert isinstance(spec, Regex)
     try:
@@ -175,7 +208,7 @@ def _full_match(pattern: str, text: str) -> bool:
 REPEAT = re.compile(r"[*+?]|\\{[0-9]*,?[0-9]*\\}")  # an escaped one counts too: the slower way is right as well
 
 
-def _judge_choice(spec: Spec, text: str) -> Verdict:
+def judge_choice(spec: Spec, text: str, words: WordFiles) -> Verdict:
     assert isinstance(spec, Choice)
     ok = text in spec.options
     return Verdict(valid=ok, judge="list", errors=() if ok else ("not one of the choices",))
@@ -191,9 +224,29 @@ JSON_KINDS = {
     type(None): "null",
 }
 
-JUDGES: dict[str, Callable[[Spec, str], Verdict]] = {
-    JsonSchema.kind: _judge_schema,
-    JsonObject.kind: _judge_object,
-    Regex.kind: _judge_regex,
-    Choice.kind: _judge_choice,
-}
+JUDGES = Parts(
+    "judges",
+    {
+        "json_schema": "espalier.constraints.verdict:judge_schema",
+        "json_object": "espalier.constraints.verdict:judge_object",
+        "regex": "espalier.constraints.verdict:judge_regex",
+        "choice": "espalier.constraints.verdict:judge_choice",
+        "wordlist": "espalier.constraints.word_check:judge_wordlist",
+        "ban": "espalier.constraints.bans:judge_ban",
+        "all_of": "espalier.constraints.combine:judge_all_of",
+        "after": "espalier.constraints.after:judge_after",
+        "free": "espalier.constraints.free:judge_free",
+    },
+)
+"""By kind: `(spec, text, words) -> Verdict`."""
+
+PARSERS = Parts(
+    "parsers",
+    {
+        "json_schema": "espalier.constraints.verdict:parse_json",
+        "json_object": "espalier.constraints.verdict:parse_json",
+        "all_of": "espalier.constraints.combine:parse_all_of",
+        "after": "espalier.constraints.after:parse_after",
+    },
+)
+"""By kind: `(spec, text) -> value`; what is not here is its text."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from espalier.automata.blame import Blame
-from espalier.constraints.base import Matcher
+from espalier.constraints.base import Composite, Matcher
 from espalier.decoding.plan import FinishReason, Job, Outcome, Plan, Taken
 from espalier.decoding.ports import Append, Need
 from espalier.decoding.step import decide
@@ -13,6 +14,7 @@ from espalier.decoding.stops import TextAssembler
 from espalier.errors import LimitExceeded, NotAvailable
 from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
+from espalier.tokens.mask import Mask
 
 
 def mask_plan(job: Job) -> Plan:
@@ -25,6 +27,7 @@ def mask_plan(job: Job) -> Plan:
     if config.ignore_eos:
         no_eos = masks.from_bool(vocab.real_ids)
         masks.set_bits_inplace(no_eos, vocab.eos_ids, False)
+    composite = matcher if isinstance(matcher, Composite) else None  # once: the check is slower than a warm mask
     generated: list[int] = []
     has_filters = len(job.chain.filters) > 0  # only filters look at the tokens so far; copying them costs
     answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
@@ -42,6 +45,7 @@ def mask_plan(job: Job) -> Plan:
             ),
             watch=job.watch,
             explain=partial(_explain, matcher),
+            members=partial(_members, composite),
         )
         token = decision.token
         if matcher is not None:
@@ -49,7 +53,7 @@ def mask_plan(job: Job) -> Plan:
         job.chain.on_token(token)
         generated.append(token)
         stopping_id = token in config.stop_ids
-        piece = assembler.feed(b"" if stopping_id else vocab.bytes_of(token))
+        piece = assembler.feed(b"" if stopping_id else job.spelled.get(token) or vocab.bytes_of(token))
         yield Taken(token=token, text=piece.text, record=decision.record)
         if token in ends or stopping_id or piece.stop is not None:
             stop: str | int | None = token if stopping_id and token not in ends else piece.stop
@@ -66,6 +70,15 @@ def _explain(matcher: Matcher | None, token: int) -> Blame | None:
         return matcher.explain(token)
     except (NotAvailable, LimitExceeded):
         return None  # the record then says that it was refused, and not why
+
+
+def _members(composite: Composite | None) -> Sequence[tuple[str, Mask]]:
+    if composite is None:
+        return ()
+    try:
+        return composite.member_masks()
+    except (NotAvailable, LimitExceeded):
+        return ()  # the record then says how much was removed, and not by whom
 
 
 def _outcome(

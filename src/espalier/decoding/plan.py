@@ -5,8 +5,8 @@ A plan yields `Need` (and is sent an `Answer`) or `Taken` (and is sent None), an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from espalier.constraints.base import Matcher
@@ -27,7 +27,8 @@ STRATEGIES = Registry("strategies", {"mask": "espalier.decoding.masking:mask_pla
 class Job:
     """One sequence to generate. The matcher, chain and stream belong to this job alone.
 
-    prompt: token ids, not empty. max_tokens: how many may be generated, the ending EOS included.
+    prompt: token ids, not empty. max_tokens: how many may be generated, the ending EOS included. spelled: special ids
+    that are part of the text, and how they are spelled there.
     """
 
     vocab: Vocab
@@ -37,6 +38,7 @@ class Job:
     stream: RandomStream
     max_tokens: int
     watch: Watch
+    spelled: Mapping[int, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ It knows nothing about models, caches or strategies' order of calls.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
-from espalier.trace.measure import Measures, allowed_mass, measure
+from espalier.trace.measure import Measures, allowed_mass, measure, removed_by
 from espalier.trace.records import Candidate, StepRecord
 
 TraceLevel = Literal["off", "measures", "full"]
@@ -54,10 +54,12 @@ def decide(
     context: FilterContext,
     watch: Watch,
     explain: Callable[[int], Blame | None] = lambda token: None,
+    members: Callable[[], Sequence[tuple[str, Mask]]] = tuple,
 ) -> Decision:
     """Mask, then chain, then draw. `raw` is `(V,) float32` and is not changed; `mask` is `(W,) int32` or None.
 
     explain: why a token is refused, or None where that is not known; asked for the model's favourite if it is.
+    members: the masks of a composition's members, in order of blame; nothing where there are none. Asked at level full.
 
     Raises BadLogits for NaN, +inf or nothing finite, DeadEnd where nothing is allowed.
     """
@@ -102,6 +104,7 @@ def decide(
         entropy_after=numbers.entropy_after,
         is_special=drawn.token in vocab.special_texts,
         blame=explain(favourite) if full and allowed is not None and not allowed[favourite] else None,
+        removed_by=_removed_by(raw, allowed, members()) if full and allowed is not None else (),
     )
     return Decision(drawn.token, drawn.prob, record)
 
@@ -111,6 +114,14 @@ def _allowed(raw: Logits, mask: Mask | None, vocab: Vocab) -> NDArray[np.bool_] 
     if mask is not None:
         return masks.unpack(mask, raw.shape[0])
     return vocab.real_ids if vocab.has_padding else None
+
+
+def _removed_by(
+    raw: Logits, allowed: NDArray[np.bool_], members: Sequence[tuple[str, Mask]]
+) -> tuple[tuple[str, float], ...]:
+    if not members:
+        return ()
+    return removed_by(raw, allowed, [(name, masks.unpack(mask, raw.shape[0])) for name, mask in members])
 
 
 class _Stages:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
+from espalier.constraints.soft import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict
 from espalier.decoding.plan import FinishReason
@@ -33,12 +34,14 @@ ENGINES = Registry(
 class Request:
     """One generation. `prompt` is text; `messages` are rendered by the model's chat template; exactly one is given.
 
-    raw: take `prompt` as it is; otherwise a model with a chat template sees it as one user message.
+    raw: take `prompt` as it is; otherwise a model with a chat template sees it as one user message. soft: biases beside
+    the constraint.
     """
 
     prompt: str | None = None
     messages: tuple[Message, ...] | None = None
     constraint: Spec | None = None
+    soft: tuple[SoftSpec, ...] = ()
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     strategy: str = "mask"
     trace: TraceLevel = "full"

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from espalier.chat.template import ChatTemplate
+from espalier.constraints.compile import NOWHERE, Folders
 from espalier.decoding.ports import Extend, Rows, SequenceId
 from espalier.engines.local import LocalEngine
 from espalier.errors import InputError, LimitExceeded
@@ -130,7 +130,7 @@ def open_engine(
     *,
     device: str | None = None,
     dtype: str | None = None,
-    cache_dir: Path | None = None,
+    folders: Folders = NOWHERE,
     wish: str = DEFAULT_WISH,
 ) -> LocalEngine:
     """`espalier.load("fake")`: bytes in, bytes out. Raises InputError for a `device` or `dtype`."""
@@ -148,4 +148,4 @@ def open_engine(
 
     step_model = FakeStepModel(logits_of, width=vocab.width)
     template = ChatTemplate(TEMPLATE)
-    return LocalEngine(name=model, model=step_model, vocab=vocab, encode=encode, template=template, cache_dir=cache_dir)
+    return LocalEngine(name=model, model=step_model, vocab=vocab, encode=encode, template=template, folders=folders)

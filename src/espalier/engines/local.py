@@ -8,21 +8,21 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Protocol
 
 from espalier.chat.template import ChatTemplate
-from espalier.constraints.base import Compiled
-from espalier.constraints.compile import COMPILERS, Compiler
-from espalier.constraints.verdict import CUT, judge, parse
+from espalier.constraints.compile import COMPILERS, NOWHERE, Compiler, Folders
+from espalier.constraints.verdict import CUT, Verdict, judge, parse
+from espalier.constraints.word_files import WordFiles
 from espalier.decoding.drive import drive
 from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Outcome, Taken
 from espalier.decoding.ports import StepModel
 from espalier.decoding.step import Watch
-from espalier.engines.base import Capabilities, Event, Finished, Request, Result, TokenEvent, Usage
-from espalier.errors import InputError, PromptTooLong
+from espalier.engines.base import Capabilities, Event, Finished, Message, Request, Result, TokenEvent, Usage
+from espalier.errors import InputError, PromptTooLong, TemplateError
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
+from espalier.schema.build import BuildError
 from espalier.tokens.vocab import Vocab
 from espalier.trace.records import StepRecord, Trace
 
@@ -44,14 +44,14 @@ class LocalEngine:
         vocab: Vocab,
         encode: Encode,
         template: ChatTemplate | None = None,
-        cache_dir: Path | None = None,
+        folders: Folders = NOWHERE,
     ) -> None:
         self._name = name
         self._model: StepModel | None = model
         self._vocab = vocab
         self._encode = encode
         self._template = template
-        self._compiler = Compiler(vocab, cache_dir=cache_dir)
+        self._compiler = Compiler(vocab, folders=folders)
         self._turn = threading.Lock()
 
     @property
@@ -97,7 +97,18 @@ class LocalEngine:
         prompt = request.prompt or ""
         if self._template is None or request.raw:
             return prompt
-        return self._template.render([{"role": "user", "content": prompt}])
+        return self._template.render(_as_messages(request))
+
+    def _begun(self, request: Request, text: str) -> str:
+        """What the prompt's text holds of the model's turn: what the template adds to begin it; without a template
+        nothing tells where a turn begins, and it is the whole text."""
+        if self._template is None or request.raw:
+            return text
+        try:
+            said = self._template.render(_as_messages(request), add_generation_prompt=False)
+        except TemplateError:
+            return ""  # a template that wants to begin a turn: what it adds cannot be told
+        return text[len(said) :] if text.startswith(said) else ""
 
     def run(self, requests: Sequence[Request]) -> Iterator[Event]:
         runs = [self._prepare(request) for request in requests]  # every request is checked before any work is done
@@ -130,19 +141,23 @@ class LocalEngine:
                 hint=f"shorten it to at most {model.max_positions - 1}",
                 field="prompt",
             )
-        compiled = None if request.constraint is None else self._compiler.compile(request.constraint)
+        compiled, before = None, ""
+        if request.constraint is not None:
+            compiled, before = self._compiler.compile(request.constraint), self._begun(request, text)
         seed = secrets.randbits(32) if config.seed is None else config.seed
         job = Job(
             vocab=self._vocab,
             prompt=tuple(prompt),
-            matcher=compiled.matcher() if compiled else None,
-            chain=Chain(config),
+            matcher=compiled.matcher(before=before) if compiled else None,
+            chain=Chain(config, [soft.filter(self._compiler) for soft in request.soft]),
             stream=RandomStream(seed),
             # The last token taken needs no place in the cache, hence the one more.
             max_tokens=min(config.max_tokens, model.max_positions - len(prompt) + 1),
             watch=Watch(request.trace, request.trace_top_k),
+            spelled=compiled.spelled if compiled else {},
         )
-        return _Run(self._name, request, text, seed, job, make_plan, compiled)
+        begun = request.constraint.begun(before) if request.constraint is not None else ""
+        return _Run(self._name, request, text, begun, seed, job, make_plan, self._compiler.words)
 
     def _events(self, runs: list[_Run]) -> Iterator[Event]:
         driver = drive(self.model, [run.make_plan(run.job) for run in runs])
@@ -166,6 +181,13 @@ class LocalEngine:
                 driver.close()
 
 
+def _as_messages(request: Request) -> Sequence[Message]:
+    """A plain prompt is one message of a user."""
+    if request.messages is not None:
+        return request.messages
+    return [{"role": "user", "content": request.prompt or ""}]
+
+
 def _asked(request: Request) -> str:
     """What a person wrote last: the prompt, or the last message of a user."""
     for message in reversed(request.messages or ()):
@@ -182,21 +204,28 @@ class _Run:
         model: str,
         request: Request,
         prompt: str,
+        begun: str,
         seed: int,
         job: Job,
         make_plan: MakePlan,
-        compiled: Compiled | None,
+        words: WordFiles,
     ) -> None:
         self.model, self.request, self.prompt, self.seed = model, request, prompt, seed
-        self.job, self.make_plan, self.compiled = job, make_plan, compiled
+        self.begun = begun  # what of the text that is judged and parsed stands in the prompt
+        self.job, self.make_plan, self.words = job, make_plan, words
         self.records: list[StepRecord] = []
 
     def result(self, outcome: Outcome) -> Result:
         spec = self.request.constraint
         verdict = None
         if spec is not None:
-            verdict = judge(spec, outcome.text) if outcome.is_complete else CUT
-        complete = outcome.finish == "stop" and (verdict is None or verdict.valid is not False)
+            verdict = judge(spec, self.begun + outcome.text, self.words) if outcome.is_complete else CUT
+        parsed = None
+        if outcome.finish == "stop" and (verdict is None or verdict.valid is not False):
+            try:
+                parsed = parse(spec, self.begun + outcome.text)
+            except BuildError as error:  # the type asks for more than its schema says
+                verdict = Verdict(valid=False, judge="the Python type", errors=(error.message,))
         trace = None
         if self.request.trace != "off":
             trace = Trace(
@@ -207,6 +236,7 @@ class _Run:
                 prompt=self.prompt,
                 asked=_asked(self.request),
                 constraint=spec.to_json() if spec is not None else None,
+                soft=tuple(soft.to_json() for soft in self.request.soft),
                 sampling=self.request.sampling.to_json() | {"seed": self.seed},
                 strategy=self.request.strategy,
                 verdict=verdict.to_json() if verdict else None,
@@ -218,7 +248,7 @@ class _Run:
             stop_reason=outcome.stop,
             usage=Usage(prompt_tokens=len(self.job.prompt), completion_tokens=len(outcome.tokens)),
             seed=self.seed,
-            parsed=parse(spec, outcome.text) if complete else None,
+            parsed=parsed,
             verdict=verdict,
             trace=trace,
         )

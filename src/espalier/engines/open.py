@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from espalier.constraints.compile import NOWHERE, Folders
 from espalier.engines.base import ENGINES, Engine
 from espalier.errors import CapabilityError, UnknownModel
 
 
 def open_engine(
     model: str, *, engine: str | None = None, device: str | None = None, dtype: str | None = None,
-    cache_dir: Path | None = None,
+    folders: Folders = NOWHERE,
 ) -> Engine:  # fmt: skip
     """Load a model: `fake`, a folder or hub name for transformers. Raises UnknownModel, CapabilityError."""
     name = engine or choose(model)
-    opened: Engine = ENGINES.load(name)(model, device=device, dtype=dtype, cache_dir=cache_dir)
+    opened: Engine = ENGINES.load(name)(model, device=device, dtype=dtype, folders=folders)
     return opened
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from espalier.constraints.compile import NOWHERE, Folders
 from espalier.errors import (
     CapabilityError,
     EspalierError,
@@ -297,7 +298,7 @@ def make_encode(tokenizer: Any) -> Encode:
 
 
 def open_engine(
-    model: str, *, device: str | None = None, dtype: str | None = None, cache_dir: Path | None = None
+    model: str, *, device: str | None = None, dtype: str | None = None, folders: Folders = NOWHERE
 ) -> LocalEngine:
     """The engine for a folder or a hub name. Raises what `load_model` raises, VocabError and TemplateError."""
     loaded, tokenizer = load_model(model, device=device, dtype=dtype)
@@ -315,7 +316,7 @@ def open_engine(
         vocab=Vocab.from_tokenizer(tokenizer, eos_ids=eos_ids(loaded, tokenizer) or None, width=step_model.width),
         encode=make_encode(tokenizer),
         template=template,
-        cache_dir=cache_dir,
+        folders=folders,
     )
 
 

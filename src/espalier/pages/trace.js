@@ -157,6 +157,7 @@
 
   const KINDS = {
     json_schema: "JSON Schema", json_object: "any JSON object", gbnf: "GBNF grammar", regex: "Regular expression", choice: "Choice",
+    all_of: "All of", free: "Free text", soft_json: "Soft JSON mode", soft_wordlist: "Soft word list",
   };
   const FINISHES = {
     stop: "The model ended it (stop)", length: "Cut off at the token limit (length)",
@@ -196,13 +197,14 @@
     if (prompt.length > 300 || prompt.split("\n").length > 6) {
       item("Prompt", h("details", {}, h("summary", {}, `${prompt.trim().slice(0, 120)}…`), h("pre", { tabindex: "0" }, prompt)));
     } else item("Prompt", prompt ? h("span", { class: "prompt" }, prompt) : h("span", { class: "note" }, "none"));
-    const bound = shown.constraint;
-    if (!bound) item("Constraint", "none");
-    else {
+    const spec = (label, bound) => {
       const name = KINDS[bound.kind] || bound.kind;
       const pairs = bound.options.map(([k, v]) => h("span", { class: "pair" }, h("b", {}, k), ` ${v}`));
-      item("Constraint", bound.source ? folded(name, bound.source) : name, h("div", { class: "pairs" }, pairs));
-    }
+      item(label, bound.source ? folded(name, bound.source) : name, h("div", { class: "pairs" }, pairs));
+    };
+    if (!shown.constraint) item("Constraint", "none");
+    else spec("Constraint", shown.constraint);
+    for (const bias of shown.soft) spec("Bias", bias);
     const sampling = shown.sampling.filter(([, v]) => v !== "[]" && v !== "null" && v !== "false");
     const greedy = sampling.some(([k, v]) => k === "temperature" && Number(v) === 0);
     item("Sampling", h("div", { class: "pairs" },
@@ -418,6 +420,15 @@
         b.offset ? item("after", many(b.offset, "viable byte")) : null));
   }
 
+  /* Of a composition: how much each member was the first to refuse. */
+  function shares(step) {
+    const found = Object.entries(step.removed_by || {}).filter(([, mass]) => mass > 0);
+    if (!found.length) return null;
+    return h("section", { class: "blame shares" },
+      h("h3", {}, "Who removed it"),
+      h("dl", {}, found.map(([name, mass]) => h("div", {}, h("dt", {}, prob(mass)), h("dd", {}, h("code", {}, name))))));
+  }
+
   function drawPanel(i) {
     const panel = $("panel");
     const step = steps[i];
@@ -441,7 +452,7 @@
     panel.replaceChildren(head,
       h("div", { class: "taken-now" }, chip(step.token, `big tok b${bin(step.removed_mass)}`), tags),
       h("p", { class: "story" }, story(step), whole.has(i) && [" These bytes are part of ", h("span", { class: "chip" }, plain([], whole.get(i))), "."]),
-      h("div", { id: "panel-body", class: "body" }, table(step), blame(step), measures(step)));
+      h("div", { id: "panel-body", class: "body" }, table(step), blame(step), shares(step), measures(step)));
     panel.scrollTop = scroll;
     drawn = i;
     if (focused && $(focused) && !$(focused).disabled) $(focused).focus({ preventScroll: true });

@@ -41,6 +41,7 @@ class Vocab:
     fingerprint: str = field(init=False)
     real_ids: NDArray[np.bool_] = field(init=False, repr=False)  # (V,), False for padding: ids that are no token
     padding_count: int = field(init=False)
+    _missing: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.width < len(self.tokens):
@@ -62,6 +63,9 @@ class Vocab:
         real.setflags(write=False)
         object.__setattr__(self, "padding_count", self.width - int(np.count_nonzero(real)))
         object.__setattr__(self, "real_ids", real)
+        single = {token[0] for token in self.tokens if len(token) == 1}
+        possible = [b for b in range(256) if b not in (0xC0, 0xC1) and b < 0xF5]
+        object.__setattr__(self, "_missing", bytes(b for b in possible if b not in single))
         digest = hashlib.sha256()
         for token_bytes in self.tokens:
             digest.update(len(token_bytes).to_bytes(4, "little"))
@@ -110,9 +114,7 @@ class Vocab:
 
     def missing_bytes(self) -> bytes:
         """Byte values that have no single-byte token and occur in UTF-8 text, ascending."""
-        single = {t[0] for t in self.tokens if len(t) == 1}
-        possible = [b for b in range(256) if b not in (0xC0, 0xC1) and b < 0xF5]
-        return bytes(b for b in possible if b not in single)
+        return self._missing
 
     @staticmethod
     def bytes() -> Vocab:

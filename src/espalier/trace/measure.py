@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,6 +54,25 @@ def allowed_mass(logits: Logits, allowed: NDArray[np.bool_] | None) -> float:
     return float(weights[allowed].sum() / weights.sum())
 
 
+def removed_by(
+    raw: Logits, allowed: NDArray[np.bool_], members: Sequence[tuple[str, NDArray[np.bool_]]]
+) -> tuple[tuple[str, float], ...]:
+    """For each member the mass that it is the first to refuse: together 1 - Z. members: in order of blame, `(V,) bool`
+    each. What only `allowed` lacks, a filter's bans, is `OTHERS`."""
+    _, weights, _ = _weights(raw)
+    total = float(weights.sum())
+    left = np.ones(raw.shape[0], dtype=np.bool_)  # (V,), what nobody has refused so far
+    found: list[tuple[str, float]] = []
+    for name, allows in members:
+        found.append((name, float(weights[left & ~allows].sum()) / total))
+        left &= allows
+    others = left & ~allowed
+    if bool(others.any()):
+        found.append((OTHERS, float(weights[others].sum()) / total))
+    return tuple(found)
+
+
+OTHERS = "filters"
 TINY = 1e-200  # weights below this are recomputed, far above where float64 loses digits
 
 

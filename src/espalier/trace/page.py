@@ -25,7 +25,13 @@ TITLE_LIMIT = 80
 FRAME_HEIGHT = 760
 """Pixels: the totals, the chart and some lines of output, without filling a notebook's whole screen."""
 
-SOURCE_FIELDS = {"json_schema": "schema", "gbnf": "grammar", "regex": "pattern", "choice": "options"}
+SOURCE_FIELDS = {
+    "json_schema": "schema",
+    "gbnf": "grammar",
+    "regex": "pattern",
+    "choice": "options",
+    "soft_wordlist": "wordlist",
+}
 """Which field of a constraint is the text that a person wrote. Other kinds are shown as JSON."""
 
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
@@ -103,7 +109,8 @@ def _shown(data: Mapping[str, Any]) -> dict[str, Any]:
     """What JavaScript would change on its way through a number or an object: big integers, order of keys."""
     metadata = data["metadata"]
     sampling = [[k, v if isinstance(v, str) else json.dumps(v)] for k, v in _plain(metadata["sampling"]).items()]
-    return {"sampling": sampling, "constraint": _source(metadata["constraint"])}
+    soft = [_source(one) for one in metadata.get("soft", ())]
+    return {"sampling": sampling, "constraint": _source(metadata["constraint"]), "soft": soft}
 
 
 def _source(constraint: Mapping[str, Any] | None) -> dict[str, Any] | None:

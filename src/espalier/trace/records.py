@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from espalier.automata.blame import Blame
 from espalier.trace import page
+from espalier.trace.paths import document_start, json_paths
 
 Exactness = Literal["exact", "bounded"]
 
@@ -54,6 +55,8 @@ class StepRecord:
     z_sampled: mass of the allowed set after penalties, bias and temperature, before truncation; None when greedy.
     entropy_before / entropy_after: nats, of the raw distribution and of it renormalised over the allowed set.
     blame: why the model's favourite was refused, where it was and the constraint can say.
+    removed_by: for each member of a composition the mass that it is the first to refuse, together removed_mass; the
+    composition itself comes after its members, for what only all of them together refuse.
     The three lists hold the top k of their stage, most probable first, and always the chosen and rejected token.
     """
 
@@ -77,6 +80,7 @@ class StepRecord:
     was_forced: bool = False
     is_special: bool = False
     blame: Blame | None = None
+    removed_by: tuple[tuple[str, float], ...] = ()
     exactness: Exactness = "exact"
 
     def to_json(self) -> dict[str, Any]:
@@ -103,6 +107,7 @@ class StepRecord:
             "entropy_before": self.entropy_before,
             "entropy_after": self.entropy_after,
             "blame": self.blame.to_json() if self.blame else None,
+            "removed_by": dict(self.removed_by),
             "exactness": self.exactness,
         }
 
@@ -122,6 +127,7 @@ class StepRecord:
             resampled=Candidate.from_json(data["resampled"]),
             rejected=Candidate.from_json(data["rejected"]) if data["rejected"] else None,
             blame=Blame(**data["blame"]) if data["blame"] else None,
+            removed_by=tuple(data.get("removed_by", {}).items()),  # traces of before have none
             **_stages(data),
             **{name: data[name] for name in plain},
         )
@@ -132,6 +138,7 @@ class Trace:
     """One generation: what was asked, each step, and sums over them. Shows itself in a notebook.
 
     prompt: the text that the model was given, template and all. asked: the part of it that a person wrote last.
+    constraint, soft: what held the text, and what was a bias alone, as JSON.
     """
 
     steps: tuple[StepRecord, ...]
@@ -141,6 +148,7 @@ class Trace:
     prompt: str = ""
     asked: str = ""
     constraint: Mapping[str, Any] | None = None
+    soft: Sequence[Mapping[str, Any]] = ()
     sampling: Mapping[str, Any] = field(default_factory=dict)
     strategy: str = "mask"
     verdict: Mapping[str, Any] | None = None
@@ -155,6 +163,38 @@ class Trace:
         return math.fsum(s.removed_mass for s in self.steps) / len(self.steps) if self.steps else 0.0
 
     @property
+    def removed_by(self) -> dict[str, float] | None:
+        """For each member of a composition the mass that it is the first to refuse, mean of the steps; None where that
+        was not measured: only a full trace of a composition does."""
+        if not any(step.removed_by for step in self.steps):
+            return None
+        sums: dict[str, float] = {}
+        for step in self.steps:
+            for name, mass in step.removed_by:
+                sums[name] = sums.get(name, 0.0) + mass
+        return {name: mass / len(self.steps) for name, mass in sums.items()}
+
+    def by_path(self) -> dict[str, dict[str, float]] | None:
+        """For a constraint that makes a JSON document, by the JSON pointer that a token's first byte stands in:
+        `tokens`, `tax_nats`, the sum, and `removed_mass`, the mean. Keys and punctuation count to their container, ""
+        is the document; what is before and after it is left out. None for other constraints."""
+        start = document_start(self.constraint, self.text)
+        if start is None:
+            return None
+        found: dict[str, dict[str, float]] = {}
+        # Where a marker comes first, the text spells it also where it is a special token, which has no bytes.
+        pieces = (s.text.encode() if start and s.is_special else s.bytes for s in self.steps)
+        for step, path in zip(self.steps, json_paths(pieces, start), strict=True):
+            if path is not None:
+                sums = found.setdefault(path, {"tokens": 0, "tax_nats": 0.0, "removed_mass": 0.0})
+                sums["tokens"] += 1
+                sums["tax_nats"] += step.tax_nats
+                sums["removed_mass"] += step.removed_mass
+        for sums in found.values():
+            sums["removed_mass"] /= sums["tokens"]
+        return found
+
+    @property
     def changed_steps(self) -> int:
         """Steps at which the token the model wanted most was not allowed."""
         return sum(1 for s in self.steps if s.pre_masking and not s.pre_masking[0].allowed)
@@ -166,6 +206,8 @@ class Trace:
             "changed_steps": self.changed_steps,
             "total_tax_nats": self.total_tax_nats,
             "mean_removed_mass": self.mean_removed_mass,
+            "removed_by": self.removed_by,
+            "by_path": self.by_path(),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -177,6 +219,7 @@ class Trace:
                 "prompt": self.prompt,
                 "asked": self.asked,
                 "constraint": self.constraint,
+                "soft": [dict(one) for one in self.soft],
                 "sampling": dict(self.sampling),
                 "strategy": self.strategy,
                 "finish_reason": self.finish_reason,
@@ -189,7 +232,10 @@ class Trace:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Trace:
-        return Trace(steps=tuple(StepRecord.from_json(s) for s in data["steps"]), text=data["text"], **data["metadata"])
+        metadata = data["metadata"]
+        soft = tuple(metadata.get("soft", ()))  # traces of before have none
+        steps = tuple(StepRecord.from_json(s) for s in data["steps"])
+        return Trace(steps=steps, text=data["text"], **{**metadata, "soft": soft})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `*.html` (a page that needs nothing else) or `*.json`, whole or not at all.

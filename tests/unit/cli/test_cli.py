@@ -79,7 +79,7 @@ def test_a_cut_answer_is_said_and_is_a_failure_under_a_constraint(run):
 
 
 FAULTS = {
-    "a missing schema": (["--schema", "nope.json", "hi"], "nope.json: No such file"),
+    "a missing schema": (["--schema", "nope.json", "hi"], "nope.json: there is no such file"),
     "a schema that is not JSON": (["--schema", "broken.json", "hi"], "line 2, column 1"),
     "a schema with a key twice": (["--schema", "twice.json", "hi"], "'a' occurs twice"),
     "a schema that is not one": (["--schema", "bad.json", "hi"], "at /properties/a/type"),
@@ -102,7 +102,7 @@ FAULTS = {
     "a model without a name": (["-m", "", "hi"], "empty"),
     "a missing grammar": (["--grammar", "nope.gbnf", "hi"], "nope.gbnf: No such file"),
     "a bad grammar": (["--grammar", "bad.gbnf", "hi"], "line 2"),
-    "two constraints": (["--json-object", "--regex", "a", "hi"], "--regex and --json-object"),
+    "constraints that contradict": (["--json-object", "--regex", "a", "hi"], "regex and all_of[1].json_object"),
     "max tokens 0": (["--max-tokens", "0", "hi"], "max_tokens: 0 must be at least 1"),
     "max tokens that is no number": (["--max-tokens", "many", "hi"], "--max-tokens"),
     "a temperature below 0": (["--temperature", "-1", "hi"], "temperature"),

@@ -91,3 +91,32 @@ def test_a_fault_is_one_line_and_exit_code_2(run, tmp_path, arguments, words):
     assert (code, out) == (2, "")
     assert words in err
     assert len(err.splitlines()) <= 2
+
+
+def test_a_schema_is_converted(run, tmp_path):
+    code, out, err = run("convert", "name, age int?")
+    assert code == 0
+    assert "# /properties/age\nage ::= integer" in out
+    assert "at most 20 digits" in err
+    (tmp_path / "s.gbnf").write_text(out)
+    assert run("accepts", "s.gbnf", '{"name":"Ada", "age": 36}')[:2] == (0, "accepted\n")
+    assert run("accepts", "s.gbnf", '{"age": 36}')[0] == 1
+
+
+def test_a_conversion_has_a_style_an_order_and_a_file(run, tmp_path):
+    options = ("--whitespace", "indented", "--indent", "1", "--order", "b", "-o", "x.gbnf")
+    assert run("convert", "a int, b int", *options)[:2] == (0, "")
+    assert run("accepts", "x.gbnf", '{\n "b": 1,\n "a": 2\n}')[:2] == (0, "accepted\n")
+    code, _, err = run("convert", "a int", "-o", "x.gbnf")
+    assert (code, "there already" in err) == (2, True)
+    assert run("convert", "a int", "-o", "x.gbnf", "--force")[0] == 0
+    date = '{"type": "string", "format": "date"}'
+    assert run("convert", date, "--format", "assert", "-o", "x.gbnf", "--force")[0] == 0
+    assert run("accepts", "x.gbnf", '"2024-02-30"')[0] == 1
+
+
+def test_what_a_grammar_cannot_say_is_refused_with_its_pointer(run):
+    schema = {"properties": {"a": {"type": "array", "uniqueItems": True, "items": {"type": "integer"}}}}
+    code, out, err = run("convert", json.dumps(schema))
+    assert (code, out) == (2, "")
+    assert "/properties/a/uniqueItems" in err

@@ -7,7 +7,7 @@ import pytest
 
 import espalier
 from espalier.constraints.verdict import judge, parse
-from espalier.errors import EspalierError, SchemaError, UnsupportedError
+from espalier.errors import SchemaError, UnsupportedError
 
 LINK = {"type": "object", "properties": {"next": {"$ref": "#"}}, "additionalProperties": False}
 ENDLESS = {
@@ -22,11 +22,6 @@ ENDLESS = {
     "every option": {
         "anyOf": [{**LINK, "required": ["next"]}, {"type": "array", "items": {"$ref": "#"}, "minItems": 1}]
     },
-    "behind an optional property": {
-        "type": "object",
-        "properties": {"a": {"$ref": "#/$defs/x"}},
-        "$defs": {"x": {"type": "object", "properties": {"x": {"$ref": "#/$defs/x"}}, "required": ["x"]}},
-    },
 }
 FINITE = {
     "an optional link": LINK,
@@ -36,6 +31,11 @@ FINITE = {
         "required": ["kids"],
     },
     "a way out": {"anyOf": [{"type": "null"}, {**LINK, "required": ["next"]}]},
+    "behind an optional property": {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/x"}},
+        "$defs": {"x": {"type": "object", "properties": {"x": {"$ref": "#/$defs/x"}}, "required": ["x"]}},
+    },
     "unused and endless": {"type": "string", "$defs": {"x": {"$ref": "#/$defs/x"}}},
 }
 
@@ -50,6 +50,16 @@ def test_a_part_that_requires_itself_without_end_is_refused(name):
 @pytest.mark.parametrize("name", FINITE)
 def test_recursion_with_an_end_is_taken(name):
     espalier.compile(espalier.JsonSchema(FINITE[name]))
+
+
+def test_an_optional_part_that_never_ends_is_never_begun():
+    compiled = espalier.compile(espalier.JsonSchema(FINITE["behind an optional property"]))
+    assert compiled.accepts("{}")
+    assert not compiled.accepts('{"a"')
+    matcher = compiled.matcher()
+    for byte in b'{"a':
+        matcher.advance(byte)
+    assert not matcher.allows(ord('"'))
 
 
 @pytest.mark.parametrize(
@@ -113,10 +123,33 @@ def test_half_a_character_is_in_no_language():
 @pytest.mark.parametrize("pattern", ["^a(?=b)", "(a)\\1"])
 def test_a_pattern_inside_a_schema_that_cannot_be_enforced_is_refused_with_its_place(pattern):
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
-    with pytest.raises(EspalierError, match="/properties/a/pattern"):
+    with pytest.raises(UnsupportedError, match="/properties/a/pattern"):
         espalier.compile(espalier.JsonSchema(json.loads(json.dumps(schema))))
 
 
-def test_overlapping_options_are_unsupported_and_not_called_invalid():
-    with pytest.raises(UnsupportedError, match="/oneOf"):
-        espalier.compile(espalier.JsonSchema({"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 3}]}))
+def test_of_overlapping_options_exactly_one_holds():
+    compiled = espalier.compile(
+        espalier.JsonSchema({"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 3}]})
+    )
+    assert compiled.accepts('"four"')
+    assert not compiled.accepts('"two"')
+
+
+@pytest.mark.parametrize("value", ["a\u0000b", "\u007f", "\u001f", 'quo"te', "tab\t"])
+def test_a_constant_with_control_characters_keeps_them(value):
+    for schema in ({"const": value}, {"enum": [value, "other"]}):
+        compiled = espalier.compile(espalier.JsonSchema(schema))
+        assert compiled.accepts(json.dumps(value, ensure_ascii=False))
+        assert not compiled.accepts(json.dumps(value.strip("\u0000\u007f\u001f") + "x"))
+        assert not compiled.accepts('"ab"')
+
+
+def test_a_keyword_that_can_only_be_checked_is_an_error_unless_allowed():
+    schema = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
+    with pytest.raises(UnsupportedError, match="/uniqueItems"):
+        espalier.compile(espalier.JsonSchema(schema))
+    espalier.compile(espalier.JsonSchema(schema, allow="checked"))
+
+
+def test_unique_items_that_is_false_says_nothing():
+    assert espalier.compile(espalier.JsonSchema({"type": "array", "uniqueItems": False})).accepts("[1,1]")

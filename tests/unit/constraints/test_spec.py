@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex
-from espalier.constraints.spec import KINDS, Spec
+from espalier.constraints.spec import SPECS as KINDS
+from espalier.constraints.spec import Spec
 from espalier.errors import SchemaError, SpecError
 
 WHITESPACE = st.sampled_from(["natural", "compact", "flexible"])
@@ -31,7 +32,7 @@ def test_a_spec_survives_json_and_keeps_its_key(spec):
 
 
 def test_every_kind_is_registered_under_its_own_name():
-    assert {cls.kind: cls for cls in KINDS.values()} == KINDS
+    assert [KINDS.load(kind).kind for kind in KINDS] == KINDS.names()
 
 
 def test_the_order_of_keys_is_part_of_a_schema():
@@ -80,3 +81,9 @@ def test_a_schema_nested_without_end_is_refused():
         node = node["items"]
     with pytest.raises(SchemaError, match="nested too deeply"):
         JsonSchema(schema)
+
+
+@pytest.mark.parametrize(("kind", "field"), [("ban", "phrases"), ("regex", "pattern"), ("gbnf", "grammar")])
+def test_a_field_that_is_left_out_is_named(kind, field):
+    with pytest.raises(SpecError, match=f"needs `{field}`"):
+        Spec.from_json({"kind": kind})

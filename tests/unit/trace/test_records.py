@@ -30,7 +30,8 @@ STEPS = st.builds(
     allowed_count=st.integers(0, 10**6), removed_mass=st.floats(0, 1), tax_nats=st.floats(0, 1e6),
     z_sampled=st.none() | st.floats(0, 1), entropy_before=st.floats(0, 20), entropy_after=st.floats(0, 20),
     was_rejected=st.booleans(), rejected=st.none() | CANDIDATES, was_forced=st.booleans(), is_special=st.booleans(),
-    blame=BLAMES, exactness=st.sampled_from(["exact", "bounded"]),
+    blame=BLAMES, removed_by=st.dictionaries(TEXT, st.floats(0, 1), max_size=3).map(lambda d: tuple(d.items())),
+    exactness=st.sampled_from(["exact", "bounded"]),
 )  # fmt: skip
 TRACES = st.builds(
     Trace,
@@ -52,10 +53,22 @@ def test_the_summary_is_the_sum_of_the_steps(trace):
     assert summary["total_steps"] == len(trace.steps)
     assert summary["total_tax_nats"] == pytest.approx(sum(s.tax_nats for s in trace.steps))
     assert summary["rejected_steps"] == sum(s.was_rejected for s in trace.steps)
+    shares = summary["removed_by"]
+    assert (shares is None) == (not any(s.removed_by for s in trace.steps)), "not measured is not nothing"
+    for name, mean in (shares or {}).items():
+        assert mean * len(trace.steps) == pytest.approx(sum(dict(s.removed_by).get(name, 0) for s in trace.steps))
+    assert {*(shares or {})} == {name for s in trace.steps for name, _ in s.removed_by}
     if trace.steps:
         assert summary["mean_removed_mass"] == pytest.approx(
             sum(s.removed_mass for s in trace.steps) / len(trace.steps)
         )
+
+
+def test_a_trace_of_before_has_no_shares_of_removed_mass():
+    data = json.loads(json.dumps(sample_trace(3).to_json()))
+    for step in data["steps"]:
+        del step["removed_by"]
+    assert Trace.from_json(data) == sample_trace(3)
 
 
 def test_the_sample_used_by_other_tests_is_a_true_trace():

@@ -1,0 +1,110 @@
+"""The text before a marker: any text, which must come to the marker; and in a hurry, nothing but the way there.
+
+Special tokens that are spelled like the marker, or like the tag that it closes, are text here. It knows nothing of what
+follows the marker but whether bytes lead on there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from espalier.automata.complete import forced, shortest
+from espalier.automata.dfa import Dfa
+from espalier.automata.occurrences import until
+from espalier.automata.regular import RegularMachine
+from espalier.errors import UnsupportedError, VocabError
+from espalier.tokens.trie import TokenTrie, build_trie
+from espalier.tokens.vocab import Vocab
+
+
+class Waiting:
+    """The automaton of the texts up to the first marker, for one vocabulary. Safe across threads."""
+
+    def __init__(
+        self, marker: bytes, vocab: Vocab, trie: TokenTrie, *, opening: bytes | None = None, hurries: bool = False
+    ) -> None:
+        self.marker = marker
+        self.specials = _ids(vocab, marker)
+        if any(token in vocab.eos_ids for token in self.specials):
+            raise UnsupportedError(
+                f"the marker {marker.decode()!r} is a token that ends the text, so nothing can come after it",
+                hint="use a marker that the model writes within its turn",
+                field="marker",
+            )
+        tags = [] if opening is None else [token for token in _ids(vocab, opening) if token not in vocab.eos_ids]
+        self.spelled = dict.fromkeys(tags, opening or b"") | dict.fromkeys(self.specials, marker)
+        self.vocab, self.trie = _with_text(vocab, trie, self.spelled)
+        if hurries and (missing := self.vocab.missing_bytes()):
+            raise VocabError(
+                f"max_before needs a token for every byte, and {len(missing)} bytes have none",
+                hint="use a tokenizer with byte fallback, or leave max_before out",
+            )
+        dfa = until([marker])
+        self.done = len(dfa) - 1
+        self.start = dfa.start
+        self.machine = RegularMachine(dfa, self.vocab, self.trie)
+        self.hurry = RegularMachine(_shortest_ways(dfa, self.machine), self.vocab, self.trie) if hurries else None
+        self.spanning = _spanning(self.vocab, marker)
+
+    def walk(self, machine: RegularMachine, state: int, token: int) -> tuple[int, bytes] | None:
+        """Where a token leads, and its bytes past the marker; None if it leads nowhere."""
+        after = machine.advance(state, token)
+        if after is not None:
+            return after, b""
+        data = self.vocab.bytes_of(token) if 0 <= token < self.vocab.width else b""
+        for at, byte in enumerate(data):
+            step = machine.step(state, byte)
+            if step is None:
+                return None
+            if step == self.done:
+                return (step, data[at + 1 :]) if at + 1 < len(data) else None
+            state = step
+        return None
+
+    def forced(self, machine: RegularMachine, state: int) -> tuple[int, ...]:
+        """Tokens that every way to the marker goes on with."""
+        return forced(machine, self.trie, state)
+
+    def shortest(self, machine: RegularMachine, state: int) -> tuple[int, ...]:
+        """The fewest tokens to the marker's last byte."""
+        return shortest(machine, self.trie, state)
+
+
+def _ids(vocab: Vocab, text: bytes) -> tuple[int, ...]:
+    return tuple(token for token, spelling in vocab.special_texts.items() if spelling.encode() == text)
+
+
+def _with_text(vocab: Vocab, trie: TokenTrie, spelled: dict[int, bytes]) -> tuple[Vocab, TokenTrie]:
+    """The vocabulary in which some special tokens are text."""
+    if not spelled:
+        return vocab, trie
+    tokens = [*vocab.tokens, *(b"" for _ in range(max(spelled) + 1 - len(vocab)))]
+    for token, data in spelled.items():
+        tokens[token] = data
+    found = replace(vocab, tokens=tuple(tokens))
+    return found, build_trie(found.tokens)
+
+
+def _shortest_ways(dfa: Dfa, machine: RegularMachine) -> Dfa:
+    """The same states, with those steps alone that lead closer to the end."""
+    far = np.array([*(machine.least(state) for state in range(len(dfa))), -1])  # (S + 1,), the last stands for -1
+    closer = far[dfa.table] == far[:-1, None] - 1  # (S, C)
+    table = np.where(closer & (dfa.table >= 0), dfa.table, -1).astype(np.int32)
+    return Dfa(classes=dfa.classes, table=table, accepting=dfa.accepting, start=dfa.start)
+
+
+def _spanning(vocab: Vocab, marker: bytes) -> tuple[int, ...]:
+    """The tokens that may complete the marker and go on."""
+    last = marker[-1:]
+    found: list[int] = []
+    for token, data in enumerate(vocab.tokens):
+        at = data.find(last, 0, -1)
+        while at >= 0:
+            head = data[: at + 1]
+            if head.endswith(marker) or marker.endswith(head):
+                found.append(token)
+                break
+            at = data.find(last, at + 1, -1)
+    return tuple(found)

@@ -1,0 +1,117 @@
+"""`Ban`: texts in which none of some phrases occurs, byte for byte and across token borders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from espalier.automata.describe import quoted
+from espalier.automata.dfa import Dfa
+from espalier.automata.explain import Place
+from espalier.automata.machine import Machine, State
+from espalier.automata.occurrences import Search, avoiding, search
+from espalier.constraints.automaton_matcher import compile_dfa
+from espalier.constraints.base import Compiled
+from espalier.constraints.compile import Compiler
+from espalier.constraints.spec import Spec, check_text
+from espalier.constraints.verdict import Verdict
+from espalier.constraints.word_files import WordFiles
+from espalier.errors import SpecError
+
+MAX_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Ban(Spec):
+    """Any text in which none of the phrases occurs: exactly these characters, wherever in the text.
+
+    A phrase that holds another one is left out: where the shorter may not occur, the longer cannot. Raises SpecError.
+    """
+
+    kind: ClassVar[str] = "ban"
+    phrases: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.phrases, str) or not isinstance(self.phrases, Sequence):
+            raise SpecError("banned phrases are a list of strings", hint='Ban(["example.com"])', field="phrases")
+        if not self.phrases:
+            raise SpecError("there is nothing to ban", field="phrases")
+        for place, phrase in enumerate(self.phrases):
+            check_text(phrase, f"phrase {place}", "phrases")
+            if not phrase:
+                raise SpecError(f"phrase {place} is empty, which would leave nothing to say", field="phrases")
+        object.__setattr__(self, "phrases", _shortest(self.phrases))
+
+
+def _shortest(phrases: Sequence[str]) -> tuple[str, ...]:
+    """Without doubles, and without phrases that hold another one."""
+    distinct = tuple(dict.fromkeys(phrases))
+    known = frozenset(distinct)
+    lengths = sorted({len(phrase) for phrase in distinct})
+    pieces = len(lengths) * sum(len(phrase) for phrase in distinct)
+    if pieces < len(distinct) ** 2:  # looking up every piece of a phrase is less than comparing it with every other
+        return tuple(
+            phrase
+            for phrase in distinct
+            if not any(
+                phrase[at : at + size] in known
+                for size in lengths[: lengths.index(len(phrase))]
+                for at in range(len(phrase) - size + 1)
+            )
+        )
+    by_length = sorted(distinct, key=len)
+    kept: list[str] = []
+    for phrase in by_length:
+        if not any(shorter in phrase for shorter in kept):
+            kept.append(phrase)
+    left = frozenset(kept)
+    return tuple(phrase for phrase in distinct if phrase in left)
+
+
+def compile_ban(spec: Ban, compiler: Compiler) -> Compiled:
+    """Raises LimitExceeded for more phrases than an automaton can hold, VocabError."""
+    found = search([phrase.encode() for phrase in spec.phrases])
+    compiled = compile_dfa(found.avoiding, spec, compiler.vocab, compiler.trie)
+    compiled.explain_with(lambda: _Teller(compiled.machine, found, spec))
+    return compiled
+
+
+def ban_language(spec: Ban, compiler: Compiler) -> Dfa:
+    """As `compile_ban`."""
+    return avoiding([phrase.encode() for phrase in spec.phrases])
+
+
+class _Teller:
+    """Names the phrase that a token would complete."""
+
+    def __init__(self, machine: Machine, found: Search, spec: Ban) -> None:
+        self.machine = machine
+        self._search = found
+        self._phrases = frozenset(phrase.encode() for phrase in spec.phrases)
+
+    def place(self, state: State) -> Place:
+        return None, None
+
+    def reason(self, state: State, read: bytes, refused: bytes) -> str | None:
+        """As `Reasoner.reason`. None for bytes that no text holds here at all."""
+        text = self._search.begun(state) + refused[:1]
+        phrase = next((text[at:] for at in range(len(text)) if text[at:] in self._phrases), None)
+        if phrase is None:
+            return None
+        said = read + refused[:1]
+        before = phrase[: -len(said)] if len(phrase) > len(said) else b""
+        comes = said if before else phrase
+        went = f"after {_shown(before)} comes {_shown(comes)}" if before else f"here comes {_shown(comes)}"
+        return f"{went}: it would complete the banned {_shown(phrase)}"
+
+
+def _shown(data: bytes) -> str:
+    return quoted(data.decode("utf-8", "replace"))
+
+
+def judge_ban(spec: Ban, text: str, words: WordFiles) -> Verdict:
+    """Python's `in`."""
+    found = [phrase for phrase in spec.phrases if phrase in text]
+    errors = tuple(f"the banned {quoted(phrase)} occurs at character {text.index(phrase)}" for phrase in found)
+    return Verdict(valid=not found, judge="search", errors=errors[:MAX_SHOWN])

@@ -1,0 +1,289 @@
+"""`Free`: free text in which a trigger begins a region that a constraint holds, as often as the text likes.
+
+Free text and regions become one network, whose start is the free text and whose triggers call the regions; where they
+are all regular, one deterministic automaton. It knows no kind: what a region holds is whatever has an automaton
+(`LANGUAGES` in `compile.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Any, ClassVar
+
+from espalier.automata.dfa import Dfa
+from espalier.automata.embed import Assembly
+from espalier.automata.explain import NetworkTeller
+from espalier.automata.fragment import Fragment
+from espalier.automata.network import Network
+from espalier.automata.nfa import Symbol
+from espalier.automata.pushdown import PushdownMachine
+from espalier.automata.triggers import watched
+from espalier.constraints.automaton_matcher import compile_automaton
+from espalier.constraints.base import Compiled
+from espalier.constraints.compile import Compiler
+from espalier.constraints.spec import Spec, check_text
+from espalier.constraints.verdict import Unjudgeable, Verdict, judge
+from espalier.constraints.word_files import WordFiles
+from espalier.errors import GrammarError, SpecError, UnsupportedError
+from espalier.grammar.ast import TokenRef
+from espalier.tokens.vocab import Vocab
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A text that `spec` accepts, and `end` after it, literally."""
+
+    spec: Spec
+    end: str = field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.spec, Spec):
+            raise SpecError(
+                f"a region holds a Spec such as JsonObject(), not {type(self.spec).__name__}", field="triggers"
+            )
+        check_text(self.end, "the end of a region", "triggers")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"spec": self.spec.to_json(), "end": self.end}
+
+    @staticmethod
+    def from_json(data: Any) -> Region:
+        """The inverse of `to_json`; a constraint alone is a region without an end. Raises SpecError."""
+        if not isinstance(data, Mapping):
+            raise SpecError('a region is {"spec": ..., "end": ...}', field="triggers")
+        if "kind" in data:
+            return Region(Spec.from_json(data))
+        unknown = [name for name in data if name not in ("spec", "end")]
+        if unknown or "spec" not in data:
+            what = f"has no field {unknown[0]!r}" if unknown else "needs a `spec`"
+            raise SpecError(f"a region {what}", hint="fields: spec, end", field="triggers")
+        return Region(Spec.from_json(data["spec"]), end=data.get("end", ""))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Free(Spec):
+    """Free text; where a trigger occurs in it, its region must follow, and then the text is free again.
+
+    A Spec in the place of a Region is a region without an end. A trigger that is a special token of the vocabulary is
+    met as that token too, and its spelling is then part of the text; so is an end. No trigger may be part of another.
+    Raises SpecError.
+    """
+
+    kind: ClassVar[str] = "free"
+    regions: tuple[tuple[str, Region], ...]
+
+    def __init__(self, triggers: Mapping[str, Spec | Region]) -> None:
+        if not isinstance(triggers, Mapping):
+            raise SpecError(
+                "triggers are a mapping from texts to regions", hint='{"<tool>": JsonObject()}', field="triggers"
+            )
+        if not triggers:
+            raise SpecError("there is no trigger: without one the text needs no constraint", field="triggers")
+        for trigger in triggers:
+            check_text(trigger, "a trigger", "triggers")
+            if not trigger:
+                raise SpecError("a trigger is empty", field="triggers")
+        for one, other in permutations(triggers, 2):
+            if one in other:
+                raise SpecError(
+                    f"the trigger {other!r} could never be met: {one!r} occurs in it",
+                    hint="keep one of them, or make them differ earlier",
+                    field="triggers",
+                )
+        found = ((k, v if isinstance(v, Region) else Region(v)) for k, v in triggers.items())
+        object.__setattr__(self, "regions", tuple(found))
+
+    @property
+    def triggers(self) -> dict[str, Region]:
+        return dict(self.regions)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "triggers": {trigger: region.to_json() for trigger, region in self.regions}}
+
+    @classmethod
+    def json_fields(cls) -> tuple[str, ...]:
+        return ("triggers",)
+
+    @classmethod
+    def from_fields(cls, values: dict[str, Any]) -> Free:
+        triggers = values.get("triggers", {})
+        if not isinstance(triggers, Mapping):
+            raise SpecError("triggers are an object of regions", field="triggers")
+        try:
+            return cls({trigger: Region.from_json(region) for trigger, region in triggers.items()})
+        except RecursionError:
+            raise SpecError("the constraints are nested too deeply", field="triggers") from None
+
+    def word_languages(self) -> tuple[str, ...]:
+        return tuple(lang for _, region in self.regions for lang in region.spec.word_languages())
+
+
+def compile_free(spec: Free, compiler: Compiler) -> Compiled:
+    """Raises UnsupportedError for a region without an automaton, what the regions' own compilers raise, VocabError for
+    a vocabulary that lacks bytes, LimitExceeded."""
+    specials = _specials(spec, compiler.vocab)
+    vocab, trie = compiler.vocab, compiler.trie
+    made = _assembled(spec, compiler, specials)
+    network, whole = made.network(), made.dfa()
+    found = compile_automaton(network if whole is None else whole, spec, vocab, trie)
+    # Only the network knows whose region a text is in.
+    found.explain_with(lambda: NetworkTeller(network, PushdownMachine(network, vocab, trie, needs_bytes=False)))
+    found.spelled = {token: text.encode() for text, token in specials.items()}
+    return found
+
+
+def free_language(spec: Free, compiler: Compiler) -> Dfa | Network:
+    """As `compile_free`; UnsupportedError too where a trigger or an end is a special token."""
+    specials = _specials(spec, compiler.vocab)
+    if specials:
+        raise UnsupportedError(
+            f"{', '.join(specials)} is a special token here, and Free with special tokens stands alone",
+            hint="use it as the whole constraint, or choose triggers that are plain text",
+            field="triggers",
+        )
+    made = _assembled(spec, compiler, {})
+    whole = made.dfa()
+    return made.network() if whole is None else whole
+
+
+def _specials(spec: Free, vocab: Vocab) -> dict[str, int]:
+    """The triggers and ends that are special tokens."""
+    texts = dict.fromkeys(text for trigger, region in spec.regions for text in (trigger, region.end))
+    found = {text: vocab.special_id(text) for text in texts if text}
+    return {text: token for text, token in found.items() if token is not None}
+
+
+def _assembled(spec: Free, compiler: Compiler, specials: Mapping[str, int]) -> Assembly:
+    made = Assembly()
+    text = watched([trigger.encode() for trigger, _ in spec.regions])
+    root = text.fragment
+    made.rule(root, "")
+    tokens = {spelling: made.token(_reference(spelling, token)) for spelling, token in specials.items()}
+    between = [state for state, final in enumerate(root.final) if final]
+    for (trigger, region), met in zip(spec.regions, text.met, strict=True):
+        name = f"{spec.kind}[{trigger}].{region.spec.kind}"
+        held = compiler.language(region.spec, wanted_by="Free")
+        # The rule of the region comes first: what it calls is numbered when it is there.
+        body = Fragment(edges=[], symbols=[], final=[], leaf=[])
+        called = made.rule(body, name) if region.end else made.embed(held, name)
+        if region.end:
+            _fill(body, made.embed(held, name), region.end.encode(), tokens.get(region.end))
+        root.symbols[met].append((called, (0,)))
+        if trigger in tokens:
+            for state in between:
+                # Only where its spelling, read as text, would end in this trigger as well.
+                if text.after(state, trigger.encode()) == met:
+                    root.symbols[state].append((tokens[trigger], (met,)))
+    return made
+
+
+def _fill(body: Fragment, held: Symbol, end: bytes, token: Symbol | None) -> None:
+    """What the region holds, then its end, by bytes or as a token."""
+    last = len(end) + 1
+    body.edges.append([])
+    body.symbols.append([(held, (1,))])
+    for place, byte in enumerate(end, 1):
+        body.edges.append([(1 << byte, (place + 1,))])
+        body.symbols.append([(token, (last,))] if place == 1 and token is not None else [])
+    body.edges.append([])
+    body.symbols.append([])
+    body.final.extend(place == last for place in range(last + 1))
+    body.leaf.extend(None for _ in range(last + 1))
+
+
+def _reference(spelling: str, token: int) -> TokenRef:
+    try:
+        return TokenRef(text=spelling)
+    except GrammarError:  # not in angle brackets
+        return TokenRef(id=token)
+
+
+def judge_free(spec: Spec, text: str, words: WordFiles) -> Verdict:
+    """Each region is judged by the judge of what it holds, wherever it may end."""
+    assert isinstance(spec, Free)
+    return _Judging(spec, text, words).verdict()
+
+
+class _Judging:
+    """Looks for one way to part a text into free text and regions. Every place where free text begins is looked at
+    once: what comes after it does not depend on what came before."""
+
+    def __init__(self, spec: Free, text: str, words: WordFiles) -> None:
+        self._spec, self._text, self._words = spec, text, words
+        self._pieces = 0
+        self._unknown = 0
+        self._judges: set[str] = set()
+        self._faults: dict[str, int] = {}  # and where the region begins
+        self._unsure: dict[str, int] = {}
+
+    def verdict(self) -> Verdict:
+        seen = {0}
+        todo = [self._after(0)]
+        try:
+            while todo:
+                start = next(todo[-1], None)
+                if start is None:
+                    todo.pop()
+                elif start < 0:
+                    return self._said(True, ())
+                elif start not in seen:
+                    seen.add(start)
+                    todo.append(self._after(start))
+        except Unjudgeable as error:
+            return self._said(None, (str(error),))
+        faults = self._unsure or self._faults
+        far = max(faults.values())  # what was found to be wrong before may have been a region parted too early
+        return self._said(None if self._unsure else False, [told for told, at in faults.items() if at == far])
+
+    def _said(self, valid: bool | None, errors: Iterable[str]) -> Verdict:
+        return Verdict(
+            valid=valid, judge=" and ".join(["search", *sorted(self._judges - {"none"})]), errors=tuple(errors)[:5]
+        )
+
+    def _after(self, start: int) -> Iterator[int]:
+        """Where free text may go on after the first region from `start` on; -1 if there is none."""
+        met = [(at, trigger) for trigger, _ in self._spec.regions if (at := self._text.find(trigger, start)) >= 0]
+        if not met:
+            yield -1
+            return
+        at, trigger = min(met)
+        first, region = at + len(trigger), self._spec.triggers[trigger]
+        name = f"free[{trigger}].{region.spec.kind} at character {first}"
+        ends = self._ends(first, region.end)
+        if not ends:
+            self._faults[f"{name}: {region.end!r} does not come after it"] = first
+        for end in ends:
+            self._pieces += 1
+            if self._pieces > MAX_PIECES:
+                raise Unjudgeable(f"there are more than {MAX_PIECES} places where a region could end")
+            found = judge(region.spec, self._text[first:end], self._words)
+            self._judges.add(found.judge)
+            if found.valid:
+                yield end + len(region.end)
+            else:
+                faults = self._unsure if found.valid is None else self._faults
+                errors = found.errors or ("nobody can judge this" if found.valid is None else "not valid",)
+                faults.update(dict.fromkeys((f"{name}: {error}" for error in errors), first))
+                self._unknown += found.valid is None
+                if self._unknown == MAX_UNKNOWN:
+                    raise Unjudgeable(next(iter(self._unsure)))
+
+    def _ends(self, first: int, end: str) -> Sequence[int]:
+        """Where a region from `first` on could end: before each `end`, or anywhere, after a JSON document first."""
+        if end:
+            return [found.start() for found in re.compile(f"(?={re.escape(end)})").finditer(self._text, first)]
+        try:
+            likely = [json.JSONDecoder().raw_decode(self._text, first)[1]]
+        except (ValueError, RecursionError):
+            likely = []
+        return [*likely, *range(first, min(len(self._text), first + MAX_PIECES) + 1)]
+
+
+MAX_UNKNOWN = 3
+"""Pieces that nobody can judge, after which the text is given up: a judge may take seconds to say that it cannot."""
+MAX_PIECES = 500
+"""Regions judged in one text, whichever way it is parted: some judges start another process."""

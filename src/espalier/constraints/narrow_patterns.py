@@ -1,0 +1,42 @@
+"""Patterns of JSON Schema in words that every engine reads alike: `\\d` is [0-9] in ECMA-262, and more in Python.
+
+What comes out matches no more than any of the readings. It knows no schema.
+"""
+
+from __future__ import annotations
+
+SPELLED = {"d": "0-9", "w": "A-Za-z0-9_", "s": " \\t\\n\\r\\f\\v"}
+"""What all readings match of a class, as it stands between brackets."""
+UNLIKE = set("DWSbBAZzGKhHRXaeckQE<>")
+"""Letters after a backslash that are negations, borders, or not the same everywhere."""
+
+
+def narrow(pattern: str) -> str | None:
+    """The pattern with its classes spelled out; None where that would match more than some reading does."""
+    found: list[str] = []
+    in_class = negated = False
+    at = 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "\\" and at + 1 < len(pattern):
+            letter = pattern[at + 1]
+            if letter in UNLIKE or (letter in SPELLED and negated) or pattern[at + 1 : at + 3] in ("u{", "x{"):
+                return None
+            spelled = SPELLED.get(letter)
+            found.append(char + letter if spelled is None else spelled if in_class else f"[{spelled}]")
+            at += 2
+            continue
+        if char == "[" and not in_class:
+            in_class = True
+            negated = pattern[at + 1 : at + 2] == "^"
+            if pattern[at + 1 + negated : at + 2 + negated] == "]":
+                return None  # nothing, anything, or a bracket
+        elif in_class and (char == "[" or pattern[at : at + 2] in ("&&", "--", "~~")):
+            return None  # classes of classes, in one of the engines
+        elif char == "]" and in_class:
+            in_class = negated = False
+        elif char == "(" and not in_class and pattern[at + 1 : at + 2] == "?" and pattern[at + 2 : at + 3] != ":":
+            return None  # flags and look-around
+        found.append(char)
+        at += 1
+    return "".join(found)

@@ -1,0 +1,85 @@
+"""The JSON pointer of each token, against a reader that looks at the finished document."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from espalier.trace.paths import document_start, json_paths
+
+
+def cut(text, pieces):
+    """The path of each piece, by its text."""
+    assert "".join(pieces) == text
+    return list(zip(pieces, json_paths(piece.encode() for piece in pieces), strict=True))
+
+
+def test_values_have_their_paths_and_punctuation_its_container():
+    text = '{"a": 1, "b": ["x", {"c": null}], "d": {}}'
+    pieces = ['{"', "a", '": ', "1", ', "', 'b": ["', "x", '", ', '{"c', '": nu', "ll", "}]", ', "d"', ": ", "{}", "}"]
+    assert [path for _, path in cut(text, pieces)] == [
+        "", "", "", "/a", "", "", "/b/0", "/b/0", "/b/1", "/b/1", "/b/1/c", "/b/1", "", "", "/d", "",
+    ]  # fmt: skip
+
+
+def test_a_scalar_alone_and_what_follows_the_document():
+    assert json_paths([b'"ab', b'c"']) == ["", ""]
+    assert json_paths([b"[1]", b" more"]) == ["", None]
+    assert json_paths([b"", b"[", b""]) == [None, "", None]
+
+
+def test_keys_are_escaped_as_pointers_are():
+    assert json_paths([b'{"a/b~c":', b"1"])[1] == "/a~1b~0c"
+
+
+def test_a_document_after_a_marker_begins_there():
+    constraint = {
+        "kind": "after",
+        "marker": "</think>",
+        "spec": {"kind": "all_of", "members": [{"kind": "json_object"}]},
+    }
+    text = 'é</think>\n{"a": 1}'
+    start = document_start(constraint, text)
+    assert text.encode()[start:].lstrip().startswith(b"{")
+    pieces = [text.encode()[i : i + 1] for i in range(len(text.encode()))]
+    assert json_paths(pieces, start)[-2] == "/a"
+    assert json_paths(pieces, start)[0] is None
+
+
+@pytest.mark.parametrize("constraint", [None, {"kind": "regex"}, {"kind": "all_of", "members": [{"kind": "regex"}]}])
+def test_other_constraints_have_no_paths(constraint):
+    assert document_start(constraint, "x") is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(JSON, st.sampled_from([None, 1]))
+def test_each_leaf_is_where_the_document_has_it(value, indent):
+    """The bytes of one path, put together, begin with the spelling of what the document has there."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    data = text.encode()
+    paths = json_paths([data[i : i + 1] for i in range(len(data))])
+    spelled: dict[str, bytes] = {}
+    for i, path in enumerate(paths):
+        if path is not None:
+            spelled[path] = spelled.get(path, b"") + data[i : i + 1]
+
+    def leaves(node, path):
+        if isinstance(node, dict) and node:
+            for key, child in node.items():
+                written = json.dumps(key, ensure_ascii=False)[1:-1]
+                yield from leaves(child, f"{path}/{written.replace('~', '~0').replace('/', '~1')}")
+        elif isinstance(node, list) and node:
+            for i, child in enumerate(node):
+                yield from leaves(child, f"{path}/{i}")
+        else:
+            yield path, node
+
+    for path, leaf in leaves(value, ""):
+        assert spelled[path].strip() == json.dumps(leaf, ensure_ascii=False).encode()
