@@ -13,15 +13,16 @@ import typer
 
 from espalier import api
 from espalier.cli import output
+from espalier.cli.constraints import read_constraint
 from espalier.cli.generate import DEFAULTS, report
-from espalier.cli.inputs import check_trace_path, read_constraint
+from espalier.cli.inputs import check_trace_path
 from espalier.constraints.spec import Spec
 from espalier.engines.base import Event, Finished, Result
 from espalier.errors import EspalierError, InputError
 from espalier.sampling.config import SamplingConfig
 
 HELP = """\
-/schema FILE     answers valid under a JSON Schema     /json            any JSON object
+/schema SCHEMA   answers valid under a JSON Schema     /json            any JSON object
 /regex PATTERN   answers that match                    /choice A B ...  one of these
 /grammar FILE    answers in a GBNF grammar             /free            no constraint
 /system TEXT     set the system message, start anew    /reset           forget the conversation
@@ -49,7 +50,9 @@ def command(
         str | None, typer.Option("--model", "-m", help="Folder or hub name. Default: the demo model.")
     ] = None,
     system: Annotated[str | None, typer.Option(help="A system message.")] = None,
-    schema: Annotated[str | None, typer.Option(help="A JSON Schema file.", metavar="FILE")] = None,
+    schema: Annotated[
+        str | None, typer.Option(help="A JSON Schema: a file, JSON, or `name, age int`.", metavar="SCHEMA")
+    ] = None,
     regex: Annotated[str | None, typer.Option(help="A pattern every answer must match.")] = None,
     grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file.", metavar="FILE")] = None,
     choice: Annotated[list[str] | None, typer.Option(help="An allowed answer; repeat it.", metavar="TEXT")] = None,
@@ -180,7 +183,7 @@ def _trace(conversation: Conversation, rest: str) -> None:
 
 COMMANDS: dict[str, Callable[[Conversation, str], None]] = {
     "help": lambda c, rest: output.note(HELP),
-    "schema": lambda c, rest: _constrain(c, schema=_need(rest, "a file")),
+    "schema": lambda c, rest: _constrain(c, schema=_need(rest, "a schema")),
     "regex": lambda c, rest: _constrain(c, regex=_need(rest, "a pattern")),
     "grammar": lambda c, rest: _constrain(c, grammar=_need(rest, "a file")),
     "choice": lambda c, rest: _constrain(c, choice=_words(_need(rest, "at least one answer"))),

@@ -23,7 +23,7 @@ class Extra(NamedTuple):
 EXTRAS = (
     Extra("transformers", ("torch", "transformers"), "any causal LM on Hugging Face"),
     Extra("llamacpp", ("llama-cpp-python",), "GGUF files (engine: not in this version)"),
-    Extra("wordlists", ("wordfreq",), "word lists by language (not in this version)"),
+    Extra("wordlists", ("wordfreq",), "word lists by language: espalier wordlist build"),
     Extra("ray", ("ray",), "batch jobs over a cluster (not in this version)"),
 )
 ENGINE_NEEDS: dict[str, tuple[str, ...]] = {"transformers": ("torch", "transformers"), "fake": ()}

@@ -9,7 +9,8 @@ import typer
 
 from espalier import api
 from espalier.cli import output
-from espalier.cli.inputs import check_trace_path, read_constraint, read_prompt
+from espalier.cli.constraints import WordFlags, read_constraint, read_soft
+from espalier.cli.inputs import check_trace_path, read_prompt
 from espalier.engines.base import Event, Finished, Result
 from espalier.sampling.config import SamplingConfig
 
@@ -23,14 +24,55 @@ def command(
     ] = None,
     system: Annotated[str | None, typer.Option(help="A system message.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Take the prompt as it is: no chat template.")] = False,
-    schema: Annotated[str | None, typer.Option(help="A JSON Schema file.", metavar="FILE")] = None,
+    schema: Annotated[
+        str | None, typer.Option(help="A JSON Schema: a file, JSON, or `name, age int`.", metavar="SCHEMA")
+    ] = None,
+    schema_format: Annotated[
+        str | None, typer.Option(help="What `format` does: annotate (the default), assert.", metavar="WHAT")
+    ] = None,
+    schema_order: Annotated[
+        str | None, typer.Option(help="Of properties: schema (the default), required_first, a,b,c.", metavar="ORDER")
+    ] = None,
+    allow_checked: Annotated[
+        bool, typer.Option("--allow-checked", help="Check afterwards what cannot be enforced.")
+    ] = False,
     regex: Annotated[str | None, typer.Option(help="A pattern the whole answer must match.")] = None,
     grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file, or @NAME.", metavar="FILE")] = None,
     choice: Annotated[list[str] | None, typer.Option(help="An allowed answer; repeat it.", metavar="TEXT")] = None,
     json_object: Annotated[bool, typer.Option("--json-object", help="Any JSON object.")] = False,
     whitespace: Annotated[
-        str | None, typer.Option(help="In JSON: natural (the default), compact, flexible; indented with --json-object.")
+        str | None, typer.Option(help="In JSON: natural (the default), compact, flexible, indented.", metavar="STYLE")
     ] = None,
+    constraint: Annotated[
+        str | None, typer.Option(help="Any constraint, as a JSON file with a `kind`.", metavar="FILE")
+    ] = None,
+    ban: Annotated[
+        list[str] | None, typer.Option(help="A text that must not occur; repeat it.", metavar="TEXT")
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option(help='The constraint begins after this, such as "</think>".', metavar="MARKER")
+    ] = None,
+    max_before: Annotated[
+        int | None, typer.Option(help="With --after: at most so many tokens before it.", metavar="N")
+    ] = None,
+    soft_json: Annotated[bool, typer.Option("--soft-json", help="Nudge towards JSON, force nothing.")] = False,
+    vocab_lang: Annotated[str | None, typer.Option(help="Only words of this language's list.", metavar="LANG")] = None,
+    vocab_n_words: Annotated[int | None, typer.Option(help="The first N of them.", metavar="N")] = None,
+    vocab_words: Annotated[str | None, typer.Option(help="A word list of your own.", metavar="FILE")] = None,
+    vocab_extra: Annotated[list[str] | None, typer.Option(help="One more word; repeat it.", metavar="WORD")] = None,
+    vocab_name: Annotated[list[str] | None, typer.Option(help="A name, as written; repeat it.", metavar="NAME")] = None,
+    vocab_allow: Annotated[
+        list[str] | None, typer.Option(help="digits, quotes, hyphens, colons; repeat it.", metavar="WHAT")
+    ] = None,
+    vocab_capitals: Annotated[
+        str | None, typer.Option(help="never, sentence (the default), anywhere.", metavar="WHERE")
+    ] = None,
+    vocab_mode: Annotated[str, typer.Option(help="hard, or soft: rarer words cost.", metavar="MODE")] = "hard",
+    vocab_tier2_multiplier: Annotated[
+        float | None, typer.Option(help="Soft: tier 2 ends at rank k·N.", metavar="K")
+    ] = None,
+    vocab_tier2_penalty: Annotated[float | None, typer.Option(help="Soft: what tier 2 costs.", metavar="X")] = None,
+    vocab_tier3_penalty: Annotated[float | None, typer.Option(help="Soft: what all else costs.", metavar="X")] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = DEFAULTS.temperature,
     top_k: Annotated[int, typer.Option(help="0 is off.")] = DEFAULTS.top_k,
     top_p: Annotated[float, typer.Option(help="1 is off.")] = DEFAULTS.top_p,
@@ -47,9 +89,38 @@ def command(
 ) -> None:
     """Generate text that satisfies a constraint, and show what the constraint did."""
     # Everything that can be wrong is found before the model is loaded.
-    constraint = read_constraint(
-        schema=schema, regex=regex, grammar=grammar, choice=choice, json_object=json_object, whitespace=whitespace
+    word_flags = WordFlags(
+        lang=vocab_lang,
+        n_words=vocab_n_words,
+        words=vocab_words,
+        extra=tuple(vocab_extra or ()),
+        names=tuple(vocab_name or ()),
+        allow=tuple(vocab_allow or ()),
+        capitals=vocab_capitals,
+        mode=vocab_mode,
+        tier2_multiplier=vocab_tier2_multiplier,
+        tier2_penalty=vocab_tier2_penalty,
+        tier3_penalty=vocab_tier3_penalty,
     )
+    words = word_flags.wordlist()
+    soft_words = word_flags.soft(words) if words else None
+    spec = read_constraint(
+        schema=schema,
+        regex=regex,
+        grammar=grammar,
+        choice=choice,
+        json_object=json_object,
+        whitespace=whitespace,
+        schema_format=schema_format,
+        schema_order=schema_order,
+        allow_checked=allow_checked,
+        constraint=constraint,
+        ban=ban,
+        words=None if soft_words else words,
+        after=after,
+        max_before=max_before,
+    )
+    soft = read_soft(soft_json=soft_json, words=soft_words)
     sampling = SamplingConfig(
         temperature=temperature,
         top_k=top_k,
@@ -64,7 +135,8 @@ def command(
     with api.load(model, device=device, dtype=dtype) as engine:
         events = engine.stream(
             text,
-            constraint=constraint,
+            constraint=spec,
+            soft=soft,
             sampling=sampling,
             system=system,
             raw=raw,

@@ -1,4 +1,4 @@
-"""`espalier grammar check|print|sample|accepts`: look at a GBNF grammar before a model meets it.
+"""`espalier grammar check|print|sample|accepts|convert`: look at a GBNF grammar, or make one of a JSON Schema.
 
 A grammar is a file, `-` for stdin, or `@name` for one that ships with Espalier.
 """
@@ -6,6 +6,7 @@ A grammar is a file, `-` for stdin, or `@name` for one that ships with Espalier.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from random import Random
 from typing import Annotated, Any
 
@@ -13,7 +14,10 @@ import typer
 
 from espalier import api
 from espalier.cli import output
-from espalier.cli.inputs import read_grammar
+from espalier.cli.constraints import read_grammar
+from espalier.cli.schemas import read_spec
+from espalier.constraints.schema_check import grammar_contract
+from espalier.constraints.schema_roads import SchemaRoads
 from espalier.constraints.spec import Gbnf
 from espalier.errors import InputError, LimitExceeded, VocabError
 from espalier.grammar.ast import Grammar
@@ -21,9 +25,10 @@ from espalier.grammar.check import Finding, check, validate
 from espalier.grammar.parser import parse
 from espalier.grammar.printer import print_grammar
 from espalier.grammar.sample import Sampler
+from espalier.schema.to_gbnf import printed
 
 app = typer.Typer(
-    help="Check, print, sample and try GBNF grammars.",
+    help="Check, print, sample and try GBNF grammars, and make them of JSON Schemas.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -132,6 +137,37 @@ def accepts_command(
     else:
         output.data("accepted" if answer["accepted"] else f"refused at byte {answer['byte']}: {answer['reason']}")
     raise typer.Exit(0 if answer["accepted"] else 1)
+
+
+@app.command("convert", short_help="Make one of a JSON Schema.")
+def convert_command(
+    schema: Annotated[str, typer.Argument(help="A file, `-` for stdin, JSON, or shorthand.", metavar="SCHEMA")],
+    whitespace: Annotated[str, typer.Option(help="natural, compact, flexible, indented.", metavar="STYLE")] = "natural",
+    indent: Annotated[int, typer.Option(help="With `indented`: spaces a level.")] = 2,
+    schema_format: Annotated[
+        str, typer.Option("--format", help="What `format` does: annotate, assert.", metavar="WHAT")
+    ] = "annotate",
+    order: Annotated[
+        str, typer.Option(help="Of properties: schema, required_first, a,b,c.", metavar="ORDER")
+    ] = "schema",
+    target: Annotated[str | None, typer.Option("-o", "--output", help="Default: stdout.", metavar="FILE")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+) -> None:
+    """Make a grammar of a JSON Schema, as llama.cpp takes it, with the place in the schema above each rule.
+
+    What a grammar cannot say is refused, with its place; what it leaves out is told on stderr.
+    """
+    spec = read_spec(schema, whitespace=whitespace, indent=indent, format=schema_format, order=order)
+    roads = SchemaRoads(spec)
+    contract = grammar_contract(roads)
+    contract.check()
+    text = printed(roads.converted)
+    if target is None or target == "-":
+        output.data(text)
+    else:
+        output.write_file(Path(target).expanduser(), text, force=force)
+    for note in dict.fromkeys(entry.note for entry in contract.by_verdict("narrowed")):
+        output.note(note)
 
 
 def judge(grammar: str, root: str, data: bytes) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from espalier.cli import chat, doctor, generate, grammar, output
+from espalier.cli import chat, check, doctor, generate, grammar, output, wordlist
 from espalier.errors import EspalierError, OutputError
 from espalier.version import __version__
 
@@ -43,7 +43,9 @@ def main(
 
 app.command("generate", short_help="Generate text under a constraint.")(generate.command)
 app.command("chat", short_help="Talk with a model.")(chat.command)
-app.add_typer(grammar.app, name="grammar", short_help="Check, print, sample and try GBNF grammars.")
+app.command("check", short_help="Say what of a JSON Schema will be enforced.")(check.command)
+app.add_typer(grammar.app, name="grammar", short_help="Check, print, sample, try and make GBNF grammars.")
+app.add_typer(wordlist.app, name="wordlist", short_help="Make, list and check against word lists.")
 app.command("doctor", short_help="Say what is installed and what can run.")(doctor.command)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import sys
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from espalier.errors import EspalierError, OutputError
+from espalier.errors import EspalierError, InputError, OutputError
 
 
 def console() -> Console:
@@ -39,6 +40,17 @@ def data(text: str) -> None:
         raise OutputError("there is no standard output")
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
     sys.stdout.flush()
+
+
+def write_file(path: Path, text: str, *, force: bool = False) -> None:
+    """Raises InputError for a file that is there, OutputError for one that cannot be written."""
+    try:
+        with path.open("w" if force else "x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise InputError(f"{path} is there already", hint="--force overwrites it", field="output") from error
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def piece(text: str) -> None:

@@ -1,0 +1,258 @@
+"""`espalier check`: what of a JSON Schema an engine will enforce, what may go wrong, and which documents can come out.
+
+How that is found out is `constraints/schema_check.py`'s affair; here it is put into words and 80 columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.cells import cell_len, chop_cells, set_cell_size
+
+from espalier import api
+from espalier.cli import output
+from espalier.cli.inputs import read_text
+from espalier.cli.schemas import read_spec
+from espalier.constraints.schema_check import Cost, Report, check_schema
+from espalier.constraints.schema_instances import Instance, read_instances
+from espalier.errors import InputError, MissingDependency, UnknownModel, UnsupportedError
+from espalier.schema.contract import VERDICTS, Contract, Entry
+from espalier.schema.engine_limits import ENGINES
+from espalier.tokens.vocab import Vocab
+
+WIDTH = 80
+POINTER = 32  # columns of a pointer in the table
+
+
+def command(
+    schema: Annotated[str, typer.Argument(help="A file, `-` for stdin, JSON, or `name, age int`.", metavar="SCHEMA")],
+    engine: Annotated[str, typer.Option(help=f"{', '.join(ENGINES)}.", metavar="ENGINE")] = "transformers",
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Compile for this: a file, folder or hub name.", metavar="M")
+    ] = None,
+    instances: Annotated[
+        str | None, typer.Option(help="Documents to hold against it: JSON lines, `-` for stdin.", metavar="FILE")
+    ] = None,
+    whitespace: Annotated[str, typer.Option(help="natural, compact, flexible, indented.", metavar="STYLE")] = "natural",
+    schema_format: Annotated[
+        str, typer.Option("--format", help="What `format` does: annotate, assert.", metavar="WHAT")
+    ] = "annotate",
+    order: Annotated[
+        str, typer.Option(help="Of properties: schema, required_first, a,b,c.", metavar="ORDER")
+    ] = "schema",
+    allow: Annotated[
+        str | None, typer.Option(help="checked: what is only checked afterwards is fine.", metavar="VERDICT")
+    ] = None,
+    show_all: Annotated[bool, typer.Option("--all", help="Annotations and other engines' hazards too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Say what of a JSON Schema will be enforced, keyword by keyword, and what it costs.
+
+    enforced: always, and nothing is left out; narrowed: always, but some values or spellings cannot come out;
+    checked: only afterwards; refused: not at all.
+
+    Exit 1 if something would not be enforced, or a document is judged otherwise than by jsonschema.
+    """
+    spec = read_spec(schema, whitespace=whitespace, format=schema_format, order=order, allow=allow)
+    if schema.strip() == "-" and instances == "-":
+        raise InputError("the schema and the documents cannot both be standard input", field="instances")
+    lines = None if instances is None else read_instances(read_text(instances, "instances"), _source(instances))
+    vocab = Vocab.bytes() if tokenizer is None else read_vocab(tokenizer)
+    try:
+        report = check_schema(spec, api.default_app().compiler(vocab), engine=engine, instances=lines)
+    except UnsupportedError as error:  # not one keyword: the whole cannot be enforced
+        if as_json:
+            output.data_json({"ok": False, "engine": engine, "error": error.message})
+        output.fail(error)
+        raise typer.Exit(1) from None
+    if as_json:
+        output.data_json(report.to_json())
+    else:
+        output.data("\n".join(page(report, show_all=show_all)))
+        output.note(summary(report))
+    raise typer.Exit(0 if report.ok else 1)
+
+
+def _source(path: str) -> str:
+    return "stdin" if path == "-" else path
+
+
+def read_vocab(name: str) -> Vocab:
+    """A tokenizer's file, a folder, or a name on the hub. Raises VocabError, UnknownModel, MissingDependency."""
+    path = Path(name).expanduser()
+    if path.exists():
+        return Vocab.from_tokenizer(path)
+    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or path.suffix in (".json", ".model"):
+        raise UnknownModel(f"there is no tokenizer {name}", field="tokenizer")
+    try:
+        from transformers import AutoTokenizer  # noqa: PLC0415  # heavy, and only names on the hub need it
+    except ImportError as error:
+        raise MissingDependency("transformers", extra="transformers") from error
+    try:
+        return Vocab.from_tokenizer(AutoTokenizer.from_pretrained(name, trust_remote_code=False))
+    except (OSError, ValueError) as error:
+        said = (str(error).splitlines() or [""])[0][:200]
+        raise UnknownModel(f"there is no tokenizer {name}: {said}", field="tokenizer") from error
+
+
+def summary(report: Report) -> str:
+    """One line."""
+    parts = []
+    if count := len(report.lacking):
+        parts.append(f"{count} keyword{'s' * (count > 1)} would not be enforced")
+    if count := len(report.disputed):
+        parts.append(f"{count} document{'s' * (count > 1)} judged otherwise than by jsonschema")
+    if any(is_bug(report, one) for one in report.disputed):
+        parts.append("THAT IS A BUG: please report it with the schema and the document")
+    if parts:
+        return "; ".join(parts)
+    return "all is enforced, or checked afterwards" if report.contract.by_verdict("checked") else "all is enforced"
+
+
+def is_bug(report: Report, one: Instance) -> bool:
+    """Whether no verdict of the contract explains the dispute."""
+    return one.accepted or not report.contract.by_verdict("narrowed")
+
+
+def page(report: Report, *, show_all: bool = False) -> list[str]:
+    """The report for people, in 80 columns."""
+    looked_up = "" if report.cost else ", by what it is known to drop and refuse"
+    lines = [f"engine      {ENGINES[report.engine].name}{looked_up}", f"contract    {counts(report.contract)}"]
+    if report.cost is not None:
+        lines += cost_lines(report.cost)
+    lines += ["", *contract_table(report.contract, show_all=show_all)]
+    lines += hazard_lines(report, show_all=show_all)
+    if report.instances:
+        lines += ["", *instance_lines(report)]
+    return lines
+
+
+def hazard_lines(report: Report, *, show_all: bool) -> Iterator[str]:
+    if not report.hazards:
+        return
+    yield from ("", "Hazards")
+    concerned = [h for h in report.hazards if show_all or report.engine in h.engines]
+    for hazard in concerned:
+        others = f" [{', '.join(hazard.engines)}]" if show_all and len(hazard.engines) < len(ENGINES) else ""
+        yield f"  {middle(shown(hazard.pointer or '/'), WIDTH - 2)}"
+        text = shown(f"{hazard.message} ({hazard.code}){others}")
+        yield from (f"    {line}" for line in wrapped(text, WIDTH - 4))
+    if more := len(report.hazards) - len(concerned):
+        yield f"  {f'and {more}' if concerned else more} for other engines; --all shows {'them' if more > 1 else 'it'}"
+
+
+def counts(contract: Contract) -> str:
+    found = [f"{n} {v}" for v in VERDICTS if v != "annotation" and (n := len(contract.by_verdict(v)))]
+    silent = len(contract.by_verdict("annotation"))
+    return ", ".join(found or ["asserts nothing"]) + (f" ({silent} more assert nothing)" if silent else "")
+
+
+def cost_lines(cost: Cost) -> list[str]:
+    memory = "memory not known" if cost.memory is None else f"{cost.memory / 1e6:,.2f} MB"
+    if cost.measured == "process" and cost.memory is not None:
+        memory = f"the process grew by {memory}"
+    built = cost.road if cost.states is None else f"{cost.road} of {cost.states:,} states"
+    tables = f", {memory}{' of tables' if cost.measured == 'tables' else ''}"
+    return [
+        f"compiled    in {cost.seconds * 1000:,.1f} ms: {built}{tables}",
+        *_field("vocabulary", f"{shown(cost.vocab)}, {cost.tokens:,} ids, {cost.allowed:,} allowed at the start; "
+                f"first mask in {cost.first_mask * 1000:,.2f} ms"),
+    ]  # fmt: skip
+
+
+def _field(name: str, text: str) -> list[str]:
+    first, *rest = wrapped(text, WIDTH - 12)
+    return [f"{name:<12}{first}", *(f"{'':12}{line}" for line in rest)]
+
+
+def contract_table(contract: Contract, *, show_all: bool) -> Iterator[str]:
+    """A line a keyword, its note wrapped beside it."""
+    entries = [e for e in contract.entries if show_all or e.verdict != "annotation"]
+    if not entries:
+        return
+    names = [middle(shown(name(entry)), POINTER) for entry in entries]
+    wide = max(map(cell_len, names))
+    verdict = max(len(entry.verdict) for entry in entries)
+    indent = verdict + wide + 6
+    told: set[str] = set()
+    for entry, pointer in zip(entries, names, strict=True):
+        first, *rest = wrapped(shown(entry.note), WIDTH - indent) or [""]
+        if rest and entry.note in told:
+            first, rest = "as above", []
+        told.add(entry.note)
+        yield f"  {entry.verdict:<{verdict}}  {set_cell_size(pointer, wide)}  {first}".rstrip()
+        yield from (" " * indent + line for line in rest)
+
+
+def name(entry: Entry) -> str:
+    """What is not of one keyword is named by what it is about."""
+    return entry.pointer or (f"({entry.keyword})" if entry.keyword else "(the whole)")
+
+
+def instance_lines(report: Report) -> Iterator[str]:
+    """Counts, then a paragraph for each that is refused or disputed."""
+    found = report.instances
+    taken = sum(one.accepted for one in found)
+    yield f"Documents: {len(found):,}, {taken:,} accepted, {len(found) - taken:,} refused"
+    for one in found:
+        if not one.accepted:
+            after = f" after {shown(one.before)}" if one.before else ""
+            yield from _paragraph(f"line {one.line}: refused at byte {one.byte}{after}", _why(one))
+            yield from _paragraph("", _judged(report, one))
+        elif one.valid is False:
+            yield from _paragraph(f"line {one.line}: accepted", _judged(report, one))
+
+
+def _why(one: Instance) -> str:
+    return f"{one.reason}{f' [{one.pointer}]' if one.pointer else ''}"
+
+
+def _judged(report: Report, one: Instance) -> str:
+    errors = f": {'; '.join(one.errors[:2])}" if one.errors else ""
+    if one.valid is None:
+        return f"jsonschema cannot judge it{errors}"
+    said = f"jsonschema: {'valid' if one.valid else 'not valid'}{errors}"
+    if not one.disputed:
+        return said
+    if one not in report.disputed:
+        return f"{said}; that is only checked afterwards"
+    return f"BUG: {said}" if is_bug(report, one) else f"{said}; it cannot come out, see what is narrowed"
+
+
+def _paragraph(head: str, text: str) -> Iterator[str]:
+    if head:
+        yield f"  {middle(head, WIDTH - 2)}"
+    yield from (f"    {line}" for line in wrapped(shown(text), WIDTH - 4))
+
+
+def shown(text: str) -> str:
+    """On one line: what a terminal would act on is written as an escape."""
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
+
+
+def middle(text: str, cells: int) -> str:
+    """At most so many columns; the middle of what is longer is left out."""
+    if cell_len(text) <= cells:
+        return text
+    head = set_cell_size(text, (cells - 1) // 2).rstrip()
+    tail = chop_cells(text[::-1], cells - 1 - cell_len(head))[0][::-1]
+    return f"{head}…{tail}"
+
+
+def wrapped(text: str, cells: int) -> list[str]:
+    """Lines of at most so many columns, broken between words where that is possible."""
+    lines: list[str] = []
+    for word in _words(text.split(), cells):
+        if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= cells:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
+def _words(words: Iterable[str], cells: int) -> Iterator[str]:
+    for word in words:
+        yield from chop_cells(word, cells) if cell_len(word) > cells else [word]
