@@ -11,6 +11,9 @@ BENCHMARKS = {
     "grammars": "benchmarks.constraints.grammars",
     "llama.cpp": "benchmarks.constraints.llama_cpp",
     "regexes": "benchmarks.constraints.regexes",
+    "schemas": "benchmarks.schema.report",
+    "word lists": "benchmarks.constraints.wordlists",
+    "compositions": "benchmarks.constraints.compositions",
 }
 
 

@@ -1,0 +1,1 @@
+"""JSON Schema enforcement, measured: what compiles, what is judged right, and what it costs."""

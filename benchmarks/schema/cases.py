@@ -1,0 +1,159 @@
+"""The schemas that measures are taken on, with instances that are known to be valid or not.
+
+It reads two files: the required tests of the JSON Schema Test Suite, and schemas from the wild with instances. It
+knows nothing of whoever enforces them. Where a file is not there, `Missing` says so.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+SUITE = "json-schema-test-suite/draft2020-12.tar.gz"
+REAL = "jsonschemabench-dev.jsonl.gz"
+METASCHEMAS = ("https://json-schema.org/", "http://json-schema.org/")
+
+
+class Missing(Exception):
+    """The data that a measure needs is not here; the message says where it was looked for."""
+
+
+class Number(str):
+    """A number as it was spelled: `1.0` and `1` are one value and two texts."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """data: JSON whose numbers are `Number`s."""
+
+    data: Any
+    valid: bool
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One schema and its instances. kind: the file of the suite, or where the schema was found."""
+
+    id: str
+    kind: str
+    schema: Any
+    instances: tuple[Instance, ...]
+
+
+def suite(path: Path | None = None) -> list[Case]:
+    """The groups of the test suite that need no other document. Raises Missing."""
+    return [case for case in whole_suite(path) if not needs_remote(case.schema)]
+
+
+def whole_suite(path: Path | None = None) -> list[Case]:
+    """Every group of the required tests, in the order of the files. Raises Missing."""
+    cases = []
+    with tarfile.open(_found(path, "ESPALIER_SCHEMA_SUITE", SUITE), "r:gz") as archive:
+        for member in sorted((m for m in archive if m.name.endswith(".json")), key=lambda m: m.name):
+            file = archive.extractfile(member)
+            assert file is not None
+            text = file.read().decode()
+            kind = Path(member.name).stem
+            for i, (group, spelled) in enumerate(zip(json.loads(text), as_spelled(text), strict=True)):
+                cases.append(
+                    Case(
+                        id=f"{kind}/{i} {group['description']}",
+                        kind=kind,
+                        schema=group["schema"],
+                        instances=_instances(spelled["tests"]),
+                    )
+                )
+    return cases
+
+
+def real(path: Path | None = None) -> list[Case]:
+    """Schemas from the wild, with instances. Raises Missing."""
+    cases = []
+    with gzip.open(_found(path, "ESPALIER_REAL_SCHEMAS", REAL), "rt", encoding="utf-8") as file:
+        for line in file:
+            row, spelled = json.loads(line), as_spelled(line)
+            kind = row["id"].split("---")[0].split("_")[0]
+            cases.append(Case(id=row["id"], kind=kind, schema=row["schema"], instances=_instances(spelled["tests"])))
+    return cases
+
+
+def as_spelled(text: str) -> Any:
+    """JSON with its numbers as they are spelled."""
+    return json.loads(text, parse_int=Number, parse_float=Number)
+
+
+def _instances(tests: list[dict[str, Any]]) -> tuple[Instance, ...]:
+    return tuple(Instance(data=t["data"], valid=t["valid"], name=t.get("description", "")) for t in tests)
+
+
+def _found(path: Path | None, variable: str, name: str) -> Path:
+    given = path or (Path(os.environ[variable]) if variable in os.environ else DATA / name)
+    if not given.is_file():
+        raise Missing(f"{given} is not there: give its path, or set {variable}")
+    return given
+
+
+def needs_remote(schema: Any) -> bool:
+    """Whether a reference, or the metaschema that it names, leads to a document that is neither in the schema itself
+    nor one of the published metaschemas."""
+    here = {uri for uri, _ in _documents("", schema)}
+    return any(
+        _absolute(base, reference) not in here and not _absolute(base, reference).startswith(METASCHEMAS)
+        for base, node in _documents("", schema)
+        for reference in _references(node)
+    )
+
+
+def _documents(base: str, node: Any) -> Iterator[tuple[str, Any]]:
+    """The schema and those embedded in it, by their absolute `$id`."""
+    base = _absolute(base, node["$id"]) if _has_id(node) else base
+    yield base, node
+    for child in _below(node):
+        yield from _documents(base, child) if _has_id(child) else _embedded(base, child)
+
+
+def _absolute(base: str, reference: str) -> str:
+    """Without its fragment. `urljoin` does not know that a fragment alone stays within a URN."""
+    document = reference.partition("#")[0]
+    return urljoin(base, document) if document else base
+
+
+def _embedded(base: str, node: Any) -> Iterator[tuple[str, Any]]:
+    for child in _below(node):
+        yield from _documents(base, child) if _has_id(child) else _embedded(base, child)
+
+
+def _references(node: Any) -> Iterator[str]:
+    """Those of this document, without the documents embedded in it."""
+    if not isinstance(node, Mapping | list):
+        return
+    if isinstance(node, Mapping):
+        for key in ("$ref", "$dynamicRef", "$schema"):
+            if isinstance(node.get(key), str):
+                yield node[key]
+    for child in _below(node):
+        if not _has_id(child):
+            yield from _references(child)
+
+
+def _has_id(node: Any) -> bool:
+    return isinstance(node, Mapping) and isinstance(node.get("$id"), str)
+
+
+def _below(node: Any) -> Iterator[Any]:
+    """What a node holds, values that are not schemas (`enum`, `const`) left out."""
+    if isinstance(node, Mapping):
+        yield from (value for key, value in node.items() if key not in ("enum", "const"))
+    elif isinstance(node, list):
+        yield from node

@@ -1,0 +1,40 @@
+"""Who enforces a schema, each as `compile(schema) -> Compiled`: Espalier, and llguidance alone on the same schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+from espalier.constraints.base import Compiled
+from espalier.constraints.compile import Compiler
+from espalier.constraints.schema_matcher import LlgBackend, LlgCompiled, LlgRefusal
+from espalier.constraints.schema_roads import WHITESPACE
+from espalier.constraints.spec import JsonSchema
+from espalier.errors import UnsupportedError
+from espalier.tokens.vocab import Vocab
+
+CompileSchema: TypeAlias = "Callable[[Any], Compiled]"
+
+
+def ours(compiler: Compiler | None = None, *, format: Literal["annotate", "assert"] = "annotate") -> CompileSchema:  # noqa: A002
+    """As `JsonSchema(schema)` compiles, for bytes if not told otherwise."""
+    found = compiler or Compiler(Vocab.bytes())
+    return lambda schema: found.compile(JsonSchema(schema, format=format))
+
+
+def llguidance_alone(compiler: Compiler | None = None) -> CompileSchema:
+    """The schema as it is, with forcing off, the same whitespace, and whatever llguidance takes for granted."""
+    backend = (compiler or Compiler(Vocab.bytes())).part(LlgBackend)
+
+    def compile_schema(schema: Any) -> Compiled:
+        body = schema | {"x-guidance": WHITESPACE["natural"]} if isinstance(schema, dict) else schema
+        try:
+            return LlgCompiled(
+                JsonSchema(schema), backend, '%llguidance {"no_forcing": true}\nstart: %json ' + json.dumps(body)
+            )
+        except LlgRefusal as refusal:
+            said = str(refusal).split("failed to compile JSON schema:", 1)[-1].split("\n   1 |", 1)[0]
+            raise UnsupportedError(" ".join(said.split())) from refusal
+
+    return compile_schema

@@ -1,0 +1,15 @@
+"""`python -m benchmarks schemas`: every measure of JSON Schema enforcement, one after another."""
+
+from __future__ import annotations
+
+from benchmarks.schema import gbnf, real, suite, timing
+
+
+def main() -> None:
+    for name, part in (("test suite", suite), ("from the wild", real), ("time", timing), ("as GBNF", gbnf)):
+        print(f"\n= {name} =", flush=True)
+        part.main()
+
+
+if __name__ == "__main__":
+    main()
