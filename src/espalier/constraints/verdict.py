@@ -26,6 +26,7 @@ from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spe
 from espalier.constraints.word_files import WordFiles
 from espalier.registry import Registry as Parts
 from espalier.schema.build import build
+from espalier.schema.oracle import is_panic
 
 JUDGE_SECONDS = 5.0
 
@@ -146,6 +147,10 @@ def judge_schema(spec: Spec, text: str, words: WordFiles) -> Verdict:
             found = sorted(judge.iter_errors(value), key=lambda e: e.json_path)
     except (RecursionError, ArithmeticError, Unresolvable, re.error) as error:
         return Verdict(valid=None, judge=name, errors=(f"could not judge: {type(error).__name__}: {error}"[:200],))
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        return Verdict(valid=None, judge=name, errors=("could not judge: nested too deeply",))
     errors = tuple(f"{e.json_path}: {e.message[:200]}" for e in found[:5])
     return Verdict(valid=not found, judge=name, errors=errors)
 

@@ -21,6 +21,11 @@ from espalier.schema.load import Document, Place, Store
 from espalier.schema.values import ARRAY, NUMBER, OBJECT, STRING, exact, is_whole, key, type_of
 
 
+def is_panic(error: BaseException) -> bool:
+    """Whether it is what a RecursionError becomes inside the validator's library in Rust, which is no Exception."""
+    return type(error).__name__ == "PanicException"
+
+
 class Reader(Protocol):
     """What it asks of the expansion."""
 
@@ -91,6 +96,10 @@ class Oracle:
         except RecursionError:
             raise LimitExceeded(f"the schema at {literal.place.at()} is nested too deeply to judge a value") from None
         except Exception as error:  # whatever the validator stumbles on, it gave no answer
+            raise Undecided from error
+        except BaseException as error:
+            if not is_panic(error):
+                raise
             raise Undecided from error
 
     def validator(self, place: Place) -> Any:

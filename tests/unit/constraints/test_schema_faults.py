@@ -153,3 +153,20 @@ def test_a_keyword_that_can_only_be_checked_is_an_error_unless_allowed():
 
 def test_unique_items_that_is_false_says_nothing():
     assert espalier.compile(espalier.JsonSchema({"type": "array", "uniqueItems": False})).accepts("[1,1]")
+
+
+def test_a_panic_of_the_validators_library_is_no_verdict(monkeypatch):
+    panic = type("PanicException", (BaseException,), {})
+
+    def fail(*_):
+        raise panic
+
+    monkeypatch.setattr("espalier.constraints.verdict._registry", fail)
+    assert judge(espalier.JsonSchema({}), "1").valid is None
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("espalier.constraints.verdict._registry", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        judge(espalier.JsonSchema({}), "1")
