@@ -67,6 +67,7 @@ class Supposing:
 
     def start(self) -> None:
         self.masks: dict[Literal, int] = {}
+        self.fixings: dict[Literal, dict[Any, Any] | None] = {}
         self.listed: dict[frozenset[Literal], tuple[list[Any] | None, str | None]] = {}
         self.doomed: dict[frozenset[Literal], tuple[str, ...] | None] = {}
 
@@ -74,12 +75,16 @@ class Supposing:
 
     def mask(self, literal: Literal) -> int:
         """The types that can fit."""
-        known = self.masks.get(literal)
-        if known is None:
-            known = self.masks[literal] = self.find_mask(literal, 0)
-        return known
+        return self.find_mask(literal, 0)
 
     def find_mask(self, literal: Literal, depth: int) -> int:
+        known = self.masks.get(literal)
+        if known is None:
+            self.masks[literal] = ANY_TYPE  # for who leads back here
+            known = self.masks[literal] = self.new_mask(literal, depth)
+        return known
+
+    def new_mask(self, literal: Literal, depth: int) -> int:
         if not literal.positive:
             if len(literal.ops) == 1 and literal.ops[0][0] == "type":
                 mask, whole = literal.ops[0][1]
@@ -105,6 +110,12 @@ class Supposing:
 
     def fixed(self, literal: Literal, depth: int = 0) -> dict[Any, Any] | None:
         """The values that the literal lists, among which all that fit it are."""
+        if literal not in self.fixings:
+            self.fixings[literal] = None  # for who leads back here
+            self.fixings[literal] = self.new_fixed(literal, depth)
+        return self.fixings[literal]
+
+    def new_fixed(self, literal: Literal, depth: int) -> dict[Any, Any] | None:
         if not literal.positive and len(literal.ops) == 1 and literal.ops[0][0] == "not":
             literal = self.literal(literal.place.kids["not"], literal, True)
         if not literal.positive or depth > MAX_REFERENCES:

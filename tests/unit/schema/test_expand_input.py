@@ -302,3 +302,11 @@ def test_options_are_checked() -> None:
         expand({}, format="ignore")
     with pytest.raises(SchemaError, match="neither 'schema' nor"):
         expand({}, order="alphabet")
+
+
+def test_references_that_lead_back_twice_are_refused_at_once() -> None:
+    schema = {"$dynamicRef": "#node", "$ref": "#", "$dynamicAnchor": "node"}
+    with pytest.raises(SchemaError, match="refers to itself without end"):
+        expand(schema)
+    twice = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}, {"$ref": f"#/$defs/d{i + 1}"}]} for i in range(18)}
+    expand({"$ref": "#/$defs/d0", "$defs": twice | {"d18": {"type": "string"}}})
