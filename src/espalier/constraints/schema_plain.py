@@ -184,8 +184,8 @@ class _Writer:
     def properties(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
         if not isinstance(value, Mapping) or any(not isinstance(name, str) for name in value):
             raise NotPlain
-        if keyword == "patternProperties" and any("$" in name or narrow(name) != name for name in value):
-            raise NotPlain  # what a pattern misses here falls to others, so all readings must match the same
+        if keyword == "patternProperties":
+            value = _narrowed(value, node)
         listed: dict[str, Any] = dict.fromkeys(self._sorted(value, node) if keyword == "properties" else value)
         made[keyword] = listed
         self._pending += [(value[name], listed, name) for name in listed]
@@ -230,6 +230,23 @@ class _Writer:
         """`uniqueItems: false` says nothing."""
         if value is not False:
             raise NotPlain
+
+
+def _narrowed(patterns: Mapping[str, Any], node: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Patterns of names that all readings match alike: what one of them misses would fall to others. Or a single one
+    that matches less, where other names may not occur."""
+    if all("$" not in pattern and narrow(pattern) == pattern for pattern in patterns):
+        return patterns
+    declared = node.get("properties")
+    names = declared if isinstance(declared, Mapping) else {}
+    is_closed = node.get("additionalProperties") is False and all(n.isascii() and n.isprintable() for n in names)
+    if len(patterns) != 1 or not is_closed:
+        raise NotPlain
+    ((pattern, inner),) = patterns.items()
+    found = narrow(pattern)
+    if found is None:
+        raise NotPlain
+    return {found: inner}
 
 
 SILENT = {"format", "minContains", "maxContains", "then", "else", "additionalItems"}

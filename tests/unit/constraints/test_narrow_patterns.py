@@ -7,6 +7,7 @@ import pytest
 from espalier import JsonSchema, Vocab
 from espalier.constraints.compile import Compiler
 from espalier.constraints.narrow_patterns import narrow
+from espalier.constraints.schema_matcher import LlgCompiled
 from espalier.constraints.verdict import judge
 
 BYTES = Compiler(Vocab.bytes())
@@ -58,3 +59,12 @@ def test_separators_that_could_be_something_else_are_refused_on_every_road(separ
     for schema in ({"type": "array"}, {"not": {"const": 1}}):
         with pytest.raises(Exception, match="separators"):
             BYTES.compile(JsonSchema(schema, separators=separators))
+
+
+def test_one_pattern_of_a_closed_object_is_narrowed_on_the_fast_road():
+    schema = {"type": "object", "patternProperties": {r"^\w+$": {"type": "integer"}}, "additionalProperties": False}
+    compiled = BYTES.compile(JsonSchema(schema))
+    assert isinstance(compiled, LlgCompiled)
+    assert compiled.accepts('{"a_1":1}')
+    for text in ('{"a_1":"x"}', '{"é":1.5}', '{"a\\n":0.5}', '{"-":1}'):
+        assert not compiled.accepts(text), text
