@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from espalier.automata.fragment import Fragment, minimise, refine
 from espalier.automata.network import MAX_STATES, Network, build_network
-from espalier.automata.nfa import bytes_in
+from espalier.automata.nfa import ByteSet, bytes_in
 from espalier.automata.words import word_table
 from espalier.errors import GrammarError, LimitExceeded
 from espalier.grammar.ast import Grammar, Node, Rule
@@ -89,20 +89,7 @@ class Dfa:
 
     def minimised(self) -> Dfa:
         """The smallest automaton of the same language."""
-        masks = [sum(1 << b for b in np.flatnonzero(self.classes == c).tolist()) for c in range(self.table.shape[1])]
-        order = [self.start, *(s for s in range(len(self)) if s != self.start)]
-        place = {state: i for i, state in enumerate(order)}
-        found = Fragment(edges=[], symbols=[], final=[], leaf=[])
-        for state in order:
-            joined: dict[int, int] = {}
-            for letter, target in enumerate(self.table[state].tolist()):
-                if target >= 0:
-                    joined[target] = joined.get(target, 0) | masks[letter]
-            found.edges.append([(members, (place[target],)) for target, members in joined.items()])
-            found.symbols.append([])
-            found.final.append(bool(self.accepting[state]))
-            found.leaf.append(None)
-        small = minimise(found)
+        small = minimise(fragment_of_dfa(self))
         parts = refine(members for edges in small.edges for members, _ in edges)
         classes = np.zeros(256, dtype=np.uint8)
         for number, part in enumerate(parts):
@@ -112,6 +99,23 @@ class Dfa:
             for members, (target,) in edges:
                 table[state, [c for c, part in enumerate(parts) if part & members]] = target
         return Dfa(classes=classes, table=table, accepting=np.array(small.final))
+
+
+def fragment_of_dfa(dfa: Dfa) -> Fragment:
+    """The same states, the start first."""
+    masks = [sum(1 << b for b in np.flatnonzero(dfa.classes == c).tolist()) for c in range(dfa.table.shape[1])]
+    order = [dfa.start, *(state for state in range(len(dfa)) if state != dfa.start)]
+    place = {state: i for i, state in enumerate(order)}
+    found = Fragment(edges=[], symbols=[], final=[], leaf=[None] * len(dfa))
+    for state in order:
+        joined: dict[int, ByteSet] = {}
+        for letter, target in enumerate(dfa.table[state].tolist()):
+            if target >= 0 and masks[letter]:
+                joined[target] = joined.get(target, 0) | masks[letter]
+        found.edges.append([(members, (place[target],)) for target, members in joined.items()])
+        found.symbols.append([])
+        found.final.append(bool(dfa.accepting[state]))
+    return found
 
 
 def _determinised(network: Network, max_states: int) -> Dfa:

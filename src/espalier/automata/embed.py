@@ -5,7 +5,7 @@ An assembly is a list of fragments with names; its first fragment is the start. 
 
 from __future__ import annotations
 
-from espalier.automata.dfa import Dfa
+from espalier.automata.dfa import Dfa, fragment_of_dfa
 from espalier.automata.fragment import Fragment, Targets, TooManyStates, determinise, minimise
 from espalier.automata.network import Network, assemble
 from espalier.automata.nfa import ByteSet, Nfa, Symbol
@@ -81,23 +81,6 @@ class Assembly:
                     if not self._put(nfa, number, place, places[target], (*within, rule)):
                         return False
         return True
-
-
-def fragment_of_dfa(dfa: Dfa) -> Fragment:
-    """The same states, the start first."""
-    masks = _masks(dfa.classes.tolist(), dfa.table.shape[1])
-    order = [dfa.start, *(state for state in range(len(dfa)) if state != dfa.start)]
-    place = {state: i for i, state in enumerate(order)}
-    found = Fragment(edges=[], symbols=[], final=[], leaf=[None] * len(dfa))
-    for state in order:
-        joined: dict[int, ByteSet] = {}
-        for letter, target in enumerate(dfa.table[state].tolist()):
-            if target >= 0 and masks[letter]:
-                joined[target] = joined.get(target, 0) | masks[letter]
-        found.edges.append([(members, (place[target],)) for target, members in joined.items()])
-        found.symbols.append([])
-        found.final.append(bool(dfa.accepting[state]))
-    return found
 
 
 def fragments_of_network(network: Network) -> list[Fragment]:

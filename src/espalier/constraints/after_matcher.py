@@ -19,8 +19,9 @@ from espalier.automata.regular import RegularMachine
 from espalier.constraints.after_border import Border, Landing, advanced, within
 from espalier.constraints.after_waiting import Waiting
 from espalier.constraints.base import Composite, Matcher
+from espalier.constraints.refusal import refusal
 from espalier.constraints.spec import Spec
-from espalier.errors import InputError, NotAvailable, TokenRefused
+from espalier.errors import InputError, NotAvailable
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 from espalier.tokens.vocab import Vocab
@@ -261,9 +262,7 @@ class AfterMatcher:
                     self._count += self.is_waiting
                     self._take(place)
                     return
-        shown = compiled.vocab.text_of(token) if 0 <= token < compiled.vocab.width else "?"
-        reason = "the text has ended" if self._finished else f"{compiled.spec.kind} forbids it here"
-        raise TokenRefused(f"token {token} ({shown!r}) is refused: {reason}")
+        raise refusal(compiled.vocab, token, compiled.spec.kind, is_finished=self._finished)
 
     def rollback(self, count: int) -> None:
         done = len(self._history) + self._finished

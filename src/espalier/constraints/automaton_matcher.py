@@ -16,8 +16,8 @@ from espalier.automata.machine import Machine, State
 from espalier.automata.network import MAX_STATES, Network, build_network
 from espalier.automata.pushdown import PushdownMachine
 from espalier.automata.regular import RegularMachine
+from espalier.constraints.refusal import refusal
 from espalier.constraints.spec import Spec
-from espalier.errors import TokenRefused
 from espalier.grammar.ast import Grammar
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
@@ -162,10 +162,7 @@ class AutomatonMatcher:
                     self._tokens.append(token)
                     self._state = after
                     return
-        vocab = self._compiled.vocab
-        shown = vocab.text_of(token) if 0 <= token < vocab.width else "?"
-        reason = "the text has ended" if self._finished else f"{self._compiled.spec.kind} forbids it here"
-        raise TokenRefused(f"token {token} ({shown!r}) is refused: {reason}")
+        raise refusal(self._compiled.vocab, token, self._compiled.spec.kind, is_finished=self._finished)
 
     def rollback(self, count: int) -> None:
         done = len(self._history) + self._finished

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote
 
 from espalier.errors import SchemaError, UnsupportedError
+from espalier.schema.load import escape
 from espalier.schema.walk import INDEX
 
 Node: TypeAlias = "Mapping[str, Any] | bool"
@@ -90,11 +91,6 @@ def resolve(schema: Node, reference: Any, at: str) -> tuple[str, Node]:
     if not isinstance(node, Mapping | bool):
         raise SchemaError(f"the reference {reference!r} does not lead to a schema", pointer=at)
     return unquote(fragment), node
-
-
-def escape(part: str) -> str:
-    """One step of a JSON pointer (RFC 6901)."""
-    return part.replace("~", "~0").replace("/", "~1")
 
 
 def _is_finite(pointer: str, node: Node, finite: set[str]) -> bool:

@@ -15,8 +15,9 @@ from llguidance.numpy import fill_next_token_bitmask
 
 from espalier.automata.blame import Blame
 from espalier.constraints.base import Compiled, Matcher
+from espalier.constraints.refusal import refusal
 from espalier.constraints.spec import Spec
-from espalier.errors import LimitExceeded, NotAvailable, TokenRefused, VocabError
+from espalier.errors import LimitExceeded, NotAvailable, VocabError
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 from espalier.tokens.trie import TokenTrie
@@ -163,10 +164,7 @@ class LlgMatcher:
 
     def advance(self, token: int) -> None:
         if not self.allows(token):
-            vocab = self._compiled.vocab
-            shown = vocab.text_of(token) if 0 <= token < vocab.width else "?"
-            reason = "the text has ended" if self._finished else f"{self._compiled.spec.kind} forbids it here"
-            raise TokenRefused(f"token {token} ({shown!r}) is refused: {reason}")
+            raise refusal(self._compiled.vocab, token, self._compiled.spec.kind, is_finished=self._finished)
         if token in self._compiled.vocab.eos_ids:
             self._finished = True
         elif not self._inner.consume_token(token):

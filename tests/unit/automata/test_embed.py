@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from espalier.automata.dfa import Dfa
-from espalier.automata.embed import Assembly, fragment_of_dfa, fragments_of_network
+from espalier.automata.dfa import Dfa, fragment_of_dfa
+from espalier.automata.embed import Assembly, fragments_of_network
 from espalier.automata.fragment import Fragment
 from espalier.automata.network import assemble, build_network
 from espalier.automata.pushdown import PushdownMachine
