@@ -1,13 +1,22 @@
-"""Chat messages as every edge takes them: checked, plain, OpenAI's shape. They know no template."""
+"""Chat messages as every edge takes them: checked, plain, OpenAI's shape. They know no template.
+
+Calls of an assistant message keep their arguments as they were given, as JSON text or as an object: which of the two
+a template reads is not known here.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from espalier.chat.tools import NAME
 from espalier.errors import InputError
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
+CALL_SHAPE = '{"id": ..., "type": "function", "function": {"name": ..., "arguments": "{...}"}}'
+_TEXTS = {"assistant": ("reasoning_content", "reasoning"), "tool": ("tool_call_id", "name")}
+"""By role, the fields that are text where they are given; null is as if they were not."""
 
 
 def check_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
@@ -31,9 +40,15 @@ def _check(index: int, message: Mapping[str, Any]) -> dict[str, Any]:
         content = ""
     if not isinstance(content, str):
         raise InputError(f"{where}: content must be text or a list of text parts", field=f"{where}.content")
-    if any(0xD800 <= ord(c) < 0xE000 for c in content):
-        raise InputError(f"{where}: content is not valid Unicode", field=f"{where}.content")
-    return {**message, "role": role, "content": content}
+    _unicode(content, where, "content")
+    checked = {**message, "role": role, "content": content}
+    for name in _TEXTS.get(role, ()):
+        _text(checked, name, where)
+    if role == "assistant" and "tool_calls" in checked:
+        calls = checked.pop("tool_calls")
+        if calls:  # null and an empty list are no calls; templates that ask for the field's presence must not see them
+            checked["tool_calls"] = _calls(calls, f"{where}.tool_calls")
+    return checked
 
 
 def _part(where: str, part: Any) -> str:
@@ -41,3 +56,65 @@ def _part(where: str, part: Any) -> str:
         return str(part["text"])
     kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
     raise InputError(f"{where}: only text parts can be read, not {kind!r}", field=where)
+
+
+def _text(message: dict[str, Any], name: str, where: str) -> None:
+    value = message.get(name)
+    if value is None:
+        message.pop(name, None)
+    elif isinstance(value, str):
+        _unicode(value, where, name)
+    else:
+        raise InputError(f"{where}: {name} is text, not {type(value).__name__}", field=f"{where}.{name}")
+
+
+def _unicode(text: str, where: str, name: str) -> None:
+    if any(0xD800 <= ord(c) < 0xE000 for c in text):
+        raise InputError(f"{where}: {name} is not valid Unicode", field=f"{where}.{name}")
+
+
+def _calls(calls: Any, where: str) -> list[dict[str, Any]]:
+    if isinstance(calls, str | bytes | Mapping) or not isinstance(calls, Sequence):
+        raise InputError(f"{where} is a list of calls", hint=CALL_SHAPE, field=where)
+    return [_call(call, f"{where}[{place}]") for place, call in enumerate(calls)]
+
+
+def _call(call: Any, where: str) -> dict[str, Any]:
+    if not isinstance(call, Mapping):
+        raise InputError(f"{where}: a call is an object, not {type(call).__name__}", hint=CALL_SHAPE, field=where)
+    checked = {**call, "type": call.get("type", "function")}
+    if checked["type"] != "function":
+        raise InputError(
+            f"{where}: calls of type {checked['type']!r} cannot be read", hint='only "function"', field=f"{where}.type"
+        )
+    _text(checked, "id", where)
+    inner = call.get("function")
+    where = f"{where}.function"
+    if not isinstance(inner, Mapping):
+        raise InputError(f"{where}: the call names no function", hint=CALL_SHAPE, field=where)
+    name = inner.get("name")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise InputError(f"{where}: {name!r} is no name of a tool", hint=CALL_SHAPE, field=f"{where}.name")
+    checked["function"] = {**inner, "arguments": _arguments(inner.get("arguments"), where)}
+    return checked
+
+
+def _arguments(given: Any, where: str) -> Any:
+    """As given, text or object; the object is a copy."""
+    fault = InputError(
+        f"{where}: the arguments are not JSON of an object", hint='"{}" for none', field=f"{where}.arguments"
+    )
+    try:
+        # A number that is too large for a float is JSON; NaN and Infinity are not.
+        found = json.loads(given, parse_constant=_refuse) if isinstance(given, str) else given
+        text = json.dumps(found, ensure_ascii=False, allow_nan=isinstance(given, str))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise fault from error
+    if not isinstance(found, Mapping):
+        raise fault
+    _unicode(text, where, "arguments")
+    return given if isinstance(given, str) else json.loads(text)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")

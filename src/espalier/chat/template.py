@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from jinja2 import TemplateError as JinjaError
@@ -18,8 +19,12 @@ from jinja2.ext import Extension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from espalier.chat.abilities import Abilities, find_abilities
 from espalier.chat.messages import check_messages
 from espalier.errors import TemplateError
+
+# A template is foreign code: whatever its expressions raise, it is the template that refused.
+_REFUSALS = (JinjaError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class _Generation(Extension):
@@ -56,6 +61,11 @@ class ChatTemplate:
         except JinjaError as error:
             raise TemplateError(f"the model's chat template does not parse: {error}") from error
 
+    @cached_property
+    def abilities(self) -> Abilities:
+        """What the template does with tools, calls and results; found once, by trial. Never raises."""
+        return find_abilities(self.render)
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -74,7 +84,7 @@ class ChatTemplate:
                 **self._tokens,
                 **variables,
             )
-        except (JinjaError, TypeError, ValueError) as error:
+        except _REFUSALS as error:
             raise TemplateError(f"the chat template refused the messages: {error}", field="messages") from error
 
 

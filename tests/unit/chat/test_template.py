@@ -57,6 +57,12 @@ def test_a_template_that_refuses_the_messages_is_an_error_of_the_input():
         template.render(USER)
 
 
+@pytest.mark.parametrize("fault", ["{{ 1 / 0 }}", "{{ '{9}'.format(1) }}", "{{ {}.x.y }}", "{{ messages + 1 }}"])
+def test_whatever_a_template_raises_is_its_refusal(fault):
+    with pytest.raises(TemplateError, match="refused"):
+        ChatTemplate(fault).render(USER)
+
+
 @pytest.mark.parametrize(
     "attack",
     ["{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}", "{{ cycler.__init__.__globals__ }}"],

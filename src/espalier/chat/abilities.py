@@ -1,0 +1,123 @@
+"""What a chat template can do with tools, found by rendering trial messages and looking for their words in the text.
+
+It knows no template by name and reads no source. A template that raises cannot do what it was tried for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from espalier.errors import InputError
+
+# Words that no template writes of itself.
+TOOL, KEY, VALUE, RESULT, SYSTEM = "zqtoolprobe", "zqkeyprobe", "zqvalueprobe", "zqresultprobe", "zqsystemprobe"
+ARGUMENTS = {KEY: VALUE}
+SHORT_ID, LONG_ID, NINE = "call_1", "call_0123456789abcdef01234567", "a1B2c3D4e"
+"""The ids that clients send, and the only kind that some templates take: nine letters and digits."""
+
+_TOOL: Mapping[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": TOOL,
+        "description": "A trial.",
+        "parameters": {
+            "type": "object",
+            "properties": {KEY: {"type": "string", "description": "A trial."}},
+            "required": [KEY],
+        },
+    },
+}
+_USER = {"role": "user", "content": "Hello"}
+
+
+class Render(Protocol):
+    """`ChatTemplate.render`. Raises InputError."""
+
+    def __call__(
+        self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]] | None = None
+    ) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abilities:
+    """tools: `tools=` shows up in the text. tool_role: messages of role `tool` do. system_role: a system message does.
+    tool_calls: the calls of assistant messages do. call_objects: their arguments are given as an object, not as
+    JSON text; some templates read only the one, some only the other. any_id: ids of calls may be any text; False
+    where they must be nine letters and digits."""
+
+    tools: bool
+    tool_role: bool
+    system_role: bool
+    call_objects: bool
+    tool_calls: bool
+    any_id: bool = True
+
+
+def find_abilities(render: Render) -> Abilities:
+    """By trial. Never raises."""
+    system = {"role": "system", "content": SYSTEM}
+    objects = _renders_objects(render)
+    calls = objects or _renders_texts(render)
+    # Where calls are not rendered, the message before a result will have content in their place.
+    before = _calls(ARGUMENTS if objects else json.dumps(ARGUMENTS)) if calls else _said()
+    result = RESULT in _text(render, [_USER, before, _result()])
+    return Abilities(
+        tools=any(TOOL in _text(render, messages, [_TOOL]) for messages in ([_USER], [system, _USER])),
+        tool_role=result,
+        system_role=SYSTEM in _text(render, [system, _USER]),
+        call_objects=objects or not calls,
+        tool_calls=calls,
+        any_id=not result or all(_takes_id(render, before, given) for given in (SHORT_ID, LONG_ID)),
+    )
+
+
+def _renders_objects(render: Render) -> bool:
+    """An object is told by its value; one that comes out as Python spells it was meant to be text. The name has to show
+    too: some templates leave it to an id of their own making."""
+    text = _text_of_calls(render, ARGUMENTS)
+    return TOOL in text and VALUE in text and repr(ARGUMENTS) not in text
+
+
+def _renders_texts(render: Render) -> bool:
+    """JSON text has to come out as it is; encoded once more it would have backslashes."""
+    arguments = json.dumps(ARGUMENTS)
+    text = _text_of_calls(render, arguments)
+    return TOOL in text and arguments in text
+
+
+def _text_of_calls(render: Render, arguments: Any) -> str:
+    calls = _calls(arguments)
+    # A call is usually followed by its result, but a template may know calls and no results.
+    return _text(render, [_USER, calls, _result()]) or _text(render, [_USER, calls])
+
+
+def _takes_id(render: Render, before: Mapping[str, Any], given: str) -> bool:
+    calls = [{**call, "id": given} for call in before.get("tool_calls", ())]
+    message = {**before, "tool_calls": calls} if calls else before
+    return RESULT in _text(render, [_USER, message, {**_result(), "tool_call_id": given}])
+
+
+def _said() -> dict[str, Any]:
+    return {"role": "assistant", "content": "Hello"}
+
+
+def _calls(arguments: Any) -> dict[str, Any]:
+    call = {"id": NINE, "type": "function", "function": {"name": TOOL, "arguments": arguments}}
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
+def _result() -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": NINE, "name": TOOL, "content": RESULT}
+
+
+def _text(
+    render: Render, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
+) -> str:
+    """ "" where the template refuses."""
+    try:
+        return render(messages, tools=tools)
+    except InputError:
+        return ""

@@ -1,0 +1,66 @@
+"""The wire format that a model's own chat template shows, told from the template's source.
+
+It renders nothing and knows no model names: only the marks that a template of that format cannot do without.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sign:
+    """What tells one format: patterns that the source shows, and patterns of near relatives that it must not show."""
+
+    format: str
+    shows: tuple[str, ...]
+    lacks: tuple[str, ...] = ()
+
+
+SIGNS = (
+    # Only Mistral's templates write this marker. With [CALL_ID] an id stands between name and arguments, and where
+    # the name follows the marker without [ARGS] there is no list: neither is a format that we have.
+    Sign(format="mistral_args", shows=(r"\[TOOL_CALLS\]", r"\[ARGS\]"), lacks=(r"\[CALL_ID\]",)),
+    Sign(
+        format="mistral",
+        shows=(r"\[TOOL_CALLS\]",),
+        lacks=(r"\[ARGS\]", r"\[CALL_ID\]", r"\[TOOL_CALLS\]['\"]\s*[+~]\s*[\w.\[\]'\"]*name\b"),
+    ),
+    # `<tool_call>` holds JSON in Hermes and Qwen, but XML in Qwen3-Coder, pairs of tags in GLM and a plain name in
+    # Hunyuan. Before functionary, whose tag those of Qwen3-Coder hold.
+    Sign(
+        format="hermes",
+        shows=(r"<tool_call>", r'\\?"name\\?"\s*:', r"\barguments\b"),
+        lacks=(r"<function=", r"<parameter=", r"<arg_key>", r"<tool_sep>"),
+    ),
+    # Before llama3: Llama's template for custom tools speaks of ipython and of "parameters" too.
+    Sign(format="functionary", shows=(r"<function=", r"</function>"), lacks=(r"<parameter=", r"<tool_call>")),
+    # Before llama3: Llama's pythonic templates speak of ipython too. Behind a tag the list has a marker, as in LFM2.
+    Sign(format="pythonic", shows=(r"(?<!>)\[func_name1\(param\w*=",), lacks=(r"<\|tool_call_start\|>",)),
+    # Plain JSON with short keys, as agents' prompts have it; no marker, so all those above come first.
+    Sign(format="args", shows=(r'\\?"name\\?"\s*:(?:(?!description).){0,160}?\\?"args\\?"\s*:',)),
+    Sign(format="tool_args", shows=(r'\\?"tool\\?"\s*:(?:(?!description).){0,160}?\\?"args\\?"\s*:',)),
+    # Last, since it has no marker: a name and then "parameters" (a list of tools has the description between them),
+    # and the words by which Llama's templates begin the environment of tools.
+    Sign(
+        format="llama3",
+        shows=(r'\\?"name\\?"\s*:(?:(?!description).){0,160}?\\?"parameters\\?"\s*:', r"ipython|<\|python_tag\|>"),
+    ),
+)
+"""In order of precedence: the first sign that fits wins."""
+
+
+def detect_format(template_source: str) -> str | None:
+    """The name of the format (a key of WIRE_FORMATS); None where the template shows none, or one that is not ours."""
+    source = _COMMENT.sub("", template_source)
+    return next((sign.format for sign in SIGNS if _fits(sign, source)), None)
+
+
+def _fits(sign: Sign, source: str) -> bool:
+    def has(pattern: str) -> bool:
+        return re.search(pattern, source, re.DOTALL) is not None
+
+    return all(map(has, sign.shows)) and not any(map(has, sign.lacks))

@@ -1,0 +1,68 @@
+"""The markers between which models reason before they answer. Values only; `turn_parser.py` splits by them.
+
+Where a model's own template or vocabulary shows a pair, `detect_reasoning` finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from espalier.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reasoning:
+    """start, end: around the reasoning, which comes first in a turn. Raises InputError for empty or equal markers."""
+
+    start: str
+    end: str
+
+    def __post_init__(self) -> None:
+        for name in ("start", "end"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
+                raise InputError(f"the {name} marker of reasoning is a text", field="reasoning")
+        if self.start == self.end:
+            raise InputError("reasoning begins and ends with the same marker", field="reasoning")
+
+
+REASONING: dict[str, Reasoning] = {
+    "think": Reasoning(start="<think>", end="</think>"),
+    "thinking": Reasoning(start="<thinking>", end="</thinking>"),
+    "thought": Reasoning(start="<thought>", end="</thought>"),
+    "reasoning": Reasoning(start="<reasoning>", end="</reasoning>"),
+    "mistral": Reasoning(start="[THINK]", end="[/THINK]"),
+    "seed": Reasoning(start="<seed:think>", end="</seed:think>"),
+    "kimi": Reasoning(start="◁think▷", end="◁/think▷"),
+    "begin_of_thought": Reasoning(start="<|begin_of_thought|>", end="<|end_of_thought|>"),
+    "start_thinking": Reasoning(start="<|START_THINKING|>", end="<|END_THINKING|>"),
+    "granite": Reasoning(start="Here is my thought process:", end="Here is my response:"),
+}
+"""think: DeepSeek, Qwen, GLM, MiniMax and most others. mistral: Magistral. seed: Seed-OSS. kimi: Kimi-VL.
+begin_of_thought: Sky-T1, OpenThinker. start_thinking: Cohere's Command A. granite: IBM Granite 3.2."""
+
+
+def read_reasoning(data: Any) -> Reasoning:
+    """From a name of REASONING, a pair of markers, or a Reasoning. Raises InputError."""
+    if isinstance(data, Reasoning):
+        return data
+    if isinstance(data, str) and data in REASONING:
+        return REASONING[data]
+    if isinstance(data, Sequence) and not isinstance(data, str) and len(data) == 2:
+        return Reasoning(start=data[0], end=data[1])
+    raise InputError(
+        f"unknown reasoning markers {data!r}", hint=f"{', '.join(REASONING)}, or a pair of texts", field="reasoning"
+    )
+
+
+def detect_reasoning(template: str, special_texts: Collection[str] = ()) -> Reasoning | None:
+    """The first pair whose two markers are both tokens of the vocabulary, or one of whose markers the template writes.
+
+    special_texts: the spellings of added tokens. None where nothing shows a pair.
+    """
+    known = frozenset(special_texts)
+    for found in REASONING.values():
+        if found.start in template or found.end in template or {found.start, found.end} <= known:
+            return found
+    return None

@@ -1,0 +1,260 @@
+"""Tools as every edge takes them, the choice among them, and the calls that come back. They know no wire format.
+
+A tool is read from OpenAI's shape (chat completions or responses), Anthropic's (`input_schema`), MCP's
+(`inputSchema`), or from a mapping of names to schemas.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from espalier.errors import InputError
+
+ToolMode = Literal["auto", "required", "none"]
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""OpenAI's names, and the dots that MCP allows besides."""
+SCHEMA_FIELDS = ("parameters", "input_schema", "inputSchema")
+_NO_ARGUMENTS = 'write {"type": "object", "properties": {}} for a tool without arguments'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A function that the model may ask for.
+
+    parameters: the JSON Schema of its arguments, as JSON text (a mapping is taken too); arguments are always an object.
+    strict: False lets keywords that can only be checked afterwards be checked; otherwise they are refused.
+    Raises InputError naming the field.
+    """
+
+    name: str
+    parameters: str
+    description: str = ""
+    strict: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
+            raise InputError(
+                f"{self.name!r} is no name for a tool",
+                hint="1 to 64 of A-Z a-z 0-9 _ - .",
+                field="name",
+            )
+        if not isinstance(self.description, str):
+            raise InputError(f"the description of {self.name} is not text", field="description")
+        if self.strict not in (None, True, False):
+            raise InputError(f"strict of {self.name} is true or false", field="strict")
+        given: Any = self.parameters
+        if isinstance(given, str):
+            try:
+                given = json.loads(given)
+            except ValueError as error:
+                raise InputError(f"the schema of {self.name} is not JSON: {error}", field="parameters") from error
+        if given is None:
+            raise InputError(f"the tool {self.name} has no schema", hint=_NO_ARGUMENTS, field="parameters")
+        if not isinstance(given, Mapping):
+            raise InputError(
+                f"the schema of {self.name} is an object, not {type(given).__name__}", hint=_NO_ARGUMENTS,
+                field="parameters",
+            )  # fmt: skip
+        try:
+            text = json.dumps(given, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(f"the schema of {self.name} is not JSON: {error}", field="parameters") from error
+        object.__setattr__(self, "parameters", text)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The schema of the arguments; a copy of its own."""
+        found: dict[str, Any] = json.loads(self.parameters)
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """OpenAI's shape, which chat templates take too."""
+        inner: dict[str, Any] = {"name": self.name}
+        if self.description:
+            inner["description"] = self.description
+        inner["parameters"] = self.schema
+        if self.strict is not None:
+            inner["strict"] = self.strict
+        return {"type": "function", "function": inner}
+
+
+def read_tools(data: Any, *, where: str = "tools") -> tuple[Tool, ...]:
+    """Tools from a list of them, `{"tools": [...]}`, or a mapping of names to schemas; order is kept.
+
+    Raises InputError naming the tool and the field, also for two tools of one name and for none at all.
+    """
+    if isinstance(data, Mapping):
+        if isinstance(data.get("tools"), Sequence):
+            data = data["tools"]
+        elif isinstance(data.get("name"), str) or (data.get("type") == "function" and "function" in data):
+            data = [data]
+        else:
+            data = [{"name": name, "parameters": schema} for name, schema in data.items()]
+    if isinstance(data, str | bytes) or not isinstance(data, Iterable):
+        raise InputError("tools are a list of tools", hint=SHAPE, field=where)
+    return distinct((_read(tool, f"{where}[{place}]") for place, tool in enumerate(data)), where=where)
+
+
+def distinct(tools: Iterable[Tool], *, where: str = "tools") -> tuple[Tool, ...]:
+    """The tools as a tuple. Raises InputError for none, and for two of one name."""
+    found: dict[str, Tool] = {}
+    for place, tool in enumerate(tools):
+        if tool.name in found:
+            raise InputError(f"there are two tools called {tool.name!r}", field=f"{where}[{place}].name")
+        found[tool.name] = tool
+    if not found:
+        raise InputError("there are no tools", hint="leave `tools` out, or name one", field=where)
+    return tuple(found.values())
+
+
+SHAPE = '{"type": "function", "function": {"name": ..., "parameters": {...}}}'
+
+
+def _read(data: Any, where: str) -> Tool:
+    if isinstance(data, Tool):
+        return data
+    if not isinstance(data, Mapping):
+        raise InputError(f"a tool is an object, not {type(data).__name__}", hint=SHAPE, field=where)
+    kind = data.get("type", "function")
+    inner = data
+    if "function" in data:
+        inner, where = data["function"], f"{where}.function"
+        if not isinstance(inner, Mapping):
+            raise InputError("`function` is an object", hint=SHAPE, field=where)
+    if kind not in ("function", "custom") or (kind == "custom" and "input_schema" not in inner):
+        raise InputError(f"tools of type {kind!r} cannot be called here", hint='only "function"', field=f"{where}.type")
+    if "name" not in inner:
+        raise InputError("the tool has no name", hint=SHAPE, field=f"{where}.name")
+    schema = next((inner[name] for name in SCHEMA_FIELDS if inner.get(name) is not None), None)
+    try:
+        return Tool(
+            name=inner["name"],
+            parameters=schema,  # type: ignore[arg-type]  # a mapping is taken too
+            description=inner.get("description") or "",
+            strict=inner.get("strict"),
+        )
+    except InputError as error:
+        raise InputError(error.message, hint=error.hint, field=f"{where}.{error.field}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolChoice:
+    """What the model may do with its tools.
+
+    mode: `auto` leaves it to the model, `required` is at least one call, `none` no call. names: the tools that may be
+    called, all of them if empty. single: exactly one call, as a choice that names one function asks for.
+    """
+
+    mode: ToolMode = "auto"
+    names: tuple[str, ...] = field(default=())
+    single: bool = False
+
+    def to_json(self) -> Any:
+        """OpenAI's shape."""
+        if not self.names:
+            return self.mode
+        named = [{"type": "function", "function": {"name": name}} for name in self.names]
+        if self.single and len(named) == 1:
+            return named[0]
+        return {"type": "allowed_tools", "allowed_tools": {"mode": self.mode, "tools": named}}
+
+    def allowed(self, tools: Sequence[Tool]) -> tuple[Tool, ...]:
+        """The tools that may be called, in their own order. Raises InputError for a name that no tool has."""
+        known = [tool.name for tool in tools]
+        for name in self.names:
+            if name not in known:
+                raise InputError(
+                    f"the choice names {name!r}, which is no tool",
+                    hint=f"tools: {', '.join(known[:20])}{' …' if len(known) > 20 else ''}",
+                    field="tool_choice",
+                )
+        return tuple(tool for tool in tools if not self.names or tool.name in self.names)
+
+
+AUTO = ToolChoice()
+
+
+ANTHROPIC: dict[Any, ToolMode] = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def read_choice(data: Any) -> ToolChoice:
+    """From `"auto"`, `"required"`, `"none"`, a tool's name, OpenAI's `{"type": "function", ...}` (chat completions or
+    responses) and `{"type": "allowed_tools", ...}`, or Anthropic's objects. Raises InputError."""
+    if isinstance(data, ToolChoice):
+        return data
+    if data is None:
+        return AUTO
+    if isinstance(data, str):
+        if data in get_args(ToolMode):
+            return ToolChoice(mode=data)  # type: ignore[arg-type]  # one of them
+        if NAME.fullmatch(data):
+            return ToolChoice(mode="required", names=(data,), single=True)
+    elif isinstance(data, Mapping):
+        if data.get("type") == "function":
+            return ToolChoice(mode="required", names=(_named(data, "tool_choice"),), single=True)
+        if data.get("type") == "allowed_tools":
+            return _allowed(data)
+        if data.get("type") == "tool":  # Anthropic's
+            return ToolChoice(mode="required", names=(_named(data, "tool_choice"),), single=True)
+        if data.get("type") in ANTHROPIC:
+            return ToolChoice(mode=ANTHROPIC[data["type"]])
+    raise InputError(
+        f"tool_choice cannot be {str(data)[:60]!r}",
+        hint="auto, required, none, the name of a tool, or an object of type function or allowed_tools",
+        field="tool_choice",
+    )
+
+
+def _named(data: Any, where: str) -> str:
+    inner = data.get("function", data) if isinstance(data, Mapping) else None
+    name = inner.get("name") if isinstance(inner, Mapping) else None
+    if not isinstance(name, str):
+        raise InputError("a choice of a tool needs its name", hint='{"type": "function", "function": {"name": ...}}',
+                         field=f"{where}.function.name")  # fmt: skip
+    return name
+
+
+def _allowed(data: Mapping[str, Any]) -> ToolChoice:
+    inner = data.get("allowed_tools", data)
+    where = "tool_choice.allowed_tools"
+    mode = inner.get("mode", "auto") if isinstance(inner, Mapping) else None
+    if mode not in ("auto", "required"):
+        raise InputError(f"the mode of allowed_tools is auto or required, not {mode!r}", field=f"{where}.mode")
+    tools = inner.get("tools")
+    if not isinstance(tools, Sequence) or isinstance(tools, str) or not tools:
+        raise InputError("allowed_tools names at least one tool", field=f"{where}.tools")
+    names = (_named(tool, f"{where}.tools[{place}]") for place, tool in enumerate(tools))
+    return ToolChoice(mode=mode, names=tuple(dict.fromkeys(names)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One call as the model wrote it. arguments: its JSON text, exactly. is_complete: False if the text was cut before
+    the call had ended; `arguments` is then the beginning that was written. index: its place among the calls."""
+
+    index: int
+    name: str
+    arguments: str
+    id: str = ""
+    is_complete: bool = True
+
+    @property
+    def parsed(self) -> dict[str, Any] | None:
+        """The arguments as a dict; None where the text was cut or holds no object."""
+        try:
+            found = json.loads(self.arguments)
+        except (ValueError, RecursionError):
+            return None
+        return found if self.is_complete and isinstance(found, dict) else None
+
+    def to_json(self) -> dict[str, Any]:
+        """OpenAI's shape."""
+        return {
+            "id": self.id,
+            "type": "function",
+            "function": {"name": self.name, "arguments": self.arguments},
+        }
