@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, get_args
 from espalier.automata.describe import quoted
 from espalier.constraints.after_border import GAP, WHITESPACE, Border
 from espalier.constraints.after_matcher import AfterCompiled
-from espalier.constraints.after_waiting import Waiting
+from espalier.constraints.after_waiting import Waiting, opened
 from espalier.constraints.base import Compiled
 from espalier.constraints.compile import Compiler
 from espalier.constraints.spec import Spec, check_text
@@ -33,7 +33,11 @@ class After(Spec):
 
     Only the first occurrence of the marker counts. A special token of the vocabulary that is spelled like the marker
     is the marker too, and its spelling is then part of the text; so is one spelled like the marker's opening tag
-    (`<think>` for `</think>`), before it.
+    (`<think>` for `</think>`) or like `opens`, before it.
+
+    opens: what the text before the marker must begin with, such as `<think>`; up to four spaces, tabs or line ends may
+    stand before it. Where the prompt has opened it already, and not closed it, the text goes on from there. So
+    `AnyOf(After("</think>", spec, opens="<think>"), spec)` may think first or answer at once.
 
     max_before: so many tokens at most before the marker is on its way: after them only what leads to it by the fewest
     bytes is allowed. It is a budget, so it counts tokens, however the text is split. in_prompt: whether the prompt may
@@ -49,6 +53,7 @@ class After(Spec):
     max_before: int | None = field(default=None, kw_only=True)
     in_prompt: InPrompt = field(default="auto", kw_only=True)
     gap: bool = field(default=True, kw_only=True)
+    opens: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_text(self.marker, "a marker", "marker")
@@ -69,9 +74,16 @@ class After(Spec):
             )
         if not isinstance(self.gap, bool):
             raise SpecError(f"gap: {self.gap!r} is not true or false", field="gap")
+        if self.opens is None:
+            return
+        check_text(self.opens, "an opening", "opens")
+        if not self.opens.strip():
+            raise SpecError("the opening is empty", hint="leave `opens` out where any text may begin", field="opens")
+        if self.marker in self.opens:
+            raise SpecError(f"the opening {quoted(self.opens)} holds the marker, which is to follow it", field="opens")
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        found = {
             "kind": self.kind,
             "marker": self.marker,
             "spec": self.spec.to_json(),
@@ -79,6 +91,7 @@ class After(Spec):
             "in_prompt": self.in_prompt,
             "gap": self.gap,
         }
+        return found if self.opens is None else {**found, "opens": self.opens}
 
     @classmethod
     def from_fields(cls, values: dict[str, Any]) -> After:
@@ -107,22 +120,35 @@ class After(Spec):
             return text[0] + text[2:]
         return None
 
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """What opens the text before the marker: as asked for, and as the marker shows it."""
+        return tuple(dict.fromkeys(tag for tag in (self.opens, self.opening) if tag is not None))
+
     def answer_in(self, before: str) -> str | None:
         """What of the answer the prompt holds already, None while the marker is still to come.
 
-        The last marker counts, unless its tag is opened again after it; whitespace after it is ignored.
+        The last marker counts, unless it is opened again after it; whitespace after it is ignored.
         """
         if self.in_prompt != "auto":
             return "" if self.in_prompt == "yes" else None
         _, found, rest = before.rpartition(self.marker)
-        if not found or (self.opening is not None and self.opening in rest):
+        if not found or any(tag in rest for tag in self.tags):
             return None
         return rest.lstrip(WHITESPACE.decode())
 
+    def opened_in(self, before: str) -> bool:
+        """Whether the prompt has opened the text before the marker, and not closed it."""
+        if self.opens is None or self.in_prompt != "auto":
+            return False
+        return self.opens in before.rpartition(self.marker)[2]
+
     def begun(self, before: str) -> str:
-        """The marker too, so that the judge finds it where it is."""
-        answer = self.answer_in(before)
-        return "" if answer is None else self.marker + answer
+        """The opening and the marker too, so that the judge finds them where they are."""
+        answer, opens = self.answer_in(before), self.opens or ""
+        if answer is None:
+            return opens if self.opened_in(before) else ""
+        return opens + self.marker + answer
 
 
 def compile_after(spec: After, compiler: Compiler) -> Compiled:
@@ -134,11 +160,14 @@ def compile_after(spec: After, compiler: Compiler) -> Compiled:
         spec.marker.encode(),
         compiler.vocab,
         compiler.trie,
-        opening=None if spec.opening is None else spec.opening.encode(),
+        opens=None if spec.opens is None else spec.opens.encode(),
+        tags=[tag.encode() for tag in spec.tags],
         hurries=spec.max_before is not None,
     )
     border = Border(inner, compiler.trie, gap=spec.gap)
-    return AfterCompiled(spec, waiting, border, max_before=spec.max_before, answer_in=spec.answer_in)
+    return AfterCompiled(
+        spec, waiting, border, max_before=spec.max_before, answer_in=spec.answer_in, opened_in=spec.opened_in
+    )
 
 
 def judge_after(spec: Spec, text: str, words: WordFiles) -> Verdict:
@@ -164,8 +193,7 @@ def _judged(spec: After, text: str, words: WordFiles | None) -> tuple[str, Verdi
     """The first answer that is valid; else one that nobody can judge, else the likeliest, with what is wrong."""
     answers = _answers(spec, text)
     if not answers:
-        missing = Verdict(valid=False, judge="search", errors=(f"the marker {quoted(spec.marker)} does not occur",))
-        return text, missing
+        return text, Verdict(valid=False, judge="search", errors=(_missing(spec, text),))
     verdicts: dict[str, Verdict] = {}
     for answer in answers:
         verdicts[answer] = judge(spec.spec, answer, words)
@@ -176,10 +204,26 @@ def _judged(spec: After, text: str, words: WordFiles | None) -> tuple[str, Verdi
     return found, verdicts[found]
 
 
+def _missing(spec: After, text: str) -> str:
+    if spec.opens is not None and _behind_opening(spec, text) is None:
+        return f"the text does not begin with {quoted(spec.opens)}"
+    return f"the marker {quoted(spec.marker)} does not occur"
+
+
+def _behind_opening(spec: After, text: str) -> str | None:
+    """The text, or what follows its opening if one is asked for; None where it does not begin with that."""
+    if spec.opens is None:
+        return text
+    data = text.encode("utf-8", "surrogatepass")
+    length = opened(data, spec.opens.encode())
+    return None if length is None else data[length:].decode("utf-8", "surrogatepass")
+
+
 def _answers(spec: After, text: str) -> list[str]:
     """What may be the answer in a text: after the marker or, where the prompt is said to have held it, the whole; each
     with all its whitespace or without some of what a gap may hold."""
-    _, marker, rest = text.partition(spec.marker)
+    behind = _behind_opening(spec, text)
+    _, marker, rest = ("", "", "") if behind is None else behind.partition(spec.marker)
     found: list[str] = []
     for part in ([rest] if marker else []) + ([text] if spec.in_prompt == "yes" else []):
         size = len(part) - len(part.lstrip(WHITESPACE.decode()))

@@ -54,8 +54,10 @@ class AfterCompiled:
         *,
         max_before: int | None,
         answer_in: Callable[[str], str | None],
+        opened_in: Callable[[str], bool],
     ) -> None:
-        """answer_in: what of the answer a prompt holds already, None while the marker is still to come."""
+        """answer_in: what of the answer a prompt holds already, None while the marker is still to come. opened_in:
+        whether a prompt holds the opening, if one is asked for."""
         self.spec = spec
         self.vocab: Vocab = border.inner.vocab
         self.inner = border.inner
@@ -64,13 +66,15 @@ class AfterCompiled:
         self.border = border
         self.max_before = max_before
         self._answer_in = answer_in
+        self._opened_in = opened_in
         self._masks: ByteCache[tuple[int, bool], Mask] = ByteCache(CACHE_BYTES)
 
     def matcher(self, *, before: str = "") -> AfterMatcher:
         """As in `Compiled`. Raises InputError where what the prompt holds of the answer does not fit."""
         answer = self._answer_in(before)
         if answer is None:
-            return AfterMatcher(self, Place(self.waiting.start), None)
+            start = self.waiting.inside if self._opened_in(before) else self.waiting.start
+            return AfterMatcher(self, Place(start), None)
         landing = self.border.land(answer.encode("utf-8", "surrogatepass"))
         if landing is None:
             shown = answer if len(answer) <= 60 else f"{answer[:60]}…"
@@ -94,13 +98,10 @@ class AfterCompiled:
         except UnicodeEncodeError:
             return False  # half a character is in no language
         matcher = self.matcher()
-        if not matcher.is_waiting:
-            head = b""
-        else:
-            at = data.find(self.waiting.marker)
-            if at < 0:
-                return False
-            head = data[: at + len(self.waiting.marker)]
+        length = self.waiting.head(data) if matcher.is_waiting else 0
+        if length is None:
+            return False
+        head = data[:length]
         before, rest = self.waiting.trie.segment(head), self.border.land(data[len(head) :])
         if before is None or rest is None or not advanced(matcher, before):
             return False

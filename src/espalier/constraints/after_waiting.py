@@ -1,31 +1,48 @@
 """The text before a marker: any text, which must come to the marker; and in a hurry, nothing but the way there.
 
-Special tokens that are spelled like the marker, or like the tag that it closes, are text here. It knows nothing of what
-follows the marker but whether bytes lead on there.
+Where the text must open with something, such as `<think>`, that comes first, and the marker is looked for behind it.
+Special tokens that are spelled like the marker, like the tag that it closes or like the opening are text here. It knows
+nothing of what follows the marker but whether bytes lead on there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
 
+from espalier.automata.algebra import language
 from espalier.automata.complete import forced, shortest
 from espalier.automata.dfa import Dfa
 from espalier.automata.occurrences import until
 from espalier.automata.regular import RegularMachine
+from espalier.constraints.after_border import GAP, WHITESPACE
 from espalier.errors import UnsupportedError, VocabError
+from espalier.grammar.ast import CharClass, Literal, Repeat, seq
+from espalier.grammar.ranges import merge
 from espalier.tokens.trie import TokenTrie, build_trie
 from espalier.tokens.vocab import Vocab
+
+_BLANKS = frozenset(bytes([blank]) for blank in WHITESPACE)
 
 
 class Waiting:
     """The automaton of the texts up to the first marker, for one vocabulary. Safe across threads."""
 
     def __init__(
-        self, marker: bytes, vocab: Vocab, trie: TokenTrie, *, opening: bytes | None = None, hurries: bool = False
+        self,
+        marker: bytes,
+        vocab: Vocab,
+        trie: TokenTrie,
+        *,
+        opens: bytes | None = None,
+        tags: Collection[bytes] = (),
+        hurries: bool = False,
     ) -> None:
+        """opens: what the text must begin with, some whitespace aside. tags: of special tokens that are text."""
         self.marker = marker
+        self.opens = opens
         self.specials = _ids(vocab, marker)
         if any(token in vocab.eos_ids for token in self.specials):
             raise UnsupportedError(
@@ -33,8 +50,8 @@ class Waiting:
                 hint="use a marker that the model writes within its turn",
                 field="marker",
             )
-        tags = [] if opening is None else [token for token in _ids(vocab, opening) if token not in vocab.eos_ids]
-        self.spelled = dict.fromkeys(tags, opening or b"") | dict.fromkeys(self.specials, marker)
+        spelled = {token: tag for tag in tags for token in _ids(vocab, tag) if token not in vocab.eos_ids}
+        self.spelled = spelled | dict.fromkeys(self.specials, marker)
         self.vocab, self.trie = _with_text(vocab, trie, self.spelled)
         if hurries and (missing := self.vocab.missing_bytes()):
             raise VocabError(
@@ -42,11 +59,29 @@ class Waiting:
                 hint="use a tokenizer with byte fallback, or leave max_before out",
             )
         dfa = until([marker])
+        self.inside = dfa.start
+        """Where the text has been opened, or need not be."""
+        self.opening_states = 0
+        """States below this are within the opening."""
+        if opens is not None:
+            rest = dfa
+            dfa, self.inside = _opened(opens, rest)
+            self.opening_states = self.inside - rest.start
         self.done = len(dfa) - 1
         self.start = dfa.start
         self.machine = RegularMachine(dfa, self.vocab, self.trie)
         self.hurry = RegularMachine(_shortest_ways(dfa, self.machine), self.vocab, self.trie) if hurries else None
         self.spanning = _spanning(self.vocab, marker)
+
+    def opens_with(self, data: bytes) -> bool:
+        """Whether a whole text begins with the opening."""
+        return self.opens is not None and opened(data, self.opens) is not None
+
+    def head(self, data: bytes) -> int | None:
+        """How many bytes a whole text has up to the first marker's last byte; None where it does not come there."""
+        behind = 0 if self.opens is None else opened(data, self.opens)
+        at = -1 if behind is None else data.find(self.marker, behind)
+        return None if at < 0 else at + len(self.marker)
 
     def walk(self, machine: RegularMachine, state: int, token: int) -> tuple[int, bytes] | None:
         """Where a token leads, and its bytes past the marker; None if it leads nowhere."""
@@ -70,6 +105,43 @@ class Waiting:
     def shortest(self, machine: RegularMachine, state: int) -> tuple[int, ...]:
         """The fewest tokens to the marker's last byte."""
         return shortest(machine, self.trie, state)
+
+
+def opened(data: bytes, opens: bytes) -> int | None:
+    """How many bytes the opening takes at the start of a text, with the whitespace before it; None if it is not there.
+
+    It is read at the first place that is possible.
+    """
+    for count in range(GAP + 1):
+        if data.startswith(opens, count):
+            return count + len(opens)
+        if data[count : count + 1] not in _BLANKS:
+            return None
+    return None
+
+
+def _opened(opens: bytes, rest: Dfa) -> tuple[Dfa, int]:
+    """`rest` behind an opening, which some whitespace may precede; and where `rest` begins."""
+    blanks = CharClass(merge((blank, blank) for blank in WHITESPACE))
+    head = language(seq(Repeat(blanks, 0, GAP), Literal(opens.decode())))
+    if head is None:
+        raise AssertionError("an opening is a text")
+    kept = np.flatnonzero(~head.accepting)
+    number = np.full(len(head) + 1, -1, dtype=np.int32)  # (S + 1,), the last stands for -1
+    number[kept] = np.arange(len(kept))
+    number[:-1][head.accepting] = len(kept) + rest.start  # read at the first place: nothing goes on from there
+    first = number[head.table[kept][:, head.classes]]  # (K, 256)
+    then = rest.table[:, rest.classes]  # (R, 256)
+    whole = np.concatenate([first, np.where(then >= 0, then + len(kept), -1)])
+    columns, classes = np.unique(whole, axis=1, return_inverse=True)
+    accepting = np.concatenate([np.zeros(len(kept), dtype=np.bool_), rest.accepting])
+    dfa = Dfa(
+        classes=classes.reshape(256).astype(np.uint8),
+        table=np.ascontiguousarray(columns, dtype=np.int32),
+        accepting=accepting,
+        start=int(number[head.start]),
+    )
+    return dfa, len(kept) + rest.start
 
 
 def _ids(vocab: Vocab, text: bytes) -> tuple[int, ...]:
