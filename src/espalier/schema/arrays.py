@@ -168,7 +168,7 @@ class Arrays:
                 which = key(value)
                 if which not in number:
                     number[which] = len(spelled)
-                    spelled.append(literal(value, self.layout, inside))
+                    spelled.append(literal(value, self.layout, inside, self.book.constants))
                 found[number[which]] = None
             sets.append(list(found))
         if len(spelled) > MAX_UNIQUE:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from espalier.automata.algebra import both, either
 from espalier.automata.dfa import Dfa
@@ -37,6 +38,7 @@ class Place:
 class Objects:
     """Converts objects. value: the rule for a node at a depth. cases: what a node is."""
 
+    brackets: ClassVar[tuple[str, str]] = ("{", "}")
     book: RuleBook
     strings: Strings
     layout: Layout
@@ -58,12 +60,15 @@ class Objects:
                 if prop.required:
                     return NEVER
                 continue
-            members.append((self._member(Literal(quoted(prop.name)), value), prop.required))
+            members.append((self._member(self._key(prop.name), value), prop.required))
         others = self._others(case, place, inside)
-        chain = _Chain(case, members, others, self.layout, self.book, place)
+        chain = _Chain(case, members, others, self.layout, self.book, place, self.brackets)
         node, rules = write(chain.automaton(), self.book.fresh(place.base, place.pointer))
         self.book.add_all(rules)
         return node
+
+    def _key(self, name: str) -> Node:
+        return Literal(quoted(name))
 
     def _member(self, name: Node, value: Node) -> Node:
         return join(name, join(self.layout.colon, value))
@@ -117,7 +122,9 @@ class _Chain:
         layout: Layout,
         book: RuleBook,
         place: Place,
+        brackets: tuple[str, str],
     ) -> None:
+        self._open, self._close = map(Literal, brackets)
         self._members = members
         self._others = others
         self._layout = layout
@@ -150,14 +157,14 @@ class _Chain:
         return max(self._least, 1) if self._most is None else min(self._most, declared)
 
     def automaton(self) -> Linear:
-        """From `{` to `}`. State 0 is before `{`, state 1 after `}`."""
+        """From bracket to bracket. State 0 is before the first, state 1 after the last."""
         cap, count = self._cap(), len(self._members)
         needed = [0] * (count + 1)  # required properties from here on
         for i in reversed(range(count)):
             needed[i] = needed[i + 1] + self._members[i][1]
         number: dict[tuple[int, int], int] = {(0, 0): 2}
         order = [(0, 0)]
-        edges: list[list[tuple[Node, int]]] = [[(Literal("{"), 2)], []]
+        edges: list[list[tuple[Node, int]]] = [[(self._open, 2)], []]
 
         def place(state: tuple[int, int]) -> int:
             if state not in number:
@@ -189,13 +196,13 @@ class _Chain:
     def _ends(self, written: int) -> list[Node]:
         """What may stand after the last declared property, with the bracket."""
         layout, depth = self._layout, self._depth
-        close = join(layout.last(depth), Literal("}"))
+        close, empty = join(layout.last(depth), self._close), join(layout.blank, self._close)
         least = max(0, self._least - written)
         most = None if self._most is None else self._most - written
         if self._others is NEVER or most == 0:
             if least:
                 return []
-            return [close if written else join(layout.blank, Literal("}"))]
+            return [close if written else empty]
         if least > 1 or (most is not None and most < least):
             return []
         item = join(layout.between(depth), self._others)
@@ -203,4 +210,4 @@ class _Chain:
             return [join(self._book.counted(item, least, most), close)]
         more = self._book.counted(item, 0, None if most is None else most - 1)
         some = join(join(layout.first(depth), self._others), join(more, close))
-        return [some] if least else [join(layout.blank, Literal("}")), some]
+        return [some] if least else [empty, some]

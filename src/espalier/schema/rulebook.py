@@ -1,12 +1,14 @@
 """The rules of one conversion: their names, where in the schema each comes from, and what is said about them.
 
-It knows the spelling of single characters in JSON, and nothing of schemas.
+It knows the spelling of single characters in JSON, which is Python's too, and nothing of schemas.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import cache
 from json.encoder import encode_basestring
 from typing import NamedTuple
 
@@ -29,6 +31,7 @@ from espalier.grammar.ast import (
 from espalier.grammar.parser import parse
 from espalier.grammar.ranges import Ranges, contains, merge, subtract
 from espalier.schema import numbers
+from espalier.schema.notation import JSON, Constants
 
 SHORT_ESCAPES = {'"': '"', "\\": "\\", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
 ESCAPED: Ranges = ((0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C))
@@ -41,12 +44,13 @@ CHUNK = 500
 BASICS = {
     "string": '"\\"" char* "\\""',
     "char": r'[^"\\\x00-\x1F] | "\\" (["\\bfnrt] | "u00" ("0" [0-7be-f] | "1" [0-9a-f]))',
-    "boolean": '"true" | "false"',
-    "null": '"null"',
+    "boolean": '"{true}" | "{false}"',
+    "null": '"{null}"',
     "space": "[ \\t\\n\\r]{0,40}",
     **numbers.SCALARS,
 }
-"""Rules that any grammar may use, and in which each character has one spelling, so that no name has two."""
+"""Rules that any grammar may use, and in which each character has one spelling, so that no name has two. The words of
+a notation stand for those in braces."""
 
 
 class Remark(NamedTuple):
@@ -60,7 +64,8 @@ class Remark(NamedTuple):
 class RuleBook:
     """Grows as a schema is converted. Names are given once and never taken back."""
 
-    def __init__(self) -> None:
+    def __init__(self, constants: Constants = JSON) -> None:
+        self.constants = constants
         self.pointers: dict[str, str] = {}
         self.notes: dict[Remark, None] = {}
         self.gaps: dict[Remark, None] = {}
@@ -99,7 +104,7 @@ class RuleBook:
         while todo:
             wanted = todo.pop()
             if wanted not in self._rules:
-                body = _BASICS.rules[wanted].body
+                body = _basics(self.constants).rules[wanted].body
                 self._rules[wanted] = Rule(wanted, body)
                 todo += [ref.name for ref in references(body)]
         return RuleRef(name)
@@ -200,4 +205,8 @@ def one_of(ranges: Ranges) -> Node:
     return Literal(chr(low)) if low == high and not more else CharClass(ranges)
 
 
-_BASICS = parse("".join(f"{name} ::= {body}\n" for name, body in BASICS.items()), root="string")
+@cache
+def _basics(constants: Constants) -> Grammar:
+    words = {f"{{{name}}}": word for name, word in asdict(constants).items()}
+    text = "".join(f"{name} ::= {body}\n" for name, body in BASICS.items())
+    return parse(re.sub(r"\{(?:null|true|false)\}", lambda found: words[found[0]], text), root="string")

@@ -1,4 +1,4 @@
-"""JSON values as they are written: one spelling each, in the layout of the document around them.
+"""JSON values as they are written: one spelling each, in the layout and the words of the document around them.
 
 It knows nothing of schemas.
 """
@@ -13,28 +13,31 @@ from typing import Any
 from espalier.grammar.ast import EMPTY, Literal, Node
 from espalier.schema.layout import Layout
 from espalier.schema.linear import join
+from espalier.schema.notation import JSON, Constants
 from espalier.schema.rulebook import quoted
 
 MAX_WHOLE = 10**21
 """Whole floats below are written without an exponent, as JavaScript does."""
 
 
-def literals(values: Iterable[Any], layout: Layout, depth: int) -> tuple[list[str], list[Node]]:
+def literals(
+    values: Iterable[Any], layout: Layout, depth: int, constants: Constants = JSON
+) -> tuple[list[str], list[Node]]:
     """One of the values: the texts of those that hold no others, and the rest."""
     texts: dict[str, None] = {}
     others: list[Node] = []
     for value in values:
         if isinstance(value, dict | list):
-            others.append(literal(value, layout, depth))
+            others.append(literal(value, layout, depth, constants))
         else:
-            texts[scalar(value)] = None
+            texts[scalar(value, constants)] = None
     return list(texts), others
 
 
-def literal(value: Any, layout: Layout, depth: int) -> Node:
+def literal(value: Any, layout: Layout, depth: int, constants: Constants = JSON) -> Node:
     """One value. Nothing recurses, as values may be nested deeply."""
     if not isinstance(value, dict | list):
-        return Literal(scalar(value))
+        return Literal(scalar(value, constants))
     pieces: list[Node] = []
     todo: list[tuple[Any, int] | Node] = [(value, depth)]
     while todo:
@@ -58,15 +61,19 @@ def literal(value: Any, layout: Layout, depth: int) -> Node:
             todo += [Literal("}" if isinstance(value, dict) else "]"), layout.blank]
             pieces.append(Literal("{" if isinstance(value, dict) else "["))
         else:
-            pieces.append(Literal(scalar(value)))
+            pieces.append(Literal(scalar(value, constants)))
     node: Node = EMPTY
     for piece in reversed(pieces):
         node = join(piece, node)
     return node
 
 
-def scalar(value: Any) -> str:
-    """null, a truth value, a number or a string in JSON."""
+def scalar(value: Any, constants: Constants = JSON) -> str:
+    """null, a truth value, a number or a string."""
+    if value is None:
+        return constants.null
+    if isinstance(value, bool):
+        return constants.true if value else constants.false
     if isinstance(value, str):
         return quoted(value)
     if isinstance(value, float | Decimal):

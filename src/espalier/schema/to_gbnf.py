@@ -7,20 +7,22 @@ a gap, and whoever uses the grammar must refuse or check. It knows nothing of JS
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, assert_never, runtime_checkable
+from typing import Any, Protocol, assert_never, runtime_checkable
 
 from espalier.automata.dfa import Dfa
-from espalier.errors import GrammarError, LimitExceeded, SchemaError, UnsupportedError
+from espalier.errors import GrammarError, LimitExceeded, SchemaError, SpecError, UnsupportedError
 from espalier.grammar.analysis import components
 from espalier.grammar.ast import NEVER, Grammar, Literal, Node, Rule, RuleRef, postorder
 from espalier.grammar.json_mode import INDENTED_DEPTH, JsonWhitespace
 from espalier.grammar.printer import print_rule
 from espalier.grammar.rewrite import portable, trim
+from espalier.schema.arguments import Arguments, constant_arguments
 from espalier.schema.arrays import Arrays
 from espalier.schema.contract import Contract
 from espalier.schema.dfa_rules import MAX_STATES, dfa_rules
-from espalier.schema.layout import layout
+from espalier.schema.layout import Layout, layout
 from espalier.schema.linear import choice
+from espalier.schema.notation import CONSTANTS, STYLES, Constants, DocumentStyle
 from espalier.schema.numbers import spelled
 from espalier.schema.objects import Objects, Place
 from espalier.schema.rulebook import BASICS, Remark, RuleBook, one_of
@@ -31,6 +33,11 @@ from espalier.schema.strings import Strings
 MAX_PARTS = 20_000
 STRUCTURE = frozenset({"properties", "patternProperties", "$defs", "definitions"})
 """Segments of a pointer that say nothing in a rule's name."""
+
+SPACE = RuleRef("space")
+"""A run of whitespace, where the layout has any."""
+
+ONLY_OBJECTS = "only objects can be written as arguments"
 
 MANY_VALUES = 5_000
 """More values than this share their beginnings and ends, if that makes few enough rules."""
@@ -65,15 +72,22 @@ def convert(
     whitespace: JsonWhitespace = "natural",
     indent: int = 2,
     separators: tuple[str, str] | None = None,
+    style: DocumentStyle = "json",
 ) -> Converted:
     """The grammar of a schema's documents.
 
     whitespace: as in `json_grammar`. separators: regular expressions for what stands between items and after keys,
-    instead of a style.
+    instead of a style. style: `python` writes the arguments of a call, `(city="Paris", days=3)`, and so objects only at
+    the top: names that are no identifiers are left out, and `indented` is not to be had.
 
     Raises SchemaError if no document satisfies the schema, SpecError naming a field, and what `shapes` raises.
     """
-    return _Conversion(shapes, whitespace, indent, separators).run()
+    if style not in STYLES:
+        raise SpecError(f"unknown style {style!r}", hint=f"one of: {', '.join(STYLES)}", field="style")
+    if style == "python" and whitespace == "indented" and separators is None:
+        raise SpecError("arguments of a call are not indented", hint="natural, compact or flexible", field="whitespace")
+    written = layout(whitespace, indent=indent, separators=separators, run=SPACE)
+    return _STYLES[style](shapes, written, CONSTANTS[style]).run()
 
 
 def to_gbnf(
@@ -82,6 +96,7 @@ def to_gbnf(
     whitespace: JsonWhitespace = "natural",
     indent: int = 2,
     separators: tuple[str, str] | None = None,
+    style: DocumentStyle = "json",
 ) -> str:
     """The same as text that llama.cpp takes, with the place in the schema above each rule.
 
@@ -89,7 +104,7 @@ def to_gbnf(
     """
     if isinstance(shapes, Contracted):
         shapes.contract.check()
-    found = convert(shapes, whitespace=whitespace, indent=indent, separators=separators)
+    found = convert(shapes, whitespace=whitespace, indent=indent, separators=separators, style=style)
     if found.gaps:
         first = found.gaps[0]
         more = f", and {len(found.gaps) - 1} more" if len(found.gaps) > 1 else ""
@@ -117,17 +132,17 @@ def _on_one_line(pointer: str) -> str:
 class _Conversion:
     """Nodes wait in a queue for their rules, so nothing recurses however deep a schema is."""
 
-    def __init__(self, shapes: Shapes, whitespace: str, indent: int, separators: tuple[str, str] | None) -> None:
+    def __init__(self, shapes: Shapes, written: Layout, constants: Constants) -> None:
         self._shapes = shapes
-        self._book = book = RuleBook()
-        self._layout = style = layout(whitespace, indent=indent, separators=separators, run=RuleRef("space"))
-        if whitespace == "flexible" and separators is None:
+        self._book = book = RuleBook(constants)
+        self._layout = written
+        if written.blank == SPACE:
             book.basic("space")
         self._strings = Strings(book)
-        self._objects = Objects(book=book, strings=self._strings, layout=style, value=self._value, cases=shapes.cases)
-        self._arrays = Arrays(book=book, layout=style, value=self._value, cases=shapes.cases)
-        self._names: dict[tuple[NodeId, int], str] = {(shapes.root, 0): "root"}
-        self._waiting: list[tuple[NodeId, int]] = [(shapes.root, 0)]
+        self._objects = Objects(book=book, strings=self._strings, layout=written, value=self._value, cases=shapes.cases)
+        self._arrays = Arrays(book=book, layout=written, value=self._value, cases=shapes.cases)
+        self._names: dict[tuple[NodeId, int], str] = {}
+        self._waiting: list[tuple[NodeId, int]] = []
         book.pointers["root"] = shapes.pointer(shapes.root)
         self._numbers: dict[Number, Node] = {}
         self._recursive: frozenset[NodeId] | None = None
@@ -135,6 +150,7 @@ class _Conversion:
 
     def run(self) -> Converted:
         root = self._shapes.root
+        body = self._root(Place(base="root", pointer=self._shapes.pointer(root), depth=0))
         for node, depth in self._waiting:  # grows as nodes are mentioned
             if len(self._waiting) > MAX_PARTS:
                 raise LimitExceeded(
@@ -144,13 +160,13 @@ class _Conversion:
             name = self._names[node, depth]
             place = Place(base=name, pointer=self._shapes.pointer(node), depth=depth)
             self._bodies[name] = choice([self._case(case, place) for case in self._shapes.cases(node)])
-        body = self._bodies.pop("root")
+        body = self._bodies.pop("root", body)
         for name, rule in self._bodies.items():
             self._book.add(name, rule)
         try:
             grammar = trim(self._book.grammar(body))
         except GrammarError:
-            raise SchemaError("no document satisfies it", pointer=self._shapes.pointer(root)) from None
+            raise self._nothing() from None
         rules = sorted(grammar.rules.values(), key=self._rank)
         return Converted(
             grammar=Grammar.of(rules),
@@ -158,6 +174,15 @@ class _Conversion:
             notes=tuple(self._book.notes),
             gaps=tuple(self._book.gaps),
         )
+
+    def _root(self, place: Place) -> Node:
+        """What stands at the top, whose rule is that of the root's node wherever else it comes."""
+        self._names[self._shapes.root, 0] = place.base
+        self._waiting.append((self._shapes.root, 0))
+        return RuleRef(place.base)
+
+    def _nothing(self) -> SchemaError:
+        return SchemaError("no document satisfies it", pointer=self._shapes.pointer(self._shapes.root))
 
     def _rank(self, rule: Rule) -> int:
         """The root first, what is not of the schema last."""
@@ -219,7 +244,7 @@ class _Conversion:
                 assert_never(case)
 
     def _values(self, case: Values, place: Place) -> Node:
-        texts, others = literals(case.values, self._layout, place.depth)
+        texts, others = literals(case.values, self._layout, place.depth, self._book.constants)
         if len(texts) > MANY_VALUES:
             words = Dfa.of_words(texts)
             if len(words) <= MAX_STATES:
@@ -247,6 +272,68 @@ class _Conversion:
             node = self._book.add(self._book.name(f"{place.base}-number", place.pointer), node)
             self._numbers[case] = node
         return node
+
+
+class _Call(_Conversion):
+    """The arguments of a call at the top, and what they hold in rules of their own: the root's node is a dict there."""
+
+    def __init__(self, shapes: Shapes, written: Layout, constants: Constants) -> None:
+        super().__init__(shapes, written, constants)
+        self._arguments = Arguments(
+            book=self._book,
+            strings=self._strings,
+            layout=written,
+            value=self._value,
+            cases=shapes.cases,
+            pointer=shapes.pointer,
+            text=self._of_dfa,
+        )
+        self._refused: list[SchemaError] = []
+
+    def _root(self, place: Place) -> Node:
+        return choice([node for case in self._shapes.cases(self._shapes.root) for node in self._calls(case, place)])
+
+    def _calls(self, case: Case, place: Place) -> list[Node]:
+        """A case as arguments; what cannot be written is left out, and said."""
+        match case:
+            case Object():
+                try:
+                    writable = self._arguments.writable(case, place)
+                except SchemaError as error:
+                    self._leave_out(error, place)
+                    return []
+                return [self._arguments.node(writable, place)]
+            case Values(values=values):
+                return [node for value in values for node in self._constant(value, place)]
+            case _:
+                self._book.note(place.pointer, "type", ONLY_OBJECTS)
+                return []
+
+    def _constant(self, value: Any, place: Place) -> list[Node]:
+        if not isinstance(value, dict):
+            self._book.note(place.pointer, "type", ONLY_OBJECTS)
+            return []
+        try:
+            return [constant_arguments(value, self._layout, self._book.constants, place.pointer)]
+        except SchemaError as error:
+            self._leave_out(error, place)
+            return []
+
+    def _leave_out(self, error: SchemaError, place: Place) -> None:
+        self._refused.append(error)
+        self._book.note(place.pointer, "required", f"{error.message}: the objects that need it are left out")
+
+    def _nothing(self) -> SchemaError:
+        if self._refused:
+            return self._refused[0]
+        if Remark(self._shapes.pointer(self._shapes.root), "type", ONLY_OBJECTS) in self._book.notes:
+            return SchemaError(
+                f"{ONLY_OBJECTS}, and none satisfies it", pointer=self._shapes.pointer(self._shapes.root)
+            )
+        return super()._nothing()
+
+
+_STYLES: dict[DocumentStyle, type[_Conversion]] = {"json": _Conversion, "python": _Call}
 
 
 def _children(case: Case) -> list[NodeId]:
