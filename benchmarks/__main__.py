@@ -14,6 +14,7 @@ BENCHMARKS = {
     "schemas": "benchmarks.schema.report",
     "word lists": "benchmarks.constraints.wordlists",
     "compositions": "benchmarks.constraints.compositions",
+    "tools": "benchmarks.constraints.tools",
 }
 
 

@@ -5,12 +5,14 @@ An assembly is a list of fragments with names; its first fragment is the start. 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from espalier.automata.dfa import Dfa, fragment_of_dfa
 from espalier.automata.fragment import Fragment, Targets, TooManyStates, determinise, minimise
-from espalier.automata.network import Network, assemble
+from espalier.automata.network import Network, assemble, build_fragments
 from espalier.automata.nfa import ByteSet, Nfa, Symbol
 from espalier.errors import LimitExceeded
-from espalier.grammar.ast import TokenRef
+from espalier.grammar.ast import Grammar, TokenRef
 
 MAX_IN_PLACE = 50_000
 """States of an automaton made of all rules in one place; past that they are called."""
@@ -40,9 +42,16 @@ class Assembly:
     def embed(self, automaton: Dfa | Network, name: str) -> Symbol:
         """Adds a whole automaton, all its rules under one name; the symbol that calls it."""
         found = [fragment_of_dfa(automaton)] if isinstance(automaton, Dfa) else fragments_of_network(automaton)
-        refs = () if isinstance(automaton, Dfa) else automaton.refs
+        return self._adopt(found, [name] * len(found), () if isinstance(automaton, Dfa) else automaton.refs)
+
+    def grammar(self, grammar: Grammar, *, plain: bool = False, called: Collection[str] = ()) -> Symbol:
+        """Adds a grammar, its rules under their own names; the symbol that calls its root. Raises as
+        `build_network`."""
+        return self._adopt(*build_fragments(grammar, plain=plain, called=called))
+
+    def _adopt(self, fragments: list[Fragment], names: list[str], refs: tuple[TokenRef, ...]) -> Symbol:
         base = len(self.fragments)
-        for fragment in found:
+        for fragment, name in zip(fragments, names, strict=True):
             for row in fragment.symbols:
                 for i, ((kind, number), targets) in enumerate(row):
                     row[i] = (("rule", base + number) if kind == "rule" else self.token(refs[number]), targets)

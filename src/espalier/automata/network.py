@@ -8,7 +8,7 @@ It knows nothing of stacks or vocabularies: a token reference stays what the gra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
@@ -81,25 +81,35 @@ class Network:
 
 def build_network(grammar: Grammar, *, plain: bool = False, max_states: int = MAX_STATES) -> Network:
     """Raises GrammarError for what `grammar.check` calls an error, LimitExceeded for what is too large."""
+    return assemble(*build_fragments(grammar, plain=plain, max_states=max_states))
+
+
+def build_fragments(
+    grammar: Grammar, *, plain: bool = False, called: Collection[str] = (), max_states: int = MAX_STATES
+) -> tuple[list[Fragment], list[str], tuple[TokenRef, ...]]:
+    """What `assemble` takes. called: rules that are called in any case; a grammar with some is not made one fragment
+    even if it is wholly regular, so that building it takes a time about linear in its size. Raises as
+    `build_network`."""
     validate(grammar)
     # Left recursion first: what it adds may have dead ends and be unreachable.
     trimmed = trim(grammar)
     grammar = remove_nullable_loops(remove_left_recursion(trimmed))
     grammar = grammar if grammar is trimmed else trim(grammar)
-    kept, inline = ({*grammar.rules}, set[str]()) if plain else choose_inline(grammar, max_states)
+    kept, inline = ({*grammar.rules}, set[str]()) if plain else choose_inline(grammar, max_states, called)
     # The start rule comes first, so position 0 is the start.
     names = [grammar.root, *(name for name in grammar.rules if name in kept and name != grammar.root)]
     fragments, refs = _fragments(grammar, names, inline, plain, max_states)
-    return assemble(fragments, names, refs)
+    return fragments, names, refs
 
 
-def choose_inline(grammar: Grammar, max_states: int) -> tuple[set[str], set[str]]:
-    """The rules that are called, the root among them, and those that are put in their callers' place."""
+def choose_inline(grammar: Grammar, max_states: int, wanted: Collection[str] = ()) -> tuple[set[str], set[str]]:
+    """The rules that are called, the root and those wanted among them, and those that are put in their callers'
+    place."""
     edges = {
         name: tuple(dict.fromkeys(ref.name for ref in references(rule.body))) for name, rule in grammar.rules.items()
     }
     order: list[str] = []  # callees before callers
-    called: set[str] = {grammar.root}
+    called: set[str] = {grammar.root, *(name for name in wanted if name in grammar.rules)}
     for group in components(edges):
         if len(group) > 1 or group[0] in edges[group[0]]:
             called |= _cycle_cutters(group, edges)

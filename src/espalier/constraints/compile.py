@@ -35,8 +35,11 @@ COMPILERS = Registry(
         "wordlist": "espalier.constraints.wordlist_spec:compile_wordlist",
         "ban": "espalier.constraints.bans:compile_ban",
         "all_of": "espalier.constraints.combine:compile_all_of",
+        "any_of": "espalier.constraints.any_of:compile_any_of",
         "after": "espalier.constraints.after:compile_after",
         "free": "espalier.constraints.free:compile_free",
+        "thinking": "espalier.constraints.thinking:compile_thinking",
+        "tool_calls": "espalier.constraints.tool_frame:compile_tool_calls",
     },
 )
 
@@ -51,7 +54,9 @@ LANGUAGES = Registry(
         "wordlist": "espalier.constraints.wordlist_spec:wordlist_language",
         "ban": "espalier.constraints.bans:ban_language",
         "all_of": "espalier.constraints.combine:all_of_language",
+        "any_of": "espalier.constraints.any_of:any_of_language",
         "free": "espalier.constraints.free:free_language",
+        "tool_calls": "espalier.constraints.tool_frame:tool_calls_language",
     },
 )
 """Kinds whose texts are an automaton over bytes, as `(spec, compiler) -> Dfa | Network`: what compositions are made

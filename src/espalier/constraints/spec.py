@@ -277,7 +277,10 @@ SPECS = Registry(
         "wordlist": "espalier.constraints.wordlist:Wordlist",
         "ban": "espalier.constraints.bans:Ban",
         "all_of": "espalier.constraints.combine:AllOf",
+        "any_of": "espalier.constraints.any_of:AnyOf",
         "after": "espalier.constraints.after:After",
         "free": "espalier.constraints.free:Free",
+        "thinking": "espalier.constraints.thinking:Thinking",
+        "tool_calls": "espalier.constraints.tool_calls:ToolCalls",
     },
 )

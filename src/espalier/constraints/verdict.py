@@ -239,8 +239,11 @@ JUDGES = Parts(
         "wordlist": "espalier.constraints.word_check:judge_wordlist",
         "ban": "espalier.constraints.bans:judge_ban",
         "all_of": "espalier.constraints.combine:judge_all_of",
+        "any_of": "espalier.constraints.any_of:judge_any_of",
         "after": "espalier.constraints.after:judge_after",
         "free": "espalier.constraints.free:judge_free",
+        "thinking": "espalier.constraints.thinking:judge_thinking",
+        "tool_calls": "espalier.constraints.tool_judge:judge_tool_calls",
     },
 )
 """By kind: `(spec, text, words) -> Verdict`."""
@@ -251,7 +254,10 @@ PARSERS = Parts(
         "json_schema": "espalier.constraints.verdict:parse_json",
         "json_object": "espalier.constraints.verdict:parse_json",
         "all_of": "espalier.constraints.combine:parse_all_of",
+        "any_of": "espalier.constraints.any_of:parse_any_of",
         "after": "espalier.constraints.after:parse_after",
+        "thinking": "espalier.constraints.thinking:parse_thinking",
+        "tool_calls": "espalier.constraints.tool_judge:parse_tool_calls",
     },
 )
 """By kind: `(spec, text) -> value`; what is not here is its text."""

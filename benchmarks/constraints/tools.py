@@ -1,0 +1,150 @@
+"""Tool calls on Tekken's 131,072 ids: what many tools cost to compile, and what a step costs, beside llguidance.
+
+Each tool has five parameters: an enum, a nested object, an array, a number with a range, a text; two are optional.
+llguidance compiles the same as one schema, `anyOf` of the objects that name a tool. Grammar: from the tools to the
+grammar of the calls. Build: to a compiled constraint, the grammar included; again: with another choice, the tools
+known from before. First: the first mask. Cold, warm: a step of walks over calls of three tools. Masks are compared at
+each of their steps, but for tokens with DEL or a `\\u`: control characters have one spelling with us and another there.
+CPU time.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from espalier.constraints.base import Compiled
+from espalier.constraints.compile import Compiler
+from espalier.constraints.schema_matcher import LlgBackend, LlgCompiled
+from espalier.constraints.schema_roads import ESCAPES, WHITESPACE
+from espalier.constraints.spec import JsonSchema, Regex
+from espalier.constraints.tool_calls import ToolCalls
+from espalier.constraints.tool_grammar import calls_grammar
+from espalier.constraints.tool_schemas import multi_tool_call_schema
+from espalier.tokens import mask as masks
+from espalier.tokens.trie import load_trie
+from tests.tokenizers import tekken_vocab
+
+COUNTS = (1, 10, 100, 500)
+VERBS = ("read", "read_file", "search", "create", "update", "delete", "list", "send", "find_by", "sum")
+THINGS = ("user", "order", "invoice", "mail", "ticket", "file", "branch", "event", "order_item", "price")
+
+
+def tools(count: int) -> dict[str, Any]:
+    """So many tools by name, no two of them alike."""
+    return {f"{VERBS[i % 10]}_{THINGS[i // 10 % 10]}{i // 100 or ''}": _parameters(i) for i in range(count)}
+
+
+def _parameters(i: int) -> dict[str, Any]:
+    thing = THINGS[i % 10]
+    properties: dict[str, Any] = {
+        f"{thing}_id": {"type": "string", "minLength": 1, "maxLength": 40},
+        "mode": {"enum": ["fast", "exact", f"mode-{i}", None]},
+        "limit": {"type": "integer", "minimum": 1, "maximum": 100 + i},
+        "filter": {
+            "type": "object",
+            "properties": {"field": {"type": "string"}, "value": {"type": ["string", "number", "boolean"]}},
+            "required": ["field"],
+            "additionalProperties": False,
+        },
+        "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 5},
+    }
+    required = [f"{thing}_id", "limit", "filter"]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def calls(names: list[str]) -> Iterator[str]:
+    """Calls of the first, the middle and the last tool, as the compact style writes them."""
+    for name in dict.fromkeys((names[0], names[len(names) // 2], names[-1])):
+        i = names.index(name)
+        arguments = {
+            f"{THINGS[i % 10]}_id": "a-17",
+            "mode": f"mode-{i}",
+            "limit": 42,
+            "filter": {"field": "city", "value": "Zürich"},
+            "tags": ["new", "blue"],
+        }
+        call = {"name": name, "arguments": arguments}
+        yield json.dumps(call, ensure_ascii=False, separators=(",", ":"))
+
+
+def through_llguidance(given: dict[str, Any], compiler: Compiler) -> Compiled:
+    schema = multi_tool_call_schema(given, args_key="arguments")
+    options = WHITESPACE["compact"] | {"json_allowed_escapes": ESCAPES}
+    lark = '%llguidance {"no_forcing": true}\nstart: %json ' + json.dumps(schema | {"x-guidance": options})
+    return LlgCompiled(JsonSchema(schema), compiler.part(LlgBackend), lark)
+
+
+def main() -> None:
+    vocab = tekken_vocab()
+    trie = load_trie(vocab, Path(tempfile.gettempdir()))
+    Compiler(vocab).compile(Regex("a|b")).matcher().mask()  # numba compiles or loads
+    alike = np.array([b"\x7f" not in token and b"\\u" not in token for token in vocab.tokens])  # (V,)
+    head = ("grammar ms", "build ms", "again ms", "states", "first ms", "cold µs", "warm µs")
+    print(f"{'tools':>22}" + ("{:>12}" * len(head)).format(*head))
+    for count in COUNTS:
+        given = tools(count)
+        texts = [vocab.encoder(text) for text in calls(list(given))]  # type: ignore[misc]  # tekken has one
+        seen = []
+        for name, make in (("Espalier", ours), ("llguidance", theirs)):
+            compiler = Compiler(vocab)
+            compiler._trie = trie  # the trie is measured elsewhere
+            compiler.part(LlgBackend)
+            grammar, compiled, build, again, states = make(given, compiler)
+            _, first = timed(compiled.matcher().mask)
+            found, cold = timed(lambda compiled=compiled, texts=texts: walks(compiled, texts))
+            _, warm = timed(lambda compiled=compiled, texts=texts: walks(compiled, texts))
+            seen.append([masks.unpack(mask, vocab.width) for mask in found])
+            per = 1e3 / sum(map(len, texts))
+            row = (grammar, build, again, states, first, cold * per, warm * per)
+            shown = [f"{v:.1f}" if isinstance(v, float) else str(v) for v in row]
+            print(f"{count:>11}{name:>11}" + ("{:>12}" * len(shown)).format(*shown), flush=True)
+        different = sum((one != other)[alike].any() for one, other in zip(*seen, strict=True))
+        print(f"{'':>22}  {len(seen[0])} masks, {different} differ")
+
+
+def ours(given: dict[str, Any], compiler: Compiler) -> tuple[float, Compiled, float, float, int]:
+    wanted = {"format": "openai", "choice": "required", "whitespace": "compact", "max_calls": 1}
+    spec = ToolCalls(given, **wanted)  # type: ignore[arg-type]  # each is what its name says
+    _, grammar = timed(lambda: calls_grammar(spec))
+    compiled, build = timed(lambda: compiler.compile(spec))
+    _, again = timed(lambda: Compiler.compile(compiler, ToolCalls(given, **wanted | {"choice": "auto"})))  # type: ignore[arg-type]
+    machine = compiled.machine  # type: ignore[attr-defined]  # ours
+    states = len(machine.dfa) if hasattr(machine, "dfa") else len(machine.network.final)
+    return grammar, compiled, grammar + build, again, states
+
+
+def theirs(given: dict[str, Any], compiler: Compiler) -> tuple[str, Compiled, float, str, str]:
+    compiled, build = timed(lambda: through_llguidance(given, compiler))
+    return "", compiled, build, "", ""
+
+
+def timed(action: Callable[[], Any]) -> tuple[Any, float]:
+    start = time.process_time()
+    result = action()
+    return result, (time.process_time() - start) * 1e3
+
+
+def walks(compiled: Compiled, texts: list[list[int]]) -> list[Any]:
+    """The masks of walks over the texts."""
+    found = []
+    for tokens in texts:
+        matcher = compiled.matcher()
+        for token in tokens:
+            mask = matcher.mask()
+            if not masks.test(mask, token):
+                raise SystemExit(f"{compiled.vocab.text_of(token)!r} is refused")
+            found.append(mask)
+            matcher.advance(token)
+        found.append(matcher.mask())
+    return found
+
+
+if __name__ == "__main__":
+    main()
