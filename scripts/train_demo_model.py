@@ -35,8 +35,20 @@ END_OF_TEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 THINK, END_THINK = "<think>", "</think>"
 ADDED = (END_OF_TEXT, IM_START, IM_END, THINK, END_THINK)
 CHAT_TEMPLATE = (
+    # Tools are told as in training, by their names; calls are written as they are trained.
+    "{% set told = 'You can use these tools: ' + (tools | map(attribute='function.name') | join(', ')) + '.'"
+    " if tools else '' %}"
+    "{% if told and messages[0]['role'] != 'system' %}"
+    "{{ '<|im_start|>system\\n' + told + '<|im_end|>\\n' }}"
+    "{% endif %}"
     "{% for message in messages %}"
-    "{{ '<|im_start|>' + message['role'] + '\\n' + (message['content'] or '') + '<|im_end|>' + '\\n' }}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + (message['content'] or '') }}"
+    "{% if told and loop.first and message['role'] == 'system' %}{{ '\\n' + told }}{% endif %}"
+    "{% for call in message['tool_calls'] or [] %}"
+    "{{ '\\n' if message['content'] or not loop.first else '' }}"
+    "{{ '{\"name\": ' + (call.function.name | tojson) + ', \"args\": ' + (call.function.arguments | tojson) + '}' }}"
+    "{% endfor %}"
+    "{{ '<|im_end|>' + '\\n' }}"
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )

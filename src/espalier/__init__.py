@@ -9,11 +9,15 @@ from espalier.version import __version__
 if TYPE_CHECKING:
     from espalier.api import LoadedEngine, compile, contract, generate, load
     from espalier.constraints.after import After
+    from espalier.constraints.any_of import AnyOf
     from espalier.constraints.bans import Ban
     from espalier.constraints.combine import AllOf
     from espalier.constraints.free import Free, Region
     from espalier.constraints.soft import SoftJson, SoftWordlist
     from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Regex
+    from espalier.constraints.thinking import Thinking
+    from espalier.constraints.tool_calls import ToolCalls
+    from espalier.constraints.tool_schemas import multi_tool_call_schema, tool_call_schema, tools_of
     from espalier.constraints.wordlist import Wordlist
     from espalier.engines.base import Result
     from espalier.errors import EspalierError
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "After",
     "AllOf",
+    "AnyOf",
     "Ban",
     "Choice",
     "EspalierError",
@@ -42,6 +47,8 @@ __all__ = [
     "SamplingConfig",
     "SoftJson",
     "SoftWordlist",
+    "Thinking",
+    "ToolCalls",
     "Trace",
     "Vocab",
     "Wordlist",
@@ -52,6 +59,9 @@ __all__ = [
     "generate",
     "hazards",
     "load",
+    "multi_tool_call_schema",
     "parse_shorthand",
     "schema_of",
+    "tool_call_schema",
+    "tools_of",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 EXPORTS = {
     "After": "espalier.constraints.after",
     "AllOf": "espalier.constraints.combine",
+    "AnyOf": "espalier.constraints.any_of",
     "Ban": "espalier.constraints.bans",
     "Choice": "espalier.constraints.spec",
     "EspalierError": "espalier.errors",
@@ -22,6 +23,8 @@ EXPORTS = {
     "SamplingConfig": "espalier.sampling.config",
     "SoftJson": "espalier.constraints.soft",
     "SoftWordlist": "espalier.constraints.soft",
+    "Thinking": "espalier.constraints.thinking",
+    "ToolCalls": "espalier.constraints.tool_calls",
     "Trace": "espalier.trace.records",
     "Vocab": "espalier.tokens.vocab",
     "Wordlist": "espalier.constraints.wordlist",
@@ -31,8 +34,11 @@ EXPORTS = {
     "generate": "espalier.api",
     "hazards": "espalier.schema.hazards",
     "load": "espalier.api",
+    "multi_tool_call_schema": "espalier.constraints.tool_schemas",
     "parse_shorthand": "espalier.schema.shorthand",
     "schema_of": "espalier.schema.from_python",
+    "tool_call_schema": "espalier.constraints.tool_schemas",
+    "tools_of": "espalier.constraints.tool_schemas",
 }
 
 

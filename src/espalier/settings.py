@@ -14,23 +14,28 @@ from espalier.errors import InputError
 class Settings:
     """model: path or hub name used where none is given; None is the demo model. device, dtype: None lets the engine
     choose. cache_dir: where token tries are kept between runs; None keeps none. wordlist_dir: a folder of word lists,
-    `<lang>.txt`, which come before those that ship with Espalier."""
+    `<lang>.txt`, which come before those that ship with Espalier. tool_format: how models write tool calls whose chat
+    template does not tell."""
 
     model: str | None = None
     device: str | None = None
     dtype: str | None = None
     cache_dir: Path | None = None
     wordlist_dir: Path | None = None
+    tool_format: str | None = None
+
+
+KNOWN = ("MODEL", "DEVICE", "DTYPE", "CACHE_DIR", "WORDLIST_DIR", "TOOL_FORMAT")
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """From `ESPALIER_MODEL`, `ESPALIER_DEVICE`, `ESPALIER_DTYPE`, `ESPALIER_CACHE_DIR` (`off` keeps nothing) and
-    `ESPALIER_WORDLIST_DIR`.
+    """From `ESPALIER_MODEL`, `ESPALIER_DEVICE`, `ESPALIER_DTYPE`, `ESPALIER_CACHE_DIR` (`off` keeps nothing),
+    `ESPALIER_WORDLIST_DIR` and `ESPALIER_TOOL_FORMAT`.
 
     An `ESPALIER_` name that is not known raises InputError: a misspelt setting must not be ignored.
     """
     env = os.environ if environ is None else environ
-    known = {"ESPALIER_MODEL", "ESPALIER_DEVICE", "ESPALIER_DTYPE", "ESPALIER_CACHE_DIR", "ESPALIER_WORDLIST_DIR"}
+    known = {f"ESPALIER_{name}" for name in KNOWN}
     for name in env:
         if name.startswith("ESPALIER_") and name not in known:
             raise InputError(f"unknown setting {name}", hint=f"known: {', '.join(sorted(known))}", field=name)
@@ -43,4 +48,5 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         dtype=env.get("ESPALIER_DTYPE") or None,
         cache_dir=cache_dir,
         wordlist_dir=Path(words).expanduser() if (words := env.get("ESPALIER_WORDLIST_DIR")) else None,
+        tool_format=env.get("ESPALIER_TOOL_FORMAT") or None,
     )

@@ -37,6 +37,7 @@ class App:
             device=device or self.settings.device,
             dtype=dtype or self.settings.dtype,
             folders=self.folders,
+            tool_format=self.settings.tool_format,
         )
 
     def default_engine(self) -> Engine:

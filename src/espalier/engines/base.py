@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
+from espalier.chat.deltas import Delta, Turn
+from espalier.chat.reasoning import Reasoning
+from espalier.chat.tools import AUTO, Tool, ToolCall, ToolChoice
 from espalier.constraints.soft import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict
-from espalier.decoding.plan import FinishReason
 from espalier.decoding.step import TraceLevel
 from espalier.registry import Registry
 from espalier.sampling.config import SamplingConfig
@@ -20,6 +22,8 @@ from espalier.tokens.vocab import Vocab
 from espalier.trace.records import StepRecord, Trace
 
 Message: TypeAlias = Mapping[str, Any]
+FinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
+"""tool_calls: the turn is complete and calls tools. A call that was cut off ends with `length`."""
 
 ENGINES = Registry(
     "engines",
@@ -36,6 +40,12 @@ class Request:
 
     raw: take `prompt` as it is; otherwise a model with a chat template sees it as one user message. soft: biases beside
     the constraint.
+
+    tools: what the model may call; tool_choice: whether it may or must. tool_format: a name of `WIRE_FORMATS`, None for
+    what the chat template shows. max_calls: in one turn, None for any number. The constraint then holds the content of
+    a turn without calls. reasoning: the markers between which the model may think first, free of the constraint;
+    `auto` finds them. max_reasoning: after so many tokens the reasoning must end. schema_in_prompt: the constraint's
+    schema is put into the prompt too.
     """
 
     prompt: str | None = None
@@ -47,6 +57,13 @@ class Request:
     trace: TraceLevel = "full"
     trace_top_k: int = 10
     raw: bool = False
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = AUTO
+    tool_format: str | None = None
+    max_calls: int | None = None
+    reasoning: Reasoning | Literal["auto"] | None = None
+    max_reasoning: int | None = None
+    schema_in_prompt: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +80,8 @@ class Usage:
 class Result:
     """A finished generation. `parsed` is the JSON value of a JSON constraint, else the text; None if cut short.
 
-    stop_reason: the stop text or id that ended it, None for EOS and length.
+    text: all that was generated; turn: the same, split into reasoning, content and calls. stop_reason: the stop text or
+    id that ended it, None for EOS and length.
     """
 
     text: str
@@ -72,31 +90,50 @@ class Result:
     stop_reason: str | int | None
     usage: Usage
     seed: int
+    turn: Turn
     parsed: Any = None
     verdict: Verdict | None = None
     trace: Trace | None = None
+
+    @property
+    def content(self) -> str:
+        """The text without reasoning and calls."""
+        return self.turn.content
+
+    @property
+    def reasoning(self) -> str | None:
+        """What the model thought before it answered, None where that was not asked for or did not happen."""
+        return self.turn.reasoning
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls, in order; one that was cut off says so."""
+        return self.turn.calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenEvent:
     """One token was taken. `text` is what may be shown now: whole characters, with a possible stop text held back.
 
-    index: which request of the batch. record: None when tracing is off.
+    index: which request of the batch. record: None when tracing is off. deltas: what the text adds to the turn's
+    reasoning, content and calls; it may lag behind the text.
     """
 
     index: int
     token_id: int
     text: str
     record: StepRecord | None = None
+    deltas: tuple[Delta, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The end of one request of the batch; `text` is the last held-back piece."""
+    """The end of one request of the batch; `text` is the last held-back piece, `deltas` what was still held back."""
 
     index: int
     text: str
     result: Result
+    deltas: tuple[Delta, ...] = ()
 
 
 Event: TypeAlias = TokenEvent | Finished

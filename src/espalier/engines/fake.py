@@ -131,6 +131,7 @@ def open_engine(
     device: str | None = None,
     dtype: str | None = None,
     folders: Folders = NOWHERE,
+    tool_format: str | None = None,
     wish: str = DEFAULT_WISH,
 ) -> LocalEngine:
     """`espalier.load("fake")`: bytes in, bytes out. Raises InputError for a `device` or `dtype`."""
@@ -148,4 +149,12 @@ def open_engine(
 
     step_model = FakeStepModel(logits_of, width=vocab.width)
     template = ChatTemplate(TEMPLATE)
-    return LocalEngine(name=model, model=step_model, vocab=vocab, encode=encode, template=template, folders=folders)
+    return LocalEngine(
+        name=model,
+        model=step_model,
+        vocab=vocab,
+        encode=encode,
+        template=template,
+        folders=folders,
+        tool_format=tool_format,
+    )

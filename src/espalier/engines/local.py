@@ -8,8 +8,10 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
+from espalier.chat.deltas import CallBegun, Delta, Turn
 from espalier.chat.template import ChatTemplate
 from espalier.constraints.compile import COMPILERS, NOWHERE, Compiler, Folders
 from espalier.constraints.verdict import CUT, Verdict, judge, parse
@@ -18,8 +20,9 @@ from espalier.decoding.drive import drive
 from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Outcome, Taken
 from espalier.decoding.ports import StepModel
 from espalier.decoding.step import Watch
-from espalier.engines.base import Capabilities, Event, Finished, Message, Request, Result, TokenEvent, Usage
-from espalier.errors import InputError, PromptTooLong, TemplateError
+from espalier.engines.base import Capabilities, Event, Finished, Request, Result, TokenEvent, Usage
+from espalier.engines.turns import PreparedTurn, TurnMaker, call_id, calls_tools
+from espalier.errors import InputError, PromptTooLong
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
 from espalier.schema.build import BuildError
@@ -45,14 +48,22 @@ class LocalEngine:
         encode: Encode,
         template: ChatTemplate | None = None,
         folders: Folders = NOWHERE,
+        tool_template: ChatTemplate | None = None,
+        tool_format: str | None = None,
     ) -> None:
+        """tool_template: for requests with tools, where the model has one of its own. tool_format: how calls are
+        written where the template does not tell."""
         self._name = name
         self._model: StepModel | None = model
         self._vocab = vocab
         self._encode = encode
         self._template = template
         self._compiler = Compiler(vocab, folders=folders)
-        self._turn = threading.Lock()
+        self._turns = TurnMaker(name=name, template=template, vocab=vocab, tool_format=tool_format)
+        self._tool_turns = TurnMaker(
+            name=name, template=tool_template or template, vocab=vocab, tool_format=tool_format
+        )
+        self._round = threading.Lock()
 
     @property
     def name(self) -> str:
@@ -86,29 +97,10 @@ class LocalEngine:
 
     def prompt_text(self, request: Request) -> str:
         """The text the model is given: rendered messages, or the prompt."""
-        if (request.prompt is None) == (request.messages is None):
-            raise InputError("give a prompt or messages, one of them", field="prompt")
-        if request.messages is not None:
-            if request.raw:
-                raise InputError("messages cannot be raw: only a template makes a text of them", field="raw")
-            if self._template is None:
-                raise InputError(f"{self._name} has no chat template", hint="give a plain prompt", field="messages")
-            return self._template.render(request.messages)
-        prompt = request.prompt or ""
-        if self._template is None or request.raw:
-            return prompt
-        return self._template.render(_as_messages(request))
+        return self._turn(request).text
 
-    def _begun(self, request: Request, text: str) -> str:
-        """What the prompt's text holds of the model's turn: what the template adds to begin it; without a template
-        nothing tells where a turn begins, and it is the whole text."""
-        if self._template is None or request.raw:
-            return text
-        try:
-            said = self._template.render(_as_messages(request), add_generation_prompt=False)
-        except TemplateError:
-            return ""  # a template that wants to begin a turn: what it adds cannot be told
-        return text[len(said) :] if text.startswith(said) else ""
+    def _turn(self, request: Request) -> PreparedTurn:
+        return (self._tool_turns if request.tools else self._turns).prepare(request)
 
     def run(self, requests: Sequence[Request]) -> Iterator[Event]:
         runs = [self._prepare(request) for request in requests]  # every request is checked before any work is done
@@ -119,7 +111,7 @@ class LocalEngine:
 
     def _prepare(self, request: Request) -> _Run:
         model, config = self.model, request.sampling
-        if request.constraint is not None and config.ignore_eos:
+        if (request.constraint is not None or request.tools) and config.ignore_eos:
             raise InputError(
                 "ignore_eos cannot be combined with a constraint",
                 hint="a complete text must be allowed to end",
@@ -129,7 +121,8 @@ class LocalEngine:
             if token >= self._vocab.width:
                 raise InputError(f"stop id {token} is outside 0..{self._vocab.width - 1}", field="stop_ids")
         make_plan: MakePlan = STRATEGIES.load(request.strategy)
-        text = self.prompt_text(request)
+        turn = self._turn(request)
+        text = turn.text
         # A rendered template spells its own BOS; a plain prompt gets what the tokenizer adds by default.
         plain = request.messages is None and (self._template is None or request.raw)
         prompt = self._encode(text, add_special=plain)
@@ -141,14 +134,12 @@ class LocalEngine:
                 hint=f"shorten it to at most {model.max_positions - 1}",
                 field="prompt",
             )
-        compiled, before = None, ""
-        if request.constraint is not None:
-            compiled, before = self._compiler.compile(request.constraint), self._begun(request, text)
+        compiled = None if turn.spec is None else self._compiler.compile(turn.spec)
         seed = secrets.randbits(32) if config.seed is None else config.seed
         job = Job(
             vocab=self._vocab,
             prompt=tuple(prompt),
-            matcher=compiled.matcher(before=before) if compiled else None,
+            matcher=compiled.matcher(before=turn.before) if compiled else None,
             chain=Chain(config, [soft.filter(self._compiler) for soft in request.soft]),
             stream=RandomStream(seed),
             # The last token taken needs no place in the cache, hence the one more.
@@ -156,15 +147,14 @@ class LocalEngine:
             watch=Watch(request.trace, request.trace_top_k),
             spelled=compiled.spelled if compiled else {},
         )
-        begun = request.constraint.begun(before) if request.constraint is not None else ""
-        return _Run(self._name, request, text, begun, seed, job, make_plan, self._compiler.words)
+        return _Run(self._name, request, turn, seed, job, make_plan, self._compiler.words)
 
     def _events(self, runs: list[_Run]) -> Iterator[Event]:
         driver = drive(self.model, [run.make_plan(run.job) for run in runs])
         try:
             while True:
                 # Held for one round, not for the whole run: streams of several threads take turns on the model.
-                with self._turn:
+                with self._round:
                     following = next(driver, None)
                 if following is None:
                     return
@@ -173,19 +163,19 @@ class LocalEngine:
                 if isinstance(happened, Taken):
                     if happened.record is not None:
                         run.records.append(happened.record)
-                    yield TokenEvent(index=index, token_id=happened.token, text=happened.text, record=happened.record)
+                    yield TokenEvent(
+                        index=index,
+                        token_id=happened.token,
+                        text=happened.text,
+                        record=happened.record,
+                        deltas=run.deltas(happened.text),
+                    )
                 else:
-                    yield Finished(index=index, text=happened.tail, result=run.result(happened))
+                    deltas = run.deltas(happened.tail, is_last=True)
+                    yield Finished(index=index, text=happened.tail, result=run.result(happened), deltas=deltas)
         finally:
-            with self._turn:
+            with self._round:
                 driver.close()
-
-
-def _as_messages(request: Request) -> Sequence[Message]:
-    """A plain prompt is one message of a user."""
-    if request.messages is not None:
-        return request.messages
-    return [{"role": "user", "content": request.prompt or ""}]
 
 
 def _asked(request: Request) -> str:
@@ -203,27 +193,36 @@ class _Run:
         self,
         model: str,
         request: Request,
-        prompt: str,
-        begun: str,
+        turn: PreparedTurn,
         seed: int,
         job: Job,
         make_plan: MakePlan,
         words: WordFiles,
     ) -> None:
-        self.model, self.request, self.prompt, self.seed = model, request, prompt, seed
-        self.begun = begun  # what of the text that is judged and parsed stands in the prompt
+        self.model, self.request, self.turn, self.seed = model, request, turn, seed
+        # What of the text that is judged and parsed stands in the prompt.
+        self.begun = "" if turn.spec is None else turn.spec.begun(turn.before)
         self.job, self.make_plan, self.words = job, make_plan, words
+        self.parser = turn.parser()
         self.records: list[StepRecord] = []
 
+    def deltas(self, text: str, *, is_last: bool = False) -> tuple[Delta, ...]:
+        """What more of the text adds to the turn, its calls with their ids."""
+        found = [*self.parser.feed(text), *(self.parser.finish() if is_last else ())]
+        return tuple(
+            replace(one, id=call_id(self.turn.text, self.seed, one.index)) if isinstance(one, CallBegun) else one
+            for one in found
+        )
+
     def result(self, outcome: Outcome) -> Result:
-        spec = self.request.constraint
+        spec, turn = self.turn.spec, self._turn()
         verdict = None
         if spec is not None:
             verdict = judge(spec, self.begun + outcome.text, self.words) if outcome.is_complete else CUT
         parsed = None
         if outcome.finish == "stop" and (verdict is None or verdict.valid is not False):
             try:
-                parsed = parse(spec, self.begun + outcome.text)
+                parsed = turn.content if spec is None else parse(spec, self.begun + outcome.text)
             except BuildError as error:  # the type asks for more than its schema says
                 verdict = Verdict(valid=False, judge="the Python type", errors=(error.message,))
         trace = None
@@ -233,7 +232,7 @@ class _Run:
                 text=outcome.text,
                 finish_reason=outcome.finish,
                 model=self.model,
-                prompt=self.prompt,
+                prompt=self.turn.text,
                 asked=_asked(self.request),
                 constraint=spec.to_json() if spec is not None else None,
                 soft=tuple(soft.to_json() for soft in self.request.soft),
@@ -244,11 +243,18 @@ class _Run:
         return Result(
             text=outcome.text,
             token_ids=outcome.tokens,
-            finish_reason=outcome.finish,
+            finish_reason="tool_calls" if outcome.finish == "stop" and calls_tools(turn) else outcome.finish,
             stop_reason=outcome.stop,
             usage=Usage(prompt_tokens=len(self.job.prompt), completion_tokens=len(outcome.tokens)),
             seed=self.seed,
+            turn=turn,
             parsed=parsed,
             verdict=verdict,
             trace=trace,
         )
+
+    def _turn(self) -> Turn:
+        """The turn as it was read, its calls with their ids."""
+        found = self.parser.turn
+        calls = (replace(call, id=call_id(self.turn.text, self.seed, call.index)) for call in found.calls)
+        return replace(found, calls=tuple(calls))

@@ -11,11 +11,12 @@ from espalier.errors import CapabilityError, UnknownModel
 
 def open_engine(
     model: str, *, engine: str | None = None, device: str | None = None, dtype: str | None = None,
-    folders: Folders = NOWHERE,
+    folders: Folders = NOWHERE, tool_format: str | None = None,
 ) -> Engine:  # fmt: skip
-    """Load a model: `fake`, a folder or hub name for transformers. Raises UnknownModel, CapabilityError."""
+    """Load a model: `fake`, a folder or hub name for transformers. tool_format: how it writes calls where its chat
+    template does not tell. Raises UnknownModel, CapabilityError."""
     name = engine or choose(model)
-    opened: Engine = ENGINES.load(name)(model, device=device, dtype=dtype, folders=folders)
+    opened: Engine = ENGINES.load(name)(model, device=device, dtype=dtype, folders=folders, tool_format=tool_format)
     return opened
 
 

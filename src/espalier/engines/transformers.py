@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from espalier.constraints.compile import NOWHERE, Folders
 from espalier.errors import (
     CapabilityError,
     EspalierError,
@@ -297,26 +296,24 @@ def make_encode(tokenizer: Any) -> Encode:
     return encode
 
 
-def open_engine(
-    model: str, *, device: str | None = None, dtype: str | None = None, folders: Folders = NOWHERE
-) -> LocalEngine:
-    """The engine for a folder or a hub name. Raises what `load_model` raises, VocabError and TemplateError."""
+def open_engine(model: str, *, device: str | None = None, dtype: str | None = None, **options: Any) -> LocalEngine:
+    """The engine for a folder or a hub name; options are a LocalEngine's. Raises what `load_model` raises, VocabError
+    and TemplateError."""
     loaded, tokenizer = load_model(model, device=device, dtype=dtype)
     step_model = TransformersStepModel(loaded)
     source = getattr(tokenizer, "chat_template", None)
-    if isinstance(source, dict):  # several templates by name
-        source = source.get("default")
-    template = None
-    if source:
-        template = ChatTemplate(source, bos_token=tokenizer.bos_token or "", eos_token=tokenizer.eos_token or "")
+    sources = source if isinstance(source, dict) else {"default": source}  # there may be several, by name
+    bos, eos = tokenizer.bos_token or "", tokenizer.eos_token or ""
+    templates = {name: ChatTemplate(text, bos_token=bos, eos_token=eos) for name, text in sources.items() if text}
     return LocalEngine(
         name=Path(model).expanduser().resolve().name if _folder(model) else model,  # a path is nobody else's business
         model=step_model,
         # Without any stated EOS the vocabulary's own search for chat-end markers decides.
         vocab=Vocab.from_tokenizer(tokenizer, eos_ids=eos_ids(loaded, tokenizer) or None, width=step_model.width),
         encode=make_encode(tokenizer),
-        template=template,
-        folders=folders,
+        template=templates.get("default"),
+        tool_template=templates.get("tool_use"),
+        **options,
     )
 
 

@@ -1,0 +1,95 @@
+"""A model ready to generate: what `espalier.load` gives, over any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+from espalier.api.requests import check_capabilities, make_request, split_prompts
+from espalier.engines.base import Capabilities, Engine, Event, Finished, Message, Request, Result
+from espalier.tokens.vocab import Vocab
+
+
+class LoadedEngine:
+    """A model ready to generate: what `espalier.load` gives. Use it in a `with`, or call `close`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def name(self) -> str:
+        return self._engine.name
+
+    @property
+    def vocab(self) -> Vocab:
+        return self._engine.vocab
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._engine.capabilities
+
+    @property
+    def engine(self) -> Engine:
+        """The engine underneath, for those who build requests themselves."""
+        return self._engine
+
+    @overload
+    def generate(self, prompt: str, /, **options: Any) -> Result: ...
+    @overload
+    def generate(self, prompt: Sequence[Message], /, **options: Any) -> Result: ...
+    @overload
+    def generate(self, prompt: Sequence[str], /, **options: Any) -> list[Result]: ...
+    @overload
+    def generate(self, prompt: Sequence[Sequence[Message]], /, **options: Any) -> list[Result]: ...
+
+    def generate(self, prompt: Any, /, **options: Any) -> Result | list[Result]:
+        """Generate for a text, a list of messages, or a list of either (one batch, results in order).
+
+        constraint: a Spec. soft: a SoftSpec or several, biases beside it or alone. sampling: a SamplingConfig, or its
+        fields by name (temperature=0, seed=1, max_tokens=64, stop=["\\n"], ...). system: a system message. raw: take a
+        text as it is, without the chat template. trace: "full", "measures" or "off"; trace_top_k: candidates per
+        stage. strategy: how the constraint is applied.
+
+        tools: what the model may call: OpenAI's, Anthropic's or MCP's descriptions, Python functions, or names with
+        their schemas. tool_choice: "auto", "required", "none", a tool's name, or OpenAI's objects. parallel_tool_calls,
+        max_calls: whether, and how often, a turn may call. tool_format: a name of the wire formats. reasoning: "auto",
+        a name such as "think", or a pair of markers: the model may think first; max_reasoning: for so many tokens.
+        schema_in_prompt: puts the constraint's schema into the prompt.
+
+        Raises InputError and its kin for what is asked wrongly, before anything is generated; GenerationError after.
+        """
+        requests, single = self.requests(prompt, **options)
+        done: dict[int, Result] = {}
+        for event in self._engine.run(requests):
+            if isinstance(event, Finished):
+                done[event.index] = event.result
+        results = [done[i] for i in range(len(requests))]
+        return results[0] if single else results
+
+    def stream(self, prompt: Any, /, **options: Any) -> Iterator[Event]:
+        """The same, token by token: `TokenEvent`s and, per prompt, one `Finished` with the Result.
+
+        The request is checked at once, not at the first event. Closing the iterator stops the generation.
+        """
+        requests, _ = self.requests(prompt, **options)
+        return self._engine.run(requests)
+
+    def requests(self, prompt: Any, /, **options: Any) -> tuple[list[Request], bool]:
+        """The Requests that `generate` would run, and whether there is a single prompt."""
+        prompts, single = split_prompts(prompt)
+        made = [make_request(one, **options) for one in prompts]
+        for request in made:
+            check_capabilities(self._engine, request)
+        return made, single
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def __enter__(self) -> LoadedEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<espalier.LoadedEngine {self.name!r}>"

@@ -1,0 +1,193 @@
+"""Requests from what people write: prompts, options, tools. Everything that can be wrong is found here, before anything
+is rendered, compiled or generated. It knows no engine's insides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from espalier.chat.reasoning import read_reasoning
+from espalier.chat.tools import read_choice
+from espalier.chat.wire import wire_format
+from espalier.constraints.soft import SoftSpec
+from espalier.constraints.spec import Spec
+from espalier.constraints.tool_schemas import tools_of
+from espalier.decoding.step import TraceLevel
+from espalier.engines.base import Engine, Message, Request
+from espalier.errors import CapabilityError, InputError
+from espalier.sampling.config import SamplingConfig
+
+Prompt: TypeAlias = "str | Sequence[Message]"
+
+
+def split_prompts(prompt: Any) -> tuple[list[Prompt], bool]:
+    """One prompt or several: a text, or a list whose first item has a role, is one."""
+    if isinstance(prompt, str):
+        return [prompt], True
+    if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
+        raise InputError(f"a prompt is a text or messages, not {type(prompt).__name__}", field="prompt")
+    if not prompt:
+        raise InputError("there is no prompt", field="prompt")
+    if isinstance(prompt[0], Mapping):
+        return [prompt], True
+    return list(prompt), False
+
+
+def make_request(
+    prompt: Prompt,
+    *,
+    constraint: Spec | None = None,
+    soft: SoftSpec | Sequence[SoftSpec] | None = None,
+    sampling: SamplingConfig | None = None,
+    system: str | None = None,
+    strategy: str = "mask",
+    trace: TraceLevel = "full",
+    trace_top_k: int = 10,
+    raw: bool = False,
+    tools: Any = None,
+    tool_choice: Any = None,
+    tool_format: str | None = None,
+    parallel_tool_calls: bool | None = None,
+    max_calls: int | None = None,
+    reasoning: Any = None,
+    max_reasoning: int | None = None,
+    schema_in_prompt: bool = False,
+    **fields: Any,
+) -> Request:
+    """A Request from what people write. Raises InputError; unknown names are refused, with the names there are."""
+    if sampling is not None and not isinstance(sampling, SamplingConfig):
+        raise InputError(f"sampling is a SamplingConfig, not {type(sampling).__name__}", field="sampling")
+    if sampling is not None and fields:
+        raise InputError(f"give sampling= or its fields ({', '.join(fields)}), not both", field="sampling")
+    config = sampling or SamplingConfig.from_json(fields)
+    if constraint is not None and not isinstance(constraint, Spec):
+        raise InputError(
+            f"constraint must be a Spec, not {type(constraint).__name__}",
+            hint="for example JsonSchema({...}), Regex(r'...'), Choice([...])",
+            field="constraint",
+        )
+    if trace not in ("off", "measures", "full"):
+        raise InputError(f"unknown trace level {trace!r}", hint="off, measures or full", field="trace")
+    if isinstance(trace_top_k, bool) or not isinstance(trace_top_k, int) or trace_top_k < 0:
+        raise InputError("trace_top_k must be a whole number, at least 0", field="trace_top_k")
+    if not isinstance(prompt, str) and not (
+        isinstance(prompt, Sequence) and all(isinstance(m, Mapping) for m in prompt)
+    ):
+        raise InputError("a prompt is a text or a list of messages", hint="ids are not taken", field="prompt")
+    for given in (prompt, system):
+        if isinstance(given, str):
+            check_text(given)
+    text: str | None = prompt if isinstance(prompt, str) else None
+    messages: tuple[Message, ...] | None = None if isinstance(prompt, str) else tuple(prompt)
+    if system is not None:
+        if raw:
+            raise InputError("a raw prompt has no system message", field="system")
+        rest = messages if messages is not None else ({"role": "user", "content": text},)
+        text, messages = None, ({"role": "system", "content": system}, *rest)
+    return Request(
+        prompt=text,
+        messages=messages,
+        constraint=constraint,
+        soft=soft_specs(soft),
+        sampling=config,
+        strategy=strategy,
+        trace=trace,
+        trace_top_k=trace_top_k,
+        raw=raw,
+        **_chat_fields(
+            tools=tools,
+            tool_choice=tool_choice,
+            tool_format=tool_format,
+            parallel_tool_calls=parallel_tool_calls,
+            max_calls=max_calls,
+            reasoning=reasoning,
+            max_reasoning=max_reasoning,
+            schema_in_prompt=schema_in_prompt,
+        ),
+    )
+
+
+def _chat_fields(
+    *,
+    tools: Any,
+    tool_choice: Any,
+    tool_format: str | None,
+    parallel_tool_calls: bool | None,
+    max_calls: int | None,
+    reasoning: Any,
+    max_reasoning: int | None,
+    schema_in_prompt: bool,
+) -> dict[str, Any]:
+    """The fields of a Request that are about tools and reasoning. Raises InputError, UnknownName."""
+    parallel_tool_calls = parallel_tool_calls is not False  # clients send null for what they leave open
+    given = () if tools is None else tools_of(tools)
+    choice = read_choice(tool_choice)
+    choice.allowed(given)
+    details = {"tool_choice": choice.mode == "required", "tool_format": tool_format is not None,
+               "max_calls": max_calls is not None, "parallel_tool_calls": not parallel_tool_calls}  # fmt: skip
+    alone = [name for name, is_given in details.items() if is_given]
+    if alone and not given:
+        raise InputError(f"{alone[0]} wants tools", field=alone[0])
+    if tool_format is not None:
+        if not isinstance(tool_format, str):
+            raise InputError("tool_format is the name of a wire format", field="tool_format")
+        wire_format(tool_format)
+    for name, value in {"max_calls": max_calls, "max_reasoning": max_reasoning}.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise InputError(f"{name}: {value!r} must be a whole number, at least 1", field=name)
+    if not parallel_tool_calls and max_calls not in (None, 1):
+        raise InputError(f"max_calls {max_calls} is more than one call", field="parallel_tool_calls")
+    if max_reasoning is not None and reasoning is None:
+        raise InputError("max_reasoning wants reasoning", hint='reasoning="auto"', field="max_reasoning")
+    return {
+        "tools": given,
+        "tool_choice": choice,
+        "tool_format": tool_format,
+        "max_calls": max_calls if parallel_tool_calls else 1,
+        "reasoning": reasoning if reasoning in (None, "auto") else read_reasoning(reasoning),
+        "max_reasoning": max_reasoning,
+        "schema_in_prompt": bool(schema_in_prompt),
+    }
+
+
+def soft_specs(soft: Any) -> tuple[SoftSpec, ...]:
+    """None, one SoftSpec or several, as a tuple. Raises InputError for anything else."""
+    if soft is None:
+        return ()
+    several = tuple(soft) if isinstance(soft, Sequence) and not isinstance(soft, str | bytes) else (soft,)
+    for one in several:
+        if not isinstance(one, SoftSpec):
+            raise InputError(
+                f"soft must be a SoftSpec or a list of them, not {type(one).__name__}",
+                hint="for example SoftJson(), SoftWordlist(Wordlist(...))",
+                field="soft",
+            )
+    return several
+
+
+def check_text(text: str) -> None:
+    """Half a character (a lone surrogate, as from an argument that is not UTF-8) is no text. Raises InputError."""
+    place = next((i for i, c in enumerate(text) if 0xD800 <= ord(c) < 0xE000), None)
+    if place is not None:
+        raise InputError(
+            f"the prompt is not valid Unicode at character {place}", hint="write it in UTF-8", field="prompt"
+        )
+
+
+def check_capabilities(engine: Engine, request: Request) -> None:
+    """Refuse, before anything runs, what the engine cannot do."""
+    can = engine.capabilities
+    if request.constraint is not None and request.constraint.kind not in can.constraints:
+        raise CapabilityError(
+            f"{engine.name} cannot enforce {request.constraint.kind}",
+            hint=f"it can: {', '.join(sorted(can.constraints)) or 'none'}",
+            field="constraint",
+        )
+    if request.tools and "tool_calls" not in can.constraints:
+        raise CapabilityError(f"{engine.name} cannot enforce tool calls", field="tools")
+    if request.soft and not can.logits:
+        raise CapabilityError(
+            f"{engine.name} gives no logits, so soft constraints cannot be applied",
+            hint="leave `soft` out, or use an engine that runs the model itself",
+            field="soft",
+        )
