@@ -11,6 +11,7 @@ from espalier import api
 from espalier.cli import output
 from espalier.cli.constraints import WordFlags, read_constraint, read_soft
 from espalier.cli.inputs import check_trace_path, read_prompt
+from espalier.cli.tools import ChatFlags, ShownTurn, call_line
 from espalier.engines.base import Event, Finished, Result
 from espalier.sampling.config import SamplingConfig
 
@@ -55,6 +56,21 @@ def command(
     max_before: Annotated[
         int | None, typer.Option(help="With --after: at most so many tokens before it.", metavar="N")
     ] = None,
+    tools: Annotated[str | None, typer.Option(help="Tools the model may call: a JSON file.", metavar="FILE")] = None,
+    tool_choice: Annotated[
+        str | None, typer.Option(help="auto (the default), required, none, or a tool's name.", metavar="WHAT")
+    ] = None,
+    tool_format: Annotated[
+        str | None, typer.Option(help="How calls are written, if the template does not tell.", metavar="NAME")
+    ] = None,
+    max_calls: Annotated[int | None, typer.Option(help="At most so many calls.", metavar="N")] = None,
+    reasoning: Annotated[
+        str | None, typer.Option(help='The model may think first: auto, think, or "START,END".', metavar="MARKERS")
+    ] = None,
+    max_reasoning: Annotated[int | None, typer.Option(help="For at most so many tokens.", metavar="N")] = None,
+    schema_in_prompt: Annotated[
+        bool, typer.Option("--schema-in-prompt", help="Show the model the schema too.")
+    ] = False,
     soft_json: Annotated[bool, typer.Option("--soft-json", help="Nudge towards JSON, force nothing.")] = False,
     vocab_lang: Annotated[str | None, typer.Option(help="Only words of this language's list.", metavar="LANG")] = None,
     vocab_n_words: Annotated[int | None, typer.Option(help="The first N of them.", metavar="N")] = None,
@@ -121,6 +137,17 @@ def command(
         max_before=max_before,
     )
     soft = read_soft(soft_json=soft_json, words=soft_words)
+    chat = ChatFlags(
+        tools=tools,
+        tool_choice=tool_choice,
+        tool_format=tool_format,
+        max_calls=max_calls,
+        reasoning=reasoning,
+        max_reasoning=max_reasoning,
+        schema_in_prompt=schema_in_prompt,
+    )
+    options = chat.options()
+    api.make_request("", **options, constraint=spec)  # what is wrong with them is found here
     sampling = SamplingConfig(
         temperature=temperature,
         top_k=top_k,
@@ -141,12 +168,13 @@ def command(
             system=system,
             raw=raw,
             trace="full" if trace else "measures",
+            **options,
         )
-        result = show(events, live=_is_terminal() and not as_json)
+        result = show(events, live=_is_terminal() and not as_json, split=chat.splits)
     if as_json:
         output.data_json(as_dict(result, engine.name))
-    elif not _is_terminal():
-        output.data(result.text)
+    else:
+        write(result, live=_is_terminal(), split=chat.splits)
     if target is not None and result.trace is not None:
         result.trace.save(target)
         output.note(f"trace: {trace}")
@@ -157,17 +185,31 @@ def _is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def show(events: Any, *, live: bool) -> Result:
-    """Run the events to their end, writing the text as it comes if `live`."""
+def show(events: Any, *, live: bool, split: bool = False) -> Result:
+    """Run the events to their end, writing the text as it comes if `live`; split: its content alone, and the reasoning
+    on stderr."""
     event: Event
+    shown = ShownTurn()
     for event in events:
-        if live:
+        if live and split:
+            for delta in event.deltas:
+                shown.show(delta)
+        elif live:
             output.piece(event.text)
         if isinstance(event, Finished):
-            if live:
-                output.piece("\n")
             return event.result
     raise AssertionError("a run always ends in Finished")
+
+
+def write(result: Result, *, live: bool, split: bool) -> None:
+    """The answer on stdout, as far as it is not there already: the text, or the content and one line for each call."""
+    text = result.content if split else result.text
+    if live and (text or not result.tool_calls):
+        output.piece("\n")
+    elif not live and (text or not result.tool_calls):
+        output.data(text)
+    for call in result.tool_calls:
+        output.data(call_line(call))
 
 
 def report(result: Result) -> int:
@@ -175,6 +217,9 @@ def report(result: Result) -> int:
     verdict = result.verdict
     if result.finish_reason == "length":
         output.note(f"stopped at the limit of {result.usage.completion_tokens} tokens")
+    for call in result.tool_calls:
+        if not call.is_complete:
+            output.note(f"the call of {call.name} was cut off")
     if verdict is not None and verdict.valid is False:
         output.note(f"not valid ({verdict.judge}): {'; '.join(verdict.errors)}")
         return 1
@@ -185,6 +230,10 @@ def as_dict(result: Result, model: str) -> dict[str, Any]:
     """The result as plain JSON; the same run gives the same bytes."""
     return {
         "text": result.text,
+        "content": result.content,
+        "reasoning": result.reasoning,
+        "tool_calls": [call.to_json() | {"complete": call.is_complete} for call in result.tool_calls],
+        "fault": result.turn.fault or None,
         "parsed": result.parsed,
         "finish_reason": result.finish_reason,
         "stop_reason": result.stop_reason,

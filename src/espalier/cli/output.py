@@ -59,6 +59,12 @@ def piece(text: str) -> None:
     sys.stdout.flush()
 
 
+def aside(text: str) -> None:
+    """Write a piece of streamed text to stderr."""
+    lines = console()
+    lines.print(text, style=None if lines.no_color else "dim", markup=False, soft_wrap=True, end="")
+
+
 def data_json(value: Any) -> None:
     data(json.dumps(_plain(value), ensure_ascii=False, indent=2, allow_nan=False, default=str))
 
