@@ -84,6 +84,15 @@ def count(mask: Mask) -> int:
     return int(np.bitwise_count(mask.view(np.uint32)).sum())
 
 
+def resized(mask: Mask, width: int) -> Mask:
+    """A copy of `words(width)` words: ids past the mask, and from `width` on, are forbidden."""
+    out = empty(width)
+    shared = min(mask.shape[0], out.shape[0])
+    out[:shared] = mask[:shared]
+    clear_past_inplace(out, width)
+    return out
+
+
 def apply_inplace(logits: Logits, mask: Mask) -> None:
     """Set every forbidden logit to -inf, in place. `logits` is `(V,) float32`."""
     np.copyto(logits, np.float32(-np.inf), where=~unpack(mask, logits.shape[0]))

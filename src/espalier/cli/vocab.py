@@ -1,0 +1,261 @@
+"""`espalier vocab`: what is in a tokenizer's vocabulary, in 80 columns. No model is loaded.
+
+What is found out is `tokens/analyse.py`'s affair; here a tokenizer is found, and tokens are made visible.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.cells import cell_len, set_cell_size
+
+from espalier import api
+from espalier.cli import output
+from espalier.cli.check import read_vocab, shown, wrapped
+from espalier.errors import InputError
+from espalier.tokens.analyse import Glitch, Matches, VocabReport, analyse_vocab, read_bytes
+from espalier.tokens.vocab import Vocab
+from espalier.wiring import demo_model
+
+WIDTH = 80
+LABEL = 16  # columns in front of a field
+EXAMPLES = 12  # tokens shown of each category, as far as they fit
+ISOLATE, END_ISOLATE = "\u2068", "\u2069"  # between them a direction has no effect on what is outside
+NAMED: Mapping[str, Callable[[], Vocab]] = {"bytes": Vocab.bytes, "fake": Vocab.bytes}
+
+
+def command(
+    tokenizer: Annotated[
+        str | None, typer.Argument(help="Folder, file or hub name. Default: the demo model.", metavar="MODEL")
+    ] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="The same, as elsewhere.", metavar="M")] = None,
+    search: Annotated[list[str] | None, typer.Option(help="Text to find tokens of; repeat it.", metavar="TERM")] = None,
+    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="For --search.")] = False,
+    category: Annotated[str | None, typer.Option(help="List these: latin, digits, special, ...", metavar="C")] = None,
+    contains: Annotated[
+        str | None, typer.Option(help="List tokens with this text or `0xE2 0x80`.", metavar="B")
+    ] = None,
+    glitches: Annotated[
+        bool, typer.Option("--glitches", help="List tokens that their own text is not split into.")
+    ] = False,
+    limit: Annotated[int, typer.Option(min=0, help="Rows of each table; 0 is all.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, with all rows.")] = False,
+) -> None:
+    """Say what is in a tokenizer's vocabulary: its size, special tokens, categories, and where a text is found.
+
+    MODEL is a model's folder or name, a tokenizer.json, a SentencePiece model, or `bytes`. Only the tokenizer is read.
+
+    In tables ␠ is a space, `\\n` a line end, `\\xe2` a byte that is no whole character.
+    """
+    if tokenizer is not None and model is not None:
+        raise InputError("MODEL and --model are the same; give one", field="model")
+    if ignore_case and not search:
+        raise InputError("--ignore-case is for --search", field="ignore_case")
+    looked_for = None if contains is None else read_bytes(contains)
+    vocab, logits = read(tokenizer if tokenizer is not None else model)
+    report = analyse_vocab(vocab)
+    found = [report.search(term, ignore_case=ignore_case) for term in search or ()]
+    listed: dict[str, tuple[str, tuple[int, ...]]] = {}  # by the name in JSON: title of the table, ids
+    if category is not None:
+        listed["category"] = (f"Category {category}", report.ids_in(category))
+    if looked_for is not None:
+        listed["contains"] = (f"Contain {looked_for.hex(' ').upper()}", report.containing(looked_for))
+    unreachable = report.glitches() if glitches else None
+    if as_json:
+        asked: dict[str, Any] = {name: _tokens(report, ids) for name, (_, ids) in listed.items()}
+        if found:
+            asked["search"] = [one.to_json() for one in found]
+        if unreachable is not None:
+            asked["glitches"] = [one.to_json() for one in unreachable]
+        output.data_json(report.to_json() | {"model_width": logits} | asked)
+        return
+    most = limit or vocab.width
+    lines = [line for one in found for line in ("", *matches_page(report, one, most))]
+    lines += [line for title, ids in listed.values() for line in ("", *token_table(report, title, ids, most))]
+    if unreachable is not None:
+        lines += ["", *glitch_table(report, unreachable, most)]
+    output.data("\n".join(lines[1:] or summary(report, logits, most)))
+
+
+def read(name: str | None) -> tuple[Vocab, int | None]:
+    """A vocabulary, and the model's number of logits where its config says so. No weights are read.
+
+    Without a name: of the configured, else the demo model. Raises VocabError, UnknownModel, MissingDependency.
+    """
+    name = name if name is not None else api.default_app().settings.model or str(demo_model())
+    if not name.strip():
+        raise InputError("the name of the model is empty", field="model")
+    if name in NAMED:
+        return NAMED[name](), None
+    try:
+        vocab = read_vocab(name)
+    except OSError as error:
+        raise InputError(f"cannot read {name}: {error.strerror or error}", field="model") from error
+    logits = model_width(name)
+    return (vocab if logits is None or logits <= len(vocab) else replace(vocab, width=logits)), logits
+
+
+def model_width(name: str) -> int | None:
+    """The number of logits that a model's config names, or None."""
+    path = Path(name).expanduser()
+    try:
+        config = _hub_config(name) if not path.exists() else json.loads((path / "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(config, dict):
+        return None
+    # A model of several modalities keeps its text model's config inside its own.
+    levels = [level for level in (config.get("text_config"), config) if isinstance(level, dict)]
+    widths = [level["vocab_size"] for level in levels if isinstance(level.get("vocab_size"), int)]
+    return widths[0] if widths else None
+
+
+def _hub_config(name: str) -> dict[str, Any]:
+    from transformers import AutoConfig  # noqa: PLC0415  # heavy, and only names on the hub need it
+
+    config: dict[str, Any] = AutoConfig.from_pretrained(name, trust_remote_code=False).to_dict()
+    return config
+
+
+def summary(report: VocabReport, logits: int | None, limit: int) -> list[str]:
+    """What a vocabulary is, without a question."""
+    vocab = report.vocab
+    counts = report.counts
+    missing = vocab.missing_bytes()
+    unused = f", {counts['unused']:,} ids unused" if "unused" in counts else ""
+    lines = [
+        *_field("vocabulary", shown(vocab.name or "without a name")),
+        *_field("tokens", f"{vocab.width - vocab.padding_count:,}{unused}"),
+        *_field("logits", "not known: no model's config" if logits is None else _logits(vocab, logits)),
+        *_field("ends a text", ", ".join(f"{i} {visible(vocab.text_of(i))}" for i in vocab.eos_ids)),
+        *_field("bytes", f"no token alone: {byte_ranges(missing)}" if missing else "each has a token of its own"),
+        "",
+        f"{'category':<14}{'tokens':>8}  {'share':>6}  examples",
+    ]
+    for name, count in counts.items():
+        ids = report.ids_in(name)
+        examples = "" if name == "unused" else "  ".join(label(report, i) for i in islice(ids, EXAMPLES))
+        lines.append(f"{name:<14}{count:>8,}  {count / vocab.width:>6.1%}  {clip(examples, WIDTH - 32)}".rstrip())
+    special = sorted(vocab.special_texts)
+    lines += ["", "special tokens", *(f"{i:>8}  {clip(label(report, i), WIDTH - 10)}" for i in special[:limit])]
+    return lines + _more(len(special), limit)
+
+
+def _logits(vocab: Vocab, logits: int) -> str:
+    beyond = len(vocab) - logits
+    return f"{logits:,}" if beyond <= 0 else f"{logits:,}: the model has none for the last {beyond:,} ids"
+
+
+def _field(name: str, text: str) -> Iterator[str]:
+    first, *rest = wrapped(text, WIDTH - LABEL)
+    yield f"{name:<{LABEL}}{first}"
+    yield from (f"{'':{LABEL}}{line}" for line in rest)
+
+
+def matches_page(report: VocabReport, found: Matches, limit: int) -> list[str]:
+    """Where one term is found."""
+    lines = [
+        clip(f"Search {visible(found.term)}", WIDTH),
+        *_field("  exactly", ", ".join(map(str, found.exact)) or "none"),
+        *_field("  with a space", ", ".join(map(str, found.spaced)) or "none"),
+    ]
+    if found.encoding is not None:
+        lines += _field("  split into", pieces(report, found.encoding) or "nothing")
+    return [*lines, *token_table(report, "  contain it", found.containing, limit)]
+
+
+def token_table(report: VocabReport, title: str, ids: Sequence[int], limit: int) -> list[str]:
+    """A line a token: what can be of any width comes last."""
+    lines = [f"{clip(title, WIDTH - 20)}: {len(ids):,} token{'s' * (len(ids) != 1)}"]
+    if ids:
+        lines.append(f"{'id':>8}  {'category':<12}  {'bytes':<20}  text")
+    for i in ids[:limit]:
+        data = clip(report.vocab.bytes_of(i).hex(" ").upper(), 20)
+        lines.append(f"{i:>8}  {report.categories[i]:<12}  {data:<20}  {clip(label(report, i), WIDTH - 46)}".rstrip())
+    return lines + _more(len(ids), limit)
+
+
+def glitch_table(report: VocabReport, found: Sequence[Glitch], limit: int) -> list[str]:
+    """A line a token, and what it is split into below it."""
+    lines = [f"Not split into themselves: {len(found):,} token{'s' * (len(found) != 1)}"]
+    for one in found[:limit]:
+        lines.append(f"{one.id:>8}  {one.reason:<38}  {clip(visible(one.text), WIDTH - 50)}")
+        if one.encoding:
+            lines.append(clip(f"{'':>10}{pieces(report, one.encoding)}", WIDTH))
+    return lines + _more(len(found), limit)
+
+
+def _more(count: int, limit: int) -> list[str]:
+    return [f"  and {count - limit:,} more; --limit 0 shows all"] if count > limit else []
+
+
+def _tokens(report: VocabReport, ids: Iterable[int]) -> list[dict[str, Any]]:
+    vocab = report.vocab
+    return [
+        {"id": i, "text": vocab.text_of(i), "bytes": list(vocab.bytes_of(i)), "category": report.categories[i]}
+        for i in ids
+    ]
+
+
+def pieces(report: VocabReport, ids: Iterable[int]) -> str:
+    return ", ".join(f"{i} {label(report, i)}" for i in ids)
+
+
+def label(report: VocabReport, token: int) -> str:
+    """A token's text, visible."""
+    return visible(report.texts[token])
+
+
+def visible(text: str) -> str:
+    """A text on one line of a terminal: every character can be seen, and none reaches beyond the text.
+
+    A space is ␠; controls and a backslash are escapes, a lone surrogate of `VocabReport.texts` is its byte. An
+    accent stands on a dotted circle, and what runs from right to left is isolated.
+    """
+    written: list[str] = []
+    based = False
+    for char in text:
+        mark = unicodedata.category(char)[0] == "M"
+        plain = char.isprintable() and char not in " \\␠"
+        written.append(f"◌{char}" if mark and not based else char if plain else _ESCAPES.get(char) or _escape(char))
+        based = plain
+    line = "".join(written)
+    right_to_left = any(unicodedata.bidirectional(c) in ("R", "AL", "AN") for c in line)
+    return f"{ISOLATE}{line}{END_ISOLATE}" if right_to_left else line
+
+
+_ESCAPES: Mapping[str, str] = {" ": "␠", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if 0xDC80 <= code < 0xDD00:
+        return f"\\x{code - 0xDC00:02x}"
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def clip(text: str, cells: int) -> str:
+    """At most so many columns. What is cut off may hold the end of an isolate, which is then written again."""
+    if cell_len(text) <= cells:
+        return text
+    kept = set_cell_size(text, cells - 1).rstrip()
+    unclosed = kept.count(ISOLATE) - kept.count(END_ISOLATE)
+    return f"{kept}{END_ISOLATE * unclosed}…"
+
+
+def byte_ranges(data: bytes) -> str:
+    """`0x00-0x1F, 0x7F` of ascending bytes."""
+    ranges: list[list[int]] = []
+    for value in data:
+        if ranges and ranges[-1][1] == value - 1:
+            ranges[-1][1] = value
+        else:
+            ranges.append([value, value])
+    return ", ".join(f"0x{a:02X}" if a == b else f"0x{a:02X}-0x{b:02X}" for a, b in ranges)
