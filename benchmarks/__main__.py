@@ -15,6 +15,7 @@ BENCHMARKS = {
     "word lists": "benchmarks.constraints.wordlists",
     "compositions": "benchmarks.constraints.compositions",
     "tools": "benchmarks.constraints.tools",
+    "sampling": "benchmarks.sampling.steps",
 }
 
 

@@ -30,6 +30,7 @@ def mask_plan(job: Job) -> Plan:
     composite = matcher if isinstance(matcher, Composite) else None  # once: the check is slower than a warm mask
     generated: list[int] = []
     has_filters = len(job.chain.filters) > 0  # only filters look at the tokens so far; copying them costs
+    job.chain.start(job.prompt)
     answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
     while True:
         if answer is None:
@@ -50,7 +51,7 @@ def mask_plan(job: Job) -> Plan:
         token = decision.token
         if matcher is not None:
             matcher.advance(token)
-        job.chain.on_token(token)
+        job.chain.on_token(token, decision.prob)
         generated.append(token)
         stopping_id = token in config.stop_ids
         piece = assembler.feed(b"" if stopping_id else job.spelled.get(token) or vocab.bytes_of(token))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,18 +15,22 @@ from numpy.typing import NDArray
 
 from espalier.automata.blame import Blame
 from espalier.errors import BadLogits, DeadEnd
+from espalier.sampling.candidates import leaders
 from espalier.sampling.chain import Chain
-from espalier.sampling.draw import RandomStream, draw
+from espalier.sampling.draw import RandomStream
+from espalier.sampling.fast import Choice, choose, heated
 from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
-from espalier.trace.measure import Measures, allowed_mass, measure, removed_by
+from espalier.trace.measure import OTHERS, Measures, allowed_mass, measure, removed_by
 from espalier.trace.records import Candidate, StepRecord
 
 TraceLevel = Literal["off", "measures", "full"]
 """off: nothing recorded. measures: masses and entropies. full: candidates of every stage too."""
 NEG_INF = np.float32(-np.inf)
+CONSTRAINT, PADDING = "constraint", "padding"
+"""Who removed what a constraint without members, or the end of the vocabulary, forbids."""
 NEAR = 4  # how many times k of the best of all are looked at for the k best allowed
 
 
@@ -58,34 +63,56 @@ def decide(
 ) -> Decision:
     """Mask, then chain, then draw. `raw` is `(V,) float32` and is not changed; `mask` is `(W,) int32` or None.
 
+    Of the stream `chain.draws_per_token` numbers are used: xtc's chance first, where xtc is on, then the draw's. Of the
+    chain nothing changes: `chain.on_token` with the token and its probability is the caller's.
+
     explain: why a token is refused, or None where that is not known; asked for the model's favourite if it is.
-    members: the masks of a composition's members, in order of blame; nothing where there are none. Asked at level full.
+    members: the masks of a composition's members, in order of blame; nothing where there are none. Asked at level full,
+    where the filters are also asked a second time, one by one, if they ban anything.
 
     Raises BadLogits for NaN, +inf or nothing finite, DeadEnd where nothing is allowed.
     """
-    top = float(raw.max())
+    favourite = int(np.argmax(raw))  # NaN, if there is one
+    top = float(raw[favourite])
     if not math.isfinite(top):
         what = "NaN" if math.isnan(top) else "an infinite logit" if top > 0 else "no finite logit"
         raise BadLogits(f"the model gave {what} at step {context.step}")
-    allowed = _allowed(raw, mask, vocab)  # (V,) bool or None
-    biased = chain.bias(raw, context)  # (V,) float32
-    if biased is not raw:
-        finite = biased > NEG_INF  # bans of filters shrink the allowed set
-        allowed = finite if allowed is None else allowed & finite
-    masked = biased if allowed is None else np.where(allowed, biased, NEG_INF)  # (V,) float32
-    if allowed is not None and not bool((masked > NEG_INF).any()):
-        raise DeadEnd(f"no token is allowed at step {context.step} and the text is not complete")
-    shaped = chain.shape(masked)  # (V,) float32
-    drawn = draw(shaped, stream)
-    if watch.level == "off":
+    is_watched = watch.level != "off"
+    is_early = context.step < chain.config.min_tokens
+    # Where nobody looks at it, no whole row is made: `choose` adds the config's biases to what is left.
+    has_row = is_watched or is_early or len(chain.filters) > 0
+    biased = chain.bias(raw, context) if has_row else raw  # (V,) float32
+    bits = _allowed_bits(raw, mask, vocab, chain)  # (W,) int32 or None
+    allowed = None  # (V,) bool or None
+    if is_watched or is_early:
+        allowed = None if bits is None else masks.unpack(bits, raw.shape[0])
+        if biased is not raw:
+            finite = biased > NEG_INF  # bans of filters shrink the allowed set
+            allowed = finite if allowed is None else allowed & finite
+    before = allowed
+    if is_early:
+        allowed = _held_back(biased, allowed, chain.fitted.ends)
+        bits = None if allowed is None else masks.from_bool(allowed)
+    full = watch.level == "full"
+    try:
+        drawn = choose(
+            biased, bits, chain, stream,
+            is_biased=has_row, best=favourite if biased is raw else None, show=watch.top_k if full else 0,
+        )  # fmt: skip
+    except DeadEnd:
+        raise DeadEnd(_dead_end(_allowed(raw, mask, vocab), raw, chain, context.step)) from None
+    if not is_watched:
         return Decision(drawn.token, drawn.prob, None)
     numbers = measure(raw, allowed)
     z_sampled = None
-    if not chain.config.is_greedy:
-        z_sampled = allowed_mass(chain.heat(biased), allowed)
+    if not chain.config.is_greedy and not chain.config.dynatemp_range:
+        z_sampled = 1.0 if allowed is None else allowed_mass(heated(_unbanned(raw, biased, chain), chain), allowed)
+    bans: list[tuple[str, NDArray[np.bool_]]] = []
+    if full and allowed is not None:
+        bans = _bans(raw, biased, chain, context)
+        if before is not allowed:
+            bans.append(("min_tokens", ~allowed if before is None else before & ~allowed))
     stages = _Stages(raw, allowed, numbers, vocab, drawn.token, watch.top_k)
-    full = watch.level == "full"
-    favourite = int(np.argmax(raw))
     record = StepRecord(
         step=context.step,
         token_id=drawn.token,
@@ -94,8 +121,8 @@ def decide(
         logprob=float(raw[drawn.token]) - numbers.log_total,
         pre_masking=stages.wanted() if full else (),
         post_grammar=stages.allowed() if full else (),
-        post_chain=stages.sampled(drawn.ids, drawn.probs, shaped) if full else (),
-        resampled=stages.candidate(drawn.token, drawn.prob, float(shaped[drawn.token])),
+        post_chain=stages.sampled(drawn) if full else (),
+        resampled=stages.candidate(drawn.token, drawn.prob, drawn.logit),
         allowed_count=int(np.count_nonzero(allowed)) if allowed is not None else raw.shape[0],
         removed_mass=numbers.removed_mass,
         tax_nats=numbers.tax_nats,
@@ -103,8 +130,12 @@ def decide(
         entropy_before=numbers.entropy_before,
         entropy_after=numbers.entropy_after,
         is_special=drawn.token in vocab.special_texts,
-        blame=explain(favourite) if full and allowed is not None and not allowed[favourite] else None,
-        removed_by=_removed_by(raw, allowed, members()) if full and allowed is not None else (),
+        blame=(explain(favourite) or _banned_by(favourite, bans, chain.config.min_tokens))
+        if full and allowed is not None and not allowed[favourite]
+        else None,
+        removed_by=_removed_by(raw, allowed, mask, vocab, members(), bans, asks=chain.can_ban)
+        if full and allowed is not None
+        else (),
     )
     return Decision(drawn.token, drawn.prob, record)
 
@@ -116,12 +147,103 @@ def _allowed(raw: Logits, mask: Mask | None, vocab: Vocab) -> NDArray[np.bool_] 
     return vocab.real_ids if vocab.has_padding else None
 
 
+def _allowed_bits(raw: Logits, mask: Mask | None, vocab: Vocab, chain: Chain) -> Mask | None:
+    """The same, packed, `(W,) int32`, and without what the config bans; None where nothing is forbidden."""
+    permitted = chain.fitted.permitted
+    if mask is not None:
+        bits = masks.resized(mask, raw.shape[0])
+    elif vocab.has_padding:
+        bits = _real_bits(vocab)
+    else:
+        return permitted
+    return bits if permitted is None else bits & permitted
+
+
+@lru_cache(maxsize=16)
+def _real_bits(vocab: Vocab) -> Mask:
+    return masks.from_bool(vocab.real_ids)
+
+
+def _held_back(biased: Logits, allowed: NDArray[np.bool_] | None, ends: Sequence[int]) -> NDArray[np.bool_] | None:
+    """`allowed` without the tokens that would end the text too early; as it was where nothing else is left."""
+    rest = biased > NEG_INF if allowed is None else allowed & (biased > NEG_INF)  # (V,) bool
+    rest[list(ends)] = False
+    return rest if bool(rest.any()) else allowed
+
+
+def _dead_end(allowed: NDArray[np.bool_] | None, raw: Logits, chain: Chain, step: int) -> str:
+    """Says who left nothing: the constraint, the first of the config's bans after which nothing was left, or a filter.
+    allowed: what the constraint alone allows."""
+    left = raw > NEG_INF if allowed is None else allowed & (raw > NEG_INF)  # (V,) bool
+    if not bool(left.any()):
+        return f"no token is allowed at step {step} and the text is not complete"
+    for name, banned in chain.fitted.bans:
+        left &= ~banned
+        if not bool(left.any()):
+            return f"{name} bans every token that is left at step {step}"
+    return f"the filters ({', '.join(chain.filters.names)}) ban every token that is left at step {step}"
+
+
+def _unbanned(raw: Logits, biased: Logits, chain: Chain) -> Logits:
+    """`(V,) float32`, the biased logits with what was banned as it was before: p' is over all tokens."""
+    if biased is raw:
+        return raw
+    added = chain.fitted.add(raw)
+    return added if not len(chain.filters) and not chain.fitted.bans else np.where(biased > NEG_INF, biased, added)
+
+
+def _bans(raw: Logits, biased: Logits, chain: Chain, context: FilterContext) -> list[tuple[str, NDArray[np.bool_]]]:
+    """`(V,) bool` each, by who bans, in order of blame: the config's fields, then the filters. These are asked again,
+    one by one, where they banned anything; what that does not tell is `OTHERS`."""
+    found = list(chain.fitted.bans)
+    alone = chain.fitted.apply(raw)
+    banned = (alone > NEG_INF) & (biased == NEG_INF)  # (V,) bool, by any filter
+    if not bool(banned.any()):
+        return found
+    active = [one for one in chain.filters if chain.filters.is_enabled(one.name)]
+    if len(active) == 1:
+        return [*found, (active[0].name, banned)]
+    row = alone.copy()
+    for one in active:
+        after = one.apply(row.copy(), context)
+        mine = banned & (row > NEG_INF) & (after == NEG_INF)
+        if bool(mine.any()):
+            found.append((one.name, mine))
+        row = after
+    return [*found, (OTHERS, banned)]
+
+
+def _banned_by(token: int, bans: Sequence[tuple[str, NDArray[np.bool_]]], min_tokens: int) -> Blame | None:
+    """The first who bans a token; None where none does."""
+    for name, banned in bans:
+        if banned[token]:
+            is_early = name == "min_tokens"
+            reason = f"{min_tokens} tokens are to come before the end" if is_early else f"{name} bans this token"
+            return Blame(member=name, reason=reason)
+    return None
+
+
 def _removed_by(
-    raw: Logits, allowed: NDArray[np.bool_], members: Sequence[tuple[str, Mask]]
+    raw: Logits,
+    allowed: NDArray[np.bool_],
+    mask: Mask | None,
+    vocab: Vocab,
+    members: Sequence[tuple[str, Mask]],
+    bans: Sequence[tuple[str, NDArray[np.bool_]]],
+    *,
+    asks: bool,
 ) -> tuple[tuple[str, float], ...]:
-    if not members:
+    """asks: whether anything but a constraint could remove a token at any step; without that and without members a
+    record has nothing to share out."""
+    if not members and not asks:
         return ()
-    return removed_by(raw, allowed, [(name, masks.unpack(mask, raw.shape[0])) for name, mask in members])
+    width = raw.shape[0]
+    asked = [(name, masks.unpack(bits, width)) for name, bits in members]
+    if not members:
+        constrained = _allowed(raw, mask, vocab)
+        if constrained is not None:
+            asked.append((PADDING if mask is None else CONSTRAINT, constrained))
+    return removed_by(raw, allowed, [*asked, *((name, ~banned) for name, banned in bans)], sure=len(asked))
 
 
 class _Stages:
@@ -161,11 +283,11 @@ class _Stages:
             return self._list(np.where(self._allowed, self._raw, NEG_INF), self._numbers.log_allowed)
         return self._candidates(near, self._raw, self._numbers.log_allowed)
 
-    def sampled(self, ids: NDArray[np.intp], probs: NDArray[np.float64], shaped: Logits) -> tuple[Candidate, ...]:
-        order = _top(probs, self._k)
-        chosen = [int(i) for i in np.flatnonzero(ids == self._chosen) if i not in order]
+    def sampled(self, drawn: Choice) -> tuple[Candidate, ...]:
+        order = _top(drawn.probs, self._k)
+        chosen = [int(i) for i in np.flatnonzero(drawn.ids == self._chosen) if i not in order]
         places = [*map(int, order), *chosen]
-        return tuple(self.candidate(int(ids[i]), float(probs[i]), float(shaped[ids[i]])) for i in places)
+        return tuple(self.candidate(int(drawn.ids[i]), float(drawn.probs[i]), float(drawn.logits[i])) for i in places)
 
     def _list(self, logits: Logits, log_sum: float) -> tuple[Candidate, ...]:
         ids = [int(i) for i in _top(logits, self._k) if logits[i] > NEG_INF]
@@ -181,9 +303,5 @@ def _top(values: NDArray[np.floating], k: int) -> NDArray[np.intp]:
     """The places of the k largest, largest first, ties by place. Never a full sort of V."""
     if k <= 0:
         return np.empty(0, dtype=np.intp)
-    if k < values.shape[0]:
-        edge = np.partition(values, values.shape[0] - k)[values.shape[0] - k]
-        places = np.flatnonzero(values >= edge)  # may hold more than k, where the edge is tied
-    else:
-        places = np.arange(values.shape[0])
+    places = leaders(values, k)  # may hold more than k, where the edge is tied
     return places[np.argsort(-values[places], kind="stable")][:k]

@@ -1,46 +1,160 @@
 """The sampler chain of one sequence: filters, then the transforms in the order that the config names.
 
-It knows nothing about masks: the caller gives it logits in which forbidden tokens are -inf already.
+It knows nothing about masks: the caller gives it logits in which forbidden tokens are -inf already. It draws nothing:
+the caller gives it xtc's uniform number, and says which token was taken and how probable it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from espalier.sampling.config import SamplingConfig
+from espalier.sampling.context import TransformContext
 from espalier.sampling.filters import FilterChain, FilterContext, LogitFilter
-from espalier.sampling.transforms import TRANSFORMS, temperature
+from espalier.sampling.fit import NOTHING_FITTED, Fitted, needs_fit
+from espalier.sampling.heat import temperature
+from espalier.sampling.history import History
+from espalier.sampling.mirostat import first_mu, next_mu
+from espalier.sampling.transforms import TRANSFORMS, UNTRUNCATED, Transform, mirostat
 from espalier.tokens.mask import Logits
 
 
 class Chain:
-    """Order is data: `config.order`. All state is in the filters."""
+    """Order is data: `config.sampler_order`. The state is the filters', the history, and mirostat's mu; `start`,
+    `on_token` and `rollback` are the only calls that change it, and a fork shares none of it.
 
-    def __init__(self, config: SamplingConfig, filters: FilterChain | Iterable[LogitFilter] = ()) -> None:
+    A transform at its neutral value does not run and costs nothing. fitted: see `fit`; needed where the config names
+    tokens, or DRY is on. heating, running: names of what `heat` and `shape` run, in order, before mirostat or
+    the taking of the best.
+    """
+
+    def __init__(
+        self,
+        config: SamplingConfig,
+        filters: FilterChain | Iterable[LogitFilter] = (),
+        *,
+        fitted: Fitted | None = None,
+    ) -> None:
+        if fitted is None and needs_fit(config):
+            raise ValueError("this config names tokens: fit it to a vocabulary first")
         self.config = config
         self.filters = filters if isinstance(filters, FilterChain) else FilterChain(filters)
+        self.fitted = fitted or NOTHING_FITTED
+        names = config.active
+        heating = [name for name in names if name in UNTRUNCATED and not (config.is_greedy and name == "temperature")]
+        self.heating = tuple(heating)
+        self.running = self.heating if config.is_greedy else names
+        self._heating: tuple[Transform, ...] = tuple(TRANSFORMS[name] for name in heating)
+        self._shaping: tuple[Transform, ...] = tuple(TRANSFORMS[name] for name in names)
+        if config.mirostat:
+            self._shaping += (mirostat,)
+        self.needs_chance = "xtc" in names and not config.is_greedy
+        self._history = History(config.repetition_window if "penalties" in names else 0)
+        self._room: Logits = np.empty(0, dtype=np.float32)  # (V,) once it was asked for
+        self._mus = [first_mu(config.mirostat_tau)]  # before each generated token, the last one is now's
+
+    @property
+    def draws_per_token(self) -> int:
+        """How many uniform numbers a token takes from the stream: one for xtc where it is on, then one to draw."""
+        return 2 if self.needs_chance else 1
+
+    @property
+    def can_ban(self) -> bool:
+        """Whether a field of the config or a filter may take tokens away at some step."""
+        return bool(self.fitted.bans or self.fitted.ends or len(self.filters))
+
+    @property
+    def mu(self) -> float:
+        """Mirostat's state."""
+        return self._mus[-1]
+
+    @property
+    def history(self) -> Sequence[int]:
+        """Ids of prompt and output; a view that the next token makes stale."""
+        return self._history.ids
+
+    @property
+    def past(self) -> History:
+        """What was said, with its counts; not to be changed, and a view that the next token makes stale."""
+        return self._history
+
+    @property
+    def generated(self) -> int:
+        """How many tokens were taken."""
+        return self._history.generated
+
+    def start(self, prompt: Sequence[int]) -> None:
+        """The prompt's ids, before the first token: penalties and DRY look at them."""
+        self._history.start(prompt)
+        self._mus = [first_mu(self.config.mirostat_tau)]
+
+    def context(self, chance: float = 0.0) -> TransformContext:
+        """What the transforms see at this step."""
+        history = self._history
+        return TransformContext(
+            config=self.config,
+            history=history.ids,
+            generated=history.generated,
+            seen=history.seen,
+            said=history.said,
+            chance=chance,
+            mu=self._mus[-1],
+            breakers=self.fitted.breakers,
+        )
+
+    def room(self, width: int) -> Logits:
+        """`(V,) float32` to write over, the same each time: a fresh row costs more than filling it."""
+        if self._room.shape[0] != width:
+            self._room = np.empty(width, dtype=np.float32)
+        return self._room
 
     def bias(self, logits: Logits, context: FilterContext) -> Logits:
-        """The filters' part: penalties, biases and bans on the model's logits, `(V,) -> (V,)`."""
+        """What changes logits before the mask, `(V,) -> (V,)`: `logit_bias` and `allowed_ids`, then the filters. The
+        argument itself is given back where there is nothing to do."""
+        logits = self.fitted.apply(logits)
         return self.filters.apply(logits, context) if len(self.filters) else logits
 
     def heat(self, logits: Logits) -> Logits:
-        """Temperature alone, without truncation: the distribution that importance weights refer to."""
-        return temperature(logits, self.config.temperature) if "temperature" in self.config.order else logits
+        """Penalties, DRY and temperature without truncation, in the config's order: p' of the design, section 4, the
+        distribution that importance weights refer to. Greedy has none: temperature is then left out."""
+        return self._run(self._heating, logits, 0.0)
 
-    def shape(self, logits: Logits) -> Logits:
-        """The transforms' part, in order: what is drawn from, `(V,) -> (V,)`."""
-        if self.config.is_greedy:
-            return temperature(logits, 0.0)  # truncations never change the most probable token
-        for name in self.config.order:
-            logits = TRANSFORMS[name](logits, self.config)
-        return logits
+    def shape(self, logits: Logits, chance: float = 0.0) -> Logits:
+        """All transforms, in order: what is drawn from, `(V,) -> (V,)`. chance: a uniform number in [0, 1), looked at
+        where `needs_chance`."""
+        if self.config.is_greedy:  # no truncation is asked: the most probable token is taken whatever they say
+            return temperature(self._run(self._heating, logits, 0.0), 0.0)
+        return self._run(self._shaping, logits, chance)
 
-    def on_token(self, token: int) -> None:
+    def on_token(self, token: int, prob: float | None = None) -> None:
+        """A token was taken. prob: its probability in what was drawn from, None where it was not drawn; mirostat learns
+        from it."""
         self.filters.on_token(token)
+        self._history.push(token)
+        if self.config.mirostat:
+            mu = self._mus[-1]
+            if prob is not None:
+                mu = next_mu(mu, prob, self.config.mirostat_tau, self.config.mirostat_eta)
+            self._mus.append(mu)
 
     def rollback(self, count: int) -> None:
+        """Undo the last `count` tokens. Raises ValueError if there were fewer."""
+        self._history.pop(count)
         self.filters.rollback(count)
+        if self.config.mirostat and count:
+            del self._mus[-count:]
 
     def fork(self) -> Chain:
-        return Chain(self.config, self.filters.fork())
+        copy = Chain(self.config, self.filters.fork(), fitted=self.fitted)
+        copy._history, copy._mus = self._history.fork(), self._mus.copy()
+        return copy
+
+    def _run(self, transforms: tuple[Transform, ...], logits: Logits, chance: float) -> Logits:
+        if not transforms:
+            return logits
+        context = self.context(chance)
+        for transform in transforms:
+            logits = transform(logits, context)
+        return logits

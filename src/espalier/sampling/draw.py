@@ -6,12 +6,13 @@ and rolling back is setting a counter.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.errors import DeadEnd
+from espalier.errors import BadLogits, DeadEnd
 from espalier.tokens.mask import Logits
 
 BLOCK = 256  # uniforms made at a time
@@ -60,13 +61,27 @@ class RandomStream:
 
 def draw(logits: Logits, stream: RandomStream) -> Drawn:
     """Draw from the softmax of `(V,) float32` logits by inverse CDF in id order. One number is used even where only
-    one token is left, so that the stream's place is the number of tokens. Raises DeadEnd if nothing is finite."""
-    ids = np.flatnonzero(logits > -np.inf)  # (n,)
-    if ids.size == 0:
+    one token is left, so that the stream's place is the number of tokens. Raises DeadEnd if nothing is finite, and
+    BadLogits for NaN and +inf."""
+    check(float(logits.max(initial=-np.inf)))  # before a number is taken
+    return pick(logits, stream.next())
+
+
+def check(largest: float) -> None:
+    """largest: of some logits. Raises DeadEnd for -inf, and BadLogits for what nothing can be drawn from."""
+    if largest == -math.inf:
         raise DeadEnd
-    uniform = stream.next()
+    if not math.isfinite(largest):
+        raise BadLogits(f"nothing can be drawn from logits with {'NaN' if math.isnan(largest) else 'infinity'}")
+
+
+def pick(logits: Logits, uniform: float) -> Drawn:
+    """What `draw` draws with this number. Raises as `draw`."""
+    best = float(logits.max(initial=-np.inf))
+    check(best)
+    ids = np.flatnonzero(logits > -np.inf)  # (n,)
     values = logits[ids].astype(np.float64)  # (n,)
-    weights = np.exp(values - values.max())
+    weights = np.exp(values - best)
     mass = np.cumsum(weights)
     place = min(int(np.searchsorted(mass, uniform * mass[-1], side="right")), ids.size - 1)
     # A weight that underflowed to 0 can only be met at the far end; step back to one that has mass.

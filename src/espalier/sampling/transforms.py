@@ -1,85 +1,79 @@
-"""The truncations and temperature: pure functions from `(V,) float32` logits to `(V,) float32` logits.
+"""The samplers by name: `(logits, context) -> logits`, pure, `(V,) float32` in and out. The registry is data.
 
-A removed token is -inf; an input of -inf stays -inf. Semantics are llama.cpp's (`src/llama-sampler.cpp`), except that
-ties at the edge of top-k go to the lowest id. They know nothing about constraints or about who calls them.
+The functions are in the module of their kind: penalties, dry, truncations, heat, mirostat. This one knows only which
+field of the config goes to which argument.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from typing import TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from espalier.sampling.config import SamplingConfig
+from espalier.sampling.context import TransformContext
+from espalier.sampling.dry import dry
+from espalier.sampling.heat import dynamic_temperature, temperature
+from espalier.sampling.mirostat import MIROSTATS
+from espalier.sampling.penalties import penalties
+from espalier.sampling.truncations import min_p, top_k, top_n_sigma, top_p, typical_p, xtc
 from espalier.tokens.mask import Logits
 
-NEG_INF = np.float32(-np.inf)
-LOWEST = float(np.finfo(np.float32).min)
-SMALL, LARGE = 1e-3, 1e30  # temperatures outside are divided in float64
+Transform: TypeAlias = Callable[[Logits, TransformContext], Logits]
 
 
-def temperature(logits: Logits, value: float) -> Logits:
-    """Divide by `value`; 0 keeps only the most probable token (ties: lowest id)."""
-    if value == 0.0:
-        out = np.full_like(logits, NEG_INF)
-        best = int(np.argmax(logits))  # the first of equals
-        out[best] = logits[best]
-        return out
-    if value == 1.0:
-        return logits
-    if SMALL <= value <= LARGE:
-        return logits / np.float32(value)
-    # A tiny divisor would overflow float32, a huge one is infinite there. The best goes to 0 first, which changes no
-    # probability, and what falls below float32's range stays finite: it is improbable, not banned.
-    with np.errstate(over="ignore"):
-        scaled = (logits.astype(np.float64) - float(logits.max())) / value  # (V,) float64
-    return np.where(logits > NEG_INF, np.maximum(scaled, LOWEST), NEG_INF).astype(np.float32)
+def _penalties(logits: Logits, context: TransformContext) -> Logits:
+    config = context.config
+    return penalties(
+        logits,
+        config.repetition_penalty,
+        config.frequency_penalty,
+        config.presence_penalty,
+        context.seen,
+        context.said,
+    )
 
 
-def top_k(logits: Logits, k: int) -> Logits:
-    """Keep exactly the k most probable (ties: lowest ids). 0 keeps all."""
-    kept = int(np.count_nonzero(logits > NEG_INF))
-    if k == 0 or k >= kept:
-        return logits
-    edge = np.partition(logits, logits.shape[0] - k)[logits.shape[0] - k]  # the k-th largest
-    keep = logits > edge  # (V,) bool, fewer than k
-    ties = np.flatnonzero(logits == edge)[: k - int(np.count_nonzero(keep))]
-    keep[ties] = True
-    return np.where(keep, logits, NEG_INF)
+def _dry(logits: Logits, context: TransformContext) -> Logits:
+    config = context.config
+    return dry(
+        logits,
+        context.history,
+        multiplier=config.dry_multiplier,
+        base=config.dry_base,
+        allowed_length=config.dry_allowed_length,
+        window=config.dry_window,
+        breakers=context.breakers,
+    )
 
 
-def top_p(logits: Logits, p: float) -> Logits:
-    """Keep the most probable tokens until their mass reaches p, the crossing one included. 1 keeps all."""
-    if p >= 1.0:
-        return logits
-    ids = np.flatnonzero(logits > NEG_INF)  # (n,)
-    order = ids[np.argsort(-logits[ids], kind="stable")]  # (n,) most probable first, ties by id
-    mass = np.cumsum(_softmax(logits[order]))  # (n,) float64
-    cut = int(np.searchsorted(mass, p, side="left")) + 1  # the first index at which mass >= p, included
-    out = np.full_like(logits, NEG_INF)
-    out[order[:cut]] = logits[order[:cut]]
-    return out
+def _temperature(logits: Logits, context: TransformContext) -> Logits:
+    config = context.config
+    if config.dynatemp_range:
+        return dynamic_temperature(logits, config.temperature, config.dynatemp_range, config.dynatemp_exponent)
+    return temperature(logits, config.temperature)
 
 
-def min_p(logits: Logits, p: float) -> Logits:
-    """Keep the tokens at least p times as probable as the best one. 0 keeps all."""
-    if p <= 0.0:
-        return logits
-    edge = np.float32(logits.max() + np.float32(math.log(p)))
-    return np.where(logits >= edge, logits, NEG_INF)
+def _xtc(logits: Logits, context: TransformContext) -> Logits:
+    config = context.config
+    return xtc(logits, config.xtc_probability, config.xtc_threshold, context.chance, config.min_keep)
 
 
-def _softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    weights = np.exp(logits.astype(np.float64) - float(logits.max()))  # (n,) float64
-    return np.asarray(weights / weights.sum())
-
-
-TRANSFORMS: dict[str, Callable[[Logits, SamplingConfig], Logits]] = {
-    "top_k": lambda logits, config: top_k(logits, config.top_k),
-    "top_p": lambda logits, config: top_p(logits, config.top_p),
-    "min_p": lambda logits, config: min_p(logits, config.min_p),
-    "temperature": lambda logits, config: temperature(logits, config.temperature),
+TRANSFORMS: dict[str, Transform] = {
+    "penalties": _penalties,
+    "dry": _dry,
+    "top_n_sigma": lambda logits, context: top_n_sigma(logits, context.config.top_n_sigma),
+    "top_k": lambda logits, context: top_k(logits, context.config.top_k),
+    "typical_p": lambda logits, context: typical_p(logits, context.config.typical_p, context.config.min_keep),
+    "top_p": lambda logits, context: top_p(logits, context.config.top_p, context.config.min_keep),
+    "min_p": lambda logits, context: min_p(logits, context.config.min_p, context.config.min_keep),
+    "xtc": _xtc,
+    "temperature": _temperature,
 }
-"""Name in `SamplingConfig.order` -> transform. To add a sampler: a pure function, a field, a line here."""
+"""Name in `SamplingConfig.sampler_order` -> transform. To add a sampler: a pure function, a field, a line here."""
+
+UNTRUNCATED = frozenset({"penalties", "dry", "temperature"})
+"""Those that remove nothing: what `p'` of the design, section 4, is made of."""
+
+
+def mirostat(logits: Logits, context: TransformContext) -> Logits:
+    """The version that the config asks for; it runs after all others, in the place of the truncations."""
+    return MIROSTATS[context.config.mirostat](logits, context.mu)

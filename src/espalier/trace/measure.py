@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.sampling.candidates import kernels
 from espalier.tokens.mask import Logits
 
 
@@ -31,16 +32,19 @@ class Measures(NamedTuple):
 
 def measure(raw: Logits, allowed: NDArray[np.bool_] | None) -> Measures:
     """`raw` is `(V,) float32`, finite or -inf; `allowed` is `(V,) bool` with at least one finite logit under it."""
-    shifted, weights, top = _weights(raw)
-    before, log_total = _entropy(shifted, weights, top)
-    if allowed is None or bool(allowed.all()):
+    top = float(raw.max())
+    if allowed is not None and bool(allowed.all()):
+        allowed = None
+    total, spread, inside, inside_spread = _sums(raw, allowed, top)
+    before, log_total = _entropy(total, spread, top)
+    if allowed is None:
         return Measures(0.0, 0.0, before, before, log_total, log_total)
-    inside = weights[allowed]  # (n,) float64
-    if float(inside.max()) < TINY:
+    if inside < TINY:
         # The allowed logits are so far below the best that their weights have lost digits: shift by their own best.
-        after, log_allowed = _entropy(*_weights(raw[allowed]))
-    else:
-        after, log_allowed = _entropy(shifted[allowed], inside, top)
+        rest = raw[allowed]  # (n,)
+        top = float(rest.max())
+        inside, inside_spread, _, _ = _sums(rest, None, top)
+    after, log_allowed = _entropy(inside, inside_spread, top)
     # Both sums are rounded apart, so that a mask which removes nothing could cost -1e-17.
     tax = max(0.0, log_total - log_allowed)
     return Measures(-math.expm1(-tax), tax, before, after, log_total, log_allowed)
@@ -50,44 +54,56 @@ def allowed_mass(logits: Logits, allowed: NDArray[np.bool_] | None) -> float:
     """The softmax mass of `allowed` under `(V,) float32` logits, float64."""
     if allowed is None:
         return 1.0
-    _, weights, _ = _weights(logits)
-    return float(weights[allowed].sum() / weights.sum())
+    total, _, inside, _ = _sums(logits, allowed, float(logits.max()))
+    return inside / total
 
 
 def removed_by(
-    raw: Logits, allowed: NDArray[np.bool_], members: Sequence[tuple[str, NDArray[np.bool_]]]
+    raw: Logits,
+    allowed: NDArray[np.bool_],
+    members: Sequence[tuple[str, NDArray[np.bool_]]],
+    *,
+    sure: int | None = None,
 ) -> tuple[tuple[str, float], ...]:
     """For each member the mass that it is the first to refuse: together 1 - Z. members: in order of blame, `(V,) bool`
-    each. What only `allowed` lacks, a filter's bans, is `OTHERS`."""
-    _, weights, _ = _weights(raw)
+    each; two of one name are one. sure: how many of them are named whatever they refuse, None for all; of the others,
+    those that are the first to refuse any mass. What only `allowed` lacks is `OTHERS`."""
+    weights = _weights(raw)
     total = float(weights.sum())
     left = np.ones(raw.shape[0], dtype=np.bool_)  # (V,), what nobody has refused so far
-    found: list[tuple[str, float]] = []
-    for name, allows in members:
-        found.append((name, float(weights[left & ~allows].sum()) / total))
+    found: dict[str, float] = {}
+    for place, (name, allows) in enumerate([*members, (OTHERS, allowed)]):
+        refused = left & ~allows  # (V,) bool
+        share = float(weights[refused].sum()) / total
+        if place < (len(members) if sure is None else sure) or share > 0.0:
+            found[name] = found.get(name, 0.0) + share
         left &= allows
-    others = left & ~allowed
-    if bool(others.any()):
-        found.append((OTHERS, float(weights[others].sum()) / total))
-    return tuple(found)
+    return tuple(found.items())
 
 
 OTHERS = "filters"
 TINY = 1e-200  # weights below this are recomputed, far above where float64 loses digits
 
 
-def _weights(logits: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """`logit - best`, its exp, and the best."""
-    top = float(logits.max())
+NO_FLAGS = np.empty(0, dtype=np.bool_)  # (0,)
+
+
+def _sums(
+    logits: NDArray[np.float32], allowed: NDArray[np.bool_] | None, top: float
+) -> tuple[float, float, float, float]:
+    """See `measure_row`; an infinite distance from the top weighs nothing."""
+    logits = np.require(logits, dtype=np.float32, requirements=("C", "W"))
+    flags = NO_FLAGS if allowed is None else np.require(allowed, requirements=("C", "W"))
+    return kernels().measure_row(logits, flags, allowed is not None, top)  # type: ignore[no-any-return]
+
+
+def _entropy(total: float, spread: float, top: float) -> tuple[float, float]:
+    """Entropy in nats, and ln of the sum of exp, of the sums of `exp(logit - top)` and of that times `logit - top`."""
+    return max(0.0, math.log(total) - spread / total), top + math.log(total)
+
+
+def _weights(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The exp of `logit - best`, `(n,)`."""
     shifted = logits.astype(np.float64)  # (n,)
-    shifted -= top
-    return shifted, np.exp(shifted), top
-
-
-def _entropy(shifted: NDArray[np.float64], weights: NDArray[np.float64], top: float) -> tuple[float, float]:
-    """Entropy in nats, and ln of the sum of exp."""
-    total = float(weights.sum())
-    # 0 * -inf is 0 here: a forbidden token adds nothing to the entropy. Anything below -745 has weight 0 already.
-    # Not np.dot: BLAS would start threads of its own, whose waiting takes the cores from the model's next pass.
-    weighted = float(np.multiply(weights, np.maximum(shifted, -746.0)).sum())
-    return max(0.0, math.log(total) - weighted / total), top + math.log(total)
+    shifted -= float(logits.max())
+    return np.exp(shifted)

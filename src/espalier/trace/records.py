@@ -52,11 +52,13 @@ class StepRecord:
     """One generated token.
 
     logprob: ln of the token's probability under the model's raw logits. removed_mass: 1 - Z. tax_nats: -ln Z.
-    z_sampled: mass of the allowed set after penalties, bias and temperature, before truncation; None when greedy.
+    z_sampled: mass of the allowed set after penalties, bias and temperature, before truncation; None when greedy,
+    and where the temperature is dynamic, since it then depends on what is allowed.
     entropy_before / entropy_after: nats, of the raw distribution and of it renormalised over the allowed set.
     blame: why the model's favourite was refused, where it was and the constraint can say.
-    removed_by: for each member of a composition the mass that it is the first to refuse, together removed_mass; the
-    composition itself comes after its members, for what only all of them together refuse.
+    removed_by: the mass that each is the first to refuse, together removed_mass: a composition's members, then the
+    composition itself for what only all of them together refuse, then what bans beside it (`allowed_ids`, `logit_bias`,
+    filters by name, `min_tokens`). Without a composition: `constraint` (or `padding`) and the bans; empty without bans.
     The three lists hold the top k of their stage, most probable first, and always the chosen and rejected token.
     """
 

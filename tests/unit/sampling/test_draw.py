@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
 
-from espalier.errors import DeadEnd
+from espalier import SamplingConfig
+from espalier.errors import BadLogits, DeadEnd
+from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream, draw
+from espalier.sampling.fast import choose
 
 
 def test_the_stream_is_a_function_of_seed_stream_and_count():
@@ -43,3 +46,15 @@ def test_a_weight_that_underflows_is_never_drawn():
     logits = np.array([0.0, -2000.0], dtype=np.float32)
     stream = RandomStream(5)
     assert {draw(logits, stream).token for _ in range(200)} == {0}
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_logits_that_are_no_numbers_are_not_drawn_from(bad):
+    row = np.array([0.0, bad, 1.0], dtype=np.float32)
+    stream = RandomStream(1)
+    with pytest.raises(BadLogits):
+        draw(row, stream)
+    assert stream.count == 0
+    for fields in ({}, {"temperature": 0.0}, {"mirostat": 2}):
+        with pytest.raises(BadLogits):
+            choose(row, None, Chain(SamplingConfig(**fields)), stream)

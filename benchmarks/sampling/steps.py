@@ -1,0 +1,168 @@
+"""One sampling step at V = 131,072, from a row of logits and a packed mask to a token, beside others; one core.
+
+Ours is `decide` with the trace off, everything included. llama.cpp: its sampler chain, with and without writing the
+`llama_token_data` array that it works on; forbidden logits are -inf in it already. transformers: its processors with
+one thread, softmax and multinomial. All take turns on the same rows; medians of CPU time, in µs. How long a turn is
+matters, so there are two tables: with turns of one step ours starts cold, and llama.cpp's chain with the array that its
+fill has just written.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.sampling.peers import LlamaCpp, Transformers
+from espalier import SamplingConfig, Vocab
+from espalier.decoding.step import TraceLevel, Watch, decide
+from espalier.sampling.chain import Chain
+from espalier.sampling.draw import RandomStream, draw
+from espalier.sampling.filters import FilterContext
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Mask
+
+WIDTH = 131_072
+ROWS, ROUNDS = 8, 12
+OFF = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+CASES: dict[str, tuple[SamplingConfig, int]] = {
+    "the default": (SamplingConfig(), 0),
+    "the default, half allowed": (SamplingConfig(), WIDTH // 2),
+    "the default, 10 allowed": (SamplingConfig(), 10),
+    "no truncation": (SamplingConfig(**OFF), 0),
+    "no truncation, half allowed": (SamplingConfig(**OFF), WIDTH // 2),
+    "no truncation, 10 allowed": (SamplingConfig(**OFF), 10),
+    "top-p 0.95 alone": (SamplingConfig(**OFF | {"top_p": 0.95, "temperature": 1.0}), 0),
+    "min-p 0.05 alone": (SamplingConfig(**OFF | {"min_p": 0.05, "temperature": 1.0}), 0),
+    "greedy": (SamplingConfig(temperature=0.0, repetition_penalty=1.0), 0),
+    "greedy, penalties": (SamplingConfig(temperature=0.0), 0),
+    "greedy, 10 allowed": (SamplingConfig(temperature=0.0, repetition_penalty=1.0), 10),
+}
+"""The default: penalty 1.1 over 64 tokens, top-k 40, top-p 0.95, min-p 0.05, temperature 0.7. Second: ids allowed, 0
+is no mask."""
+
+
+def rows() -> list[NDArray[np.float32]]:
+    """`(V,) float32` each, Zipf's law with noise: a few likely tokens and a long tail."""
+    rng = np.random.default_rng(2026)
+    law = -1.3 * np.log(np.arange(1, WIDTH + 1)) + 12.0  # (V,) float64
+    return [rng.permutation(law + rng.normal(scale=0.7, size=WIDTH)).astype(np.float32) for _ in range(ROWS)]
+
+
+def main() -> None:
+    cores, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    os.sched_setaffinity(0, {min(cores)})
+    torch.set_num_threads(1)
+    try:
+        print("warm: a turn is 8 steps long")
+        steps(ROWS)
+        print("\ncold: a turn is one step, after the others have used the caches and given memory back")
+        steps(1)
+        levels()
+    finally:
+        os.sched_setaffinity(0, cores)
+        torch.set_num_threads(threads)
+
+
+def steps(size: int) -> None:
+    head = ("ours", "llama.cpp", "with fill", "transformers", "÷ llama", "÷ fill", "÷ transf.")
+    print(f"{'µs a step':<28}" + ("{:>10}" * len(head)).format(*(name[:9] for name in head)))
+    for name, (config, count) in CASES.items():
+        ours, bare, filled, theirs = map(statistics.median, zip(*measured(config, count, size), strict=True))
+        print(
+            f"{name:<28}{ours:>10.1f}{bare:>10.1f}{filled:>10.1f}{theirs:>10.0f}"
+            f"{bare / ours:>10.2f}{filled / ours:>10.2f}{theirs / ours:>10.1f}",
+            flush=True,
+        )
+
+
+def measured(config: SamplingConfig, count: int, size: int) -> list[tuple[float, float, float, float]]:
+    """µs of each step: ours, llama.cpp's chain, the same with the fill, transformers. size: steps a turn."""
+    table, history, mask = rows(), prompt(), allowing(count)
+    step = our_step(config, history, mask, "off")
+    flags = None if mask is None else masks.unpack(mask, WIDTH)  # (V,) bool
+    llama, others = LlamaCpp(config, WIDTH, history), Transformers(config, history, flags)
+    banned = [row if flags is None else np.where(flags, row, np.float32(-np.inf)) for row in table]  # (V,) float32 each
+    found = []
+    for turn in range(ROUNDS + 1):
+        for at in range(0, ROWS, size):
+            ours = [timed(lambda row=row: step(row)) for row in table[at : at + size]]
+            pairs = [(timed(lambda row=row: llama.fill(row)), timed(llama.sample)) for row in banned[at : at + size]]
+            theirs = [timed(lambda row=row: others.sample(row)) for row in table[at : at + size]]
+            if turn:  # the first turn compiles, and warms caches
+                found += [(a, bare, fill + bare, b) for a, (fill, bare), b in zip(ours, pairs, theirs, strict=True)]
+    llama.close()
+    return found
+
+
+def levels() -> None:
+    print(f"\n{'µs a step, the default':<28}" + ("{:>12}" * 4).format("plain", "off", "measures", "full"))
+    for count in (0, WIDTH // 2, 10):
+        table, mask = rows(), allowing(count)
+        config, history = SamplingConfig(), prompt()
+        runs = [plain_step(config, history, mask)]
+        runs += [our_step(config, history, mask, level) for level in ("off", "measures", "full")]
+        times: list[list[float]] = [[] for _ in runs]
+        for turn in range(ROUNDS + 1):
+            for run, found in zip(runs, times, strict=True):
+                took = [timed(lambda run=run, row=row: run(row)) for row in table]
+                found += took if turn else []
+        name = f"{count} allowed" if count else "no mask"
+        print(f"{name:<28}" + "".join(f"{statistics.median(found):>12.1f}" for found in times), flush=True)
+    print("plain: the functions of the samplers one after the other on the whole row, and nothing recorded")
+
+
+def our_step(
+    config: SamplingConfig, history: list[int], mask: Mask | None, level: TraceLevel
+) -> Callable[[NDArray[np.float32]], object]:
+    chain, stream = chain_after(config, history), RandomStream(1)
+    vocab = Vocab.from_tokens([b"%d" % i for i in range(WIDTH - 1)] + [b""], eos_ids=[WIDTH - 1])
+    context = FilterContext(step=len(history), prompt=(), generated=())
+    watch = Watch(level)
+    return lambda row: decide(row, mask, vocab=vocab, chain=chain, stream=stream, context=context, watch=watch)
+
+
+def plain_step(
+    config: SamplingConfig, history: list[int], mask: Mask | None
+) -> Callable[[NDArray[np.float32]], object]:
+    chain, stream = chain_after(config, history), RandomStream(1)
+
+    def run(row: NDArray[np.float32]) -> object:
+        masked = row if mask is None else np.where(masks.unpack(mask, WIDTH), row, np.float32(-np.inf))  # (V,)
+        return draw(chain.shape(masked), stream)
+
+    return run
+
+
+def chain_after(config: SamplingConfig, history: list[int]) -> Chain:
+    chain = Chain(config)
+    chain.start(history[:20])
+    for token in history[20:]:
+        chain.on_token(token)
+    return chain
+
+
+def prompt() -> list[int]:
+    return [int(i) for i in np.random.default_rng(7).integers(0, WIDTH, size=200)]
+
+
+def allowing(count: int) -> Mask | None:
+    if not count:
+        return None
+    ids = np.random.default_rng(11).choice(WIDTH, size=count, replace=False)
+    return masks.from_ids(ids, WIDTH)
+
+
+def timed(action: Callable[[], object]) -> float:
+    start = time.process_time_ns()
+    action()
+    return (time.process_time_ns() - start) / 1e3
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""A request's `bad_words` joined to its constraint, so that neither can lead the other into a dead end.
+
+It knows no request and no engine: a constraint and some texts go in, a constraint comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from espalier.constraints.bans import Ban
+from espalier.constraints.combine import AllOf
+from espalier.constraints.compile import LANGUAGES
+from espalier.constraints.spec import Spec
+from espalier.errors import UnsupportedError
+
+
+def with_bad_words(constraint: Spec | None, words: Sequence[str]) -> Spec | None:
+    """The constraint's texts in which none of `words` occurs, exactly as written and across token borders; where there
+    is no constraint, all such texts. Raises UnsupportedError for a kind that cannot be joined, SpecError."""
+    if not words:
+        return constraint
+    ban = Ban(tuple(words))
+    if constraint is None:
+        return ban
+    if constraint.kind not in LANGUAGES.names():
+        raise UnsupportedError(
+            f"bad_words cannot be combined with {constraint.kind} yet",
+            hint=f"leave one of them out; bad_words go with: {', '.join(LANGUAGES)}",
+            field="bad_words",
+        )
+    return AllOf(constraint, ban)

@@ -1,0 +1,309 @@
+"""A SamplingConfig in other servers' names: llama.cpp's requests, and OpenAI's with vLLM's extras.
+
+What cannot be said in the other's names raises SamplingError naming the field, and is never dropped. It knows no HTTP,
+and of a request only the fields that are about sampling: the edge picks those (`LLAMA_NAMES`, `OPENAI_NAMES`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from numbers import Real
+from typing import Any
+
+from espalier.errors import SamplingError
+from espalier.sampling.config import DEFAULT_ORDER, SamplingConfig, shown
+
+UNLIMITED = 2**31 - 1
+"""`max_tokens` where the other side's default is to go on until the context is full."""
+
+LLAMA_FIELDS = {
+    "temperature": "temperature",
+    "dynatemp_range": "dynatemp_range",
+    "dynatemp_exponent": "dynatemp_exponent",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "typical_p": "typical_p",
+    "top_n_sigma": "top_n_sigma",
+    "min_keep": "min_keep",
+    "xtc_probability": "xtc_probability",
+    "xtc_threshold": "xtc_threshold",
+    "repetition_penalty": "repeat_penalty",
+    "repetition_window": "repeat_last_n",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "dry_multiplier": "dry_multiplier",
+    "dry_base": "dry_base",
+    "dry_allowed_length": "dry_allowed_length",
+    "dry_window": "dry_penalty_last_n",
+    "dry_breakers": "dry_sequence_breakers",
+    "mirostat": "mirostat",
+    "mirostat_tau": "mirostat_tau",
+    "mirostat_eta": "mirostat_eta",
+    "logit_bias": "logit_bias",
+    "seed": "seed",
+    "n": "n_cmpl",
+    "max_tokens": "n_predict",
+    "stop": "stop",
+    "ignore_eos": "ignore_eos",
+    "sampler_order": "samplers",
+}
+"""Our name -> llama.cpp's (`tools/server`, the request of `/completion`)."""
+LLAMA_OTHER = {"typ_p": "typical_p", "n": "n", "max_tokens": "max_tokens"}
+"""Names that llama.cpp takes besides."""
+LLAMA_DEFAULTS: dict[str, Any] = {"temperature": 0.8, "repetition_penalty": 1.0, "max_tokens": UNLIMITED}
+"""Where llama.cpp's default is another than ours."""
+LLAMA_OFF: dict[str, tuple[Any, ...]] = {"n_probs": (0,), "t_max_predict_ms": (0, -1), "post_sampling_probs": (False,)}
+"""Fields that are known and cannot be had, with the values at which they ask for nothing."""
+LLAMA_SAMPLERS = {name: name for name in DEFAULT_ORDER} | {"typical_p": "typ_p"}
+"""Our name of a transform -> llama.cpp's."""
+RANDOM_SEED = 2**32 - 1  # llama.cpp's seeds are 32 bits, and all ones means a random one
+LLAMA_NONE = ("allowed_ids", "bad_words", "min_tokens", "stop_ids")
+
+OPENAI_FIELDS = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "frequency_penalty": "frequency_penalty",
+    "presence_penalty": "presence_penalty",
+    "max_tokens": "max_tokens",
+    "stop": "stop",
+    "seed": "seed",
+    "n": "n",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "min_tokens": "min_tokens",
+    "stop_ids": "stop_token_ids",
+    "bad_words": "bad_words",
+    "allowed_ids": "allowed_token_ids",
+    "ignore_eos": "ignore_eos",
+    "logit_bias": "logit_bias",
+}
+"""Our name -> OpenAI's, and from `top_k` on vLLM's."""
+OPENAI_OTHER = {"max_completion_tokens": "max_tokens"}
+OPENAI_ORDER = ("penalties", "temperature", "min_p", "top_k", "top_p")
+"""vLLM's order: heat first, then truncate. OpenAI says nothing of top_k and min_p."""
+OPENAI_DEFAULTS: dict[str, Any] = {
+    "temperature": 1.0,
+    "top_k": 0,
+    "top_p": 1.0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "repetition_window": -1,
+    "max_tokens": UNLIMITED,
+    "sampler_order": OPENAI_ORDER,
+}
+MAX_BIAS = 100.0
+MAX_PENALTY = 2.0
+
+LLAMA_NAMES = frozenset(LLAMA_FIELDS.values()) | frozenset(LLAMA_OTHER) | frozenset(LLAMA_OFF)
+OPENAI_NAMES = frozenset(OPENAI_FIELDS.values()) | frozenset(OPENAI_OTHER)
+
+
+def from_llama(data: Mapping[str, Any]) -> SamplingConfig:
+    """From llama.cpp's names; null and what is left out take llama.cpp's default. Raises SamplingError in its names."""
+    _check_mapping(data)
+    for name, off in LLAMA_OFF.items():
+        if data.get(name) is not None and data[name] not in off:
+            raise SamplingError(f"{name} cannot be had here", hint="leave it out", field=name)
+    given = {name: value for name, value in data.items() if name not in LLAMA_OFF}
+    asked = _renamed(_said(given, LLAMA_NAMES), LLAMA_FIELDS, LLAMA_OTHER)
+    if asked.get("typical_p") == 0:
+        raise SamplingError(
+            "typical_p: 0 leaves llama.cpp a single token, and is off here", hint="1 is off there", field="typical_p"
+        )
+    if asked.get("typical_p") == 1:
+        asked["typical_p"] = 0.0
+    for name, least in (("top_n_sigma", 0.0), ("top_k", 0)):
+        value = asked.get(name)
+        if isinstance(value, Real) and value < least:  # llama.cpp's -1: off
+            asked[name] = least
+    if asked.get("seed") == RANDOM_SEED:
+        asked["seed"] = None
+    if asked.get("max_tokens") == -1:
+        asked["max_tokens"] = UNLIMITED
+    if "sampler_order" in asked:
+        asked["sampler_order"] = _order(asked["sampler_order"])
+    config = _made(LLAMA_DEFAULTS | asked, LLAMA_FIELDS)
+    _check_llama(config, LLAMA_FIELDS)
+    return config
+
+
+def to_llama(config: SamplingConfig) -> dict[str, Any]:
+    """All fields in llama.cpp's names. Raises SamplingError for what it cannot do."""
+    _refuse_unless_default(config, LLAMA_NONE, "llama.cpp")
+    _check_llama(config, {name: name for name in LLAMA_FIELDS})
+    if config.seed is not None and config.seed >= RANDOM_SEED:
+        raise SamplingError(f"seed: llama.cpp's are below {RANDOM_SEED}", field="seed")
+    if config.max_tokens > UNLIMITED:
+        raise SamplingError(f"max_tokens: llama.cpp's are at most {UNLIMITED}", field="max_tokens")
+    if not config.dry_breakers:
+        raise SamplingError("dry_breakers: llama.cpp needs at least one", field="dry_breakers")
+    found = {theirs: _plain(getattr(config, ours)) for ours, theirs in LLAMA_FIELDS.items()}
+    return found | {
+        "typical_p": config.typical_p or 1.0,
+        "seed": -1 if config.seed is None else config.seed,
+        "n_predict": -1 if config.max_tokens == UNLIMITED else config.max_tokens,
+        "logit_bias": [[key, False if value == -math.inf else value] for key, value in config.logit_bias],
+        "samplers": [LLAMA_SAMPLERS[name] for name in config.sampler_order],
+    }
+
+
+def from_openai(data: Mapping[str, Any]) -> SamplingConfig:
+    """From OpenAI's names and vLLM's extras; null and what is left out take OpenAI's default. Penalties look at
+    everything: repetition at prompt and output, the others at the output. Raises SamplingError in its names."""
+    _check_mapping(data)
+    asked = _renamed(_said(data, OPENAI_NAMES), OPENAI_FIELDS, OPENAI_OTHER)
+    if asked.get("top_k") == -1:
+        asked["top_k"] = 0
+    if "logit_bias" in asked:
+        asked["logit_bias"] = _openai_bias(asked["logit_bias"])
+    config = _made(OPENAI_DEFAULTS | asked, OPENAI_FIELDS)
+    _check_openai(config)
+    return config
+
+
+def to_openai(config: SamplingConfig) -> dict[str, Any]:
+    """In OpenAI's names; vLLM's extras only where they are set. Raises SamplingError for what neither can do."""
+    order = [name for name in config.active if name in OPENAI_ORDER]
+    for name in config.active:
+        if name not in OPENAI_ORDER:
+            field = {"dry": "dry_multiplier", "xtc": "xtc_probability"}.get(name, name)
+            raise SamplingError(f"{field}: OpenAI's requests have no {name}", field=field)
+    if order != sorted(order, key=OPENAI_ORDER.index):
+        raise SamplingError(
+            f"sampler_order: OpenAI's servers run {', '.join(OPENAI_ORDER)}", hint="set it so", field="sampler_order"
+        )
+    if config.idle:
+        raise SamplingError(f"sampler_order: {config.idle[0]} is set and does not run", field="sampler_order")
+    _refuse_unless_default(config, ("min_keep", "dynatemp_range", "mirostat"), "OpenAI's requests")
+    if config.has_penalties and config.repetition_window != -1:
+        raise SamplingError(
+            "repetition_window: OpenAI's penalties look at everything", hint="-1", field="repetition_window"
+        )
+    _check_openai(config)
+    found: dict[str, Any] = {}
+    for ours, theirs in OPENAI_FIELDS.items():
+        value = getattr(config, ours)
+        if ours in PENALTIES and not config.has_penalties:
+            continue  # switched off by a window of 0, which cannot be said there
+        if value != OPENAI_DEFAULTS.get(ours, DEFAULTS[ours]):
+            found[theirs] = _plain(value)
+    if config.logit_bias:
+        found["logit_bias"] = {str(key): value for key, value in config.logit_bias}
+    return found
+
+
+PENALTIES = ("repetition_penalty", "frequency_penalty", "presence_penalty")
+DEFAULTS = SamplingConfig().to_json() | {"stop": (), "stop_ids": (), "bad_words": (), "logit_bias": ()}
+
+
+def _check_mapping(data: object) -> None:
+    if not isinstance(data, Mapping):
+        raise SamplingError(f"{shown(data)} is not a mapping from names to values")
+
+
+def _said(data: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Without the known names whose value is null: both sides take that as left out."""
+    known = frozenset(names)
+    return {name: value for name, value in data.items() if value is not None or name not in known}
+
+
+def _renamed(data: Mapping[str, Any], fields: Mapping[str, str], others: Mapping[str, str]) -> dict[str, Any]:
+    """`data` in our names. Raises SamplingError for an unknown name, and for two names of one field."""
+    ours = {theirs: name for name, theirs in fields.items()} | dict(others)
+    found: dict[str, Any] = {}
+    for theirs, value in data.items():
+        if theirs not in ours:
+            raise SamplingError(
+                f"there is no sampling field {shown(theirs)}",
+                hint=f"known: {', '.join(sorted(ours))}",
+                field=str(theirs),
+            )
+        name = ours[theirs]
+        if name in found and found[name] != value:
+            raise SamplingError(f"{theirs}: said twice, as {shown(found[name])} and as {shown(value)}", field=theirs)
+        found[name] = value
+    return found
+
+
+def _made(values: dict[str, Any], fields: Mapping[str, str]) -> SamplingConfig:
+    """The config; an error names the field as the other side calls it."""
+    try:
+        return SamplingConfig(**values)
+    except SamplingError as error:
+        ours = error.field or ""
+        theirs = fields.get(ours, ours)
+        said = error.message.removeprefix(ours) if error.message.startswith(f"{ours}:") else f": {error.message}"
+        raise SamplingError(f"{theirs}{said}", hint=error.hint, field=theirs) from error
+
+
+def _check_llama(config: SamplingConfig, names: Mapping[str, str]) -> None:
+    """What llama.cpp would do otherwise than we, or not at all. names: how the fields are called in errors."""
+    if config.mirostat:
+        ignored = [name for name in ("penalties", "dry") if name in config.active]
+        if ignored:
+            field = names["repetition_penalty" if ignored == ["penalties"] else "dry_multiplier"]
+            raise SamplingError(
+                f"{field}: llama.cpp's mirostat runs without {' and '.join(ignored)}",
+                hint="switch one of them off",
+                field=field,
+            )
+    unheated = "temperature" not in config.sampler_order
+    if unheated and (config.is_greedy or (config.mirostat and config.temperature != 1)):
+        field = names["sampler_order"]
+        raise SamplingError(f"{field}: temperature is set and not in it, where llama.cpp differs", field=field)
+    removes_best = [name for name in ("typical_p", "xtc") if name in config.active]
+    if config.is_greedy and removes_best:
+        field = names["xtc_probability" if removes_best == ["xtc"] else "typical_p"]
+        raise SamplingError(
+            f"{field}: with temperature 0 llama.cpp takes the best of what it leaves, and we the best of all",
+            field=field,
+        )
+
+
+def _check_openai(config: SamplingConfig) -> None:
+    for name in ("frequency_penalty", "presence_penalty"):
+        value = getattr(config, name) if config.has_penalties else 0.0
+        if not -MAX_PENALTY <= value <= MAX_PENALTY:
+            raise SamplingError(f"{name}: {value:g} is outside -2..2, as OpenAI has it", field=name)
+    for key, value in config.logit_bias:
+        if not isinstance(key, int):
+            raise SamplingError(f"logit_bias: {key!r} is a text; OpenAI's has token ids", field="logit_bias")
+        if not -MAX_BIAS <= value <= MAX_BIAS:
+            raise SamplingError(f"logit_bias: {value:g} is outside -100..100, as OpenAI has it", field="logit_bias")
+
+
+def _openai_bias(given: Any) -> Any:
+    """A mapping whose keys are ids."""
+    if not isinstance(given, Mapping):
+        raise SamplingError('logit_bias: a mapping such as {"123": -100}', field="logit_bias")
+    for key, value in given.items():
+        if value is None or value is False:  # a ban in our own names and in llama.cpp's
+            raise SamplingError(f"logit_bias: {value!r} for {shown(key)} is no number", field="logit_bias")
+    return given
+
+
+def _order(given: Any) -> list[str]:
+    """Raises SamplingError for a name that is not llama.cpp's, or that it has and we have not."""
+    ours = {theirs: name for name, theirs in LLAMA_SAMPLERS.items()}
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise SamplingError("samplers: a list of names", hint=f"known: {', '.join(ours)}", field="samplers")
+    found = list(given)
+    for name in found:
+        if not isinstance(name, str) or name not in ours:
+            raise SamplingError(
+                f"samplers: no sampler {shown(name)}", hint=f"known: {', '.join(ours)}", field="samplers"
+            )
+    return [ours[name] for name in found]
+
+
+def _refuse_unless_default(config: SamplingConfig, names: Iterable[str], who: str) -> None:
+    for name in names:
+        if getattr(config, name) != DEFAULTS[name]:
+            raise SamplingError(f"{name}: {who} cannot say it", hint="leave it at its default", field=name)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,140 @@
+"""The fields of a config that mean something only with a vocabulary, made ready for it: texts become ids, ids masks.
+
+It knows neither masks of constraints nor steps; the chain applies what is made here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.errors import SamplingError
+from espalier.sampling.config import SamplingConfig
+from espalier.sampling.dry import NO_BREAKERS, Breakers, resolve_breakers
+from espalier.sampling.penalties import LARGEST
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Logits, Mask
+from espalier.tokens.vocab import Vocab
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fitted:
+    """Shared by forks.
+
+    ids, biases: `(n,) intp` and `(n,) float32`, what `logit_bias` adds to which tokens. bans: by the field that bans,
+    in order of blame, `(V,) bool`, True for a banned token. permitted: `(W,) int32`, what no field bans; None where
+    none bans anything. ends: what `min_tokens` holds back. breakers: DRY's. begins: `(m,) bool`, which ids begin
+    a breaker; the last stands for all from there on.
+    """
+
+    ids: NDArray[np.intp]
+    biases: NDArray[np.float32]
+    bans: tuple[tuple[str, NDArray[np.bool_]], ...] = ()
+    ends: tuple[int, ...] = ()
+    breakers: Breakers = field(default_factory=dict)
+    permitted: Mask | None = field(init=False)
+    begins: NDArray[np.bool_] = field(init=False)
+
+    def __post_init__(self) -> None:
+        banned = [banned for _, banned in self.bans]
+        permitted = masks.from_bool(~np.logical_or.reduce(banned)) if banned else None
+        begins = np.zeros(max(self.breakers, default=-1) + 2, dtype=np.bool_)
+        begins[list(self.breakers)] = True
+        object.__setattr__(self, "permitted", permitted)
+        object.__setattr__(self, "begins", begins)
+
+    def apply(self, logits: Logits) -> Logits:
+        """`(V,) float32` with the biases added and the banned removed; the argument itself where there is nothing to
+        do. A bias bans nothing: what would leave float32's range stays at its end."""
+        if not self.bans:
+            return self.add(logits)
+        out = self.add(logits) if self.ids.size else logits.copy()
+        for _, banned in self.bans:
+            out[banned] = -np.inf
+        return out
+
+    def add(self, logits: Logits) -> Logits:
+        """The same without the bans: what is banned keeps its logit."""
+        if not self.ids.size:
+            return logits
+        out = logits.copy()
+        out[self.ids] = biased(logits[self.ids], self.biases)
+        return out
+
+
+def biased(logits: NDArray[np.float32], biases: NDArray[np.float32]) -> NDArray[np.float64]:
+    """`(n,) float32` of both to `(n,) float64`, within float32's range or -inf."""
+    old = logits.astype(np.float64)  # (n,) float64
+    return np.where(old > -np.inf, np.clip(old + biases, -LARGEST, LARGEST), -np.inf)
+
+
+NOTHING_FITTED = Fitted(ids=np.empty(0, dtype=np.intp), biases=np.empty(0, dtype=np.float32))
+
+
+def needs_fit(config: SamplingConfig) -> bool:
+    """Whether any field cannot be used without the vocabulary."""
+    return bool(config.logit_bias or config.allowed_ids is not None or config.min_tokens or "dry" in config.active)
+
+
+def fit(config: SamplingConfig, vocab: Vocab, encode: Callable[[str], Sequence[int]]) -> Fitted:
+    """encode: text to ids without specials added. Raises SamplingError for an id outside V, and for a text of
+    `logit_bias` that has no tokens."""
+    if not needs_fit(config):
+        return NOTHING_FITTED
+    added: dict[int, float] = {}
+    for key, value in config.logit_bias:
+        for token in [key] if isinstance(key, int) else _tokens(key, encode):
+            _check(token, vocab.width, "logit_bias")
+            # Each within range first: two that are finite must not add up to a ban.
+            most = value if value == -math.inf else min(max(value, -LARGEST), LARGEST)
+            added[token] = added.get(token, 0.0) + most
+    bans: list[tuple[str, NDArray[np.bool_]]] = []
+    if config.allowed_ids is not None:
+        for token in config.allowed_ids:
+            _check(token, vocab.width, "allowed_ids")
+        banned = np.ones(vocab.width, dtype=np.bool_)  # (V,)
+        banned[list(config.allowed_ids)] = False
+        bans.append(("allowed_ids", banned))
+    if -math.inf in added.values():
+        banned = np.zeros(vocab.width, dtype=np.bool_)  # (V,)
+        banned[[token for token, value in added.items() if value == -math.inf]] = True
+        bans.append(("logit_bias", banned))
+    finite = {token: value for token, value in added.items() if value != -math.inf}
+    return Fitted(
+        ids=np.array(list(finite), dtype=np.intp),
+        biases=np.clip(np.array(list(finite.values()), dtype=np.float64), -LARGEST, LARGEST).astype(np.float32),
+        bans=tuple(bans),
+        ends=tuple(dict.fromkeys((*vocab.eos_ids, *config.stop_ids))) if config.min_tokens else (),
+        breakers=resolve_breakers(config.dry_breakers, vocab) if "dry" in config.active else NO_BREAKERS,
+    )
+
+
+def check_ends(fitted: Fitted, vocab: Vocab) -> None:
+    """For a request with a constraint, whose text must be able to end. Raises SamplingError naming the first field
+    after whose bans no EOS token is left."""
+    left = list(vocab.eos_ids)
+    for name, banned in fitted.bans:
+        left = [token for token in left if not banned[token]]
+        if not left:
+            ids = ", ".join(str(token) for token in vocab.eos_ids)
+            raise SamplingError(
+                f"{name}: it bans every token that ends a text ({ids}), and a constraint needs one",
+                hint="allow one of them" if name == "allowed_ids" else "take the ban off one of them",
+                field=name,
+            )
+
+
+def _tokens(text: str, encode: Callable[[str], Sequence[int]]) -> list[int]:
+    found = list(dict.fromkeys(int(token) for token in encode(text)))
+    if not found:
+        raise SamplingError(f"logit_bias: {text!r} has no tokens in this vocabulary", field="logit_bias")
+    return found
+
+
+def _check(token: int, width: int, field: str) -> None:
+    if not 0 <= token < width:
+        raise SamplingError(f"{field}: token id {token} is outside 0..{width - 1}", field=field)

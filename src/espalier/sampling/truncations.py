@@ -1,0 +1,123 @@
+"""The truncations: what takes improbable (or, for xtc, too probable) tokens away. Pure, `(V,) float32` in and out.
+
+A removed token is -inf, an input of -inf stays -inf and is no candidate: it counts neither towards `min_keep` nor
+towards any mass. Semantics are llama.cpp's (`src/llama-sampler.cpp`), with sums in float64 and ties by lowest id;
+what differs besides is listed in docs/sampling.md. They know nothing about constraints or about who calls them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.sampling.config import XTC_OFF
+from espalier.tokens.mask import Logits
+
+NEG_INF = np.float32(-np.inf)
+
+
+def ranked(logits: Logits) -> NDArray[np.intp]:
+    """The candidates, most probable first, ties by lowest id, `(n,)`."""
+    ids = np.flatnonzero(logits > NEG_INF)  # (n,)
+    return np.asarray(ids[np.argsort(-logits[ids], kind="stable")])
+
+
+def softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Probabilities of `(n,) float32` logits, n > 0, `(n,) float64`."""
+    weights = np.exp(logits.astype(np.float64) - float(logits.max()))  # (n,) float64
+    return np.asarray(weights / weights.sum())
+
+
+def only(logits: Logits, ids: NDArray[np.intp]) -> Logits:
+    """The logits of `ids`, everything else removed, `(V,) float32`."""
+    out = np.full_like(logits, NEG_INF)
+    out[ids] = logits[ids]
+    return out
+
+
+def top_k(logits: Logits, k: int) -> Logits:
+    """Keep exactly the k most probable (ties: lowest ids). 0 keeps all; `min_keep` plays no part, as in llama.cpp."""
+    kept = int(np.count_nonzero(logits > NEG_INF))
+    if k == 0 or k >= kept:
+        return logits
+    edge = np.partition(logits, logits.shape[0] - k)[logits.shape[0] - k]  # the k-th largest
+    keep = logits > edge  # (V,) bool, fewer than k
+    ties = np.flatnonzero(logits == edge)[: k - int(np.count_nonzero(keep))]
+    keep[ties] = True
+    return np.where(keep, logits, NEG_INF)
+
+
+def top_p(logits: Logits, p: float, min_keep: int = 0) -> Logits:
+    """Keep the most probable tokens until their mass reaches p, the crossing one included (nucleus sampling,
+    arXiv:1904.09751), and at least `min_keep`. 1 keeps all."""
+    if p >= 1.0:
+        return logits
+    order = ranked(logits)  # (n,)
+    if order.size == 0:
+        return logits
+    mass = np.cumsum(softmax(logits[order]))  # (n,) float64
+    cut = int(np.searchsorted(mass, p, side="left")) + 1  # the first index at which mass >= p, included
+    return only(logits, order[: max(cut, min_keep)])
+
+
+def min_p(logits: Logits, p: float, min_keep: int = 0) -> Logits:
+    """Keep the tokens at least p times as probable as the best one (arXiv:2407.01082), and at least `min_keep`. 0 keeps
+    all."""
+    if p <= 0.0:
+        return logits
+    edge = np.float32(logits.max() + np.float32(math.log(p)))
+    keep = logits >= edge  # (V,) bool
+    if min_keep > 1 and int(np.count_nonzero(keep & (logits > NEG_INF))) < min_keep:
+        return top_k(logits, min_keep)
+    return np.where(keep, logits, NEG_INF)
+
+
+def typical_p(logits: Logits, p: float, min_keep: int = 0) -> Logits:
+    """Keep the tokens whose surprise is nearest to the entropy until their mass exceeds p (locally typical sampling,
+    arXiv:2202.00666), and at least `min_keep`. 0 and 1 keep all. The most probable token may go."""
+    if not 0.0 < p < 1.0:
+        return logits
+    order = ranked(logits)  # (n,)
+    if order.size == 0:
+        return logits
+    values = logits[order].astype(np.float64)  # (n,) float64
+    values -= values[0]
+    logprobs = values - math.log(float(np.exp(values).sum()))
+    probs = np.exp(logprobs)
+    entropy = -float((probs * logprobs).sum())
+    nearest = np.argsort(np.abs(-logprobs - entropy), kind="stable")  # (n,), ties: the more probable
+    mass = np.cumsum(probs[nearest])
+    cut = int(np.searchsorted(mass, p, side="right")) + 1  # the first index at which mass > p, included
+    return only(logits, order[nearest[: max(cut, min_keep)]])
+
+
+def top_n_sigma(logits: Logits, n: float) -> Logits:
+    """Keep the logits within n standard deviations of the largest (arXiv:2411.07641). 0 keeps all; `min_keep` plays no
+    part, as in llama.cpp. The deviation is the population's, over the candidates."""
+    kept = logits > NEG_INF  # (V,) bool
+    if n <= 0.0 or int(np.count_nonzero(kept)) <= 1:
+        return logits
+    values = logits[kept].astype(np.float64)  # (n,) float64
+    edge = max(float(values.max()) - n * float(values.std()), float(np.finfo(np.float32).min))
+    return np.where(logits >= np.float32(edge), logits, NEG_INF)
+
+
+def xtc(logits: Logits, probability: float, threshold: float, chance: float, min_keep: int = 0) -> Logits:
+    """Exclude top choices: where `chance` is at most `probability`, remove all tokens that reach `threshold` but the
+    least probable of them (github.com/oobabooga/text-generation-webui, pull request 6335). Nothing is removed where
+    fewer than `min_keep` would be left. A probability of 0 and a threshold above 0.5 keep all.
+
+    chance: one uniform number in [0, 1) of the sequence's stream, drawn whether or not there is something to remove.
+    """
+    if probability <= 0.0 or threshold > XTC_OFF or chance > probability:
+        return logits
+    order = ranked(logits)  # (n,)
+    if order.size < 2:
+        return logits
+    above = int(np.count_nonzero(softmax(logits[order]) >= threshold))
+    removed = above - 1
+    if removed <= 0 or order.size - removed < min_keep:
+        return logits
+    return only(logits, order[removed:])
