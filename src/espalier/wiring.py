@@ -11,6 +11,7 @@ from espalier.constraints.compile import Compiler, Folders
 from espalier.engines.base import Engine
 from espalier.engines.open import open_engine
 from espalier.errors import UnknownModel
+from espalier.sampling.presets import Presets
 from espalier.settings import Settings, read_settings
 from espalier.tokens.vocab import Vocab
 
@@ -18,11 +19,12 @@ COMPILERS_KEPT = 4  # vocabularies whose trie and compiled specs are kept by `co
 
 
 class App:
-    """What one process shares: settings, the default engine, a compiler per vocabulary."""
+    """What one process shares: settings, presets, the default engine, a compiler per vocabulary."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.folders = Folders(cache=settings.cache_dir, wordlists=settings.wordlist_dir)
+        self.presets = Presets(settings.config_dir / "presets" if settings.config_dir else None)
         self._lock = threading.RLock()
         self._default: Engine | None = None
         self._compilers: OrderedDict[str, Compiler] = OrderedDict()

@@ -14,12 +14,17 @@ import typer
 from espalier import api
 from espalier.cli import output
 from espalier.cli.constraints import read_constraint
-from espalier.cli.generate import DEFAULTS, report
+from espalier.cli.generate import report
 from espalier.cli.inputs import check_trace_path
+from espalier.cli.sampling import DEFAULTS, check_single, read_fields
 from espalier.constraints.spec import Spec
 from espalier.engines.base import Event, Finished, Result
 from espalier.errors import EspalierError, InputError
 from espalier.sampling.config import SamplingConfig
+from espalier.sampling.preset import Preset
+from espalier.wiring import build_app
+
+PER_ANSWER = 512  # tokens, where no preset says otherwise
 
 HELP = """\
 /schema SCHEMA   answers valid under a JSON Schema     /json            any JSON object
@@ -39,6 +44,7 @@ class Conversation:
     system: str | None = None
     messages: list[dict[str, Any]] = field(default_factory=list)
     last: Result | None = None
+    preset: Preset | None = None
 
     def prompt(self) -> list[dict[str, Any]]:
         head = [{"role": "system", "content": self.system}] if self.system else []
@@ -57,23 +63,37 @@ def command(
     grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file.", metavar="FILE")] = None,
     choice: Annotated[list[str] | None, typer.Option(help="An allowed answer; repeat it.", metavar="TEXT")] = None,
     json_object: Annotated[bool, typer.Option("--json-object", help="Any JSON object.")] = False,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = DEFAULTS.temperature,
-    top_k: Annotated[int, typer.Option(help="0 is off.")] = DEFAULTS.top_k,
-    top_p: Annotated[float, typer.Option(help="1 is off.")] = DEFAULTS.top_p,
-    min_p: Annotated[float, typer.Option(help="0 is off.")] = DEFAULTS.min_p,
+    preset: Annotated[
+        str | None, typer.Option(help="Sampling and constraint by name: `espalier presets list`.", metavar="NAME")
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(help=f"0 is greedy. Default: {DEFAULTS.temperature}.")] = None,
+    top_k: Annotated[int | None, typer.Option(help=f"0 is off. Default: {DEFAULTS.top_k}.")] = None,
+    top_p: Annotated[float | None, typer.Option(help=f"1 is off. Default: {DEFAULTS.top_p}.")] = None,
+    min_p: Annotated[float | None, typer.Option(help=f"0 is off. Default: {DEFAULTS.min_p}.")] = None,
     seed: Annotated[int | None, typer.Option(help="Makes a conversation repeatable.")] = None,
-    max_tokens: Annotated[int, typer.Option(help="At most this many per answer.")] = 512,
+    max_tokens: Annotated[
+        int | None, typer.Option(help=f"At most this many per answer. Default: {PER_ANSWER}.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("-o", "--option", help="Any field of the sampling; repeat it.", metavar="KEY VALUE"),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps.")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16, float16, auto.")] = None,
 ) -> None:
     """Talk with a model; /help inside shows how to switch the constraint."""
     constraint = read_constraint(schema=schema, regex=regex, grammar=grammar, choice=choice, json_object=json_object)
-    sampling = SamplingConfig(
-        temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, max_tokens=max_tokens
+    fields = read_fields(
+        option, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, max_tokens=max_tokens
     )
-    with api.load(model, device=device, dtype=dtype) as engine:
+    app = build_app()
+    fields = fields if preset is not None else {"max_tokens": PER_ANSWER} | fields
+    found = None if preset is None else app.presets.get(preset)
+    sampling = api.make_request("", preset=found, **fields).sampling
+    check_single(sampling)
+    with api.load(model, device=device, dtype=dtype, app=app) as engine:
         output.note(f"{engine.name}; /help for commands, Ctrl-D to leave")
-        talk(Conversation(engine, sampling, constraint, system))
+        talk(Conversation(engine, sampling, constraint, system, preset=found))
 
 
 def talk(conversation: Conversation) -> None:
@@ -123,7 +143,10 @@ def answer(conversation: Conversation, line: str) -> None:
 def _stream(conversation: Conversation) -> Generator[Event, None, None]:
     """A generator, so that it can be closed; nothing is rendered or compiled before its first event."""
     yield from conversation.engine.stream(
-        conversation.prompt(), constraint=conversation.constraint, sampling=conversation.sampling
+        conversation.prompt(),
+        constraint=conversation.constraint,
+        sampling=conversation.sampling,
+        preset=conversation.preset,
     )
 
 
@@ -144,7 +167,8 @@ def _constrain(conversation: Conversation, **given: Any) -> None:
         # Compile now, so that a fault shows here and not at the next question.
         api.compile(spec, vocab=conversation.engine.vocab)
     conversation.constraint = spec
-    output.note(f"constraint: {spec.kind if spec else 'none'}")
+    otherwise = "the preset's" if conversation.preset else "none"
+    output.note(f"constraint: {spec.kind if spec else otherwise}")
 
 
 def _need(rest: str, what: str) -> str:

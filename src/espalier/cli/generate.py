@@ -11,11 +11,10 @@ from espalier import api
 from espalier.cli import output
 from espalier.cli.constraints import WordFlags, read_constraint, read_soft
 from espalier.cli.inputs import check_trace_path, read_prompt
+from espalier.cli.sampling import DEFAULTS, check_single, read_fields
 from espalier.cli.tools import ChatFlags, ShownTurn, call_line
 from espalier.engines.base import Event, Finished, Result
-from espalier.sampling.config import SamplingConfig
-
-DEFAULTS = SamplingConfig()
+from espalier.wiring import build_app
 
 
 def command(
@@ -89,14 +88,21 @@ def command(
     ] = None,
     vocab_tier2_penalty: Annotated[float | None, typer.Option(help="Soft: what tier 2 costs.", metavar="X")] = None,
     vocab_tier3_penalty: Annotated[float | None, typer.Option(help="Soft: what all else costs.", metavar="X")] = None,
-    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = DEFAULTS.temperature,
-    top_k: Annotated[int, typer.Option(help="0 is off.")] = DEFAULTS.top_k,
-    top_p: Annotated[float, typer.Option(help="1 is off.")] = DEFAULTS.top_p,
-    min_p: Annotated[float, typer.Option(help="0 is off.")] = DEFAULTS.min_p,
+    preset: Annotated[
+        str | None, typer.Option(help="Sampling and constraint by name: `espalier presets list`.", metavar="NAME")
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(help=f"0 is greedy. Default: {DEFAULTS.temperature}.")] = None,
+    top_k: Annotated[int | None, typer.Option(help=f"0 is off. Default: {DEFAULTS.top_k}.")] = None,
+    top_p: Annotated[float | None, typer.Option(help=f"1 is off. Default: {DEFAULTS.top_p}.")] = None,
+    min_p: Annotated[float | None, typer.Option(help=f"0 is off. Default: {DEFAULTS.min_p}.")] = None,
     seed: Annotated[int | None, typer.Option(help="Makes a run repeatable.")] = None,
-    max_tokens: Annotated[int, typer.Option(help="At most this many.")] = DEFAULTS.max_tokens,
+    max_tokens: Annotated[int | None, typer.Option(help=f"At most this many. Default: {DEFAULTS.max_tokens}.")] = None,
     stop: Annotated[
         list[str] | None, typer.Option(help="A text that ends the answer; repeat it.", metavar="TEXT")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("-o", "--option", help="Any field of the sampling; repeat it.", metavar="KEY VALUE"),
     ] = None,
     trace: Annotated[str | None, typer.Option(help="Write the trace: .html or .json.", metavar="FILE")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
@@ -147,24 +153,28 @@ def command(
         schema_in_prompt=schema_in_prompt,
     )
     options = chat.options()
-    api.make_request("", **options, constraint=spec)  # what is wrong with them is found here
-    sampling = SamplingConfig(
+    sampling = read_fields(
+        option,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
         min_p=min_p,
         seed=seed,
         max_tokens=max_tokens,
-        stop=tuple(stop or ()),
+        stop=stop,
     )
+    app = build_app()
+    asked = api.make_request("", constraint=spec, preset=preset, presets=app.presets, **sampling, **options)
+    check_single(asked.sampling)  # what is wrong with them was found
     target = check_trace_path(trace)
     text = read_prompt(prompt)
-    with api.load(model, device=device, dtype=dtype) as engine:
+    with api.load(model, device=device, dtype=dtype, app=app) as engine:
         events = engine.stream(
             text,
             constraint=spec,
             soft=soft,
-            sampling=sampling,
+            preset=preset,
+            **sampling,
             system=system,
             raw=raw,
             trace="full" if trace else "measures",

@@ -12,7 +12,8 @@ from typing import Annotated
 
 import typer
 
-from espalier.cli import chat, check, doctor, generate, grammar, output, wordlist
+from espalier.cli import chat, check, doctor, generate, grammar, output, presets, vocab, wordlist
+from espalier.cli.sampling import WithOverrides
 from espalier.errors import EspalierError, OutputError
 from espalier.version import __version__
 
@@ -41,11 +42,13 @@ def main(
     """Constrained decoding for your own models that shows what the constraint did."""
 
 
-app.command("generate", short_help="Generate text under a constraint.")(generate.command)
-app.command("chat", short_help="Talk with a model.")(chat.command)
+app.command("generate", short_help="Generate text under a constraint.", cls=WithOverrides)(generate.command)
+app.command("chat", short_help="Talk with a model.", cls=WithOverrides)(chat.command)
 app.command("check", short_help="Say what of a JSON Schema will be enforced.")(check.command)
 app.add_typer(grammar.app, name="grammar", short_help="Check, print, sample, try and make GBNF grammars.")
 app.add_typer(wordlist.app, name="wordlist", short_help="Make, list and check against word lists.")
+app.add_typer(presets.app, name="presets", short_help="List, show, add and remove presets.")
+app.command("vocab", short_help="Say what is in a tokenizer's vocabulary.")(vocab.command)
 app.command("doctor", short_help="Say what is installed and what can run.")(doctor.command)
 
 

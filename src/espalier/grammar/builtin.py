@@ -25,6 +25,9 @@ JSON = f"root ::= value\n{_JSON}"
 JSON_OBJECT = f"root ::= object\n{_JSON}"
 """Any JSON object."""
 
+JSON_CONTAINER = f"root ::= object | array\n{_JSON}"
+"""Any JSON object or array."""
+
 TOOL_CALL = rf"""
 root ::= "{{\"name\":" " "? string "," " "? "\"args\":" " "? object "}}"
 {_JSON}"""
@@ -47,7 +50,10 @@ number  ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)?
 
 GRAMMARS = Registry(
     "grammars",
-    {name.lower(): f"{__name__}:{name}" for name in ("JSON", "JSON_OBJECT", "TOOL_CALL", "LIST", "ARITHMETIC")},
+    {
+        name.lower(): f"{__name__}:{name}"
+        for name in ("JSON", "JSON_OBJECT", "JSON_CONTAINER", "TOOL_CALL", "LIST", "ARITHMETIC")
+    },
 )
 
 

@@ -6,12 +6,22 @@ which shrinks the allowed set and is blamed on the filter. Filters know nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.errors import BadLogits, DeadEnd, InputError, SamplingError, TokenRefused, UnknownName, VocabError
 from espalier.tokens.mask import Logits
+from espalier.tokens.vocab import Vocab
+
+LARGEST = float(np.finfo(np.float32).max)
+ID_LIMIT = 2**31
+"""No vocabulary has an id of so much."""
 
 
 class Priority(IntEnum):
@@ -57,31 +67,355 @@ class LogitFilter(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FilterResult:
+    """logits: `(V,) float32`. banned_count: tokens that were finite and are -inf now. active_filters: what ran."""
+
+    logits: Logits
+    banned_count: int
+    active_filters: tuple[str, ...]
+
+
 class FilterChain:
-    """Filters by priority, stable among equals. Forks and rolls back as one."""
+    """Filters by priority, stable among equals, each under its own name. Forks and rolls back as one.
+
+    Filters are added before the first token. A disabled one changes no logits and follows the sequence all the same, so
+    that it can be enabled later.
+    """
 
     def __init__(self, filters: Iterable[LogitFilter] = ()) -> None:
-        self._filters = sorted(filters, key=lambda f: -int(f.priority))  # sorted() is stable
+        self._filters: list[LogitFilter] = []
+        self._missed: dict[str, int] = {}  # of each disabled filter: how many last tokens it could not follow
+        for one in filters:
+            self.add(one)
 
     def __len__(self) -> int:
         return len(self._filters)
 
+    def __iter__(self) -> Iterator[LogitFilter]:
+        return iter(tuple(self._filters))
+
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(f.name for f in self._filters)
+        """All of them, in the order they run in."""
+        return tuple(one.name for one in self._filters)
+
+    def add(self, filter: LogitFilter) -> None:  # noqa: A002  # as the parameter is called everywhere
+        """Last among those of its priority. Raises InputError for a name that is there already."""
+        self.insert(len(self._filters), filter)
+
+    def insert(self, index: int, filter: LogitFilter) -> None:  # noqa: A002
+        """At a place among those of its priority, as `list.insert` counts. Raises as `add`."""
+        if filter.name in self.names:
+            raise InputError(
+                f"there is a filter {filter.name!r} already",
+                hint="remove it first, or give one of the two another name",
+                field="filters",
+            )
+        equals = [one for one in self._filters if one.priority == filter.priority]
+        equals.insert(index, filter)
+        others = [one for one in self._filters if one.priority != filter.priority]
+        self._filters = sorted([*others, *equals], key=lambda one: -int(one.priority))  # sorted() is stable
+
+    def remove(self, name: str) -> LogitFilter:
+        """Take it out, and give it. Raises UnknownName."""
+        found = self.get(name)
+        self._filters = [one for one in self._filters if one is not found]
+        self._missed.pop(name, None)
+        return found
+
+    def get(self, name: str) -> LogitFilter:
+        """Raises UnknownName with the names there are."""
+        for one in self._filters:
+            if one.name == name:
+                return one
+        raise UnknownName(f"there is no filter {name!r}", hint=f"there are: {', '.join(self.names) or 'none'}")
+
+    def enable(self, name: str) -> None:
+        """Raises UnknownName; InputError where the text has meanwhile left what the filter allows."""
+        self.get(name)
+        if self._missed.get(name):
+            raise InputError(
+                f"{name!r} cannot be enabled: it forbids a token that was taken while it was disabled",
+                hint=f"roll back {self._missed[name]} tokens first",
+                field="filters",
+            )
+        self._missed.pop(name, None)
+
+    def disable(self, name: str) -> None:
+        """Raises UnknownName."""
+        self.get(name)
+        self._missed.setdefault(name, 0)
+
+    def is_enabled(self, name: str) -> bool:
+        """Raises UnknownName."""
+        self.get(name)
+        return name not in self._missed
 
     def apply(self, logits: Logits, context: FilterContext) -> Logits:
-        for one in self._filters:
-            logits = one.apply(logits, context)
-        return logits
+        """`(V,) float32` in, `(V,) float32` out; the argument is not changed.
+
+        A list is taken too. Raises DeadEnd naming the filter that took the last token, BadLogits naming one that gave
+        what is no logits, InputError for what are no numbers.
+        """
+        logits = as_logits(logits)
+        active = self._active()
+        if not active:
+            return logits
+        _check(logits, logits.shape, "", is_first=True)
+        out = logits.copy()  # (V,) a filter that writes into its argument does no harm outside
+        for one in active:
+            out = one.apply(out, context)
+            _check(out, logits.shape, one.name)
+        return out
+
+    def apply_with_result(self, logits: Logits, context: FilterContext) -> FilterResult:
+        """As `apply`, with what was done."""
+        logits = as_logits(logits)
+        out = self.apply(logits, context)
+        banned = int(np.count_nonzero((logits > -np.inf) & (out == -np.inf)))
+        return FilterResult(logits=out, banned_count=banned, active_filters=tuple(one.name for one in self._active()))
 
     def on_token(self, token: int) -> None:
-        for one in self._filters:
-            one.on_token(token)
+        """A token was taken. If an enabled filter refuses it, its TokenRefused is raised and none has moved."""
+        moved: list[LogitFilter] = []
+        try:
+            for one in self._filters:
+                if one.name not in self._missed:
+                    one.on_token(token)
+                    moved.append(one)
+        except Exception:
+            for one in moved:
+                one.rollback(1)
+            raise
+        for name, missed in self._missed.items():
+            self._missed[name] = self._follow(self.get(name), token, missed)
 
     def rollback(self, count: int) -> None:
-        for one in self._filters:
-            one.rollback(count)
+        """Undo the last `count` tokens. Where a filter has not seen as many, its error is raised and none has moved."""
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
+            raise InputError(f"{count!r} is no number of tokens to roll back", field="count")
+        count = int(count)
+        steps = [(one, max(0, count - self._missed.get(one.name, 0))) for one in self._filters]
+        for one, step in steps[1:]:  # rehearsed, so that the first real step is taken only if all can be
+            copy = one.fork()
+            if copy is not one:
+                copy.rollback(step)
+        for one, step in steps:
+            one.rollback(step)
+        self._missed = {name: max(0, missed - count) for name, missed in self._missed.items()}
 
     def fork(self) -> FilterChain:
-        return FilterChain(one.fork() for one in self._filters)
+        """An independent copy: every filter is forked, and enabled or disabled as here."""
+        other = FilterChain(one.fork() for one in self._filters)
+        other._missed = self._missed.copy()
+        return other
+
+    def clone(self) -> FilterChain:
+        """`fork`, by its other name."""
+        return self.fork()
+
+    def _active(self) -> list[LogitFilter]:
+        return [one for one in self._filters if one.name not in self._missed]
+
+    @staticmethod
+    def _follow(one: LogitFilter, token: int, missed: int) -> int:
+        """Tell a disabled filter of a token; how many it has missed then."""
+        if missed:
+            return missed + 1
+        try:
+            one.on_token(token)
+        except TokenRefused:
+            return 1
+        return 0
+
+
+def _check(logits: Logits, shape: tuple[int, ...], name: str, *, is_first: bool = False) -> None:
+    """Whether they can be drawn from; one pass, as NaN and both infinities show in the largest."""
+    who = "the logits" if is_first else f"the filter {name!r}"
+    if not isinstance(logits, np.ndarray) or not np.issubdtype(logits.dtype, np.floating):
+        raise BadLogits(f"{who} must give an array of floats, not {_kind_of(logits)}")
+    if logits.shape != shape or logits.ndim != 1 or not logits.shape[0]:
+        raise BadLogits(f"{who} must be of shape (V,), not {logits.shape}")
+    largest = float(logits.max())
+    if math.isnan(largest) or largest == math.inf:
+        raise BadLogits(f"{who} {'hold' if is_first else 'gave'} {'NaN' if math.isnan(largest) else 'infinity'}")
+    if largest == -math.inf:
+        raise DeadEnd(
+            "no token is left before the first filter" if is_first else f"the filter {name!r} left no token",
+            hint=None if is_first else "nothing can be drawn; allow something, or disable it",
+        )
+
+
+def as_logits(logits: Any) -> Logits:
+    """An array of floats as it is, and a list as one of float32. Raises InputError."""
+    if isinstance(logits, np.ndarray):
+        found: Any = logits
+    else:
+        try:
+            found = np.asarray([] if logits is None else logits, dtype=np.float32)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"logits are an array of floats, not {_kind_of(logits)}", field="logits") from error
+    if not np.issubdtype(found.dtype, np.floating):
+        raise InputError(f"logits are an array of floats, not {_kind_of(found)}", field="logits")
+    row: Logits = found
+    return row
+
+
+def as_row(logits: Any) -> Logits:
+    """As `as_logits`, and of shape (V,). Raises InputError."""
+    row = as_logits(logits)
+    if row.ndim != 1 or not row.shape[0]:
+        raise InputError(f"logits must be of shape (V,), not {row.shape}", field="logits")
+    return row
+
+
+def _kind_of(value: Any) -> str:
+    return f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+
+
+class Renamed:
+    """A filter under another name."""
+
+    def __init__(self, inner: LogitFilter, name: str) -> None:
+        self.inner = inner
+        self.name = name
+        self.priority = inner.priority
+
+    def apply(self, logits: Logits, context: FilterContext) -> Logits:
+        return self.inner.apply(logits, context)
+
+    def on_token(self, token: int) -> None:
+        self.inner.on_token(token)
+
+    def rollback(self, count: int) -> None:
+        self.inner.rollback(count)
+
+    def fork(self) -> Renamed:
+        return Renamed(self.inner.fork(), self.name)
+
+
+def distinct(filters: Iterable[LogitFilter]) -> list[LogitFilter]:
+    """The same filters; of several with one name, the later ones are renamed `NAME 2`, `NAME 3`."""
+    found: dict[str, LogitFilter] = {}
+    for one in filters:
+        name, count = one.name, 1
+        while name in found:
+            count += 1
+            name = f"{one.name} {count}"
+        found[name] = one if count == 1 else Renamed(one, name)
+    return list(found.values())
+
+
+class _Stateless:
+    """What a filter is that does not look at the sequence."""
+
+    def on_token(self, token: int) -> None:
+        """Nothing depends on it."""
+
+    def rollback(self, count: int) -> None:
+        """Nothing depends on it."""
+
+
+class LogitBias(_Stateless):
+    """Adds to the logits of some tokens; -inf bans one. High priority: llama.cpp biases before it penalises.
+
+    Raises SamplingError for what is no id or no number; `apply` raises it for an id that the logits do not have.
+    """
+
+    priority = Priority.HIGH
+
+    def __init__(self, biases: Mapping[int, float], *, name: str = "logit_bias") -> None:
+        self.name = name
+        pairs = _items(biases)
+        self.biases = {_token_id(token, "logit_bias"): _bias(token, value) for token, value in pairs}
+        self._ids = np.asarray(list(self.biases), dtype=np.intp)  # (n,)
+        self._amounts = np.asarray(list(self.biases.values()), dtype=np.float32)  # (n,)
+
+    @staticmethod
+    def of(
+        encode: Vocab | Callable[[str], Iterable[int]], biases: Mapping[str, float], *, name: str = "logit_bias"
+    ) -> LogitBias:
+        """By text: each token of a text gets its bias, and one that several texts share gets their sum.
+
+        encode: text to ids without specials, or a vocabulary that knows how. Raises VocabError for one that does not.
+        """
+        if isinstance(encode, Vocab):
+            if encode.encoder is None:
+                raise VocabError("this vocabulary cannot split text into tokens", hint="give a function, or token ids")
+            encode = encode.encoder
+        found: dict[int, float] = {}
+        for text, value in _items(biases):
+            if not isinstance(text, str):
+                raise SamplingError(f"logit_bias: {text!r} is no text", field="logit_bias")
+            tokens = list(dict.fromkeys(int(token) for token in encode(text)))
+            if not tokens:
+                raise SamplingError(f"logit_bias: {text!r} has no token", field="logit_bias")
+            for token in tokens:
+                found[token] = found.get(token, 0.0) + _bias(text, value)
+        return LogitBias(found, name=name)
+
+    def apply(self, logits: Logits, context: FilterContext) -> Logits:
+        logits = as_row(logits)
+        _within(self._ids, logits, "logit_bias")
+        out = logits.copy()  # (V,)
+        out[self._ids] += self._amounts
+        return out
+
+    def fork(self) -> LogitBias:
+        return self  # nothing in it changes
+
+
+class TokenBan(_Stateless):
+    """Tokens that are never taken. Raises as LogitBias does."""
+
+    priority = Priority.NORMAL
+
+    def __init__(self, ids: Iterable[int], *, name: str = "token_ban") -> None:
+        self.name = name
+        if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+            raise SamplingError(f"token_ban: {ids!r} is no list of token ids", field="token_ban")
+        self.ids = tuple(dict.fromkeys(_token_id(token, "token_ban") for token in ids))
+        self._ids = np.asarray(self.ids, dtype=np.intp)  # (n,)
+
+    @staticmethod
+    def single(token: int, *, name: str = "token_ban") -> TokenBan:
+        """Of one token."""
+        return TokenBan([token], name=name)
+
+    def apply(self, logits: Logits, context: FilterContext) -> Logits:
+        logits = as_row(logits)
+        _within(self._ids, logits, "token_ban")
+        out = logits.copy()  # (V,)
+        out[self._ids] = -np.inf
+        return out
+
+    def fork(self) -> TokenBan:
+        return self  # nothing in it changes
+
+
+def _token_id(token: object, field: str) -> int:
+    if isinstance(token, bool) or not isinstance(token, int | np.integer) or not 0 <= token < ID_LIMIT:
+        raise SamplingError(f"{field}: {token!r} is no token id", field=field)
+    return int(token)
+
+
+def _items(biases: Any) -> Iterable[tuple[Any, Any]]:
+    if not isinstance(biases, Mapping):
+        raise SamplingError(
+            f"logit_bias: biases are a mapping to numbers, not {type(biases).__name__}", field="logit_bias"
+        )
+    return biases.items()
+
+
+def _bias(key: object, value: float) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # NaN fails both comparisons.
+    if not is_number or not (abs(value) <= LARGEST or value == -math.inf):
+        raise SamplingError(f"logit_bias: {value!r} for {key!r} is no number", hint="-inf bans", field="logit_bias")
+    return float(value)
+
+
+def _within(ids: NDArray[np.intp], logits: Logits, field: str) -> None:
+    if ids.size and int(ids.max()) >= logits.shape[0]:
+        raise SamplingError(f"{field}: token {int(ids.max())} is outside 0..{logits.shape[0] - 1}", field=field)

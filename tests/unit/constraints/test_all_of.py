@@ -349,7 +349,7 @@ def test_what_a_filter_bans_is_not_a_member_s_doing():
     (token,) = one.trie.segment(b"y") or ()
     row = np.zeros(vocab.width, dtype=np.float32)
     free, banned = record(matcher, row), record(matcher, row, [Banned(token)])
-    assert dict(banned.removed_by) == dict(free.removed_by) | {"filters": pytest.approx(1 / vocab.width)}
+    assert dict(banned.removed_by) == dict(free.removed_by) | {"banned": pytest.approx(1 / vocab.width)}
     assert sum(dict(banned.removed_by).values()) == pytest.approx(banned.removed_mass, abs=1e-9)
 
 

@@ -54,8 +54,8 @@ def test_a_fork_of_the_chain_is_independent_and_rollback_undoes():
 
 def test_the_order_of_the_transforms_is_data():
     row = np.array([2.0, 1.0, 0.0, -1.0], dtype=np.float32)
-    hot_first = SamplingConfig(temperature=0.25, top_p=0.9, top_k=0, min_p=0, order=("temperature", "top_p"))
-    hot_last = SamplingConfig(temperature=0.25, top_p=0.9, top_k=0, min_p=0, order=("top_p", "temperature"))
+    hot_first = SamplingConfig(temperature=0.25, top_p=0.9, top_k=0, min_p=0, sampler_order=("temperature", "top_p"))
+    hot_last = SamplingConfig(temperature=0.25, top_p=0.9, top_k=0, min_p=0, sampler_order=("top_p", "temperature"))
     count = lambda config: int((Chain(config).shape(row) > -np.inf).sum())  # noqa: E731  # used twice, here
     assert count(hot_first) == 1
     assert count(hot_last) == 3

@@ -1,0 +1,202 @@
+"""`espalier presets list|show|add|remove|path`: the presets there are, and files of one's own.
+
+It shows and writes them; what a preset asks for is `constraints/preset_spec.py`'s to say.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.cells import cell_len, set_cell_size
+
+from espalier.cli import output
+from espalier.cli.constraints import read_grammar
+from espalier.cli.inputs import read_text
+from espalier.cli.sampling import WithOverrides, read_fields
+from espalier.cli.schemas import read_schema_argument
+from espalier.cli.vocab import END_ISOLATE, ISOLATE, visible
+from espalier.constraints.preset_spec import CONSTRAINING, over_config, preset_parts
+from espalier.errors import EspalierError, InputError
+from espalier.sampling.preset import BUILTIN, Preset
+from espalier.sampling.preset_files import SUFFIX, parse_preset, preset_text
+from espalier.sampling.presets import Presets
+from espalier.wiring import build_app
+
+app = typer.Typer(
+    help="List, show, add and remove presets: sampling and constraint under one name.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+Name = Annotated[str, typer.Argument(help="The name of a preset.", metavar="NAME")]
+COLUMNS = 80
+NAME_COLUMNS = 24
+
+
+@app.command("list", short_help="Say which presets there are.")
+def list_command(as_json: AsJson = False) -> None:
+    """Say which presets there are, and which of them cannot be used."""
+    presets = _presets()
+    rows = [_row(presets, name) for name in presets.names()]
+    rows += [_hidden_row(name, path) for name, path in presets.hidden().items()]
+    if as_json:
+        output.data_json(rows)
+        return
+    output.data("\n".join(table(rows)))
+
+
+def _row(presets: Presets, name: str) -> dict[str, Any]:
+    """A preset that is broken, or asks for what cannot be enforced, is listed with the reason."""
+    row: dict[str, Any] = {"name": name, "source": "file", "description": "", "problem": None}
+    try:
+        row["source"] = presets.source(name)
+        preset = presets.get(name)
+        row |= preset.to_json()
+        preset_parts(preset)
+    except EspalierError as error:
+        row["problem"] = error.message
+    except Exception as error:  # noqa: BLE001  # one file, whatever is wrong with it, must not hide the others
+        row["problem"] = f"{type(error).__name__}: {error}"
+    return row
+
+
+def _hidden_row(name: str, path: Path) -> dict[str, Any]:
+    problem = f"{path} has the name of one that comes with Espalier"
+    return {"name": name, "source": str(path), "description": "", "problem": problem}
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """For people, in 80 columns."""
+    wide = min(max([cell_len(visible(row["name"])) for row in rows] + [4]), NAME_COLUMNS)
+    lines = [f"{'name':<{wide}}   temp  top_k  text"]
+    for row in rows:
+        own = "" if row["source"] == "built-in" else "*"
+        config = row.get("config", {})
+        text = row["description"] if row["problem"] is None else f"unusable: {_reason(row)}"
+        name = _clip(row["name"], wide)
+        name += " " * (wide - cell_len(name))
+        numbers = f"{_number(config, 'temperature'):>5} {_number(config, 'top_k'):>6}"
+        start = f"{name} {own:<1}{numbers}  "
+        lines.append((start + _clip(text, COLUMNS - cell_len(start))).rstrip())
+    return [*lines, *(["", "* your own"] if any(row["source"] != "built-in" for row in rows) else [])]
+
+
+def _number(config: dict[str, Any], name: str) -> str:
+    return f"{config[name]:g}" if name in config else "-"
+
+
+def _reason(row: dict[str, Any]) -> str:
+    """Why a preset cannot be used, without saying again which."""
+    reason = str(row["problem"])
+    for subject in (f"cannot read the preset {row['source']}", f"the preset {row['source']}", row["source"],
+                    f"the preset {row['name']!r}"):  # fmt: skip
+        if reason.startswith(subject):
+            return reason.removeprefix(subject).removeprefix(":").lstrip()
+    return reason
+
+
+def _clip(text: str, columns: int) -> str:
+    """What fits on the line, with every character visible; spaces are spaces."""
+    line = visible(text.rstrip("\n")).replace("␠", " ")
+    bare = line.removeprefix(ISOLATE).removesuffix(END_ISOLATE)
+    clipped = bare if cell_len(bare) <= columns else set_cell_size(bare, columns - 1) + "…"
+    return clipped if bare == line else f"{ISOLATE}{clipped}{END_ISOLATE}"
+
+
+@app.command("show", short_help="Print a preset.")
+def show_command(name: Name, as_json: AsJson = False) -> None:
+    """Print a preset, as TOML such as `add` reads, or as JSON."""
+    preset = _presets().get(name)
+    if as_json:
+        output.data_json(preset.to_json())
+    else:
+        output.data(preset_text(preset))
+    try:
+        preset_parts(preset)
+    except EspalierError as error:
+        output.note(f"cannot be used: {error.message}")
+
+
+@app.command("add", short_help="Make a preset of your own.", cls=WithOverrides)
+def add_command(
+    source: Annotated[
+        str,
+        typer.Argument(help="Its name, or a TOML or JSON file that describes it; `-` is stdin.", metavar="NAME|FILE"),
+    ],
+    description: Annotated[str, typer.Option(help="What it is for.")] = "",
+    like: Annotated[str | None, typer.Option(help="Begin with all that another one says.", metavar="NAME")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("-o", "--option", help="A field of the sampling; repeat it.", metavar="KEY VALUE"),
+    ] = None,
+    grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file, or @NAME.", metavar="FILE")] = None,
+    schema: Annotated[
+        str | None, typer.Option(help="A JSON Schema: a file, JSON, or `name, age int`.", metavar="SCHEMA")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace one of your own of that name.")] = False,
+) -> None:
+    """Make a preset of your own, from a file or from flags: `espalier presets add mine -o temperature 0.2`."""
+    presets = _presets()
+    flags = {"--description": description, "--like": like, "-o": option, "--grammar": grammar, "--schema": schema}
+    given = [flag for flag, value in flags.items() if value]
+    if source == "-" or Path(source).suffix in (SUFFIX, ".json"):
+        if given:
+            raise InputError(f"a file says it all: {given[0]} is for presets by name", field="preset")
+        preset = read_file(source)
+    else:
+        base = presets.get(like).to_json() if like else {}
+        if base and (grammar is not None or schema is not None):  # in the place of the other one's; its bans stay
+            filters = [one for one in base["filters"] if one["type"] not in CONSTRAINING]
+            base |= {"grammar": None, "json_schema": None, "filters": filters}
+        preset = Preset.from_json(
+            base
+            | {"name": source, "config": over_config(base.get("config", {}), read_fields(option))}
+            | ({"description": description} if description else {})
+            | (
+                {}
+                if grammar is None
+                else {"grammar": grammar if grammar.startswith(BUILTIN) else read_grammar(grammar)}
+            )
+            | ({} if schema is None else {"json_schema": read_schema_argument(schema, read_text)})
+        )
+    preset_parts(preset)  # what cannot be used is not kept
+    output.note(f"wrote {presets.save(preset, replace=force)}")
+
+
+def read_file(path: str) -> Preset:
+    """A preset from TOML or JSON, named as it says or as the file is; `-` is stdin. Raises InputError with the path."""
+    text, stem = read_text(path, "preset"), None if path == "-" else Path(path).stem
+    source = path if stem else "standard input"
+    is_json = text.lstrip().startswith("{") if stem is None else Path(path).suffix == ".json"
+    if not is_json:
+        return parse_preset(text, name=stem, source=source)
+    try:
+        data = json.loads(text)
+        return Preset.from_json(({"name": stem} if stem else {}) | data if isinstance(data, dict) else data)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{source} is not JSON: {error.msg}, line {error.lineno}, column {error.colno}") from error
+    except RecursionError as error:
+        raise InputError(f"{source} is nested too deeply") from error
+    except (TypeError, ValueError, AttributeError) as error:  # a value of a kind nobody expects there
+        raise InputError(f"{source}: {error}", field="preset") from error
+
+
+@app.command("remove", short_help="Delete a preset of your own.")
+def remove_command(name: Name) -> None:
+    """Delete the file of a preset of your own."""
+    output.note(f"removed {_presets().remove(name)}")
+
+
+@app.command("path", short_help="Say where your own presets are.")
+def path_command() -> None:
+    """Say in which folder the files of your own presets are: ESPALIER_CONFIG_DIR, or ~/.config/espalier."""
+    output.data(str(_presets().folder))
+
+
+def _presets() -> Presets:
+    return build_app().presets

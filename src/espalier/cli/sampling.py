@@ -1,0 +1,74 @@
+"""How to sample, from flags: those that were given, `-o KEY VALUE`, and what a preset says besides.
+
+A flag that is not given is None, so that it takes nothing from a preset. What values mean is SamplingConfig's to say.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from typer.core import TyperCommand
+
+from espalier.errors import InputError, SamplingError
+from espalier.sampling.config import SamplingConfig
+
+DEFAULTS = SamplingConfig()
+OVERRIDE = ("-o", "--option")
+TEXTS = ("stop", "bad_words", "dry_breakers")
+"""Fields of texts: what is no JSON list there is one text as it stands."""
+
+
+class WithOverrides(TyperCommand):
+    """A command that takes `-o KEY VALUE` as well as `-o KEY=VALUE`: a list of pairs is more than typer can say."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with_value = {name for one in self.params if not getattr(one, "is_flag", False) for name in one.opts}
+        joined: list[str] = []
+        rest = iter(args)
+        for argument in rest:
+            joined.append(argument)
+            if argument == "--":
+                break
+            if argument in OVERRIDE:
+                key = next(rest, None)
+                value = None if key is None or "=" in key else next(rest, None)
+                joined += [] if key is None else [key if value is None else f"{key}={value}"]
+            elif argument in with_value:
+                joined += [value for value in [next(rest, None)] if value is not None]
+        return super().parse_args(ctx, [*joined, *rest])
+
+
+def read_fields(overrides: Sequence[str] | None = None, **flags: Any) -> dict[str, Any]:
+    """The fields of SamplingConfig that were given; None and empty lists are not. Raises InputError, SamplingError."""
+    found = {name: value for name, value in flags.items() if value is not None and value != []}
+    for text in overrides or ():
+        key, given, value = text.partition("=")
+        if not given:
+            raise InputError(f"-o {key} wants a value", hint="-o top_k 20", field="option")
+        if key not in KNOWN:
+            raise SamplingError(f"-o {key}: there is no such field", hint=f"known: {', '.join(KNOWN)}", field=key)
+        if key in found:
+            raise InputError(f"{key} is given twice", field=key)
+        found[key] = _value(key, value)
+    return found
+
+
+KNOWN = tuple(sorted(one.name for one in fields(SamplingConfig)))
+
+
+def check_single(sampling: SamplingConfig) -> None:
+    """Raises InputError where several outputs are asked for, of which a terminal would show one."""
+    if sampling.n != 1:
+        raise InputError(f"n: this command gives one answer, not {sampling.n}", hint="run it again", field="n")
+
+
+def _value(key: str, text: str) -> Any:
+    """As JSON where it is JSON, else the text itself."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if key not in TEXTS or isinstance(value, list) else text

@@ -1,0 +1,279 @@
+"""What presets ask for, under what a request says itself; and that none is applied by half."""
+
+import json
+import math
+import re
+from random import Random
+
+import pytest
+
+import espalier
+from espalier.api import make_request
+from espalier.constraints.bans import Ban
+from espalier.constraints.combine import AllOf
+from espalier.constraints.preset_spec import FILTER_TYPES, SPECS, merged, preset_parts
+from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema
+from espalier.errors import GrammarError, InputError, SamplingError, SchemaError, UnknownName, UnsupportedError
+from espalier.grammar.builtin import GRAMMARS, builtin
+from espalier.grammar.sample import Sampler
+from espalier.sampling.config import SamplingConfig
+from espalier.sampling.preset import Preset, PresetFilter
+from espalier.sampling.presets import BUILTIN, CONFIGS, Presets
+from espalier.settings import Settings, read_settings
+from espalier.wiring import App
+
+
+def preset(*filters, **values):
+    return Preset(name="mine", filters=tuple(PresetFilter(type=t, options=o) for t, o in filters), **values)
+
+
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        ("tool_call", SPECS["tool_call"]),
+        ("json_strict", JsonObject()),
+        ("json_loose", JsonObject(kinds=("object", "array"))),
+        ("creative", None),
+        ("deterministic", None),
+    ],
+)
+def test_built_in_presets_are_applied_whole(name, spec):
+    request = make_request("hi", preset=name)
+    assert request.constraint == spec
+    assert request.sampling == BUILTIN[name].sampling
+    assert make_request("hi", preset=BUILTIN[name]) == request
+
+
+@pytest.mark.parametrize(("name", "safety"), [("safe_chat", "standard"), ("code_generation", "minimal")])
+def test_what_cannot_be_enforced_is_refused(name, safety):
+    with pytest.raises(UnsupportedError, match=f"'{name}' names the safety preset '{safety}', which this version"):
+        make_request("hi", preset=name)
+    with pytest.raises(UnsupportedError, match="'mine': it has a safety filter"):
+        merged(preset(("safety", {"categories": ["pii"]})))
+    off = Preset(name="mine", filters=({"type": "safety", "enabled": False},))
+    assert merged(off) == (None, SamplingConfig())
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_spec_of_a_built_in_grammar_allows_the_same_values(name):
+    spec, grammar = espalier.compile(SPECS[name]), espalier.compile(Gbnf(GRAMMARS.load(name)))
+    sampler, random = Sampler(builtin(name)), Random(5)
+    for _ in range(40):
+        text = sampler.draw(random)
+        if name != "tool_call" and not re.search(r"\\u[dD][89a-fA-F]", text):
+            assert spec.accepts(text), text
+        plain = json.dumps(json.loads(text), ensure_ascii=False)
+        if not re.search("[\ud800-\udfff]|e[-+]?[0-9]{4}|Infinity", plain):
+            assert spec.accepts(plain), plain
+            assert grammar.accepts(plain), plain
+    for text in ("{}", "[]", "1", '{ "a":1}', '{"a": 1,  "b":2}', '{"name": "x", "args": {}}', '{"args":{},"name":"x"}',
+                 '{"name":"x","args":[]}', '{"name":1,"args":{}}', '{"name":"é","args":{"a": [1, null]}}', "",
+                 '{"name":"x","args":{},"a":1}', "[{}]", "01", "tru", '{"name":"\n","args":{}}'):  # fmt: skip
+        assert spec.accepts(text) == grammar.accepts(text), text
+
+
+def test_the_request_s_fields_take_the_place_of_the_preset_s():
+    request = make_request("hi", preset="json_strict", temperature=0.2, max_tokens=9, stop="x")
+    expected = {**CONFIGS["structured_output"], "temperature": 0.2, "max_tokens": 9, "stop": ("x",)}
+    assert request.sampling == SamplingConfig.from_json(expected)
+    whole = SamplingConfig(temperature=1.5)
+    assert make_request("hi", preset="json_strict", sampling=whole).sampling == whole
+    assert make_request("hi", preset="json_strict", constraint=Choice(["a"])).constraint == Choice(["a"])
+    with pytest.raises(SamplingError, match="top_q"):
+        make_request("hi", preset="creative", top_q=1)
+
+
+def test_a_request_can_switch_mirostat_on():
+    given = {"mirostat": 2, "top_k": 0, "top_p": 1, "min_p": 0}
+    zeros = Preset(name="mine", config={"mirostat": 0, "mirostat_tau": 0, "mirostat_eta": 0, "temperature": 0.5})
+    sampling = make_request("hi", preset=zeros, **given).sampling
+    assert (sampling.mirostat, sampling.mirostat_tau, sampling.temperature) == (2, 5.0, 0.5)
+
+
+@pytest.mark.parametrize("name", ["tool_call", "json_strict", "json_loose", "creative", "deterministic"])
+def test_no_built_in_preset_could_be_combined_with_mirostat(name):
+    sampling = make_request("hi", preset=name, mirostat=2).sampling
+    assert (sampling.mirostat, sampling.top_k, sampling.top_p, sampling.min_p) == (2, 0, 1.0, 0.0)
+    assert sampling.repetition_penalty == BUILTIN[name].sampling.repetition_penalty
+    with pytest.raises(SamplingError, match="top_k"):
+        make_request("hi", preset=name, mirostat=2, top_k=5)
+    assert make_request("hi", preset=name, mirostat=0).sampling == BUILTIN[name].sampling
+
+
+TOOLS = [{"type": "function", "function": {"name": "ls", "parameters": {"type": "object", "properties": {}}}}]
+
+
+@pytest.mark.parametrize(
+    ("mine", "mode"),
+    [
+        (BUILTIN["tool_call"], "required"),
+        (Preset(name="mine", grammar="@tool_call"), "required"),
+        (Preset(name="mine", filters=({"type": "tool_call"},)), "required"),
+        (Preset(name="mine", filters=({"type": "grammar", "options": {"grammar": "@tool_call"}},)), "required"),
+        (Preset(name="mine", filters=({"type": "tool_call", "enabled": False},)), "auto"),
+        (BUILTIN["json_strict"], "auto"),
+        (BUILTIN["creative"], "auto"),
+    ],
+)
+def test_a_preset_of_calls_left_the_choice_to_the_model(mine, mode):
+    request = make_request("hi", preset=mine, tools=TOOLS)
+    assert request.tool_choice.mode == mode
+    assert request.constraint is None
+    for given in ("auto", "none", "required"):
+        assert make_request("hi", preset=mine, tools=TOOLS, tool_choice=given).tool_choice.mode == given
+    assert make_request("hi", preset=mine, tools=TOOLS, constraint=Choice(["a"])).tool_choice.mode == "auto"
+    assert make_request("hi", preset=mine).tool_choice.mode == "auto"
+
+
+def test_a_request_s_bias_discarded_those_of_the_preset_s_filters():
+    mine = preset(
+        ("logit_bias", {"biases": {"1": 1.0, "2": 2.0, "3": None}}), config={"logit_bias": {4: 4.0, 5: None}}
+    )  # fmt: skip
+    assert dict(merged(mine)[1].logit_bias) == {1: 1.0, 2: 2.0, 3: -math.inf, 4: 4.0, 5: -math.inf}
+    given = {"logit_bias": {2: 9.0, 3: 9.0, 5: 9.0, 6: 6.0}}
+    assert dict(merged(mine, fields=given)[1].logit_bias) == {1: 1.0, 2: 9.0, 3: -math.inf, 5: -math.inf, 6: 6.0}
+
+
+def test_a_grammar_filter_knew_no_built_in_grammars():
+    assert merged(preset(("grammar", {"grammar": "@json_object"})))[0] == JsonObject()
+    assert merged(preset(("grammar", {"grammar": "@list"})))[0] == Gbnf(GRAMMARS.load("list"))
+    assert merged(preset(("grammar", {"grammar": "@list", "root": "item"})))[0].root == "item"
+    with pytest.raises(UnknownName, match="nope"):
+        preset_parts(preset(("grammar", {"grammar": "@nope"})))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("token_ban", {"ids": 5}),
+        ("token_ban", {"ids": None}),
+        ("token_ban", {"ids": {"a": 1}}),
+        ("logit_bias", {"biases": True}),
+        ("logit_bias", {"biases": [1, 2]}),
+        ("ban", {"phrases": 5}),
+        ("ban", {"phrases": [5]}),
+        ("grammar", {"grammar": 5}),
+        ("grammar", {"grammar": ["@list"]}),
+        ("grammar", {"grammar": "@list", "root": 5}),
+        ("json_schema", {"schema": 5}),
+        ("json_schema", {"schema": None}),
+        ("tool_call", {"tools": 5}),
+        ("tool_call", {"tools": "{"}),
+        ("tool_call", {"tools": {"ls": 5}}),
+    ],
+)
+def test_an_option_of_a_wrong_kind_was_a_traceback(kind, options):
+    with pytest.raises(InputError):
+        preset_parts(preset((kind, options)))
+
+
+def test_null_in_a_filter_s_schema_is_enforced_after_saving(tmp_path):
+    mine = preset(("json_schema", {"schema": {"enum": ["a", None]}}))
+    presets = Presets(tmp_path)
+    presets.save(mine)
+    spec = merged(presets.get("mine"))[0]
+    assert spec == JsonSchema({"enum": ["a", None]})
+    assert espalier.compile(spec).accepts("null")
+
+
+def test_bans_add_up():
+    mine = preset(
+        ("ban", {"phrases": ["x"]}), ("token_ban", {"ids": [7]}), ("logit_bias", {"biases": {"8": 2.0, "7": 3.0}}),
+        config={"logit_bias": {3: -math.inf, 4: 1.0}, "bad_words": ["no"]}, grammar="@json_object",
+    )  # fmt: skip
+    spec, sampling = merged(mine)
+    assert spec == AllOf(JsonObject(), Ban(["x"]))
+    assert dict(sampling.logit_bias) == {3: -math.inf, 4: 1.0, 7: -math.inf, 8: 2.0}
+    fields = {"logit_bias": {3: 9.0, 5: 1.0}, "bad_words": ["never"]}
+    spec, sampling = merged(mine, constraint=Choice(["a"]), fields=fields)
+    assert spec == AllOf(Choice(["a"]), Ban(["x"]))
+    assert dict(sampling.logit_bias) == {3: -math.inf, 5: 1.0, 7: -math.inf, 8: 2.0}
+    assert sampling.bad_words == ("no", "never")
+
+
+def test_each_filter_type_becomes_what_it_says():
+    tools = {"ls": {"type": "object", "properties": {"path": {"type": "string"}}, "additionalProperties": False}}
+    assert merged(preset(("grammar", {"grammar": 'a ::= "x"', "root": "a"})))[0] == Gbnf('a ::= "x"', root="a")
+    assert merged(preset(("json_schema", {"schema": {"type": "null"}})))[0] == JsonSchema({"type": "null"})
+    assert merged(preset(("json_schema", {"schema": '{"type": "null"}'})))[0] == JsonSchema({"type": "null"})
+    assert merged(preset(json_schema={"type": "null"}))[0] == JsonSchema({"type": "null"})
+    assert merged(preset(("json_object", {})))[0] == JsonObject()
+    assert merged(preset(("tool_call", {})))[0] == SPECS["tool_call"]
+    calls, _ = merged(preset(("tool_call", {"tools": tools}), grammar="@tool_call"))
+    accepts = espalier.compile(calls).accepts
+    assert accepts('{"name": "ls", "args": {"path": "/"}}')
+    assert not accepts('{"name": "rm", "args": {}}')
+    assert merged(preset(grammar='root ::= "x"'))[0] == Gbnf('root ::= "x"')
+    both = preset(("ban", {"phrases": ["y"]}), ("json_schema", {"schema": {"type": "object"}}), grammar="ban")
+    assert Gbnf("ban") in merged(both)[0].members  # a text, not the name of a type
+    assert merged(preset(grammar="@list"))[0] == Gbnf(GRAMMARS.load("list"))
+
+
+@pytest.mark.parametrize(
+    ("mine", "error", "words"),
+    [
+        (preset(("profanity", {})), UnknownName, "'mine' has a filter of an unknown type 'profanity'.*json_object"),
+        (Preset(name="mine", filters=({"type": "nope", "enabled": False},)), UnknownName, "'nope'"),
+        (preset(("json_object", {"depth": 3})), InputError, "'json_object' has no option 'depth'"),
+        (preset(("ban", {})), InputError, "'ban' needs 'phrases'"),
+        (preset(grammar="@nope"), UnknownName, "nope"),
+        (preset(("json_schema", {"schema": "{"})), SchemaError, "not JSON"),
+        (preset(("tool_call", {"tools": {}})), InputError, "tools"),
+        (preset(("token_ban", {"ids": ["x"]})), SamplingError, "token_ban"),
+        (preset(("logit_bias", {"biases": {"1": "x"}})), SamplingError, "logit_bias"),
+    ],
+)
+def test_a_filter_that_cannot_be_had_is_named(mine, error, words):
+    with pytest.raises(error, match=words):
+        preset_parts(mine)
+    with pytest.raises(error):
+        make_request("hi", preset=mine)
+
+
+def test_the_types_are_documented_with_their_options():
+    assert {"grammar", "json_schema", "json_object", "tool_call", "ban", "logit_bias", "token_ban", "safety"} == set(
+        FILTER_TYPES
+    )
+
+
+def test_an_unknown_name_is_told():
+    with pytest.raises(UnknownName, match="there is no preset 'nope'"):
+        make_request("hi", preset="nope")
+    with pytest.raises(InputError):
+        make_request("hi", preset=5)
+
+
+def test_presets_belong_to_the_app(tmp_path):
+    app, other = (App(Settings(config_dir=tmp_path / name)) for name in ("a", "b"))
+    made = espalier.PresetBuilder("mine").temperature(0).grammar("@json_object").build_and_register(app)
+    assert espalier.get_preset("mine", app=app) == made
+    with pytest.raises(UnknownName):
+        espalier.get_preset("mine", app=other)
+    with espalier.load("fake", app=app) as engine:
+        assert engine.generate("hi", preset="mine").parsed["name"] == "Ada Lovelace"
+        with pytest.raises(UnknownName):
+            engine.generate("hi", preset="yours")
+    Presets(tmp_path / "b" / "presets").save(made)
+    with espalier.load("fake", app=other) as engine:
+        assert engine.generate(["hi", "ho"], preset="mine")[1].verdict.valid is True
+
+
+def test_the_folder_comes_from_the_environment(tmp_path):
+    assert read_settings({"ESPALIER_CONFIG_DIR": str(tmp_path)}).config_dir == tmp_path
+    assert read_settings({"XDG_CONFIG_HOME": str(tmp_path)}).config_dir == tmp_path / "espalier"
+    assert read_settings({}).config_dir.parts[-2:] == (".config", "espalier")
+
+
+def test_a_broken_grammar_is_found_when_it_is_compiled():
+    with espalier.load("fake") as engine, pytest.raises(GrammarError):
+        engine.generate("hi", preset=preset(grammar="root ::= ("))
+
+
+@pytest.mark.parametrize("name", ["tool_call", "json_strict", "json_loose"])
+def test_on_an_engine_the_text_is_what_the_preset_promises(name):
+    with espalier.load("fake") as engine:
+        result = engine.generate("Read the file /etc/hosts", preset=name, max_tokens=120, seed=1)
+    assert result.verdict.valid is True
+    assert json.loads(result.text) == result.parsed
+    if name == "tool_call":
+        assert list(result.parsed) == ["name", "args"]
