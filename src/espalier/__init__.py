@@ -7,12 +7,13 @@ from espalier.exports import names as __dir__
 from espalier.version import __version__
 
 if TYPE_CHECKING:
-    from espalier.api import LoadedEngine, compile, contract, generate, load
+    from espalier.api import LoadedEngine, PresetBuilder, compile, contract, generate, get_preset, load
     from espalier.constraints.after import After
     from espalier.constraints.any_of import AnyOf
     from espalier.constraints.bans import Ban
     from espalier.constraints.combine import AllOf
     from espalier.constraints.free import Free, Region
+    from espalier.constraints.matcher_filter import GrammarFilter, JsonSchemaFilter, MatcherFilter, ToolCallFilter
     from espalier.constraints.soft import SoftJson, SoftWordlist
     from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Regex
     from espalier.constraints.thinking import Thinking
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
     from espalier.engines.base import Result
     from espalier.errors import EspalierError
     from espalier.sampling.config import SamplingConfig
+    from espalier.sampling.filters import FilterChain, FilterContext, LogitBias, Priority, TokenBan
+    from espalier.sampling.preset import Preset
     from espalier.schema.build import build
     from espalier.schema.from_python import schema_of
     from espalier.schema.hazards import hazards
     from espalier.schema.shorthand import parse_shorthand
+    from espalier.tokens.analyse import analyse_vocab
     from espalier.tokens.vocab import Vocab
     from espalier.trace.records import Trace
 
@@ -36,11 +40,20 @@ __all__ = [
     "Ban",
     "Choice",
     "EspalierError",
+    "FilterChain",
+    "FilterContext",
     "Free",
     "Gbnf",
+    "GrammarFilter",
     "JsonObject",
     "JsonSchema",
+    "JsonSchemaFilter",
     "LoadedEngine",
+    "LogitBias",
+    "MatcherFilter",
+    "Preset",
+    "PresetBuilder",
+    "Priority",
     "Regex",
     "Region",
     "Result",
@@ -48,15 +61,19 @@ __all__ = [
     "SoftJson",
     "SoftWordlist",
     "Thinking",
+    "TokenBan",
+    "ToolCallFilter",
     "ToolCalls",
     "Trace",
     "Vocab",
     "Wordlist",
     "__version__",
+    "analyse_vocab",
     "build",
     "compile",
     "contract",
     "generate",
+    "get_preset",
     "hazards",
     "load",
     "multi_tool_call_schema",

@@ -63,13 +63,13 @@ def test_there_are_twenty_prompts():
 
 
 def test_unconstrained_greedy_equals_model_generate_for_20_prompts(eng, theirs):
-    results = eng.generate(PROMPTS, temperature=0, max_tokens=NEW)
+    results = eng.generate(PROMPTS, temperature=0, repetition_penalty=1.0, max_tokens=NEW)
     assert [r.token_ids for r in results] == [generate_with_transformers(theirs, p) for p in PROMPTS]
 
 
 @pytest.mark.parametrize("spec", [SPEC, espalier.JsonObject()], ids=lambda s: s.kind)
 def test_constrained_greedy_equals_model_generate_with_our_processor_for_20_prompts(eng, theirs, spec):
-    results = eng.generate(PROMPTS, constraint=spec, temperature=0, max_tokens=NEW)
+    results = eng.generate(PROMPTS, constraint=spec, temperature=0, repetition_penalty=1.0, max_tokens=NEW)
     assert [r.token_ids for r in results] == [generate_with_transformers(theirs, p, spec) for p in PROMPTS]
 
 

@@ -1,19 +1,37 @@
 """The use cases, for every edge."""
 
 from espalier.api.loaded import LoadedEngine
-from espalier.api.requests import check_capabilities, check_text, make_request, soft_specs, split_prompts
-from espalier.api.use_cases import compile, contract, default_app, generate, load  # noqa: A004  # as re.compile
+from espalier.api.requests import (
+    check_capabilities,
+    check_text,
+    make_request,
+    outputs_of,
+    soft_specs,
+    split_prompts,
+)
+from espalier.api.use_cases import (
+    PresetBuilder,
+    compile,  # noqa: A004  # as re.compile
+    contract,
+    default_app,
+    generate,
+    get_preset,
+    load,
+)
 
 __all__ = [
     "LoadedEngine",
+    "PresetBuilder",
     "check_capabilities",
     "check_text",
     "compile",
     "contract",
     "default_app",
     "generate",
+    "get_preset",
     "load",
     "make_request",
+    "outputs_of",
     "soft_specs",
     "split_prompts",
 ]

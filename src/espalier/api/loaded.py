@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
-from espalier.api.requests import check_capabilities, make_request, split_prompts
+from espalier.api.requests import check_capabilities, make_request, outputs_of, split_prompts
 from espalier.engines.base import Capabilities, Engine, Event, Finished, Message, Request, Result
+from espalier.sampling.presets import Presets
 from espalier.tokens.vocab import Vocab
 
 
 class LoadedEngine:
     """A model ready to generate: what `espalier.load` gives. Use it in a `with`, or call `close`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, presets: Presets | None = None) -> None:
         self._engine = engine
+        self._presets = presets
 
     @property
     def name(self) -> str:
@@ -45,10 +47,13 @@ class LoadedEngine:
     def generate(self, prompt: Any, /, **options: Any) -> Result | list[Result]:
         """Generate for a text, a list of messages, or a list of either (one batch, results in order).
 
-        constraint: a Spec. soft: a SoftSpec or several, biases beside it or alone. sampling: a SamplingConfig, or its
-        fields by name (temperature=0, seed=1, max_tokens=64, stop=["\\n"], ...). system: a system message. raw: take a
-        text as it is, without the chat template. trace: "full", "measures" or "off"; trace_top_k: candidates per
-        stage. strategy: how the constraint is applied.
+        constraint: a Spec. soft: a SoftSpec or several, biases beside it or alone. filters: LogitFilters of your own.
+        sampling: a SamplingConfig, or its fields by name (temperature=0, seed=1, max_tokens=64, stop=["\\n"], ...).
+        system: a system message. raw: take a text as it is, without the chat template. trace: "full", "measures" or
+        "off"; trace_top_k: candidates per stage. strategy: how the constraint is applied. With n > 1 every prompt gives
+        n results, one after the other in one list: same seed, random streams 0 to n-1.
+
+        preset: a Preset, or the name of one, applied whole; what is given beside it takes the place of what it says.
 
         tools: what the model may call: OpenAI's, Anthropic's or MCP's descriptions, Python functions, or names with
         their schemas. tool_choice: "auto", "required", "none", a tool's name, or OpenAI's objects. parallel_tool_calls,
@@ -75,12 +80,14 @@ class LoadedEngine:
         return self._engine.run(requests)
 
     def requests(self, prompt: Any, /, **options: Any) -> tuple[list[Request], bool]:
-        """The Requests that `generate` would run, and whether there is a single prompt."""
+        """The Requests that `generate` would run, and whether there is a single one."""
         prompts, single = split_prompts(prompt)
-        made = [make_request(one, **options) for one in prompts]
+        made = [
+            request for one in prompts for request in outputs_of(make_request(one, presets=self._presets, **options))
+        ]
         for request in made:
             check_capabilities(self._engine, request)
-        return made, single
+        return made, single and len(made) == 1
 
     def close(self) -> None:
         self._engine.close()

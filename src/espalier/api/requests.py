@@ -3,12 +3,15 @@ is rendered, compiled or generated. It knows no engine's insides."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from espalier.chat.reasoning import read_reasoning
 from espalier.chat.tools import read_choice
 from espalier.chat.wire import wire_format
+from espalier.constraints.preset_spec import demands_calls, merged
 from espalier.constraints.soft import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.constraints.tool_schemas import tools_of
@@ -16,6 +19,9 @@ from espalier.decoding.step import TraceLevel
 from espalier.engines.base import Engine, Message, Request
 from espalier.errors import CapabilityError, InputError
 from espalier.sampling.config import SamplingConfig
+from espalier.sampling.filters import LogitFilter
+from espalier.sampling.preset import Preset
+from espalier.sampling.presets import Presets
 
 Prompt: TypeAlias = "str | Sequence[Message]"
 
@@ -38,12 +44,15 @@ def make_request(
     *,
     constraint: Spec | None = None,
     soft: SoftSpec | Sequence[SoftSpec] | None = None,
+    filters: LogitFilter | Iterable[LogitFilter] | None = None,
     sampling: SamplingConfig | None = None,
     system: str | None = None,
     strategy: str = "mask",
     trace: TraceLevel = "full",
     trace_top_k: int = 10,
     raw: bool = False,
+    preset: Preset | str | None = None,
+    presets: Presets | None = None,
     tools: Any = None,
     tool_choice: Any = None,
     tool_format: str | None = None,
@@ -54,18 +63,27 @@ def make_request(
     schema_in_prompt: bool = False,
     **fields: Any,
 ) -> Request:
-    """A Request from what people write. Raises InputError; unknown names are refused, with the names there are."""
+    """A Request from what people write. Raises InputError; unknown names are refused, with the names there are.
+
+    presets: where the preset's name is looked up; those that come with Espalier if not given.
+    """
     if sampling is not None and not isinstance(sampling, SamplingConfig):
         raise InputError(f"sampling is a SamplingConfig, not {type(sampling).__name__}", field="sampling")
     if sampling is not None and fields:
         raise InputError(f"give sampling= or its fields ({', '.join(fields)}), not both", field="sampling")
-    config = sampling or SamplingConfig.from_json(fields)
+    config = sampling or SamplingConfig.from_json(fields if preset is None else {})
     if constraint is not None and not isinstance(constraint, Spec):
         raise InputError(
             f"constraint must be a Spec, not {type(constraint).__name__}",
             hint="for example JsonSchema({...}), Regex(r'...'), Choice([...])",
             field="constraint",
         )
+    if preset is not None:
+        found = preset if isinstance(preset, Preset) else (presets or Presets()).get(preset)
+        own = fields if sampling is None else sampling.to_json()
+        if tool_choice is None and tools and constraint is None and demands_calls(found):
+            tool_choice = "required"
+        constraint, config = merged(found, constraint=constraint, has_tools=bool(tools), fields=own)
     if trace not in ("off", "measures", "full"):
         raise InputError(f"unknown trace level {trace!r}", hint="off, measures or full", field="trace")
     if isinstance(trace_top_k, bool) or not isinstance(trace_top_k, int) or trace_top_k < 0:
@@ -89,6 +107,7 @@ def make_request(
         messages=messages,
         constraint=constraint,
         soft=soft_specs(soft),
+        filters=own_filters(filters),
         sampling=config,
         strategy=strategy,
         trace=trace,
@@ -150,6 +169,16 @@ def _chat_fields(
     }
 
 
+def outputs_of(request: Request) -> list[Request]:
+    """The `n` requests that its sampling asks for: same seed, random streams 0 to n-1."""
+    sampling = request.sampling
+    if sampling.n == 1:
+        return [request]
+    if sampling.seed is None:  # drawn here, so that all share it
+        sampling = replace(sampling, seed=secrets.randbits(32))
+    return [replace(request, sampling=sampling, stream=stream) for stream in range(sampling.n)]
+
+
 def soft_specs(soft: Any) -> tuple[SoftSpec, ...]:
     """None, one SoftSpec or several, as a tuple. Raises InputError for anything else."""
     if soft is None:
@@ -163,6 +192,28 @@ def soft_specs(soft: Any) -> tuple[SoftSpec, ...]:
                 field="soft",
             )
     return several
+
+
+def own_filters(filters: Any) -> tuple[LogitFilter, ...]:
+    """None, one LogitFilter or several (a FilterChain too), as a tuple. Raises InputError for anything else."""
+    if filters is None:
+        return ()
+    several = (filters,) if _is_filter(filters) else filters
+    if not isinstance(several, Iterable) or isinstance(several, str | bytes | Mapping):
+        several = (several,)
+    found = tuple(several)
+    for one in found:
+        if not _is_filter(one):
+            raise InputError(
+                f"filters must be LogitFilters, not {type(one).__name__}",
+                hint="name, priority, apply, on_token, rollback, fork: see docs/presets.md",
+                field="filters",
+            )
+    return found
+
+
+def _is_filter(one: Any) -> bool:
+    return all(hasattr(one, name) for name in ("name", "priority", "apply", "on_token", "rollback", "fork"))
 
 
 def check_text(text: str) -> None:
@@ -185,9 +236,11 @@ def check_capabilities(engine: Engine, request: Request) -> None:
         )
     if request.tools and "tool_calls" not in can.constraints:
         raise CapabilityError(f"{engine.name} cannot enforce tool calls", field="tools")
-    if request.soft and not can.logits:
-        raise CapabilityError(
-            f"{engine.name} gives no logits, so soft constraints cannot be applied",
-            hint="leave `soft` out, or use an engine that runs the model itself",
-            field="soft",
-        )
+    for name, asked in {"soft": request.soft, "filters": request.filters}.items():
+        if asked and not can.logits:
+            what = {"soft": "soft constraints", "filters": "filters"}[name]
+            raise CapabilityError(
+                f"{engine.name} gives no logits, so {what} cannot be applied",
+                hint=f"leave `{name}` out, or use an engine that runs the model itself",
+                field=name,
+            )

@@ -13,6 +13,8 @@ from espalier.constraints.base import Compiled
 from espalier.constraints.schema_spec import contract_of
 from espalier.constraints.spec import JsonSchema, Spec
 from espalier.errors import InputError
+from espalier.sampling import preset as preset_values
+from espalier.sampling.preset import Preset
 from espalier.schema.contract import Contract
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import App, build_app
@@ -32,12 +34,13 @@ def load(
     device: `cpu`, `cuda`, `cuda:1`, `mps`. dtype: `float32`, `bfloat16`, `float16`, `auto`.
     Raises UnknownModel, MissingDependency, InputError.
     """
-    return LoadedEngine((app or default_app()).open(model, device=device, dtype=dtype))
+    app = app or default_app()
+    return LoadedEngine(app.open(model, device=device, dtype=dtype), app.presets)
 
 
 def generate(prompt: Any, /, **options: Any) -> Any:
     """`LoadedEngine.generate` on the default engine, which is loaded at the first call and kept."""
-    return LoadedEngine(default_app().default_engine()).generate(prompt, **options)
+    return LoadedEngine(default_app().default_engine(), default_app().presets).generate(prompt, **options)
 
 
 def compile(spec: Spec, *, vocab: Vocab | None = None, app: App | None = None) -> Compiled:  # noqa: A001  # as re.compile
@@ -55,3 +58,18 @@ def contract(schema: Any, *, vocab: Vocab | None = None, app: App | None = None,
         raise InputError(f"give {', '.join(options)} to JsonSchema itself", field="schema")
     spec = schema if isinstance(schema, JsonSchema) else JsonSchema(schema, **options)
     return contract_of(spec, (app or default_app()).compiler(vocab or Vocab.bytes()))
+
+
+def get_preset(name: str, *, app: App | None = None) -> Preset:
+    """The preset of that name: built-in, registered, or a file of the user's. Raises UnknownName, InputError."""
+    return (app or default_app()).presets.get(name)
+
+
+class PresetBuilder(preset_values.PresetBuilder):
+    """A preset step by step: `PresetBuilder("mine").temperature(0.2).grammar("@json_object").build_and_register()`."""
+
+    def build_and_register(self, app: App | None = None) -> Preset:
+        """For this process: `preset="mine"` then names it. Raises InputError and SamplingError naming the field."""
+        made = self.build()
+        (app or default_app()).presets.register(made)
+        return made

@@ -18,6 +18,7 @@ from espalier.constraints.verdict import Verdict
 from espalier.decoding.step import TraceLevel
 from espalier.registry import Registry
 from espalier.sampling.config import SamplingConfig
+from espalier.sampling.filters import LogitFilter
 from espalier.tokens.vocab import Vocab
 from espalier.trace.records import StepRecord, Trace
 
@@ -39,7 +40,8 @@ class Request:
     """One generation. `prompt` is text; `messages` are rendered by the model's chat template; exactly one is given.
 
     raw: take `prompt` as it is; otherwise a model with a chat template sees it as one user message. soft: biases beside
-    the constraint.
+    the constraint. filters: of your own, each a fresh copy in every run. stream: which of the sampling's `n` outputs
+    this is, from 0; same seed and stream, same output.
 
     tools: what the model may call; tool_choice: whether it may or must. tool_format: a name of `WIRE_FORMATS`, None for
     what the chat template shows. max_calls: in one turn, None for any number. The constraint then holds the content of
@@ -52,6 +54,7 @@ class Request:
     messages: tuple[Message, ...] | None = None
     constraint: Spec | None = None
     soft: tuple[SoftSpec, ...] = ()
+    filters: tuple[LogitFilter, ...] = ()
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     strategy: str = "mask"
     trace: TraceLevel = "full"
@@ -64,6 +67,7 @@ class Request:
     reasoning: Reasoning | Literal["auto"] | None = None
     max_reasoning: int | None = None
     schema_in_prompt: bool = False
+    stream: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

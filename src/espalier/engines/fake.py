@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -137,7 +138,7 @@ def open_engine(
     """`espalier.load("fake")`: bytes in, bytes out. Raises InputError for a `device` or `dtype`."""
     if device is not None or dtype is not None:
         raise InputError("the fake engine has neither device nor dtype", field="device" if device else "dtype")
-    vocab = Vocab.bytes()
+    vocab = replace(Vocab.bytes(), encoder=lambda text: list(text.encode()))
     # An EOS at the end of every prompt marks the border, so that the model can tell prompt from answer.
     border = vocab.eos_ids[0]
 

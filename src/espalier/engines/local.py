@@ -9,10 +9,12 @@ import secrets
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from espalier.chat.deltas import CallBegun, Delta, Turn
 from espalier.chat.template import ChatTemplate
+from espalier.constraints.bad_words import with_bad_words
 from espalier.constraints.compile import COMPILERS, NOWHERE, Compiler, Folders
 from espalier.constraints.verdict import CUT, Verdict, judge, parse
 from espalier.constraints.word_files import WordFiles
@@ -25,6 +27,8 @@ from espalier.engines.turns import PreparedTurn, TurnMaker, call_id, calls_tools
 from espalier.errors import InputError, PromptTooLong
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
+from espalier.sampling.filters import LogitFilter, distinct
+from espalier.sampling.fit import check_ends, fit
 from espalier.schema.build import BuildError
 from espalier.tokens.vocab import Vocab
 from espalier.trace.records import StepRecord, Trace
@@ -111,7 +115,7 @@ class LocalEngine:
 
     def _prepare(self, request: Request) -> _Run:
         model, config = self.model, request.sampling
-        if (request.constraint is not None or request.tools) and config.ignore_eos:
+        if (request.constraint is not None or request.tools or config.bad_words) and config.ignore_eos:
             raise InputError(
                 "ignore_eos cannot be combined with a constraint",
                 hint="a complete text must be allowed to end",
@@ -122,6 +126,7 @@ class LocalEngine:
                 raise InputError(f"stop id {token} is outside 0..{self._vocab.width - 1}", field="stop_ids")
         make_plan: MakePlan = STRATEGIES.load(request.strategy)
         turn = self._turn(request)
+        turn = replace(turn, spec=with_bad_words(turn.spec, config.bad_words))
         text = turn.text
         # A rendered template spells its own BOS; a plain prompt gets what the tokenizer adds by default.
         plain = request.messages is None and (self._template is None or request.raw)
@@ -136,18 +141,26 @@ class LocalEngine:
             )
         compiled = None if turn.spec is None else self._compiler.compile(turn.spec)
         seed = secrets.randbits(32) if config.seed is None else config.seed
+        fitted = fit(config, self._vocab, self._vocab.encoder or partial(self._encode, add_special=False))
+        if compiled is not None:
+            check_ends(fitted, self._vocab)
         job = Job(
             vocab=self._vocab,
             prompt=tuple(prompt),
             matcher=compiled.matcher(before=turn.before) if compiled else None,
-            chain=Chain(config, [soft.filter(self._compiler) for soft in request.soft]),
-            stream=RandomStream(seed),
+            chain=Chain(config, self._filters(request), fitted=fitted),
+            stream=RandomStream(seed, request.stream),
             # The last token taken needs no place in the cache, hence the one more.
             max_tokens=min(config.max_tokens, model.max_positions - len(prompt) + 1),
             watch=Watch(request.trace, request.trace_top_k),
             spelled=compiled.spelled if compiled else {},
         )
         return _Run(self._name, request, turn, seed, job, make_plan, self._compiler.words)
+
+    def _filters(self, request: Request) -> list[LogitFilter]:
+        """The request's own, as copies: a filter follows one sequence."""
+        own = [one.fork() for one in request.filters]
+        return distinct([*(soft.filter(self._compiler) for soft in request.soft), *own])
 
     def _events(self, runs: list[_Run]) -> Iterator[Event]:
         driver = drive(self.model, [run.make_plan(run.job) for run in runs])
