@@ -98,7 +98,9 @@ def test_ids_outside_the_vocabulary_are_refused_before_anything_is_generated(stu
         with pytest.raises(SamplingError, match=r"outside 0\.\.256"):
             stuck.generate("x", **fields)
     with pytest.raises(DeadEnd, match="allowed_ids"):
-        stuck.generate("x", constraint=Regex("b"), allowed_ids=[97])
+        stuck.generate("x", constraint=Regex("b"), allowed_ids=[97, 256])
+    with pytest.raises(SamplingError, match="bans every token that ends a text"):
+        stuck.generate("x", constraint=Regex("a"), allowed_ids=[97])
     with pytest.raises(InputError, match="ignore_eos"):
         stuck.generate("x", bad_words=["b"], ignore_eos=True)
 
