@@ -6,7 +6,6 @@ over any compiled constraints. It knows no kind.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,14 +16,15 @@ from espalier.automata.network import Network
 from espalier.constraints.any_of_matcher import AnyOfCompiled
 from espalier.constraints.base import Compiled
 from espalier.constraints.compile import Compiler
+from espalier.constraints.members import Joined
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict, judge, parse
 from espalier.constraints.word_files import WordFiles
-from espalier.errors import LimitExceeded, SpecError
+from espalier.errors import LimitExceeded
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class AnyOf(Spec):
+class AnyOf(Joined):
     """Texts that at least one member accepts; members are constraints of any kind.
 
     They are given one by one or as one sequence. An AnyOf among them counts as its members; of equal members one is
@@ -33,47 +33,10 @@ class AnyOf(Spec):
     """
 
     kind: ClassVar[str] = "any_of"
-    members: tuple[Spec, ...]
-
-    def __init__(self, *members: Spec | Sequence[Spec]) -> None:
-        given: Any = members
-        if len(members) == 1 and isinstance(members[0], Sequence) and not isinstance(members[0], str):
-            given = members[0]
-        if not given:
-            raise SpecError("AnyOf needs at least one member", field="members")
-        found: dict[str, Spec] = {}
-        for place, member in enumerate(given):
-            if not isinstance(member, Spec):
-                raise SpecError(
-                    f"member {place} is a Spec such as Regex(...), not {type(member).__name__}", field="members"
-                )
-            for one in member.members if isinstance(member, AnyOf) else (member,):
-                found.setdefault(one.key(), one)
-        object.__setattr__(self, "members", tuple(found.values()))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "members": [member.to_json() for member in self.members]}
-
-    @classmethod
-    def from_fields(cls, values: dict[str, Any]) -> AnyOf:
-        members = values.get("members", ())
-        if isinstance(members, str) or not isinstance(members, Sequence):
-            raise SpecError("members are a list of constraints", field="members")
-        try:
-            return cls([Spec.from_json(member) for member in members])
-        except RecursionError:
-            raise SpecError("the constraints are nested too deeply", field="members") from None
-
-    def word_languages(self) -> tuple[str, ...]:
-        return tuple(lang for member in self.members for lang in member.word_languages())
 
     def begun(self, before: str) -> str:
         """Of the first member for which the prompt holds a beginning."""
         return next((found for member in self.members if (found := member.begun(before))), "")
-
-    def names(self) -> list[str]:
-        """How each member is called in reasons and errors: `any_of[1].regex`."""
-        return [f"{self.kind}[{place}].{member.kind}" for place, member in enumerate(self.members)]
 
 
 def compile_any_of(spec: AnyOf, compiler: Compiler) -> Compiled:

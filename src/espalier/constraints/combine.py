@@ -6,7 +6,7 @@ meet in a dead end. It knows no kind: a member is whatever has an automaton (`LA
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, ClassVar
@@ -18,6 +18,7 @@ from espalier.constraints.all_of_matcher import AllOfCompiled
 from espalier.constraints.automaton_matcher import compile_automaton
 from espalier.constraints.base import Compiled
 from espalier.constraints.compile import Compiler
+from espalier.constraints.members import Joined
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import PARSERS, Verdict, judge, parse
 from espalier.constraints.word_files import WordFiles
@@ -25,7 +26,7 @@ from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedE
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class AllOf(Spec):
+class AllOf(Joined):
     """Texts that all members accept: any number of regular ones and at most one that is not, such as a grammar.
 
     The members are given one by one or as one sequence. An AllOf among them counts as its members; of equal members
@@ -34,43 +35,6 @@ class AllOf(Spec):
     """
 
     kind: ClassVar[str] = "all_of"
-    members: tuple[Spec, ...]
-
-    def __init__(self, *members: Spec | Sequence[Spec]) -> None:
-        given: Any = members
-        if len(members) == 1 and isinstance(members[0], Sequence) and not isinstance(members[0], str):
-            given = members[0]
-        if not given:
-            raise SpecError("AllOf needs at least one member", field="members")
-        found: dict[str, Spec] = {}
-        for place, member in enumerate(given):
-            if not isinstance(member, Spec):
-                raise SpecError(
-                    f"member {place} is a Spec such as Regex(...), not {type(member).__name__}", field="members"
-                )
-            for one in member.members if isinstance(member, AllOf) else (member,):
-                found.setdefault(one.key(), one)
-        object.__setattr__(self, "members", tuple(found.values()))
-
-    def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "members": [member.to_json() for member in self.members]}
-
-    @classmethod
-    def from_fields(cls, values: dict[str, Any]) -> AllOf:
-        members = values.get("members", ())
-        if isinstance(members, str) or not isinstance(members, Sequence):
-            raise SpecError("members are a list of constraints", field="members")
-        try:
-            return cls([Spec.from_json(member) for member in members])
-        except RecursionError:
-            raise SpecError("the constraints are nested too deeply", field="members") from None
-
-    def word_languages(self) -> tuple[str, ...]:
-        return tuple(lang for member in self.members for lang in member.word_languages())
-
-    def names(self) -> list[str]:
-        """How each member is called in reasons and errors: `all_of[1].regex`."""
-        return [f"{self.kind}[{place}].{member.kind}" for place, member in enumerate(self.members)]
 
 
 def compile_all_of(spec: AllOf, compiler: Compiler) -> Compiled:

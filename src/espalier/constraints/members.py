@@ -1,0 +1,57 @@
+"""What constraints of several members have in common: how members are given, named and written as JSON.
+
+It knows nothing of what joins them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from espalier.constraints.spec import Spec
+from espalier.errors import SpecError
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Joined(Spec):
+    """Members, given one by one or as one sequence. One of the same kind among them counts as its members; of equal
+    members one is kept. Raises SpecError."""
+
+    members: tuple[Spec, ...]
+
+    def __init__(self, *members: Spec | Sequence[Spec]) -> None:
+        given: Any = members
+        if len(members) == 1 and isinstance(members[0], Sequence) and not isinstance(members[0], str):
+            given = members[0]
+        if not given:
+            raise SpecError(f"{type(self).__name__} needs at least one member", field="members")
+        found: dict[str, Spec] = {}
+        for place, member in enumerate(given):
+            if not isinstance(member, Spec):
+                raise SpecError(
+                    f"member {place} is a Spec such as Regex(...), not {type(member).__name__}", field="members"
+                )
+            for one in member.members if isinstance(member, type(self)) else (member,):
+                found.setdefault(one.key(), one)
+        object.__setattr__(self, "members", tuple(found.values()))
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "members": [member.to_json() for member in self.members]}
+
+    @classmethod
+    def from_fields(cls, values: dict[str, Any]) -> Joined:
+        members = values.get("members", ())
+        if isinstance(members, str) or not isinstance(members, Sequence):
+            raise SpecError("members are a list of constraints", field="members")
+        try:
+            return cls([Spec.from_json(member) for member in members])
+        except RecursionError:
+            raise SpecError("the constraints are nested too deeply", field="members") from None
+
+    def word_languages(self) -> tuple[str, ...]:
+        return tuple(lang for member in self.members for lang in member.word_languages())
+
+    def names(self) -> list[str]:
+        """How each member is called in reasons and errors: `all_of[1].regex`."""
+        return [f"{self.kind}[{place}].{member.kind}" for place, member in enumerate(self.members)]
