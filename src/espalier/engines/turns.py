@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from espalier.chat.deltas import Turn
@@ -79,53 +80,54 @@ class TurnMaker:
         text = render(True)
         before = self._before(request, text, render)
         reasoning, inside, is_open = self._reasoning(request, before)
-        spec = self._spec(request, format_, reasoning if is_open else None)
+        calls = _calls(request, format_)
+        may_call = calls is not None and bool(calls.allowed)
         return PreparedTurn(
             text=text,
             before=before,
-            spec=spec,
-            format=self._read_as(request, format_),
-            names=tuple(tool.name for tool in request.tool_choice.allowed(request.tools)),
+            spec=_spec(request, calls, reasoning if is_open else None),
+            format=calls.wire if calls is not None and may_call else None,
+            names=() if calls is None else tuple(tool.name for tool in calls.allowed),
             reasoning=reasoning if is_open else None,
             inside=inside,
         )
 
-    def _detected(self) -> Reasoning:
+    @cached_property
+    def _shown_format(self) -> str | None:
+        """How calls are written, as the template shows it."""
+        return None if self._template is None else detect_format(self._template.source)
+
+    @cached_property
+    def _shown_reasoning(self) -> Reasoning | None:
         """The markers that the template or the vocabulary shows."""
-        source = "" if self._template is None else self._template.source
-        found = detect_reasoning(source, _markers(self._vocab))
-        if found is None:
+        return detect_reasoning("" if self._template is None else self._template.source, _markers(self._vocab))
+
+    def _detected(self) -> Reasoning:
+        if self._shown_reasoning is None:
             raise InputError(
                 f"nothing shows between which markers {self._name} reasons",
                 hint=f"name them: {', '.join(REASONING)}, or a pair of texts",
                 field="reasoning",
             )
-        return found
+        return self._shown_reasoning
 
     def _format(self, request: Request) -> WireFormat:
         if request.tool_format is not None:
             return wire_format(request.tool_format)
-        shown = None if self._template is None else detect_format(self._template.source)
-        if shown is None and self._tool_format is None and self._renders_tools(request):
+        told = self._shown_format or self._tool_format
+        if told is None and self._renders_tools(request):
             raise InputError(
                 f"the chat template of {self._name} does not show how the model writes calls",
                 hint="name it: tool_format= or ESPALIER_TOOL_FORMAT",
                 field="tool_format",
             )
-        return wire_format(shown or self._tool_format or DEFAULT_FORMAT)
-
-    def _read_as(self, request: Request, format_: WireFormat | None) -> WireFormat | None:
-        """How the turn's own calls are read: exactly, where a constraint says what its content is."""
-        if format_ is None or not request.tools or request.tool_choice.mode == "none":
-            return None
-        return replace(format_, exact=request.constraint is not None and request.tool_choice.mode == "auto")
+        return wire_format(told or DEFAULT_FORMAT)
 
     def _past_format(self, request: Request) -> WireFormat | None:
         """How earlier calls are spelled in a prompt without tools, where the template does not do it."""
         if not has_past_calls([dict(message) for message in request.messages or ()]):
             return None
-        shown = None if self._template is None else detect_format(self._template.source)
-        return wire_format(request.tool_format or shown or self._tool_format or DEFAULT_FORMAT)
+        return wire_format(request.tool_format or self._shown_format or self._tool_format or DEFAULT_FORMAT)
 
     def _renders_tools(self, request: Request) -> bool:
         return self._template is not None and not request.raw and self._template.abilities.tools
@@ -148,7 +150,7 @@ class TurnMaker:
         if template is None:
             raise InputError(f"{self._name} has no chat template", hint="give a plain prompt", field="messages")
         schema = schema_of_spec(request.constraint) if request.schema_in_prompt else NO_SCHEMA
-        native = format_ is None or detect_format(template.source) in (None, format_.name)
+        native = format_ is None or self._shown_format in (None, format_.name)
 
         def render(add_generation_prompt: bool) -> str:
             return render_prompt(
@@ -184,26 +186,32 @@ class TurnMaker:
         opened, closed = before.rfind(asked.start), before.rfind(asked.end)
         return asked, opened > closed, opened > closed or closed < 0
 
-    def _spec(self, request: Request, format_: WireFormat | None, reasoning: Reasoning | None) -> Spec | None:
-        spec = request.constraint
-        if request.tools and format_ is not None:
-            # A call that must come leaves no room for content, so nothing of the constraint is left to enforce.
-            must = request.tool_choice.mode == "required"
-            spec = ToolCalls(
-                request.tools,
-                choice=request.tool_choice,
-                format=format_.name,
-                max_calls=request.max_calls,
-                content=None if must else spec,
-            )
-        if reasoning is None or (spec is None and request.max_reasoning is None):
-            return spec
-        return Thinking(
-            Regex("(?s:.*)") if spec is None else spec,
-            start=reasoning.start,
-            end=reasoning.end,
-            max_tokens=request.max_reasoning,
-        )
+
+def _calls(request: Request, format_: WireFormat | None) -> ToolCalls | None:
+    """What the turn may be where there are tools."""
+    if not request.tools or format_ is None:
+        return None
+    return ToolCalls(
+        request.tools,
+        choice=request.tool_choice,
+        format=format_.name,
+        max_calls=request.max_calls,
+        # A call that must come leaves no room for content, so nothing of the constraint is left to enforce.
+        content=None if request.tool_choice.mode == "required" else request.constraint,
+    )
+
+
+def _spec(request: Request, calls: ToolCalls | None, reasoning: Reasoning | None) -> Spec | None:
+    """What the turn's text must satisfy."""
+    spec = request.constraint if calls is None else calls
+    if reasoning is None or (spec is None and request.max_reasoning is None):
+        return spec
+    return Thinking(
+        Regex("(?s:.*)") if spec is None else spec,
+        start=reasoning.start,
+        end=reasoning.end,
+        max_tokens=request.max_reasoning,
+    )
 
 
 def schema_of_spec(spec: Spec | None) -> Any:
