@@ -13,13 +13,18 @@ STATED := pyproject.toml constraints.txt
 # Threads that wait by spinning starve each other where cores are few; waiting asleep costs idle machines nothing.
 export OMP_WAIT_POLICY ?= PASSIVE
 
+# For llama-cpp-python, which pip compiles once and then keeps in its cache: all cores, no image models, no TLS, and for
+# any x86-64 CPU with AVX2, since the cache may move and logits should not differ. See docs/dependencies.md.
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DLLAMA_OPENSSL=OFF -DGGML_NATIVE=OFF
+
 .PHONY: help setup demo test check bench train-demo clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
-setup: .setup-dev ## make .venv and install espalier[transformers] and the tools of development
+setup: .setup-dev ## make .venv and install espalier[transformers,llamacpp] and the tools of development
 
 demo: .setup-demo ## generate JSON under a schema with the demo model, and write the trace page
 	@mkdir -p out
@@ -56,8 +61,12 @@ $(VENV)/pyvenv.cfg:
 	$(PIP) -c constraints.txt -e '.[transformers]'
 	@touch $@
 
-# pip reads dependency groups from 25.1 on.
+# pip reads dependency groups from 25.1 on. What has to be compiled comes first: where that fails, it fails at once.
 .setup-dev: $(VENV)/pyvenv.cfg $(STATED)
 	$(PIP) --upgrade 'pip>=25.1'
-	$(PIP) -c constraints.txt -e '.[transformers]' --group dev
+	@echo "installing llama-cpp-python; the first time it is compiled, which takes minutes"
+	@$(PIP) -c constraints.txt llama-cpp-python || { command -v "$${CXX:-c++}" >/dev/null || \
+		echo "make: llama-cpp-python has to be compiled and there is no C++ compiler:" \
+			"install one (Debian, Ubuntu: apt-get install build-essential)" >&2; exit 1; }
+	$(PIP) -c constraints.txt -e '.[transformers,llamacpp]' --group dev
 	@touch .setup-demo $@
