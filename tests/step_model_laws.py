@@ -42,6 +42,7 @@ def check_step_model(
     check_truncate(make_model(), oracle, limit, tolerance)
     check_reuse(make_model(), oracle, limit, tolerance)
     check_limit(make_model(), oracle, limit, tolerance)
+    check_capacity(make_model(), oracle, limit, tolerance)
     for seed in range(programs):
         check_program(make_model(), oracle, Random(seed), limit, actions=actions, tolerance=tolerance)
 
@@ -176,6 +177,38 @@ def check_limit(model: StepModel, oracle: Oracle, limit: int, tolerance: float) 
     close(last(model, one, small[:1]), oracle(full + small[:1])[-1], tolerance, "the last position")
     with pytest.raises(LimitExceeded):
         last(model, one, small[:1])
+
+
+def check_capacity(model: StepModel, oracle: Oracle, limit: int, tolerance: float) -> None:
+    """As many tokens as `capacity` says fit, whoever holds them; what forks have in common counts once; one more raises
+    and changes no sequence."""
+    if model.capacity > 4096:  # too long to fill in a test
+        return
+    random = Random(7)
+    common = words(random, limit, min(model.max_positions - 2, model.capacity // 2))
+    first = model.new()
+    model.extend([Extend(sequence=first, tokens=common, logits="none")])
+    forks = [model.fork(first) for _ in range(min(4, model.max_sequences - 1))]
+    small = words(random, limit, 1)
+    model.extend([Extend(sequence=s, tokens=small, logits="none") for s in forks])
+    held, left = [first, *forks], model.capacity - len(common) - len(forks)
+    while left and len(held) < model.max_sequences:
+        held.append(model.new())
+        count = min(left, model.max_positions)
+        model.extend([Extend(sequence=held[-1], tokens=words(random, limit, count), logits="none")])
+        left -= count
+    if not left:
+        lengths = [model.length(s) for s in held]
+        with pytest.raises(LimitExceeded):
+            model.extend([Extend(sequence=s, tokens=small) for s in forks])
+        assert [model.length(s) for s in held] == lengths
+    for sequence in held[len(forks) + 1 :]:
+        model.free(sequence)
+    if forks:
+        close(last(model, forks[0], small), oracle(common + small + small)[-1], tolerance, "after there was no room")
+    close(last(model, first, small), oracle(common + small)[-1], tolerance, "what was forked")
+    for sequence in held[: len(forks) + 1]:
+        model.free(sequence)
 
 
 def check_program(

@@ -3,37 +3,41 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from espalier.engines.options import DEFAULT, EngineOptions, Lora, parse_lora
 from espalier.errors import InputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """model: path or hub name used where none is given; None is the demo model. device, dtype: None lets the engine
-    choose. cache_dir: where token tries are kept between runs; None keeps none. wordlist_dir: a folder of word lists,
-    `<lang>.txt`, which come before those that ship with Espalier. tool_format: how models write tool calls whose chat
-    template does not tell. config_dir: where the user's own files are, presets among them."""
+    """model: path or hub name used where none is given; None is the demo model. options: how a model is opened where a
+    caller does not say; what an engine does not take of them it is not given. cache_dir: where token tries are kept
+    between runs; None keeps none. wordlist_dir: a folder of word lists, `<lang>.txt`, which come before those that ship
+    with Espalier. config_dir: where the user's own files are, presets among them."""
 
     model: str | None = None
-    device: str | None = None
-    dtype: str | None = None
+    options: EngineOptions = DEFAULT
     cache_dir: Path | None = None
     wordlist_dir: Path | None = None
-    tool_format: str | None = None
     config_dir: Path | None = None
 
 
-KNOWN = ("MODEL", "DEVICE", "DTYPE", "CACHE_DIR", "WORDLIST_DIR", "TOOL_FORMAT", "CONFIG_DIR")
+OPTIONS = ("DEVICE", "DTYPE", "TOOL_FORMAT", "KV_TYPE", "FLASH_ATTENTION")
+NUMBERS = ("CONTEXT", "SEQUENCES", "KV_SIZE", "BATCH_SIZE", "GPU_LAYERS", "THREADS")
+"""Settings that are options of an engine: as they stand, and as whole numbers."""
+KNOWN = ("MODEL", *OPTIONS, *NUMBERS, "LORA", "CACHE_DIR", "WORDLIST_DIR", "CONFIG_DIR")
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """From `ESPALIER_MODEL`, `ESPALIER_DEVICE`, `ESPALIER_DTYPE`, `ESPALIER_CACHE_DIR` (`off` keeps nothing),
-    `ESPALIER_WORDLIST_DIR`, `ESPALIER_TOOL_FORMAT` and `ESPALIER_CONFIG_DIR`.
+    """From `ESPALIER_` and a name of KNOWN. `ESPALIER_CACHE_DIR=off` keeps nothing; `ESPALIER_LORA` is `PATH:SCALE`,
+    the scale left out for 1, several with commas between them. What is empty is not set.
 
-    An `ESPALIER_` name that is not known raises InputError: a misspelt setting must not be ignored.
+    An `ESPALIER_` name that is not known, and a value that cannot be, raise InputError naming it: a misspelt setting
+    must not be ignored.
     """
     env = os.environ if environ is None else environ
     known = {f"ESPALIER_{name}" for name in KNOWN}
@@ -47,10 +51,41 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     config_base = Path(env.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     return Settings(
         model=env.get("ESPALIER_MODEL") or None,
-        device=env.get("ESPALIER_DEVICE") or None,
-        dtype=env.get("ESPALIER_DTYPE") or None,
+        options=_read_options(env),
         cache_dir=cache_dir,
         wordlist_dir=Path(words).expanduser() if (words := env.get("ESPALIER_WORDLIST_DIR")) else None,
-        tool_format=env.get("ESPALIER_TOOL_FORMAT") or None,
         config_dir=Path(config).expanduser() if config else config_base / "espalier",
     )
+
+
+def _read_options(env: Mapping[str, str]) -> EngineOptions:
+    """One at a time, so that a value that cannot be is told by its variable."""
+    found = DEFAULT
+    for name in (*OPTIONS, *NUMBERS, "LORA"):
+        variable = f"ESPALIER_{name}"
+        text = env.get(variable)
+        if not text:
+            continue
+        try:
+            found = replace(found, **{name.lower(): _READ[name](text)})
+        except InputError as error:
+            raise InputError(f"{variable}: {error.message}", hint=error.hint, field=variable) from error
+    return found
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise InputError(f"{text!r} is no whole number") from error
+
+
+def _adapters(text: str) -> tuple[Lora, ...]:
+    return tuple(parse_lora(one.strip()) for one in text.split(","))
+
+
+_READ: Mapping[str, Callable[[str], Any]] = {
+    **dict.fromkeys(OPTIONS, str),
+    **dict.fromkeys(NUMBERS, _number),
+    "LORA": _adapters,
+}

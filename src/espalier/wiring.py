@@ -10,6 +10,7 @@ from pathlib import Path
 from espalier.constraints.compile import Compiler, Folders
 from espalier.engines.base import Engine
 from espalier.engines.open import open_engine
+from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.errors import UnknownModel
 from espalier.sampling.presets import Presets
 from espalier.settings import Settings, read_settings
@@ -29,18 +30,13 @@ class App:
         self._default: Engine | None = None
         self._compilers: OrderedDict[str, Compiler] = OrderedDict()
 
-    def open(self, model: str | None = None, *, device: str | None = None, dtype: str | None = None) -> Engine:
-        """A new engine. Without a name: the configured model, else the demo model."""
+    def open(self, model: str | None = None, options: EngineOptions = DEFAULT) -> Engine:
+        """A new engine. Without a name: the configured model, else the demo model. What an option leaves open is as the
+        settings say, where the engine takes it."""
         if model is not None and not model.strip():
             raise UnknownModel("the name of the model is empty", field="model")
         name = model or self.settings.model or str(demo_model())
-        return open_engine(
-            name,
-            device=device or self.settings.device,
-            dtype=dtype or self.settings.dtype,
-            folders=self.folders,
-            tool_format=self.settings.tool_format,
-        )
+        return open_engine(name, options=options, defaults=self.settings.options, folders=self.folders)
 
     def default_engine(self) -> Engine:
         """The configured or demo model, loaded when first needed and kept."""

@@ -51,7 +51,8 @@ class LoadedEngine:
         sampling: a SamplingConfig, or its fields by name (temperature=0, seed=1, max_tokens=64, stop=["\\n"], ...).
         system: a system message. raw: take a text as it is, without the chat template. trace: "full", "measures" or
         "off"; trace_top_k: candidates per stage. strategy: how the constraint is applied. With n > 1 every prompt gives
-        n results, one after the other in one list: same seed, random streams 0 to n-1.
+        n results, one after the other in one list: same seed, random streams 0 to n-1. sampler: "espalier", or "native"
+        for llama.cpp's own chain and random generator, which draw the tokens that llama-server draws.
 
         preset: a Preset, or the name of one, applied whole; what is given beside it takes the place of what it says.
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from espalier.chat.reasoning import read_reasoning
 from espalier.chat.tools import read_choice
@@ -16,9 +16,9 @@ from espalier.constraints.soft import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.constraints.tool_schemas import tools_of
 from espalier.decoding.step import TraceLevel
-from espalier.engines.base import Engine, Message, Request
+from espalier.engines.base import Engine, Message, Request, Sampler
 from espalier.errors import CapabilityError, InputError
-from espalier.sampling.config import SamplingConfig
+from espalier.sampling.config import MAX_N, SamplingConfig
 from espalier.sampling.filters import LogitFilter
 from espalier.sampling.preset import Preset
 from espalier.sampling.presets import Presets
@@ -48,6 +48,7 @@ def make_request(
     sampling: SamplingConfig | None = None,
     system: str | None = None,
     strategy: str = "mask",
+    sampler: Sampler = "espalier",
     trace: TraceLevel = "full",
     trace_top_k: int = 10,
     raw: bool = False,
@@ -84,6 +85,8 @@ def make_request(
         if tool_choice is None and tools and constraint is None and demands_calls(found):
             tool_choice = "required"
         constraint, config = merged(found, constraint=constraint, has_tools=bool(tools), fields=own)
+    if sampler not in get_args(Sampler):
+        raise InputError(f"unknown sampler {sampler!r}", hint=" or ".join(get_args(Sampler)), field="sampler")
     if trace not in ("off", "measures", "full"):
         raise InputError(f"unknown trace level {trace!r}", hint="off, measures or full", field="trace")
     if isinstance(trace_top_k, bool) or not isinstance(trace_top_k, int) or trace_top_k < 0:
@@ -110,6 +113,7 @@ def make_request(
         filters=own_filters(filters),
         sampling=config,
         strategy=strategy,
+        sampler=sampler,
         trace=trace,
         trace_top_k=trace_top_k,
         raw=raw,
@@ -175,7 +179,7 @@ def outputs_of(request: Request) -> list[Request]:
     if sampling.n == 1:
         return [request]
     if sampling.seed is None:  # drawn here, so that all share it
-        sampling = replace(sampling, seed=secrets.randbits(32))
+        sampling = replace(sampling, seed=secrets.randbelow(2**32 - MAX_N))
     return [replace(request, sampling=sampling, stream=stream) for stream in range(sampling.n)]
 
 
@@ -233,6 +237,10 @@ def check_capabilities(engine: Engine, request: Request) -> None:
             f"{engine.name} cannot enforce {request.constraint.kind}",
             hint=f"it can: {', '.join(sorted(can.constraints)) or 'none'}",
             field="constraint",
+        )
+    if request.sampler == "native" and not can.native_sampler:
+        raise CapabilityError(
+            f"{engine.name} has no sampler of its own", hint="only the llama.cpp engine has one", field="sampler"
         )
     if request.tools and "tool_calls" not in can.constraints:
         raise CapabilityError(f"{engine.name} cannot enforce tool calls", field="tools")

@@ -5,6 +5,8 @@ They know no engine's insides and read no environment: they are given an App.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -12,6 +14,7 @@ from espalier.api.loaded import LoadedEngine
 from espalier.constraints.base import Compiled
 from espalier.constraints.schema_spec import contract_of
 from espalier.constraints.spec import JsonSchema, Spec
+from espalier.engines.options import EngineOptions, LoraLike, read_lora
 from espalier.errors import InputError
 from espalier.sampling import preset as preset_values
 from espalier.sampling.preset import Preset
@@ -27,15 +30,52 @@ def default_app() -> App:
 
 
 def load(
-    model: str | None = None, *, device: str | None = None, dtype: str | None = None, app: App | None = None
+    model: str | os.PathLike[str] | None = None,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    context: int | None = None,
+    sequences: int | None = None,
+    kv_size: int | None = None,
+    batch_size: int | None = None,
+    gpu_layers: int | None = None,
+    threads: int | None = None,
+    kv_type: str | None = None,
+    flash_attention: str | None = None,
+    lora: LoraLike | Sequence[LoraLike] | None = None,
+    tool_format: str | None = None,
+    app: App | None = None,
 ) -> LoadedEngine:
-    """Load a model by path or name; without one, the configured or the demo model.
+    """Load a model by path or name: a GGUF file, a folder or hub name of Hugging Face; without one, the configured or
+    the demo model. What is None is as the environment says (`ESPALIER_CONTEXT` and so on), else the engine's choice.
 
-    device: `cpu`, `cuda`, `cuda:1`, `mps`. dtype: `float32`, `bfloat16`, `float16`, `auto`.
-    Raises UnknownModel, MissingDependency, InputError.
+    device: `cpu`, `cuda`, `cuda:1`, `mps`. dtype: of the weights: `float32`, `bfloat16`, `float16`, `auto`.
+    tool_format: how calls are written, where the chat template does not tell.
+
+    For a GGUF file. context: positions of one sequence. sequences: how many at once. kv_size: tokens that all of them
+    together hold. batch_size: tokens of one decode. gpu_layers: layers on the GPU, -1 for all. threads: of the forward
+    pass. kv_type: `f16`, `f32`, `q8_0`, ... flash_attention: `auto`, `on`, `off`. lora: a path, a (path, scale) pair,
+    or a list of them. docs/llamacpp.md has their defaults.
+
+    Raises UnknownModel, MissingDependency, CapabilityError, and InputError, also for an option that the model's engine
+    does not take.
     """
     app = app or default_app()
-    return LoadedEngine(app.open(model, device=device, dtype=dtype), app.presets)
+    options = EngineOptions(
+        device=device,
+        dtype=dtype,
+        tool_format=tool_format,
+        context=context,
+        sequences=sequences,
+        kv_size=kv_size,
+        batch_size=batch_size,
+        gpu_layers=gpu_layers,
+        threads=threads,
+        kv_type=kv_type,
+        flash_attention=flash_attention,
+        lora=read_lora(lora),
+    )
+    return LoadedEngine(app.open(None if model is None else os.fspath(model), options), app.presets)
 
 
 def generate(prompt: Any, /, **options: Any) -> Any:

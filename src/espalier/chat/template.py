@@ -88,6 +88,18 @@ class ChatTemplate:
             raise TemplateError(f"the chat template refused the messages: {error}", field="messages") from error
 
 
+class BrokenTemplate(ChatTemplate):
+    """In the place of one that cannot be used: its model works with raw prompts, and every rendering says why."""
+
+    def __init__(self, source: str, reason: str) -> None:
+        self.source = source
+        self._reason = reason
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> str:
+        """Raises TemplateError."""
+        raise TemplateError(self._reason, hint="say raw=True (--raw) and write the whole prompt", field="messages")
+
+
 def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
     # Jinja's own filter escapes for HTML, which would change what the model reads.
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)

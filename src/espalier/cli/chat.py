@@ -16,7 +16,21 @@ from espalier.cli import output
 from espalier.cli.constraints import read_constraint
 from espalier.cli.generate import report
 from espalier.cli.inputs import check_trace_path
-from espalier.cli.sampling import DEFAULTS, check_single, read_fields
+from espalier.cli.models import (
+    BatchSize,
+    CtxSize,
+    Device,
+    Dtype,
+    FlashAttn,
+    GpuLayers,
+    KvSize,
+    KvType,
+    LoraFiles,
+    Model,
+    ModelFlags,
+    Threads,
+)
+from espalier.cli.sampling import DEFAULTS, SAMPLER_HELP, check_single, read_fields
 from espalier.constraints.spec import Spec
 from espalier.engines.base import Event, Finished, Result
 from espalier.errors import EspalierError, InputError
@@ -45,6 +59,7 @@ class Conversation:
     messages: list[dict[str, Any]] = field(default_factory=list)
     last: Result | None = None
     preset: Preset | None = None
+    sampler: str = "espalier"
 
     def prompt(self) -> list[dict[str, Any]]:
         head = [{"role": "system", "content": self.system}] if self.system else []
@@ -52,9 +67,7 @@ class Conversation:
 
 
 def command(
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Folder or hub name. Default: the demo model.")
-    ] = None,
+    model: Model = None,
     system: Annotated[str | None, typer.Option(help="A system message.")] = None,
     schema: Annotated[
         str | None, typer.Option(help="A JSON Schema: a file, JSON, or `name, age int`.", metavar="SCHEMA")
@@ -78,22 +91,44 @@ def command(
         list[str] | None,
         typer.Option("-o", "--option", help="Any field of the sampling; repeat it.", metavar="KEY VALUE"),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16, float16, auto.")] = None,
+    sampler: Annotated[str, typer.Option(help=SAMPLER_HELP, metavar="NAME")] = "espalier",
+    device: Device = None,
+    dtype: Dtype = None,
+    ctx_size: CtxSize = None,
+    gpu_layers: GpuLayers = None,
+    threads: Threads = None,
+    kv_type: KvType = None,
+    kv_size: KvSize = None,
+    batch_size: BatchSize = None,
+    flash_attn: FlashAttn = None,
+    lora: LoraFiles = None,
 ) -> None:
     """Talk with a model; /help inside shows how to switch the constraint."""
     constraint = read_constraint(schema=schema, regex=regex, grammar=grammar, choice=choice, json_object=json_object)
     fields = read_fields(
         option, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, max_tokens=max_tokens
     )
+    flags = ModelFlags(
+        model=model,
+        device=device,
+        dtype=dtype,
+        ctx_size=ctx_size,
+        gpu_layers=gpu_layers,
+        threads=threads,
+        kv_type=kv_type,
+        kv_size=kv_size,
+        batch_size=batch_size,
+        flash_attn=flash_attn,
+        lora=lora,
+    )
     app = build_app()
     fields = fields if preset is not None else {"max_tokens": PER_ANSWER} | fields
     found = None if preset is None else app.presets.get(preset)
-    sampling = api.make_request("", preset=found, **fields).sampling
+    sampling = api.make_request("", preset=found, **fields | {"sampler": sampler}).sampling
     check_single(sampling)
-    with api.load(model, device=device, dtype=dtype, app=app) as engine:
+    with flags.load(app) as engine:
         output.note(f"{engine.name}; /help for commands, Ctrl-D to leave")
-        talk(Conversation(engine, sampling, constraint, system, preset=found))
+        talk(Conversation(engine, sampling, constraint, system, preset=found, sampler=sampler))
 
 
 def talk(conversation: Conversation) -> None:
@@ -147,6 +182,7 @@ def _stream(conversation: Conversation) -> Generator[Event, None, None]:
         constraint=conversation.constraint,
         sampling=conversation.sampling,
         preset=conversation.preset,
+        sampler=conversation.sampler,
     )
 
 

@@ -18,6 +18,7 @@ from espalier.cli.inputs import read_text
 from espalier.cli.schemas import read_spec
 from espalier.constraints.schema_check import Cost, Report, check_schema
 from espalier.constraints.schema_instances import Instance, read_instances
+from espalier.engines.open import is_gguf, read_gguf_vocab
 from espalier.errors import InputError, MissingDependency, UnknownModel, UnsupportedError
 from espalier.schema.contract import VERDICTS, Contract, Entry
 from espalier.schema.engine_limits import ENGINES
@@ -31,7 +32,7 @@ def command(
     schema: Annotated[str, typer.Argument(help="A file, `-` for stdin, JSON, or `name, age int`.", metavar="SCHEMA")],
     engine: Annotated[str, typer.Option(help=f"{', '.join(ENGINES)}.", metavar="ENGINE")] = "transformers",
     tokenizer: Annotated[
-        str | None, typer.Option(help="Compile for this: a file, folder or hub name.", metavar="M")
+        str | None, typer.Option(help="Compile for this: a file, GGUF too, a folder or hub name.", metavar="M")
     ] = None,
     instances: Annotated[
         str | None, typer.Option(help="Documents to hold against it: JSON lines, `-` for stdin.", metavar="FILE")
@@ -81,8 +82,11 @@ def _source(path: str) -> str:
 
 
 def read_vocab(name: str) -> Vocab:
-    """A tokenizer's file, a folder, or a name on the hub. Raises VocabError, UnknownModel, MissingDependency."""
+    """A tokenizer's file, a GGUF file, a folder, or a name on the hub. Raises VocabError, UnknownModel,
+    CapabilityError, MissingDependency."""
     path = Path(name).expanduser()
+    if is_gguf(name):
+        return read_gguf_vocab(name)
     if path.exists():
         return Vocab.from_tokenizer(path)
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1 or path.suffix in (".json", ".model"):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from espalier.cli import output
+from espalier.cli.check import WIDTH, shown, wrapped
+from espalier.engines import llama_report
 from espalier.errors import UnknownModel
 from espalier.version import __version__
 from espalier.wiring import demo_model
@@ -22,11 +25,15 @@ class Extra(NamedTuple):
 
 EXTRAS = (
     Extra("transformers", ("torch", "transformers"), "any causal LM on Hugging Face"),
-    Extra("llamacpp", ("llama-cpp-python",), "GGUF files (engine: not in this version)"),
+    Extra("llamacpp", ("llama-cpp-python",), "any GGUF file, with llama.cpp"),
     Extra("wordlists", ("wordfreq",), "word lists by language: espalier wordlist build"),
     Extra("ray", ("ray",), "batch jobs over a cluster (not in this version)"),
 )
-ENGINE_NEEDS: dict[str, tuple[str, ...]] = {"transformers": ("torch", "transformers"), "fake": ()}
+ENGINE_NEEDS: dict[str, tuple[str, ...]] = {
+    "transformers": ("torch", "transformers"),
+    "llamacpp": ("llama-cpp-python",),
+    "fake": (),
+}
 CORE = ("numpy", "llguidance", "jsonschema", "numba")
 
 
@@ -39,11 +46,13 @@ def installed(package: str) -> str | None:
 
 
 def examine() -> dict[str, Any]:
-    """Everything doctor knows, as plain JSON."""
-    engines = {
-        name: {"can_run": all(installed(p) for p in needs), "missing": [p for p in needs if not installed(p)]}
-        for name, needs in ENGINE_NEEDS.items()
-    }
+    """Everything doctor knows, as plain JSON. llama.cpp's library is really opened, in a process of its own."""
+    engines: dict[str, dict[str, Any]] = {}
+    for name, needs in ENGINE_NEEDS.items():
+        missing = [package for package in needs if not installed(package)]
+        engines[name] = {"can_run": not missing, "missing": missing, "fault": None}
+    if engines["llamacpp"]["can_run"]:
+        engines["llamacpp"] |= llama_report.examine()
     try:
         demo: str | None = str(demo_model())
     except UnknownModel:
@@ -83,7 +92,23 @@ def command(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = 
             lines += [f"  {'':<14}{extra['install']}"]
     lines += ["", "Engines"]
     for name, engine in found["engines"].items():
-        missing = ", ".join(engine["missing"])
-        lines += [f"  {name:<14}{'can run' if engine['can_run'] else f'needs {missing}'}"]
+        lines += engine_lines(name, engine)
     lines += ["", f"Demo model: {found['demo_model'] or 'not here'}"]
     output.data("\n".join(lines))
+
+
+def engine_lines(name: str, engine: dict[str, Any]) -> Iterator[str]:
+    """Whether an engine can run, else why not; and what llama.cpp was built with."""
+    missing = ", ".join(engine["missing"])
+    state = "can run" if engine["can_run"] else f"needs {missing}" if missing else "CANNOT RUN"
+    yield f"  {name:<14}{state}"
+    details = [engine["fault"]] if engine["fault"] else []
+    if "version" in engine:
+        gpu = "can use a GPU" if engine["gpu_offload"] else "no GPU: built for the CPU alone"
+        details += [
+            f"llama-cpp-python {engine['version']}, which fits its library; {gpu}",
+            f"built with {', '.join(engine['built_with'])}",
+            *([f"devices: {', '.join(engine['devices'])}"] if engine["devices"] else []),
+        ]
+    for detail in details:
+        yield from (f"{'':16}{line}" for line in wrapped(shown(detail), WIDTH - 16))

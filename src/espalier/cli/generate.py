@@ -11,7 +11,21 @@ from espalier import api
 from espalier.cli import output
 from espalier.cli.constraints import WordFlags, read_constraint, read_soft
 from espalier.cli.inputs import check_trace_path, read_prompt
-from espalier.cli.sampling import DEFAULTS, check_single, read_fields
+from espalier.cli.models import (
+    BatchSize,
+    CtxSize,
+    Device,
+    Dtype,
+    FlashAttn,
+    GpuLayers,
+    KvSize,
+    KvType,
+    LoraFiles,
+    Model,
+    ModelFlags,
+    Threads,
+)
+from espalier.cli.sampling import DEFAULTS, SAMPLER_HELP, check_single, read_fields
 from espalier.cli.tools import ChatFlags, ShownTurn, call_line
 from espalier.engines.base import Event, Finished, Result
 from espalier.wiring import build_app
@@ -19,9 +33,7 @@ from espalier.wiring import build_app
 
 def command(
     prompt: Annotated[str | None, typer.Argument(help="What to ask; `-` reads stdin.", show_default=False)] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="Folder or hub name. Default: the demo model.")
-    ] = None,
+    model: Model = None,
     system: Annotated[str | None, typer.Option(help="A system message.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Take the prompt as it is: no chat template.")] = False,
     schema: Annotated[
@@ -104,10 +116,19 @@ def command(
         list[str] | None,
         typer.Option("-o", "--option", help="Any field of the sampling; repeat it.", metavar="KEY VALUE"),
     ] = None,
+    sampler: Annotated[str, typer.Option(help=SAMPLER_HELP, metavar="NAME")] = "espalier",
     trace: Annotated[str | None, typer.Option(help="Write the trace: .html or .json.", metavar="FILE")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, mps.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16, float16, auto.")] = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    ctx_size: CtxSize = None,
+    gpu_layers: GpuLayers = None,
+    threads: Threads = None,
+    kv_type: KvType = None,
+    kv_size: KvSize = None,
+    batch_size: BatchSize = None,
+    flash_attn: FlashAttn = None,
+    lora: LoraFiles = None,
 ) -> None:
     """Generate text that satisfies a constraint, and show what the constraint did."""
     # Everything that can be wrong is found before the model is loaded.
@@ -152,7 +173,7 @@ def command(
         max_reasoning=max_reasoning,
         schema_in_prompt=schema_in_prompt,
     )
-    options = chat.options()
+    options = chat.options() | {"sampler": sampler}
     sampling = read_fields(
         option,
         temperature=temperature,
@@ -163,12 +184,25 @@ def command(
         max_tokens=max_tokens,
         stop=stop,
     )
+    flags = ModelFlags(
+        model=model,
+        device=device,
+        dtype=dtype,
+        ctx_size=ctx_size,
+        gpu_layers=gpu_layers,
+        threads=threads,
+        kv_type=kv_type,
+        kv_size=kv_size,
+        batch_size=batch_size,
+        flash_attn=flash_attn,
+        lora=lora,
+    )
     app = build_app()
     asked = api.make_request("", constraint=spec, preset=preset, presets=app.presets, **sampling, **options)
     check_single(asked.sampling)  # what is wrong with them was found
     target = check_trace_path(trace)
     text = read_prompt(prompt)
-    with api.load(model, device=device, dtype=dtype, app=app) as engine:
+    with flags.load(app) as engine:
         events = engine.stream(
             text,
             constraint=spec,

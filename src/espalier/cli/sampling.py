@@ -17,6 +17,7 @@ from espalier.sampling.config import SamplingConfig
 
 DEFAULTS = SamplingConfig()
 OVERRIDE = ("-o", "--option")
+SAMPLER_HELP = "espalier, or native: llama.cpp's own, token by token as llama-server."
 TEXTS = ("stop", "bad_words", "dry_breakers")
 """Fields of texts: what is no JSON list there is one text as it stands."""
 

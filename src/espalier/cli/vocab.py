@@ -19,6 +19,7 @@ from rich.cells import cell_len, set_cell_size
 from espalier import api
 from espalier.cli import output
 from espalier.cli.check import read_vocab, shown, wrapped
+from espalier.engines.open import is_gguf
 from espalier.errors import InputError
 from espalier.tokens.analyse import Glitch, Matches, VocabReport, analyse_vocab, read_bytes
 from espalier.tokens.vocab import Vocab
@@ -50,7 +51,8 @@ def command(
 ) -> None:
     """Say what is in a tokenizer's vocabulary: its size, special tokens, categories, and where a text is found.
 
-    MODEL is a model's folder or name, a tokenizer.json, a SentencePiece model, or `bytes`. Only the tokenizer is read.
+    MODEL is a model's folder or name, a GGUF file, a tokenizer.json, a SentencePiece model, or `bytes`. Only the
+    tokenizer is read.
 
     In tables ␠ is a space, `\\n` a line end, `\\xe2` a byte that is no whole character.
     """
@@ -98,6 +100,8 @@ def read(name: str | None) -> tuple[Vocab, int | None]:
         vocab = read_vocab(name)
     except OSError as error:
         raise InputError(f"cannot read {name}: {error.strerror or error}", field="model") from error
+    if is_gguf(name):
+        return vocab, vocab.width  # a file has one token for each logit
     logits = model_width(name)
     return (vocab if logits is None or logits <= len(vocab) else replace(vocab, width=logits)), logits
 

@@ -91,6 +91,20 @@ class Compiler:
         self._parts: dict[str, object] = {}
         self._compiled: OrderedDict[str, Compiled] = OrderedDict()
         self._lock = threading.RLock()
+        self.uses_llguidance = True
+        self._by_grammar: Compiler | None = None
+
+    @property
+    def by_grammar(self) -> Compiler:
+        """The same for matchers that go along with another engine's grammar: they accept exactly the texts of what
+        `portable` writes, as no schema goes through llguidance, whose spellings of a value differ in places."""
+        with self._lock:
+            if self._by_grammar is None:
+                made = Compiler(self.vocab)
+                made.words, made._trie, made._parts, made._lock = self.words, self.trie, self._parts, self._lock
+                made.uses_llguidance, made._by_grammar = False, made
+                self._by_grammar = made
+            return self._by_grammar
 
     @property
     def trie(self) -> TokenTrie:

@@ -14,12 +14,12 @@ from espalier.grammar.json_mode import json_grammar
 
 def compile_object(spec: JsonObject, compiler: Compiler) -> Compiled:
     """JSON mode is a grammar of our own. Raises VocabError."""
-    return compile_grammar(_object_grammar(spec), spec, compiler.vocab, compiler.trie)
+    return compile_grammar(object_grammar(spec), spec, compiler.vocab, compiler.trie)
 
 
 def object_language(spec: JsonObject, compiler: Compiler) -> Dfa | Network:
-    return automaton_of(_object_grammar(spec))
+    return automaton_of(object_grammar(spec))
 
 
-def _object_grammar(spec: JsonObject) -> Grammar:
+def object_grammar(spec: JsonObject) -> Grammar:
     return json_grammar(kinds=spec.kinds, whitespace=spec.whitespace, indent=spec.indent, max_depth=spec.max_depth)

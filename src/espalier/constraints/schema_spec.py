@@ -46,7 +46,7 @@ def contract_of(spec: JsonSchema, compiler: Compiler) -> Contract:
 
 def _through_llguidance(roads: SchemaRoads, compiler: Compiler) -> LlgCompiled | None:
     lark = roads.lark()
-    if lark is None or compiler.vocab.missing_bytes():
+    if lark is None or not compiler.uses_llguidance or compiler.vocab.missing_bytes():
         return None
     try:
         found = LlgCompiled(roads.spec, compiler.part(LlgBackend), lark)

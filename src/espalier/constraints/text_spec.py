@@ -19,15 +19,15 @@ ROOT = "root"
 def compile_regex(spec: Regex, compiler: Compiler) -> Compiled:
     """Raises RegexError with an offset, UnsupportedError for what is not regular, LimitExceeded for a pattern whose
     automaton is too large."""
-    return compile_grammar(_expression(spec), spec, compiler.vocab, compiler.trie)
+    return compile_grammar(regex_grammar(spec), spec, compiler.vocab, compiler.trie)
 
 
 def regex_language(spec: Regex, compiler: Compiler) -> Dfa | Network:
     """As `compile_regex`."""
-    return automaton_of(_expression(spec))
+    return automaton_of(regex_grammar(spec))
 
 
-def _expression(spec: Regex) -> Grammar:
+def regex_grammar(spec: Regex) -> Grammar:
     grammar = _one_rule(parse_regex(spec.pattern))
     if ROOT not in productive(grammar):
         raise RegexError("no text matches this pattern", pattern=spec.pattern)

@@ -19,6 +19,7 @@ class _Lane:
 
     index: int
     plan: Plan
+    size: int = 0
     branches: dict[int, SequenceId] = field(default_factory=dict)
     need: Need | None = None
     answer: Answer | None = None
@@ -27,29 +28,49 @@ class _Lane:
 MAX_LANES = 64  # plans that run in lock-step; the others wait, so that a long list does not take all memory
 
 
-def drive(model: StepModel, plans: Sequence[Plan]) -> Generator[tuple[int, Taken | Outcome], None, None]:
+def drive(
+    model: StepModel, plans: Sequence[Plan], sizes: Sequence[int] | None = None
+) -> Generator[tuple[int, Taken | Outcome], None, None]:
     """Run all plans to their end, yielding (plan number, what happened) as it happens.
 
-    Closing the iterator, or an error in any plan, frees every sequence.
+    sizes: how many tokens each plan can come to hold. A plan waits until there is room for all of it, so that none
+    that has begun is ever without; one that is alone begins in any case. Closing the iterator, or an error in any plan,
+    frees every sequence.
     """
-    waiting = deque(_Lane(index, plan) for index, plan in enumerate(plans))
+    known = [0] * len(plans) if sizes is None else sizes
+    waiting = deque(_Lane(index, plan, size) for index, (plan, size) in enumerate(zip(plans, known, strict=True)))
     lanes: list[_Lane] = []
     most = min(MAX_LANES, model.max_sequences)
     try:
         while lanes or waiting:
-            while waiting and len(lanes) < most:
+            while waiting and len(lanes) < most and _fits(model, lanes, waiting[0]):
                 lanes.append(waiting.popleft())
+            # All lanes go on before anything is told: between two yields others may use the model, and the rows that
+            # it gave hold only until then.
+            told: list[tuple[int, Taken | Outcome]] = []
+            fault: Exception | None = None
             for lane in list(lanes):
-                for happened in _until_need(lane):
-                    yield lane.index, happened
+                try:
+                    for happened in _until_need(lane):
+                        told.append((lane.index, happened))  # noqa: PERF401  # what came before an error counts
+                except Exception as error:  # noqa: BLE001  # raised below, when what came before it has been told
+                    fault = error
+                    break
                 if lane.need is None:
                     lanes.remove(lane)
                     _free(model, lane)
+            yield from told
+            if fault is not None:
+                raise fault
             _carry_out(model, lanes)
     finally:
         for lane in (*lanes, *waiting):
             lane.plan.close()
             _free(model, lane)
+
+
+def _fits(model: StepModel, lanes: Sequence[_Lane], coming: _Lane) -> bool:
+    return not lanes or sum(lane.size for lane in lanes) + coming.size <= model.capacity
 
 
 def _until_need(lane: _Lane) -> Iterator[Taken | Outcome]:

@@ -45,6 +45,11 @@ class StepModel(Protocol):
         ...
 
     @property
+    def capacity(self) -> int:
+        """How many tokens all sequences together can hold; what forks have in common counts once."""
+        ...
+
+    @property
     def can_truncate(self) -> bool:
         """Whether `truncate` works (False for sliding-window and recurrent caches)."""
         ...
@@ -57,8 +62,8 @@ class StepModel(Protocol):
         """Run one forward pass over all of `work` (a sequence occurs at most once; `tokens` not empty).
 
         Returns, per item in order, `(1, V)`, `(len(tokens), V)` or `(0, V)` float32. The arrays are valid until the
-        next call: copy what is kept. Raises LimitExceeded if a sequence would outgrow `max_positions`; then no
-        sequence has changed.
+        next call: copy what is kept. Raises LimitExceeded if a sequence would outgrow `max_positions`, or all of them
+        `capacity`; then no sequence has changed.
         """
         ...
 

@@ -1,11 +1,10 @@
-"""One step: from raw logits and a mask to a token and its record. The only writer of the stages.
+"""One step: from raw logits and a mask to a token and its record. The only writer of the stages in this order.
 
 It knows nothing about models, caches or strategies' order of calls.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -14,24 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.blame import Blame
-from espalier.errors import BadLogits, DeadEnd
-from espalier.sampling.candidates import leaders
+from espalier.decoding.stages import CONSTRAINT, NEG_INF, PADDING, Stages, banned_by, favourite_of, permitted, shares
+from espalier.errors import DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
-from espalier.sampling.fast import Choice, choose, heated
+from espalier.sampling.fast import choose, heated
 from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
-from espalier.trace.measure import OTHERS, Measures, allowed_mass, measure, removed_by
-from espalier.trace.records import Candidate, StepRecord
+from espalier.trace.measure import OTHERS, allowed_mass, measure
+from espalier.trace.records import StepRecord
 
 TraceLevel = Literal["off", "measures", "full"]
 """off: nothing recorded. measures: masses and entropies. full: candidates of every stage too."""
-NEG_INF = np.float32(-np.inf)
-CONSTRAINT, PADDING = "constraint", "padding"
-"""Who removed what a constraint without members, or the end of the vocabulary, forbids."""
-NEAR = 4  # how many times k of the best of all are looked at for the k best allowed
 
 
 class Watch(NamedTuple):
@@ -72,11 +67,7 @@ def decide(
 
     Raises BadLogits for NaN, +inf or nothing finite, DeadEnd where nothing is allowed.
     """
-    favourite = int(np.argmax(raw))  # NaN, if there is one
-    top = float(raw[favourite])
-    if not math.isfinite(top):
-        what = "NaN" if math.isnan(top) else "an infinite logit" if top > 0 else "no finite logit"
-        raise BadLogits(f"the model gave {what} at step {context.step}")
+    favourite = favourite_of(raw, context.step)
     is_watched = watch.level != "off"
     is_early = context.step < chain.config.min_tokens
     # Where nobody looks at it, no whole row is made: `choose` adds the config's biases to what is left.
@@ -100,7 +91,7 @@ def decide(
             is_biased=has_row, best=favourite if biased is raw else None, show=watch.top_k if full else 0,
         )  # fmt: skip
     except DeadEnd:
-        raise DeadEnd(_dead_end(_allowed(raw, mask, vocab), raw, chain, context.step)) from None
+        raise DeadEnd(_dead_end(permitted(mask, vocab, raw.shape[0]), raw, chain, context.step)) from None
     if not is_watched:
         return Decision(drawn.token, drawn.prob, None)
     numbers = measure(raw, allowed)
@@ -112,7 +103,7 @@ def decide(
         bans = _bans(raw, biased, chain, context)
         if before is not allowed:
             bans.append(("min_tokens", ~allowed if before is None else before & ~allowed))
-    stages = _Stages(raw, allowed, numbers, vocab, drawn.token, watch.top_k)
+    stages = Stages(raw, allowed, numbers, vocab, (drawn.token,), watch.top_k)
     record = StepRecord(
         step=context.step,
         token_id=drawn.token,
@@ -130,7 +121,7 @@ def decide(
         entropy_before=numbers.entropy_before,
         entropy_after=numbers.entropy_after,
         is_special=drawn.token in vocab.special_texts,
-        blame=(explain(favourite) or _banned_by(favourite, bans, chain.config.min_tokens))
+        blame=(explain(favourite) or banned_by(favourite, bans, chain.config.min_tokens))
         if full and allowed is not None and not allowed[favourite]
         else None,
         removed_by=_removed_by(raw, allowed, mask, vocab, members(), bans, asks=chain.can_ban)
@@ -140,23 +131,17 @@ def decide(
     return Decision(drawn.token, drawn.prob, record)
 
 
-def _allowed(raw: Logits, mask: Mask | None, vocab: Vocab) -> NDArray[np.bool_] | None:
-    """The padding rule for a row without a constraint: ids past the tokenizer's last are forbidden all the same."""
-    if mask is not None:
-        return masks.unpack(mask, raw.shape[0])
-    return vocab.real_ids if vocab.has_padding else None
-
-
 def _allowed_bits(raw: Logits, mask: Mask | None, vocab: Vocab, chain: Chain) -> Mask | None:
-    """The same, packed, `(W,) int32`, and without what the config bans; None where nothing is forbidden."""
-    permitted = chain.fitted.permitted
+    """What may be taken, packed, `(W,) int32`: the mask, or all real ids, without what the config bans; None where
+    nothing is forbidden."""
+    left = chain.fitted.permitted
     if mask is not None:
         bits = masks.resized(mask, raw.shape[0])
     elif vocab.has_padding:
         bits = _real_bits(vocab)
     else:
-        return permitted
-    return bits if permitted is None else bits & permitted
+        return left
+    return bits if left is None else bits & left
 
 
 @lru_cache(maxsize=16)
@@ -213,16 +198,6 @@ def _bans(raw: Logits, biased: Logits, chain: Chain, context: FilterContext) -> 
     return [*found, (OTHERS, banned)]
 
 
-def _banned_by(token: int, bans: Sequence[tuple[str, NDArray[np.bool_]]], min_tokens: int) -> Blame | None:
-    """The first who bans a token; None where none does."""
-    for name, banned in bans:
-        if banned[token]:
-            is_early = name == "min_tokens"
-            reason = f"{min_tokens} tokens are to come before the end" if is_early else f"{name} bans this token"
-            return Blame(member=name, reason=reason)
-    return None
-
-
 def _removed_by(
     raw: Logits,
     allowed: NDArray[np.bool_],
@@ -237,71 +212,5 @@ def _removed_by(
     record has nothing to share out."""
     if not members and not asks:
         return ()
-    width = raw.shape[0]
-    asked = [(name, masks.unpack(bits, width)) for name, bits in members]
-    if not members:
-        constrained = _allowed(raw, mask, vocab)
-        if constrained is not None:
-            asked.append((PADDING if mask is None else CONSTRAINT, constrained))
-    return removed_by(raw, allowed, [*asked, *((name, ~banned) for name, banned in bans)], sure=len(asked))
-
-
-class _Stages:
-    """Builds the candidate lists of one step; each holds the top k and always the chosen token."""
-
-    def __init__(
-        self,
-        raw: Logits,
-        allowed: NDArray[np.bool_] | None,
-        numbers: Measures,
-        vocab: Vocab,
-        chosen: int,
-        top_k: int,
-    ) -> None:
-        self._raw, self._allowed, self._numbers = raw, allowed, numbers
-        self._vocab, self._chosen, self._k = vocab, chosen, top_k
-
-    def candidate(self, token: int, prob: float, logit: float) -> Candidate:
-        return Candidate(
-            id=token,
-            text=self._vocab.text_of(token),
-            bytes=self._vocab.bytes_of(token),
-            prob=prob,
-            logit=logit if math.isfinite(logit) else None,
-            allowed=self._allowed is None or bool(self._allowed[token]),
-        )
-
-    def wanted(self) -> tuple[Candidate, ...]:
-        return self._list(self._raw, self._numbers.log_total)
-
-    def allowed(self) -> tuple[Candidate, ...]:
-        if self._allowed is None:
-            return self.wanted()
-        # Mostly the best allowed tokens are among the best of all; only else is the masked row looked through.
-        near = [int(i) for i in _top(self._raw, NEAR * self._k) if self._allowed[i]][: self._k]
-        if len(near) < self._k:
-            return self._list(np.where(self._allowed, self._raw, NEG_INF), self._numbers.log_allowed)
-        return self._candidates(near, self._raw, self._numbers.log_allowed)
-
-    def sampled(self, drawn: Choice) -> tuple[Candidate, ...]:
-        order = _top(drawn.probs, self._k)
-        chosen = [int(i) for i in np.flatnonzero(drawn.ids == self._chosen) if i not in order]
-        places = [*map(int, order), *chosen]
-        return tuple(self.candidate(int(drawn.ids[i]), float(drawn.probs[i]), float(drawn.logits[i])) for i in places)
-
-    def _list(self, logits: Logits, log_sum: float) -> tuple[Candidate, ...]:
-        ids = [int(i) for i in _top(logits, self._k) if logits[i] > NEG_INF]
-        return self._candidates(ids, logits, log_sum)
-
-    def _candidates(self, ids: list[int], logits: Logits, log_sum: float) -> tuple[Candidate, ...]:
-        if self._chosen not in ids:
-            ids.append(self._chosen)
-        return tuple(self.candidate(i, math.exp(float(logits[i]) - log_sum), float(self._raw[i])) for i in ids)
-
-
-def _top(values: NDArray[np.floating], k: int) -> NDArray[np.intp]:
-    """The places of the k largest, largest first, ties by place. Never a full sort of V."""
-    if k <= 0:
-        return np.empty(0, dtype=np.intp)
-    places = leaders(values, k)  # may hold more than k, where the edge is tied
-    return places[np.argsort(-values[places], kind="stable")][:k]
+    constrained = None if members else permitted(mask, vocab, raw.shape[0])
+    return shares(raw, allowed, constrained, members, bans, name=PADDING if mask is None else CONSTRAINT)

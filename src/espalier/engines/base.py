@@ -23,6 +23,8 @@ from espalier.tokens.vocab import Vocab
 from espalier.trace.records import StepRecord, Trace
 
 Message: TypeAlias = Mapping[str, Any]
+Sampler: TypeAlias = Literal["espalier", "native"]
+"""native: the engine's own chain and random generator, in its own order. Where `Capabilities.native_sampler`."""
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
 """tool_calls: the turn is complete and calls tools. A call that was cut off ends with `length`."""
 
@@ -30,6 +32,7 @@ ENGINES = Registry(
     "engines",
     {
         "transformers": "espalier.engines.transformers:open_engine",
+        "llamacpp": "espalier.engines.llamacpp:open_engine",
         "fake": "espalier.engines.fake:open_engine",
     },
 )
@@ -68,6 +71,7 @@ class Request:
     max_reasoning: int | None = None
     schema_in_prompt: bool = False
     stream: int = 0
+    sampler: Sampler = "espalier"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +157,7 @@ class Capabilities:
     truncate: bool = False
     fork: bool = False
     max_context: int = 0
+    native_sampler: bool = False
 
 
 class Engine(Protocol):

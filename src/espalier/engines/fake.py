@@ -17,10 +17,12 @@ from espalier.chat.template import ChatTemplate
 from espalier.constraints.compile import NOWHERE, Folders
 from espalier.decoding.ports import Extend, Rows, SequenceId
 from espalier.engines.local import LocalEngine
-from espalier.errors import InputError, LimitExceeded
+from espalier.engines.options import DEFAULT, EngineOptions
+from espalier.errors import LimitExceeded
 from espalier.tokens.mask import Logits
 from espalier.tokens.vocab import Vocab
 
+TAKES = ()
 DEFAULT_WISH = 'Sure! Here is the JSON: {"name": "Ada Lovelace", "email": "ada@example.org", "age": 36}'
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 
@@ -50,6 +52,10 @@ class FakeStepModel:
     @property
     def max_sequences(self) -> int:
         return self._slots
+
+    @property
+    def capacity(self) -> int:
+        return self._slots * self._max_positions
 
     @property
     def can_truncate(self) -> bool:
@@ -129,15 +135,12 @@ def noise(tokens: tuple[int, ...], width: int, scale: float = 1.0) -> Logits:
 def open_engine(
     model: str = "fake",
     *,
-    device: str | None = None,
-    dtype: str | None = None,
+    options: EngineOptions = DEFAULT,
     folders: Folders = NOWHERE,
-    tool_format: str | None = None,
     wish: str = DEFAULT_WISH,
 ) -> LocalEngine:
-    """`espalier.load("fake")`: bytes in, bytes out. Raises InputError for a `device` or `dtype`."""
-    if device is not None or dtype is not None:
-        raise InputError("the fake engine has neither device nor dtype", field="device" if device else "dtype")
+    """`espalier.load("fake")`: bytes in, bytes out. Raises InputError for an option, but `tool_format`."""
+    options.check_only("fake", TAKES)
     vocab = replace(Vocab.bytes(), encoder=lambda text: list(text.encode()))
     # An EOS at the end of every prompt marks the border, so that the model can tell prompt from answer.
     border = vocab.eos_ids[0]
@@ -157,5 +160,5 @@ def open_engine(
         encode=encode,
         template=template,
         folders=folders,
-        tool_format=tool_format,
+        tool_format=options.tool_format,
     )

@@ -16,19 +16,22 @@ from espalier.chat.deltas import CallBegun, Delta, Turn
 from espalier.chat.template import ChatTemplate
 from espalier.constraints.bad_words import with_bad_words
 from espalier.constraints.compile import COMPILERS, NOWHERE, Compiler, Folders
+from espalier.constraints.portable import portable
 from espalier.constraints.verdict import CUT, Verdict, judge, parse
 from espalier.constraints.word_files import WordFiles
 from espalier.decoding.drive import drive
+from espalier.decoding.native import NativeSampler, check_native, native_plan
 from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Outcome, Taken
 from espalier.decoding.ports import StepModel
 from espalier.decoding.step import Watch
 from espalier.engines.base import Capabilities, Event, Finished, Request, Result, TokenEvent, Usage
 from espalier.engines.turns import PreparedTurn, TurnMaker, call_id, calls_tools
-from espalier.errors import InputError, PromptTooLong
+from espalier.errors import CapabilityError, InputError, PromptTooLong
 from espalier.sampling.chain import Chain
+from espalier.sampling.config import MAX_N, SamplingConfig
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.filters import LogitFilter, distinct
-from espalier.sampling.fit import check_ends, fit
+from espalier.sampling.fit import Fitted, check_ends, fit
 from espalier.schema.build import BuildError
 from espalier.tokens.vocab import Vocab
 from espalier.trace.records import StepRecord, Trace
@@ -38,6 +41,12 @@ class Encode(Protocol):
     """Prompt text to ids. add_special: add what the tokenizer adds by default (BOS); markers in the text are read."""
 
     def __call__(self, text: str, *, add_special: bool) -> list[int]: ...
+
+
+class MakeNative(Protocol):
+    """The engine's own sampler for one sequence. grammar: GBNF whose start is `root`. Raises CapabilityError."""
+
+    def __call__(self, config: SamplingConfig, fitted: Fitted, *, seed: int, grammar: str | None) -> NativeSampler: ...
 
 
 class LocalEngine:
@@ -54,9 +63,10 @@ class LocalEngine:
         folders: Folders = NOWHERE,
         tool_template: ChatTemplate | None = None,
         tool_format: str | None = None,
+        native: MakeNative | None = None,
     ) -> None:
         """tool_template: for requests with tools, where the model has one of its own. tool_format: how calls are
-        written where the template does not tell."""
+        written where the template does not tell. native: makes the engine's own sampler, where it has one."""
         self._name = name
         self._model: StepModel | None = model
         self._vocab = vocab
@@ -67,6 +77,7 @@ class LocalEngine:
         self._tool_turns = TurnMaker(
             name=name, template=tool_template or template, vocab=vocab, tool_format=tool_format
         )
+        self._native = native
         self._round = threading.Lock()
 
     @property
@@ -97,6 +108,7 @@ class LocalEngine:
             truncate=self.model.can_truncate,
             fork=True,
             max_context=self.model.max_positions,
+            native_sampler=self._native is not None,
         )
 
     def prompt_text(self, request: Request) -> str:
@@ -125,6 +137,7 @@ class LocalEngine:
             if token >= self._vocab.width:
                 raise InputError(f"stop id {token} is outside 0..{self._vocab.width - 1}", field="stop_ids")
         make_plan: MakePlan = STRATEGIES.load(request.strategy)
+        make_native = self._checked_native(request)
         turn = self._turn(request)
         turn = replace(turn, spec=with_bad_words(turn.spec, config.bad_words))
         text = turn.text
@@ -139,8 +152,10 @@ class LocalEngine:
                 hint=f"shorten it to at most {model.max_positions - 1}",
                 field="prompt",
             )
-        compiled = None if turn.spec is None else self._compiler.compile(turn.spec)
-        seed = secrets.randbits(32) if config.seed is None else config.seed
+        compiler = self._compiler if make_native is None else self._compiler.by_grammar
+        compiled = None if turn.spec is None else compiler.compile(turn.spec)
+        # One less than all of 32 bits: llama.cpp takes the last for none.
+        seed = secrets.randbelow(2**32 - MAX_N) if config.seed is None else config.seed
         fitted = fit(config, self._vocab, self._vocab.encoder or partial(self._encode, add_special=False))
         if compiled is not None:
             check_ends(fitted, self._vocab)
@@ -155,7 +170,30 @@ class LocalEngine:
             watch=Watch(request.trace, request.trace_top_k),
             spelled=compiled.spelled if compiled else {},
         )
+        if make_native is not None:
+            grammar = None if turn.spec is None else portable(turn.spec, compiler, before=turn.before)
+            sampler = make_native(config, fitted, seed=seed + request.stream, grammar=grammar)
+            make_plan = partial(native_plan, sampler=sampler)
         return _Run(self._name, request, turn, seed, job, make_plan, self._compiler.words)
+
+    def _checked_native(self, request: Request) -> MakeNative | None:
+        """What makes the sampler that was asked for. Raises CapabilityError, SamplingError naming the field."""
+        if request.sampler == "espalier":
+            return None
+        if self._native is None:
+            raise CapabilityError(
+                f"{self._name} has no sampler of its own",
+                hint="only the llama.cpp engine has one",
+                field="sampler",
+            )
+        check_native(
+            request.sampling,
+            strategy=request.strategy,
+            soft=len(request.soft),
+            filters=len(request.filters),
+            stream=request.stream,
+        )
+        return self._native
 
     def _filters(self, request: Request) -> list[LogitFilter]:
         """The request's own, as copies: a filter follows one sequence."""
@@ -163,7 +201,12 @@ class LocalEngine:
         return distinct([*(soft.filter(self._compiler) for soft in request.soft), *own])
 
     def _events(self, runs: list[_Run]) -> Iterator[Event]:
-        driver = drive(self.model, [run.make_plan(run.job) for run in runs])
+        driver = drive(
+            self.model,
+            [run.make_plan(run.job) for run in runs],
+            # The last token taken needs no place.
+            [len(run.job.prompt) + run.job.max_tokens - 1 for run in runs],
+        )
         try:
             while True:
                 # Held for one round, not for the whole run: streams of several threads take turns on the model.
@@ -249,7 +292,7 @@ class _Run:
                 asked=_asked(self.request),
                 constraint=spec.to_json() if spec is not None else None,
                 soft=tuple(soft.to_json() for soft in self.request.soft),
-                sampling=self.request.sampling.to_json() | {"seed": self.seed},
+                sampling=self.request.sampling.to_json() | {"seed": self.seed} | self._sampler(),
                 strategy=self.request.strategy,
                 verdict=verdict.to_json() if verdict else None,
             )
@@ -265,6 +308,10 @@ class _Run:
             verdict=verdict,
             trace=trace,
         )
+
+    def _sampler(self) -> dict[str, str]:
+        """Said where it is not our own."""
+        return {} if self.request.sampler == "espalier" else {"sampler": self.request.sampler}
 
     def _turn(self) -> Turn:
         """The turn as it was read, its calls with their ids."""

@@ -1,32 +1,68 @@
-"""Which engine opens a model, told from its name. It knows no engine's insides."""
+"""Which engine opens a model, told from its name and first bytes. It knows no engine's insides."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 from espalier.constraints.compile import NOWHERE, Folders
 from espalier.engines.base import ENGINES, Engine
-from espalier.errors import CapabilityError, UnknownModel
+from espalier.engines.options import DEFAULT, EngineOptions
+from espalier.registry import Registry
+from espalier.tokens.vocab import Vocab
+
+MAGIC = b"GGUF"
+VOCABS = Registry("vocabs", {"llamacpp": "espalier.engines.llamacpp:read_vocab_of"})
+"""Engines whose files hold a vocabulary that is read without the weights: `(path) -> Vocab`."""
 
 
 def open_engine(
-    model: str, *, engine: str | None = None, device: str | None = None, dtype: str | None = None,
-    folders: Folders = NOWHERE, tool_format: str | None = None,
-) -> Engine:  # fmt: skip
-    """Load a model: `fake`, a folder or hub name for transformers. tool_format: how it writes calls where its chat
-    template does not tell. Raises UnknownModel, CapabilityError."""
+    model: str,
+    *,
+    engine: str | None = None,
+    options: EngineOptions = DEFAULT,
+    defaults: EngineOptions = DEFAULT,
+    folders: Folders = NOWHERE,
+) -> Engine:
+    """Load a model: `fake`, a GGUF file for llama.cpp, a folder or hub name for transformers.
+
+    defaults: what the options leave open; what the engine does not take of them it is not given. Raises UnknownModel,
+    CapabilityError, MissingDependency, InputError for an option that the engine does not take.
+    """
     name = engine or choose(model)
-    opened: Engine = ENGINES.load(name)(model, device=device, dtype=dtype, folders=folders, tool_format=tool_format)
+    make = ENGINES.load(name)
+    taken = taken_by(name)
+    options.check_only(name, taken)
+    opened: Engine = make(model, options=options.over(defaults.only(taken)), folders=folders)
     return opened
+
+
+def taken_by(engine: str) -> tuple[str, ...]:
+    """The names of the options that an engine takes: `TAKES` of its module."""
+    module, _, _ = ENGINES.target(engine).partition(":")
+    return tuple(getattr(import_module(module), "TAKES", ()))
 
 
 def choose(model: str) -> str:
     """The name of the engine for a model."""
     if model == "fake":
         return "fake"
+    return "llamacpp" if is_gguf(model) else "transformers"
+
+
+def is_gguf(model: str) -> bool:
+    """Whether that names a GGUF file: by its suffix, there or not, or by how the file begins."""
     path = Path(model).expanduser()
-    if path.suffix == ".gguf":
-        if not path.is_file():
-            raise UnknownModel(f"there is no file {model}", field="model")
-        raise CapabilityError("GGUF files need the llama.cpp engine, which this version does not have yet")
-    return "transformers"
+    if path.suffix.lower() == ".gguf":
+        return not path.is_dir()
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except (OSError, ValueError):  # ValueError: a NUL in the name
+        return False
+
+
+def read_gguf_vocab(path: str) -> Vocab:
+    """The vocabulary of a GGUF file; no weights are loaded. Raises as `open_engine` does."""
+    vocab: Vocab = VOCABS.load("llamacpp")(path)
+    return vocab

@@ -6,10 +6,8 @@ Nothing of a model's repository is ever executed (`trust_remote_code` is always 
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,6 @@ import numpy as np
 
 from espalier.errors import (
     CapabilityError,
-    EspalierError,
-    GenerationError,
     InputError,
     LimitExceeded,
     MissingDependency,
@@ -28,7 +24,6 @@ from espalier.errors import (
 
 try:
     import torch
-    from safetensors import SafetensorError
     from transformers import (
         AutoConfig,
         AutoModelForCausalLM,
@@ -37,16 +32,18 @@ try:
         PreTrainedConfig,
     )
     from transformers.cache_utils import DynamicLayer
-    from transformers.utils import logging as upstream_logging
 except ModuleNotFoundError as error:
     raise MissingDependency(error.name or "transformers", extra="transformers") from error
 
 from espalier.chat.template import ChatTemplate
 from espalier.decoding.ports import Extend, Rows, SequenceId
 from espalier.engines.local import Encode, LocalEngine
+from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.engines.slot_cache import NativeCaches, RowCaches, SlotCache
+from espalier.engines.torch_errors import first_line, mapped, mapped_loading, quiet
 from espalier.tokens.vocab import Vocab
 
+TAKES = ("device", "dtype")
 MAX_SEQUENCES = 256
 # Where a model names no limit (recurrent layers, ALiBi): far beyond any prompt, small enough to multiply.
 UNBOUNDED = 1 << 20
@@ -118,18 +115,22 @@ class TransformersStepModel:
         return self._max_sequences
 
     @property
+    def capacity(self) -> int:
+        return self._max_sequences * self._max_positions
+
+    @property
     def can_truncate(self) -> bool:
         return self._caches.can_truncate
 
     def new(self) -> SequenceId:
-        with _mapped():
+        with mapped():
             return SequenceId(self._caches.add())
 
     def length(self, sequence: SequenceId) -> int:
         return self._caches.length(sequence)
 
     def fork(self, sequence: SequenceId) -> SequenceId:
-        with _mapped():
+        with mapped():
             return SequenceId(self._caches.fork(sequence))
 
     def truncate(self, sequence: SequenceId, length: int) -> None:
@@ -144,7 +145,7 @@ class TransformersStepModel:
     def extend(self, work: Sequence[Extend]) -> list[Rows]:
         before = self._checked(work)
         answers: list[Rows] = [self._nothing] * len(work)
-        with _mapped(), torch.inference_mode():
+        with mapped(), torch.inference_mode():
             try:
                 for group in self._passes(work):
                     self._run(work, group, answers)
@@ -246,7 +247,7 @@ def load_model(name_or_path: str, *, device: str | None = None, dtype: str | Non
     where = _device(device)
     number = _dtype(dtype, where)
     folder = _folder(name_or_path)
-    with _mapped_loading(name_or_path), _quiet():
+    with mapped_loading(name_or_path), quiet():
         if folder is None:
             try:
                 model, tokenizer = _read(name_or_path, number, local=True)
@@ -296,10 +297,11 @@ def make_encode(tokenizer: Any) -> Encode:
     return encode
 
 
-def open_engine(model: str, *, device: str | None = None, dtype: str | None = None, **options: Any) -> LocalEngine:
-    """The engine for a folder or a hub name; options are a LocalEngine's. Raises what `load_model` raises, VocabError
+def open_engine(model: str, *, options: EngineOptions = DEFAULT, **shared: Any) -> LocalEngine:
+    """The engine for a folder or a hub name; `shared` are a LocalEngine's. Raises what `load_model` raises, VocabError
     and TemplateError."""
-    loaded, tokenizer = load_model(model, device=device, dtype=dtype)
+    options.check_only("transformers", TAKES)
+    loaded, tokenizer = load_model(model, device=options.device, dtype=options.dtype)
     step_model = TransformersStepModel(loaded)
     source = getattr(tokenizer, "chat_template", None)
     sources = source if isinstance(source, dict) else {"default": source}  # there may be several, by name
@@ -313,7 +315,8 @@ def open_engine(model: str, *, device: str | None = None, dtype: str | None = No
         encode=make_encode(tokenizer),
         template=templates.get("default"),
         tool_template=templates.get("tool_use"),
-        **options,
+        tool_format=options.tool_format,
+        **shared,
     )
 
 
@@ -417,7 +420,7 @@ def _read(source: str, dtype: Any, *, local: bool) -> tuple[Any, Any]:
         return model, AutoTokenizer.from_pretrained(source, **common)
     except ValueError as error:
         raise UnknownModel(
-            f"{source} has no tokenizer that can be read: {_first_line(error)}",
+            f"{source} has no tokenizer that can be read: {first_line(error)}",
             hint="tokenizer.json belongs into the model's folder",
             field="model",
         ) from error
@@ -427,71 +430,8 @@ def _is_causal(model: Any) -> bool:
     """Whether a token's logits are free of the token after it: seen in the model, as names do not tell."""
     rows = model.get_input_embeddings().weight.shape[0]
     pair = torch.tensor([[0, rows // 3], [0, rows - 1]], device=model.device)  # (2, 2) int64
-    with _mapped(), torch.inference_mode():
+    with mapped(), torch.inference_mode():
         first = model(input_ids=pair, return_dict=True).logits[:, 0].float()  # (2, V)
     # Far above rounding, far below what a token that is seen does.
     tolerance = 1e-4 if model.dtype == torch.float32 else 2e-2
     return bool((first[0] - first[1]).abs().max() <= tolerance * first.abs().max())
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No log lines, no bars over weights while a model loads; all is as before afterwards. Bars of downloads are the
-    hub's own and stay."""
-
-    def hidden(make: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return make(*args, **{**kwargs, "disable": True})
-
-    hub = logging.getLogger("huggingface_hub")  # it logs every retry
-    verbosity, level = upstream_logging.get_verbosity(), hub.level
-    bars = upstream_logging.set_tqdm_hook(hidden)
-    upstream_logging.set_verbosity(logging.ERROR)
-    hub.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        upstream_logging.set_verbosity(verbosity)
-        upstream_logging.set_tqdm_hook(bars)
-        hub.setLevel(level)
-
-
-@contextmanager
-def _mapped() -> Iterator[None]:
-    """What torch raises while it computes, as ours."""
-    try:
-        yield
-    except EspalierError:
-        raise
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise LimitExceeded("out of memory", hint="fewer or shorter sequences, or a smaller model") from error
-    except (RuntimeError, IndexError, TypeError, ValueError) as error:  # NotImplementedError is a RuntimeError
-        if "allocate memory" in str(error):  # the CPU allocator has no exception of its own
-            raise LimitExceeded("out of memory", hint="fewer or shorter sequences") from error
-        raise GenerationError(f"the model's forward pass failed: {_first_line(error)}") from error
-
-
-@contextmanager
-def _mapped_loading(name: str) -> Iterator[None]:
-    """What transformers raises while it loads, as ours."""
-    try:
-        yield
-    except EspalierError:
-        raise
-    except OSError as error:
-        raise UnknownModel(
-            f"there is no model {name!r}: {_first_line(error)}",
-            hint="give a folder, or a name on the Hugging Face hub; offline it must be in the hub's cache",
-            field="model",
-        ) from error
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise LimitExceeded(f"{name} does not fit into memory", hint="a smaller model or dtype") from error
-    except (ValueError, ImportError) as error:
-        # A config without model_type is no model; the rest is a model that cannot be loaded.
-        kind = UnknownModel if "Unrecognized model in" in str(error) else CapabilityError
-        raise kind(f"transformers cannot load {name}: {_first_line(error)}", field="model") from error
-    except (SafetensorError, RuntimeError, KeyError, TypeError) as error:
-        raise InputError(f"the files of {name} cannot be read: {_first_line(error)}", field="model") from error

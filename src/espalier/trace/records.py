@@ -55,7 +55,8 @@ class StepRecord:
     z_sampled: mass of the allowed set after penalties, bias and temperature, before truncation; None when greedy,
     and where the temperature is dynamic, since it then depends on what is allowed.
     entropy_before / entropy_after: nats, of the raw distribution and of it renormalised over the allowed set.
-    blame: why the model's favourite was refused, where it was and the constraint can say.
+    blame: why the model's favourite was refused, where it was and the constraint can say; where a token was drawn and
+    rejected, why that was.
     removed_by: the mass that each is the first to refuse, together removed_mass: a composition's members, then the
     composition itself for what only all of them together refuse, then what bans beside it (`allowed_ids`, `logit_bias`,
     filters by name, `min_tokens`). Without a composition: `constraint` (or `padding`) and the bans; empty without bans.

@@ -20,6 +20,7 @@ tokenizers = pytest.importorskip("tokenizers")
 
 from espalier.decoding.ports import Extend, Rows  # noqa: E402
 from espalier.engines.base import Finished, Request  # noqa: E402
+from espalier.engines.options import EngineOptions  # noqa: E402
 from espalier.engines.transformers import (  # noqa: E402
     TransformersStepModel,
     eos_ids,
@@ -371,7 +372,7 @@ def test_prompts_are_encoded_with_one_bos_and_no_eos(folder: Path) -> None:
 
 
 def test_an_engine_opens_and_generates(folder: Path) -> None:
-    engine = open_engine(str(folder), device="cpu")
+    engine = open_engine(str(folder), options=EngineOptions(device="cpu"))
     assert engine.capabilities.truncate
     assert not engine.capabilities.chat_template
     assert engine.vocab.eos_ids == (2, 1)
@@ -387,7 +388,7 @@ def test_an_engine_opens_and_generates(folder: Path) -> None:
 
 def test_an_engine_takes_the_chat_template(folder: Path) -> None:
     save_tokenizer(folder, chat_template="{{ bos_token }}{{ messages[0]['content'] }}<|end|>")
-    engine = open_engine(str(folder), device="cpu")
+    engine = open_engine(str(folder), options=EngineOptions(device="cpu"))
     assert engine.capabilities.chat_template
     assert engine.prompt_text(Request(prompt="AB")) == "<s>AB<|end|>"
 

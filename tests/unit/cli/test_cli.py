@@ -98,7 +98,7 @@ FAULTS = {
     "a reference to nothing": (["--schema", "nowhere.json", "hi"], "at /properties/a/$ref"),
     "a reference to another document": (["--schema", "remote.json", "hi"], "/properties/a/$ref"),
     "whitespace without JSON": (["--regex", "a", "--whitespace", "compact", "hi"], "--whitespace is for"),
-    "a device the fake engine has not": (["--device", "cuda", "hi"], "neither device nor dtype"),
+    "a device the fake engine has not": (["--device", "cuda", "hi"], "the fake engine takes no device"),
     "a model without a name": (["-m", "", "hi"], "empty"),
     "a missing grammar": (["--grammar", "nope.gbnf", "hi"], "nope.gbnf: No such file"),
     "a bad grammar": (["--grammar", "bad.gbnf", "hi"], "line 2"),

@@ -110,3 +110,58 @@ def test_an_error_in_one_plan_closes_the_others_and_frees_all(model):
 
 def test_nothing_to_do_is_no_pass(model):
     assert run(model) == []
+
+
+def test_rows_are_read_before_anybody_else_can_use_the_model(model):
+    """A model may write every answer into the same memory, and runs of several threads take turns between events."""
+    buffer = np.zeros((8, WIDTH), dtype=np.float32)
+    extend = model.extend
+
+    def into_the_buffer(work):
+        found, at = [], 0
+        for rows in extend(work):
+            buffer[at : at + len(rows)] = rows
+            found.append(buffer[at : at + len(rows)])
+            at += len(rows)
+        return found
+
+    model.extend = into_the_buffer
+
+    def plan(first):
+        tokens = [first]
+        answer = yield Need(append=(Append(branch=0, tokens=(first,)),))
+        for _ in range(4):
+            assert np.array_equal(answer[0][-1], rows_of(tokens))
+            token = int(np.argmax(answer[0][-1]))
+            tokens.append(token)
+            yield Taken(token=token, text="", record=None)
+            answer = yield Need(append=(Append(branch=0, tokens=(token,)),))
+        return done(*tokens)
+
+    running = [drive(model, [plan(1), plan(2)]), drive(model, [plan(3), plan(4)])]
+    ended = 0
+    while running:
+        for one in list(running):
+            happened = next(one, None)  # one event of each run in turn
+            if happened is None:
+                running.remove(one)
+            ended += isinstance(happened and happened[1], Outcome)
+    assert ended == 4
+
+
+def test_what_came_before_an_error_of_the_same_round_is_told(model):
+    def fine():
+        answer = yield Need(append=(Append(branch=0, tokens=(1,)),))
+        yield Taken(token=int(np.argmax(answer[0][-1])), text="a", record=None)
+        yield Need(append=(Append(branch=0, tokens=(2,)),))
+
+    def failing():
+        yield Need(append=(Append(branch=0, tokens=(1,)),))
+        yield Taken(token=5, text="b", record=None)
+        raise ValueError("no")
+
+    events = drive(model, [fine(), failing()])
+    assert [next(events)[1].text, next(events)[1].text] == ["a", "b"]
+    with pytest.raises(ValueError, match="no"):
+        next(events)
+    assert model.live == 0

@@ -10,8 +10,11 @@ from espalier.constraints.verdict import judge
 from espalier.engines.base import Finished, Request, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise, open_engine
 from espalier.engines.local import LocalEngine
-from espalier.errors import BadLogits, CapabilityError, InputError, PromptTooLong, UnknownModel, UnknownName
+from espalier.engines.options import EngineOptions
+from espalier.errors import BadLogits, CapabilityError, InputError, PromptTooLong, UnknownName
+from espalier.settings import Settings
 from espalier.tokens.vocab import Vocab
+from espalier.wiring import build_app
 
 SCHEMA = {
     "type": "object",
@@ -197,12 +200,12 @@ def test_an_empty_prompt_is_refused():
         random_engine().generate("")
 
 
-def test_an_unknown_model_and_a_gguf_file_say_what_is_wrong(tmp_path):
-    with pytest.raises(UnknownModel, match=r"nope\.gguf"):
-        espalier.load(str(tmp_path / "nope.gguf"))
-    (tmp_path / "a.gguf").write_bytes(b"GGUF")
-    with pytest.raises(CapabilityError, match=r"llama\.cpp"):
-        espalier.load(str(tmp_path / "a.gguf"))
+def test_an_option_that_the_engine_has_not_is_refused_and_a_setting_is_not_given_to_it():
+    with pytest.raises(InputError, match="the fake engine takes no context") as caught:
+        espalier.load("fake", context=64)
+    assert caught.value.field == "context"
+    app = build_app(Settings(options=EngineOptions(context=64, device="cuda", tool_format="hermes")))
+    assert espalier.load("fake", app=app).capabilities.max_context == 4096
 
 
 def test_threads_share_an_engine_and_get_what_they_get_alone(eng):

@@ -1,0 +1,53 @@
+"""What every plan asks of a matcher beside its mask: why a token is refused, what the members allow, how a text ended.
+
+It knows nothing of how tokens are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from espalier.automata.blame import Blame
+from espalier.constraints.base import Composite, Matcher
+from espalier.decoding.plan import FinishReason, Job, Outcome
+from espalier.decoding.stops import TextAssembler
+from espalier.errors import LimitExceeded, NotAvailable
+from espalier.tokens.mask import Mask
+
+
+def explained(matcher: Matcher | None, token: int) -> Blame | None:
+    """Why the constraint refuses a token; None where it does not, and where that cannot be known."""
+    if matcher is None or matcher.allows(token):
+        return None  # padding or a filter's ban: not the constraint's doing
+    try:
+        return matcher.explain(token)
+    except (NotAvailable, LimitExceeded):
+        return None  # the record then says that it was refused, and not why
+
+
+def member_masks(composite: Composite | None) -> Sequence[tuple[str, Mask]]:
+    """The masks of a composition's members; none where there are none, or they cannot be had."""
+    if composite is None:
+        return ()
+    try:
+        return composite.member_masks()
+    except (NotAvailable, LimitExceeded):
+        return ()  # the record then says how much was removed, and not by whom
+
+
+def outcome(
+    job: Job, generated: list[int], assembler: TextAssembler, finish: FinishReason, stop: str | int | None
+) -> Outcome:
+    """The end of a plan."""
+    tail = assembler.finish()
+    matcher = job.matcher
+    # The held-back tail can itself complete a stop text: none does, since `finish` is only reached without one.
+    return Outcome(
+        tokens=tuple(generated),
+        text=assembler.text,
+        tail=tail.text,
+        finish=finish,
+        stop=stop if stop is not None else tail.stop,
+        # A stop text may end the output with more tokens taken than shown: then the matcher's state is not the text's.
+        is_complete=matcher is None or matcher.is_finished or (finish == "length" and matcher.is_accepting),
+    )

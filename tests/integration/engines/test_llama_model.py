@@ -1,0 +1,454 @@
+"""LlamaStepModel on tiny random models of several kinds and on the demo model: laws, limits and failures."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llama_cpp")
+pytest.importorskip("gguf")
+
+from espalier.decoding.ports import Extend
+from espalier.engines.llama_model import LlamaFile, LlamaStepModel, default_threads
+from espalier.engines.options import EngineOptions
+from espalier.errors import (
+    CapabilityError,
+    GenerationError,
+    InputError,
+    LimitExceeded,
+)
+from tests import gguf_models as make
+from tests.step_model_laws import check_step_model, close, last, words
+
+DEMO = Path(__file__).parents[3] / "models" / "demo" / "demo.gguf"
+EXACT = {"kv_type": "f32", "flash_attention": "off"}
+CONTEXT = 192
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """The files of this module."""
+    folder: Path = tmp_path_factory.mktemp("gguf")
+    bpe, spm = make.bpe_words(padded_to=400), make.spm_words()
+    make.write_llama(folder / "bpe.gguf", bpe)
+    make.write_llama(folder / "spm.gguf", spm)
+    make.write_gemma3(folder / "window.gguf", bpe)
+    make.write_mamba(folder / "recurrent.gguf", bpe)
+    make.write_lora(folder / "lora.gguf")
+    return folder
+
+
+FILES: dict[Path, LlamaFile] = {}
+
+
+def load(path: Path) -> LlamaFile:
+    """Each file once."""
+    if path not in FILES:
+        FILES[path] = LlamaFile(path, EngineOptions())
+    return FILES[path]
+
+
+def model_of(path: Path, **options: Any) -> LlamaStepModel:
+    return LlamaStepModel(load(path), EngineOptions(**({"threads": 1} | EXACT | options)))
+
+
+def put(model, tokens, wanted="last", sequence=None):
+    """Tokens at the end of a new sequence, or of that one; the sequence and a copy of the rows."""
+    sequence = model.new() if sequence is None else sequence
+    return sequence, model.extend([Extend(sequence=sequence, tokens=tuple(tokens), logits=wanted)])[0].copy()
+
+
+def oracle_of(path: Path, **options: Any):
+    """One pass over all tokens, in an otherwise empty context that serves nothing else."""
+    model, known = model_of(path, sequences=1, batch_size=2048, **options), {}
+
+    def oracle(tokens):
+        if tokens not in known:
+            sequence, known[tokens] = put(model, tokens, "all")
+            model.free(sequence)
+        return known[tokens]
+
+    return oracle
+
+
+@pytest.mark.parametrize("name", ["bpe", "spm"])
+def test_the_laws_hold_exactly_with_a_float32_cache(folder, name):
+    path = folder / f"{name}.gguf"
+    check_step_model(
+        lambda: model_of(path, context=CONTEXT, kv_size=1024, sequences=12),
+        oracle=oracle_of(path, context=CONTEXT),
+        programs=2,
+    )
+
+
+def test_the_laws_hold_for_sliding_windows_which_can_be_cut(folder):
+    """Its GELU is a table over float16 in llama.cpp, where the smallest difference may be one of 1e-3."""
+    path = folder / "window.gguf"
+    assert model_of(path).can_truncate
+    check_step_model(
+        lambda: model_of(path, context=CONTEXT, kv_size=1024, sequences=12),
+        oracle=oracle_of(path, context=CONTEXT),
+        programs=2,
+        tolerance=5e-3,
+        batch_tolerance=5e-3,
+    )
+
+
+def test_the_laws_hold_exactly_on_the_demo_model():
+    check_step_model(
+        lambda: model_of(DEMO, context=CONTEXT, kv_size=1024, sequences=12),
+        oracle=oracle_of(DEMO, context=CONTEXT),
+        programs=1,
+    )
+
+
+def test_the_laws_hold_when_every_call_is_many_passes(folder):
+    path = folder / "bpe.gguf"
+    check_step_model(
+        lambda: model_of(path, context=CONTEXT, kv_size=1024, sequences=12, batch_size=5),
+        oracle=oracle_of(path, context=CONTEXT),
+        programs=2,
+        batch_tolerance=1e-4,  # how a pass is cut changes the order of its sums
+    )
+
+
+@pytest.mark.parametrize("path", ["bpe.gguf", DEMO])
+def test_the_laws_hold_with_the_default_cache_as_far_as_float16_goes(folder, path):
+    """Logits have a standard deviation of about 1.6 (tiny) and 4 (demo); float16 has 11 bits."""
+    usual = {"kv_type": None, "flash_attention": None, "context": CONTEXT}
+    check_step_model(
+        lambda: model_of(folder / path, kv_size=1024, sequences=12, **usual),
+        oracle=oracle_of(folder / path, **usual),
+        programs=1,
+        tolerance=0.06,
+        batch_tolerance=0.06,
+    )
+
+
+def test_the_laws_hold_for_a_recurrent_model_which_cannot_be_cut(folder):
+    path = folder / "recurrent.gguf"
+    model = model_of(path)
+    assert not model.can_truncate
+    assert model.max_sequences == 8
+    assert model.capacity == 8 * model.max_positions
+    check_step_model(
+        lambda: model_of(path, context=CONTEXT, sequences=12), oracle=oracle_of(path, context=CONTEXT), programs=2
+    )
+
+
+def test_eight_sequences_at_once_equal_each_alone():
+    model, random = model_of(DEMO), Random(8)
+    prompts = [words(random, 2000, n) for n in (3, 40, 7, 1, 90, 12, 5, 33)]
+    steps = [words(random, 2000, 6) for _ in prompts]
+    alone = []
+    for prompt, step in zip(prompts, steps, strict=True):
+        sequence, _ = put(model, prompt)
+        alone.append([put(model, (token,), sequence=sequence)[1][0] for token in step])
+        model.free(sequence)
+    held = [put(model, prompt)[0] for prompt in prompts]
+    for n in range(6):
+        work = [Extend(sequence=s, tokens=(step[n],)) for s, step in zip(held, steps, strict=True)]
+        for rows, wanted in zip(model.extend(work), alone, strict=True):
+            close(rows[0], wanted[n], 1e-5, f"step {n}")
+
+
+def test_forks_of_a_long_prompt_need_no_room_of_their_own(folder):
+    model = model_of(folder / "bpe.gguf", context=300, kv_size=512, sequences=40)
+    first, _ = put(model, words(Random(1), 300, 290), "none")
+    forks = [model.fork(first) for _ in range(39)]
+    model.extend([Extend(sequence=s, tokens=(1, 2), logits="none") for s in [first, *forks]])
+    assert model.capacity == 512 < 40 * 292
+
+
+def test_a_prompt_longer_than_a_batch_equals_one_pass(folder):
+    tokens, path = words(Random(2), 300, 150), folder / "bpe.gguf"
+    _, whole = put(model_of(path), tokens, "all")
+    _, cut = put(model_of(path, batch_size=64), tokens, "all")
+    close(cut, whole, 1e-4, "cut into batches of 64")
+
+
+def test_logits_are_not_copied_and_are_of_the_width_of_the_model(folder):
+    model = model_of(folder / "bpe.gguf")
+    sequence = model.new()
+    rows = model.extend([Extend(sequence=sequence, tokens=(1, 2))])[0]
+    assert not rows.flags.owndata
+    assert rows.shape == (1, 400)
+    again = model.extend([Extend(sequence=sequence, tokens=(3,))])[0]
+    assert again.ctypes.data == rows.ctypes.data
+
+
+def test_logits_that_are_kept_keep_the_memory_they_lie_in(folder):
+    model = LlamaStepModel(LlamaFile(folder / "bpe.gguf", EngineOptions()), EngineOptions(threads=1))
+    rows = model.extend([Extend(sequence=model.new(), tokens=(1, 2))])[0]
+    before = rows.copy()
+    del model
+    gc.collect()
+    assert np.array_equal(rows, before)
+
+
+@pytest.mark.parametrize("tokens", [(-1,), (400,), (1, 2**31), (1, 2, 2**70), (3, -(2**40))])
+def test_an_id_that_is_no_token_is_refused_and_nothing_changes(folder, tokens):
+    model = model_of(folder / "bpe.gguf")
+    sequence, _ = put(model, (1, 2))
+    with pytest.raises(ValueError, match=r"outside 0\.\.399"):
+        model.extend([Extend(sequence=sequence, tokens=tokens)])
+    assert model.length(sequence) == 2
+
+
+def test_nothing_to_append_and_a_sequence_twice_are_refused(folder):
+    model = model_of(folder / "bpe.gguf")
+    sequence = model.new()
+    with pytest.raises(ValueError, match="nothing to append"):
+        model.extend([Extend(sequence=sequence, tokens=())])
+    with pytest.raises(ValueError, match="twice"):
+        model.extend([Extend(sequence=sequence, tokens=(1,))] * 2)
+    assert model.extend([]) == []
+
+
+def test_a_full_cache_changes_no_sequence_even_in_the_middle_of_several_passes(folder):
+    path = folder / "bpe.gguf"
+    model, oracle = model_of(path, context=256, kv_size=256, batch_size=16, sequences=4), oracle_of(path)
+    first, second = words(Random(3), 300, 100), words(Random(4), 300, 60)
+    one, two = put(model, first, "none")[0], put(model, second, "none")[0]
+    with pytest.raises(LimitExceeded, match="256 tokens of the KV cache") as caught:
+        model.extend([Extend(sequence=one, tokens=(5,) * 50), Extend(sequence=two, tokens=(5,) * 50)])
+    assert "kv_size" in str(caught.value)
+    assert (model.length(one), model.length(two)) == (100, 60)
+    close(last(model, one, (7,)), oracle((*first, 7))[-1], 1e-4, "the first")
+    close(last(model, two, (7,)), oracle((*second, 7))[-1], 1e-4, "the second")
+    put(model, (5,) * 94, "none", one)  # all the room is there again
+
+
+class Failing:
+    """The library, whose decode fails after some calls, having done its work or not."""
+
+    def __init__(self, real: Any, code: int, after: int, *, does: bool) -> None:
+        self.real, self.code, self.after, self.does = real, code, after, does
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    def llama_decode(self, ctx: Any, batch: Any) -> int:
+        self.after -= 1
+        if self.after >= 0:
+            return int(self.real.llama_decode(ctx, batch))
+        if self.does:
+            self.real.llama_decode(ctx, batch)
+        return self.code
+
+
+@pytest.mark.parametrize(("code", "said"), [(2, "aborted"), (-1, "refused the batch"), (-3, "returned -3")])
+@pytest.mark.parametrize("after", [0, 1, 3])
+@pytest.mark.parametrize("does", [True, False])
+def test_after_a_pass_that_failed_no_sequence_has_changed(folder, code, said, after, does):
+    path = folder / "bpe.gguf"
+    model, oracle = model_of(path, batch_size=8), oracle_of(path)
+    one, _ = put(model, (1, 2, 3))
+    new, fork = model.new(), model.fork(one)
+    real = model._lib
+    model._lib = Failing(real, code, after, does=does)
+    with pytest.raises(GenerationError, match=said) as caught:
+        model.extend([Extend(sequence=s, tokens=tuple(range(11, 22))) for s in (one, new, fork)])
+    assert not isinstance(caught.value, LimitExceeded)
+    model._lib = real
+    assert [model.length(s) for s in (one, new, fork)] == [3, 0, 3]
+    for sequence, before in ((one, (1, 2, 3)), (new, ()), (fork, (1, 2, 3))):
+        close(last(model, sequence, (9, 8)), oracle((*before, 9, 8))[-1], 1e-4, "after a failure")
+
+
+def test_a_sequence_that_cannot_be_brought_back_is_not_used_again(folder):
+    model = model_of(folder / "recurrent.gguf", batch_size=4, sequences=3)
+    held, _ = put(model, (1, 2, 3))
+    new = model.new()
+    real = model._lib
+    model._lib = Failing(real, 2, 1, does=False)
+    with pytest.raises(GenerationError, match="aborted"):
+        model.extend([Extend(sequence=s, tokens=(5, 6, 7)) for s in (held, new)])
+    model._lib = real
+    for use in (
+        lambda: model.extend([Extend(sequence=held, tokens=(1,))]),
+        lambda: model.fork(held),
+        lambda: model.truncate(held, 1),
+    ):
+        with pytest.raises(GenerationError, match="lost when a pass failed"):
+            use()
+    put(model, (4, 5), sequence=new)  # it was empty, and a whole sequence can be removed
+    model.free(held)
+    again = model.new()
+    wanted = put(model_of(folder / "recurrent.gguf"), (4, 5))[1]
+    close(put(model, (4, 5), sequence=again)[1], wanted, 1e-4, "in its place")
+
+
+def test_a_cache_that_refuses_to_be_cut_is_a_capability_error(folder):
+    model = model_of(folder / "bpe.gguf")
+    sequence, _ = put(model, (1, 2, 3))
+
+    class Stubborn(Failing):
+        def llama_memory_seq_rm(self, *_: Any) -> bool:
+            return False
+
+    model._lib = Stubborn(model._lib, 0, 10, does=True)
+    with pytest.raises(CapabilityError, match="cannot be cut"):
+        model.truncate(sequence, 1)
+    assert model.length(sequence) == 3
+
+
+def test_more_context_than_trained_is_refused_with_both_numbers(folder):
+    with pytest.raises(InputError, match="513 is longer than the 512"):
+        model_of(folder / "bpe.gguf", context=513)
+
+
+def test_as_many_sequences_as_llama_cpp_runs_and_no_more(folder):
+    assert model_of(folder / "bpe.gguf", sequences=256).max_sequences == 256
+    with pytest.raises(InputError, match="at most 256 sequences at once, not 257"):
+        model_of(folder / "bpe.gguf", sequences=257)
+
+
+def test_a_cache_beyond_the_memory_is_refused_and_not_granted(folder):
+    with pytest.raises(LimitExceeded, match="GiB") as caught:
+        model_of(folder / "bpe.gguf", kv_size=2**31 - 256)
+    assert caught.value.field == "kv_size"
+    for size in (2**31, 2**32, 2**32 + 512):
+        with pytest.raises(InputError, match="kv_size is at most"):
+            model_of(folder / "bpe.gguf", kv_size=size)
+
+
+def test_what_llama_cpp_itself_cannot_reserve_is_a_limit(folder):
+    """In a process that may have 1 GiB more, and whose own check of the memory is switched off."""
+    script = f"""
+import resource
+from pathlib import Path
+from espalier.engines import llama_model
+from espalier.engines.options import EngineOptions
+from espalier.errors import LimitExceeded
+file = llama_model.LlamaFile(Path({str(folder / "bpe.gguf")!r}), EngineOptions())
+llama_model._free_memory = lambda: None
+held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (held + 2**30, resource.getrlimit(resource.RLIMIT_AS)[1]))
+for size in (2**22, 2**28):  # the first fails in the cache, the second in what is kept about it
+    try:
+        llama_model.LlamaStepModel(file, EngineOptions(kv_size=size, kv_type="f32", threads=1))
+    except LimitExceeded as error:
+        print(error.field)
+llama_model.LlamaStepModel(file, EngineOptions(threads=1))
+"""
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("no /proc here")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["kv_size", "kv_size"]), done.stderr
+
+
+def test_a_cache_smaller_than_one_context_is_refused_where_both_were_said(folder):
+    with pytest.raises(InputError, match="cannot hold one sequence of 400"):
+        model_of(folder / "bpe.gguf", context=400, kv_size=256)
+    assert model_of(folder / "bpe.gguf", kv_size=256).max_positions == 256
+
+
+def test_capacity_is_padded_up_as_llama_cpp_pads_it(folder):
+    assert model_of(folder / "bpe.gguf", kv_size=300).capacity == 512
+
+
+def test_a_quantised_cache_needs_flash_attention(folder):
+    with pytest.raises(InputError, match="q8_0 needs flash attention"):
+        model_of(folder / "bpe.gguf", kv_type="q8_0", flash_attention="off")
+
+
+def test_a_quantised_cache_needs_heads_of_whole_blocks(folder):
+    with pytest.raises(InputError, match="does not divide") as caught:
+        model_of(folder / "bpe.gguf", kv_type="q4_0", flash_attention="auto")
+    assert caught.value.field == "kv_type"
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"])
+def test_every_cache_type_gives_about_the_same_logits(kv_type):
+    tokens = words(Random(5), 2000, 40)
+    _, wanted = put(model_of(DEMO), tokens)
+    _, found = put(model_of(DEMO, kv_type=kv_type, flash_attention="on"), tokens)
+    assert np.corrcoef(wanted[0], found[0])[0, 1] > 0.95
+
+
+def test_a_context_that_is_not_what_was_asked_for_is_refused(folder):
+    file = load(folder / "bpe.gguf")
+
+    class Moved(Failing):
+        def llama_n_seq_max(self, _: Any) -> int:
+            return 1
+
+    import espalier.engines.llama_model as module
+
+    real = module.library()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "library", lambda: Moved(real, 0, 10, does=True))
+        with pytest.raises(CapabilityError, match="n_seq_max is 1 where 64"):
+            LlamaStepModel(file, EngineOptions())
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "field"),
+    [
+        ({"device": "cuda"}, "no GPU", "device"),
+        ({"device": "cuda:1"}, "no GPU", "device"),
+        ({"gpu_layers": 4}, "no GPU", "gpu_layers"),
+        ({"device": "cpu", "gpu_layers": 4}, "the device is the CPU", "gpu_layers"),
+        ({"device": "tpu"}, "unknown device", "device"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused(folder, options, said, field):
+    import espalier.engines.llama_lib as llama_lib
+
+    if said == "no GPU" and llama_lib.library().llama_supports_gpu_offload():
+        pytest.skip("this build of llama.cpp has a GPU")
+    with pytest.raises(InputError, match=said) as caught:
+        LlamaFile(folder / "bpe.gguf", EngineOptions(**options))
+    assert caught.value.field == field
+    LlamaFile(folder / "bpe.gguf", EngineOptions(device="cpu"))
+    LlamaFile(folder / "bpe.gguf", EngineOptions(device="cpu", gpu_layers=0))
+
+
+def test_a_small_model_runs_on_one_thread():
+    assert default_threads(1_000_000) == 1
+    assert default_threads(10**9) >= 1
+
+
+def test_memory_is_given_back_once_in_order_and_at_the_end_of_the_process(folder):
+    """In a process of its own: contexts and files dropped in every order, one left to the interpreter's exit."""
+    script = f"""
+import gc
+from pathlib import Path
+from espalier.decoding.ports import Extend
+from espalier.engines.llama_model import LlamaFile, LlamaStepModel
+from espalier.engines.options import EngineOptions, Lora
+from espalier.errors import EspalierError
+path, lora = Path({str(folder / "bpe.gguf")!r}), Lora(path={str(folder / "lora.gguf")!r})
+options = EngineOptions(threads=1, lora=(lora,))
+def use(model):
+    return model.extend([Extend(sequence=model.new(), tokens=(1, 2))])[0]
+for order in (0, 1, 2):
+    file = LlamaFile(path, options)
+    one, two = LlamaStepModel(file, options), LlamaStepModel(file, options)
+    if order == 0:
+        del file, one; use(two); del two
+    elif order == 1:
+        rows = use(one); del one, two, file; gc.collect(); rows.sum()
+    else:
+        del two; use(one); del one; file.meta("general.name")
+    gc.collect()
+for wrong in (EngineOptions(lora=(lora, Lora(path="nowhere"))), EngineOptions(context=10_000)):
+    try:
+        LlamaStepModel(file, wrong)
+    except EspalierError as error:
+        print(type(error).__name__)
+left = LlamaStepModel(file, options)
+rows = use(left)
+print("end")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.split()) == (0, ["UnknownModel", "InputError", "end"]), done.stderr
+    assert not done.stderr

@@ -1,0 +1,119 @@
+"""Options of a model: what each may be, who takes them, and where they come from. No model is opened."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from espalier.engines.base import ENGINES
+from espalier.engines.open import choose, open_engine, taken_by
+from espalier.engines.options import EngineOptions, Lora, parse_lora, read_lora
+from espalier.errors import InputError
+from espalier.settings import KNOWN, read_settings
+
+WRONG = {
+    "context": 0, "sequences": -1, "kv_size": 1.5, "batch_size": True, "threads": "4", "gpu_layers": -2,
+    "kv_type": "f64", "flash_attention": "yes",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_value_that_cannot_be_names_its_field(name):
+    with pytest.raises(InputError, match=name) as caught:
+        EngineOptions(**{name: WRONG[name]})
+    assert caught.value.field == name
+
+
+def test_an_adapter_is_a_path_a_pair_or_a_list_of_them():
+    assert read_lora(None) == ()
+    assert read_lora("a.gguf") == (Lora(path="a.gguf"),)
+    assert read_lora(Path("a") / "b.gguf") == (Lora(path="a/b.gguf"),)
+    assert read_lora(("a.gguf", 0.5)) == (Lora(path="a.gguf", scale=0.5),)
+    assert read_lora(["a", ("b", 2), Lora(path="c", scale=-1)]) == (
+        Lora(path="a"), Lora(path="b", scale=2), Lora(path="c", scale=-1),
+    )  # fmt: skip
+    assert read_lora(("a", "b")) == (Lora(path="a"), Lora(path="b"))
+
+
+@pytest.mark.parametrize("wrong", [5, {"a": 1}, [("a", "b")], [5], "", ("a", float("nan")), ("a", True)])
+def test_what_is_no_adapter_is_refused(wrong):
+    with pytest.raises(InputError) as caught:
+        read_lora(wrong)
+    assert caught.value.field == "lora"
+
+
+def test_a_colon_without_a_number_belongs_to_the_path():
+    assert parse_lora("a.gguf:0.25") == Lora(path="a.gguf", scale=0.25)
+    assert parse_lora("C:\\a.gguf") == Lora(path="C:\\a.gguf")
+    assert parse_lora("a:b:-1") == Lora(path="a:b", scale=-1)
+    assert parse_lora(":2") == Lora(path=":2")
+    for wrong in ("", "a.gguf:nan", "a.gguf:inf"):
+        with pytest.raises(InputError):
+            parse_lora(wrong)
+
+
+def test_settings_stand_back_behind_what_is_given_and_beside_what_is_not_taken():
+    given, settings = EngineOptions(threads=2), EngineOptions(threads=8, context=64, device="cpu", tool_format="hermes")
+    merged = given.over(settings.only(("threads", "context")))
+    assert merged == EngineOptions(threads=2, context=64, tool_format="hermes")
+    assert settings.only(()) == EngineOptions(tool_format="hermes")
+
+
+def test_every_engine_says_which_options_it_takes():
+    names = {field.name for field in fields(EngineOptions)}
+    pytest.importorskip("llama_cpp")
+    pytest.importorskip("transformers")
+    taken = {engine: set(taken_by(engine)) for engine in ENGINES}
+    assert all(one <= names for one in taken.values())
+    assert taken["fake"] == set()
+    assert taken["transformers"] == {"device", "dtype"}
+    assert taken["llamacpp"] == names - {"dtype", "tool_format"}
+
+
+@pytest.mark.parametrize("option", [{"lora": ("a.gguf",)}, {"context": 5}, {"gpu_layers": 0}])
+def test_transformers_takes_no_option_of_llama_cpp(option):
+    pytest.importorskip("transformers")
+    if "lora" in option:
+        option = {"lora": read_lora(*option["lora"])}
+    with pytest.raises(InputError, match="the transformers engine takes no"):
+        open_engine("no/model", options=EngineOptions(**option))
+
+
+def test_the_environment_sets_each_option():
+    found = read_settings(
+        {
+            "ESPALIER_CONTEXT": "512", "ESPALIER_SEQUENCES": "4", "ESPALIER_KV_SIZE": "2048",
+            "ESPALIER_BATCH_SIZE": "256", "ESPALIER_GPU_LAYERS": "-1", "ESPALIER_THREADS": " 2 ",
+            "ESPALIER_KV_TYPE": "q8_0", "ESPALIER_FLASH_ATTENTION": "off", "ESPALIER_LORA": "a.gguf:0.5, b.gguf",
+            "ESPALIER_DEVICE": "cpu", "ESPALIER_DTYPE": "", "ESPALIER_TOOL_FORMAT": "hermes",
+        }
+    ).options  # fmt: skip
+    assert found == EngineOptions(
+        context=512, sequences=4, kv_size=2048, batch_size=256, gpu_layers=-1, threads=2, kv_type="q8_0",
+        flash_attention="off", lora=(Lora(path="a.gguf", scale=0.5), Lora(path="b.gguf")), device="cpu",
+        tool_format="hermes",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("CONTEXT", "many"), ("THREADS", "0"), ("GPU_LAYERS", "-2"), ("KV_TYPE", "f64"), ("FLASH_ATTENTION", "1"),
+     ("LORA", "a,,b"), ("LORA", "a:nan"), ("SEQUENCES", "1.5")],
+)  # fmt: skip
+def test_a_setting_that_cannot_be_names_its_variable(name, value):
+    assert name in KNOWN
+    with pytest.raises(InputError, match=f"ESPALIER_{name}: ") as caught:
+        read_settings({f"ESPALIER_{name}": value})
+    assert caught.value.field == f"ESPALIER_{name}"
+
+
+def test_a_gguf_file_is_told_by_its_name_or_its_first_bytes(tmp_path):
+    (tmp_path / "model.bin").write_bytes(b"GGUF\3\0\0\0")
+    (tmp_path / "other.bin").write_bytes(b"GGU")
+    (tmp_path / "folder.gguf").mkdir()
+    assert choose(str(tmp_path / "model.bin")) == "llamacpp"
+    for name in ("a.gguf", "~/A.GGUF", "no/such/año.Gguf"):
+        assert choose(name) == "llamacpp"
+    for name in (str(tmp_path / "other.bin"), str(tmp_path / "folder.gguf"), "Qwen/Qwen3-0.6B", "a\0b"):
+        assert choose(name) == "transformers"
+    assert choose("fake") == "fake"
