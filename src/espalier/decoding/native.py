@@ -1,0 +1,229 @@
+"""Decoding with an engine's own sampler: its chain, its random generator, and its way to hold a text to a grammar.
+
+The plan asks the sampler for each token and lets our matcher run along: it says whether the text is complete, why a
+token was refused, and what the constraint removed. It knows no library: the sampler is a port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.constraints.base import Composite, Matcher
+from espalier.decoding.plan import Job, Plan, Taken
+from espalier.decoding.ports import Append, Need
+from espalier.decoding.shadow import explained, member_masks, outcome
+from espalier.decoding.stages import CONSTRAINT, Stages, banned_by, favourite_of, shares
+from espalier.decoding.stops import TextAssembler
+from espalier.errors import CapabilityError, GenerationError, SamplingError
+from espalier.sampling.chain import Chain
+from espalier.sampling.config import SamplingConfig
+from espalier.sampling.fast import Choice, heated
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Logits
+from espalier.trace.measure import allowed_mass, measure
+from espalier.trace.records import StepRecord
+
+SEEDS = 2**32 - 1
+"""llama.cpp's seeds are below it; it takes this one as "draw one", which could not be repeated."""
+HOTTEST = 1e-3
+"""A lower temperature that is not 0 leaves float32's range."""
+LARGEST = 1e6
+"""Of any amount: what is larger can take logits out of float32's range, and llama.cpp then sorts what is no number."""
+
+
+class NativeChoice(NamedTuple):
+    """taken: the token, and what it was drawn from. rejected: the same of what was drawn first and refused by the
+    grammar, None where nothing was. What a token was drawn from is told where it was asked for."""
+
+    taken: Choice
+    rejected: Choice | None = None
+
+
+class NativeSampler(Protocol):
+    """An engine's own sampler along one sequence. Order of calls: `accept_prompt`, then (`sample`, `accept`)*, `close`.
+    Not for several threads."""
+
+    def accept_prompt(self, tokens: Sequence[int]) -> None:
+        """The prompt's ids, for penalties; a grammar does not see them."""
+        ...
+
+    def sample(self, raw: Logits, *, full: bool) -> NativeChoice:
+        """Draw a token: raw is `(V,) float32`, finite or -inf, and not changed. full: tell what was drawn from. Uses
+        the random generator as the engine itself does. Raises DeadEnd where nothing is allowed, BadLogits."""
+        ...
+
+    def accept(self, token: int) -> None:
+        """The token that `sample` gave was taken. Raises GenerationError for another one."""
+        ...
+
+    def close(self) -> None:
+        """Free it. Idempotent."""
+        ...
+
+
+def check_native(config: SamplingConfig, *, strategy: str, soft: int, filters: int, stream: int) -> None:
+    """Raises CapabilityError for what a sampler of the engine's own cannot do, SamplingError for a value that it cannot
+    take, naming the field. soft, filters: how many there are. stream: which of the `n` outputs."""
+    asked = {
+        "strategy": strategy != "mask",
+        "soft": soft > 0,
+        "filters": filters > 0,
+        "min_tokens": config.min_tokens > 0,
+        "bad_words": bool(config.bad_words),
+        "allowed_ids": config.allowed_ids is not None,
+    }
+    for name, is_asked in asked.items():
+        if is_asked:
+            raise CapabilityError(
+                f"{name} cannot be had with the engine's own sampler",
+                hint=f'leave {name} out, or sampler="native"',
+                field=name,
+            )
+    if config.seed is not None and config.seed + stream >= SEEDS:
+        raise SamplingError(f"seed: {config.seed} must be below {SEEDS - stream} for llama.cpp", field="seed")
+    if 0 < config.temperature < HOTTEST:
+        raise SamplingError(
+            f"temperature: {config.temperature:g} is too close to 0 for llama.cpp", hint="0 is greedy",
+            field="temperature",
+        )  # fmt: skip
+    for name in ("repetition_penalty", "temperature", "dry_multiplier", "dry_base", "frequency_penalty",
+                 "presence_penalty", "mirostat_tau", "mirostat_eta", "top_n_sigma", "dynatemp_range",
+                 "dynatemp_exponent"):  # fmt: skip
+        value = float(getattr(config, name))
+        if abs(value) > LARGEST or (name == "repetition_penalty" and value < 1 / LARGEST):
+            raise SamplingError(f"{name}: {value:g} is outside of what llama.cpp can compute with", field=name)
+
+
+def native_plan(job: Job, sampler: NativeSampler) -> Plan:
+    """One sequence, one token per forward pass; the sampler is closed when the plan ends or is closed. The job's
+    chain does not run: only its config and biases are looked at."""
+    try:
+        return (yield from _steps(job, sampler))
+    finally:
+        sampler.close()
+
+
+def _steps(job: Job, sampler: NativeSampler) -> Plan:
+    config, vocab, matcher = job.chain.config, job.vocab, job.matcher
+    assembler = TextAssembler(config.stop)
+    ends = frozenset(() if config.ignore_eos else vocab.eos_ids)
+    writer = None if job.watch.level == "off" else _Writer(job)
+    full = job.watch.level == "full"
+    generated: list[int] = []
+    sampler.accept_prompt(job.prompt)
+    answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
+    while True:
+        if answer is None:
+            raise AssertionError("the driver must answer a Need")
+        raw = answer[0][-1]  # (V,) float32
+        favourite = favourite_of(raw, len(generated))
+        choice = sampler.sample(raw, full=full)
+        token = choice.taken.token
+        if matcher is not None and not matcher.allows(token):
+            raise _disagree(job, matcher, token, len(generated))
+        record = None if writer is None else writer.record(len(generated), raw, favourite, choice)
+        if matcher is not None:
+            matcher.advance(token)
+        sampler.accept(token)
+        if writer is not None:
+            writer.taken(token)
+        generated.append(token)
+        stopping_id = token in config.stop_ids
+        piece = assembler.feed(b"" if stopping_id else job.spelled.get(token) or vocab.bytes_of(token))
+        yield Taken(token=token, text=piece.text, record=record)
+        if token in ends or stopping_id or piece.stop is not None:
+            stop: str | int | None = token if stopping_id and token not in ends else piece.stop
+            return outcome(job, generated, assembler, "stop", stop)
+        if len(generated) >= job.max_tokens:
+            return outcome(job, generated, assembler, "length", None)
+        answer = yield Need(append=(Append(branch=0, tokens=(token,)),))
+
+
+def _disagree(job: Job, matcher: Matcher, token: int, step: int) -> GenerationError:
+    """llama.cpp reads special tokens as the text of their names, and bytes that are no UTF-8 as characters."""
+    shown = job.vocab.text_of(token)
+    blame = explained(matcher, token)
+    why = "" if blame is None or not blame.reason else f": {blame.reason}"
+    return GenerationError(
+        f"the two grammars disagree at step {step}: the engine's own took {shown!r}, and ours refuses it{why}",
+        hint='sampler="espalier" keeps to the constraint',
+    )
+
+
+class _Writer:
+    """Makes the records: what our mask removed, and what the sampler drew from."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        config, fitted = job.chain.config, job.chain.fitted
+        self._members = job.matcher if isinstance(job.matcher, Composite) else None
+        self._bans = list(fitted.bans)
+        if config.ignore_eos:
+            banned = np.zeros(job.vocab.width, dtype=np.bool_)  # (V,)
+            banned[list(job.vocab.eos_ids)] = True
+            self._bans.append(("ignore_eos", banned))
+        self._heat = Chain(_heating(config), fitted=fitted)
+        self._heat.start(job.prompt)
+        # Where llama.cpp counts other tokens than we do, or the temperature depends on what is left, it is not known.
+        self._knows_z = not (
+            config.is_greedy or config.dynatemp_range or config.frequency_penalty or config.presence_penalty
+        )
+
+    def taken(self, token: int) -> None:
+        self._heat.on_token(token)
+
+    def record(self, step: int, raw: Logits, favourite: int, choice: NativeChoice) -> StepRecord:
+        """Of what `choice` says; the matcher still stands before the token."""
+        job, (drawn, first) = self._job, choice
+        vocab, matcher, watch = job.vocab, job.matcher, job.watch
+        width, full = raw.shape[0], watch.level == "full"
+        constrained = None if matcher is None else masks.unpack(matcher.mask(), width)  # (V,) bool
+        allowed: NDArray[np.bool_] | None = constrained
+        for _, banned in self._bans:
+            allowed = ~banned if allowed is None else allowed & ~banned
+        numbers = measure(raw, allowed)
+        z_sampled = None
+        if self._knows_z:
+            warm = heated(self._heat.fitted.add(raw), self._heat) if allowed is not None else raw
+            z_sampled = 1.0 if allowed is None else allowed_mass(warm, allowed)
+        rejected = None if first is None else first.token
+        kept = (drawn.token,) if rejected is None else (drawn.token, rejected)
+        stages = Stages(raw, allowed, numbers, vocab, kept, watch.top_k)
+        asked = favourite if rejected is None else rejected
+        is_refused = rejected is not None or (allowed is not None and not allowed[favourite])
+        return StepRecord(
+            step=step,
+            token_id=drawn.token,
+            text=vocab.text_of(drawn.token),
+            bytes=vocab.bytes_of(drawn.token),
+            logprob=float(raw[drawn.token]) - numbers.log_total,
+            pre_masking=stages.wanted() if full else (),
+            post_grammar=stages.allowed() if full else (),
+            post_chain=stages.sampled(drawn) if full else (),
+            resampled=stages.candidate(drawn.token, drawn.prob, drawn.logit),
+            allowed_count=width if allowed is None else int(np.count_nonzero(allowed)),
+            removed_mass=numbers.removed_mass,
+            tax_nats=numbers.tax_nats,
+            z_sampled=z_sampled,
+            entropy_before=numbers.entropy_before,
+            entropy_after=numbers.entropy_after,
+            was_rejected=first is not None,
+            rejected=None if first is None else stages.candidate(first.token, first.prob, first.logit),
+            is_special=drawn.token in vocab.special_texts,
+            blame=(explained(matcher, asked) or banned_by(asked, self._bans)) if full and is_refused else None,
+            removed_by=shares(raw, allowed, constrained, member_masks(self._members), self._bans, name=CONSTRAINT)
+            if full and allowed is not None and (self._members is not None or self._bans)
+            else (),
+        )
+
+
+def _heating(config: SamplingConfig) -> SamplingConfig:
+    """What reshapes the whole distribution in llama.cpp: with mirostat the temperature alone."""
+    if not config.mirostat:
+        return config
+    return replace(config, sampler_order=("temperature",), frequency_penalty=0.0, presence_penalty=0.0)
