@@ -7,6 +7,7 @@ BENCHMARKS = {
     "start": "benchmarks.start",
     "engines": "benchmarks.engines.loop",
     "step model": "benchmarks.engines.step_model",
+    "llamacpp": "benchmarks.llamacpp.speed",
     "vocabulary": "benchmarks.constraints.vocabulary",
     "grammars": "benchmarks.constraints.grammars",
     "llama.cpp": "benchmarks.constraints.llama_cpp",
