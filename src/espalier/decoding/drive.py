@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from espalier.decoding.plan import Outcome, Plan, Taken
 from espalier.decoding.ports import Answer, Extend, Need, SequenceId, StepModel
+from espalier.decoding.room import Room
+from espalier.errors import LimitExceeded
 
 
 @dataclass(slots=True)
@@ -29,22 +31,32 @@ MAX_LANES = 64  # plans that run in lock-step; the others wait, so that a long l
 
 
 def drive(
-    model: StepModel, plans: Sequence[Plan], sizes: Sequence[int] | None = None
+    model: StepModel, plans: Sequence[Plan], sizes: Sequence[int] | None = None, room: Room | None = None
 ) -> Generator[tuple[int, Taken | Outcome], None, None]:
     """Run all plans to their end, yielding (plan number, what happened) as it happens.
 
     sizes: how many tokens each plan can come to hold. A plan waits until there is room for all of it, so that none
-    that has begun is ever without; one that is alone begins in any case. Closing the iterator, or an error in any plan,
-    frees every sequence.
+    that has begun is ever without; one that is alone begins in any case. room: shared by all who drive this model at
+    the same time. Closing the iterator, or an error in any plan, frees every sequence.
+
+    Raises LimitExceeded where none of the plans can begin, as others have taken the room.
     """
     known = [0] * len(plans) if sizes is None else sizes
     waiting = deque(_Lane(index, plan, size) for index, (plan, size) in enumerate(zip(plans, known, strict=True)))
     lanes: list[_Lane] = []
-    most = min(MAX_LANES, model.max_sequences)
+    ended: list[_Lane] = []  # whose room is given back when those that wait can take it: others come between two yields
+    room = Room(model) if room is None else room
     try:
         while lanes or waiting:
-            while waiting and len(lanes) < most and _fits(model, lanes, waiting[0]):
+            while ended:
+                room.give_back(ended.pop().size)
+            while waiting and len(lanes) < MAX_LANES and room.take(waiting[0].size):
                 lanes.append(waiting.popleft())
+            if not lanes:
+                raise LimitExceeded(
+                    "others who generate with this model have taken all of its cache",
+                    hint="wait for them, or serve the model: requests then wait for their turn",
+                )
             # All lanes go on before anything is told: between two yields others may use the model, and the rows that
             # it gave hold only until then.
             told: list[tuple[int, Taken | Outcome]] = []
@@ -59,6 +71,7 @@ def drive(
                 if lane.need is None:
                     lanes.remove(lane)
                     _free(model, lane)
+                    ended.append(lane)
             yield from told
             if fault is not None:
                 raise fault
@@ -67,10 +80,8 @@ def drive(
         for lane in (*lanes, *waiting):
             lane.plan.close()
             _free(model, lane)
-
-
-def _fits(model: StepModel, lanes: Sequence[_Lane], coming: _Lane) -> bool:
-    return not lanes or sum(lane.size for lane in lanes) + coming.size <= model.capacity
+        for lane in (*lanes, *ended):
+            room.give_back(lane.size)
 
 
 def _until_need(lane: _Lane) -> Iterator[Taken | Outcome]:

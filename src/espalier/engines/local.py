@@ -23,6 +23,7 @@ from espalier.decoding.drive import drive
 from espalier.decoding.native import NativeSampler, check_native, native_plan
 from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Outcome, Taken
 from espalier.decoding.ports import StepModel
+from espalier.decoding.room import Room
 from espalier.decoding.step import Watch
 from espalier.engines.base import Capabilities, Event, Finished, Request, Result, TokenEvent, Usage
 from espalier.engines.turns import PreparedTurn, TurnMaker, call_id, calls_tools
@@ -79,6 +80,7 @@ class LocalEngine:
         )
         self._native = native
         self._round = threading.Lock()
+        self._room = Room(model)
 
     @property
     def name(self) -> str:
@@ -206,6 +208,7 @@ class LocalEngine:
             [run.make_plan(run.job) for run in runs],
             # The last token taken needs no place.
             [len(run.job.prompt) + run.job.max_tokens - 1 for run in runs],
+            self._room,
         )
         try:
             while True:

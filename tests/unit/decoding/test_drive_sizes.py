@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from espalier.decoding.drive import drive
 from espalier.decoding.plan import Outcome, Taken
 from espalier.decoding.ports import Append, Need
+from espalier.decoding.room import Room
 from espalier.engines.fake import FakeStepModel
 from espalier.errors import LimitExceeded
 
@@ -90,3 +91,60 @@ def test_no_plan_that_fits_alone_is_ever_without_room(sizes, room):
     model = Counting(room=room)
     assert sorted(ends(model, sizes, sizes)) == list(range(len(sizes)))
     assert model.most <= room
+
+
+def interleaved(*drivers):
+    """One event of each driver in turn, until all have ended or one raises."""
+    running = list(drivers)
+    while running:
+        for one in list(running):
+            if next(one, None) is None:
+                running.remove(one)
+
+
+def test_drivers_of_one_model_share_its_room():
+    model = Counting(room=10, slots=4)
+    room = Room(model)
+    interleaved(drive(model, [plan(4), plan(4)], [4, 4], room), drive(model, [plan(2), plan(2)], [2, 2], room))
+    assert model.live == 0
+    assert room.take(10)  # all of it has been given back
+
+
+def test_who_finds_no_room_at_all_is_refused_and_nobody_else_is_disturbed():
+    model = Counting(room=10)
+    room = Room(model)
+    first = drive(model, [plan(10)], [10], room)
+    next(first)
+    with pytest.raises(LimitExceeded, match="others who generate"):
+        next(drive(model, [plan(3)], [3], room))
+    assert sum(1 for _ in first) == 10  # nine more tokens and the end
+    assert [index for index, event in drive(model, [plan(3)], [3], room) if isinstance(event, Outcome)] == [0]
+
+
+def test_room_is_handed_on_within_a_driver_and_not_lost_to_another():
+    model = Counting(room=10)
+    room = Room(model)
+    ours = drive(model, [plan(6), plan(6), plan(6)], [6, 6, 6], room)
+    told = 0
+    for _, event in ours:
+        told += isinstance(event, Outcome)
+        if told < 3:
+            with pytest.raises(LimitExceeded):
+                next(drive(model, [plan(5)], [5], room))
+    assert told == 3
+
+
+def test_room_is_given_back_by_who_is_closed_or_fails():
+    model = Counting(room=10)
+    room = Room(model)
+
+    def failing():
+        yield Need(append=(Append(branch=0, tokens=(1,)),))
+        raise ValueError("no")
+
+    one = drive(model, [plan(5), plan(5), plan(5)], [5, 5, 5], room)
+    next(one)
+    one.close()
+    with pytest.raises(ValueError, match="no"):
+        list(drive(model, [failing(), plan(5)], [5, 5], room))
+    assert room.take(10)
