@@ -24,6 +24,8 @@ MAX_VALUES = 2_000
 MAX_NODES = 20_000
 SPELLED = {*map(chr, range(0x20)), "\x7f"} - set("\b\t\n\f\r")
 """Characters that llguidance drops from constants when `\\u` escapes are not allowed."""
+EXACT = 1 << 53
+"""llguidance keeps the numbers of constants as doubles: larger integers would come out as others."""
 TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}
 
 
@@ -153,6 +155,8 @@ class _Writer:
                 todo += one
             elif isinstance(one, dict):
                 todo += [*one, *one.values()]
+            elif isinstance(one, int) and abs(one) > EXACT:
+                raise NotPlain
             elif not isinstance(one, int | float | bool | None) or (one == 0 and str(one).startswith("-")):
                 raise NotPlain
         made[keyword] = value

@@ -304,3 +304,10 @@ def test_every_error_of_a_schema_is_ours():
             continue
         jsonschema.Draft202012Validator.check_schema(schema)
         assert isinstance(compiled.accepts("{}"), bool)
+
+
+@pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1, 12345678901234567890123, {"a": [2**60 + 1]}])
+@pytest.mark.parametrize("schema", [lambda v: {"const": v}, lambda v: {"enum": [v]}], ids=["const", "enum"])
+def test_a_constant_integer_beyond_what_a_double_holds_keeps_its_digits(schema, value):
+    spec = JsonSchema(schema(value))
+    assert json.loads(sampled(BYTES.compile(spec), Vocab.bytes(), Random(1))) == value
