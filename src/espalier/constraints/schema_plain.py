@@ -29,6 +29,13 @@ EXACT = 1 << 53
 TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}
 
 
+def _is_kept(value: object) -> bool:
+    """Whether a constant that is neither text nor a container comes out as it is written."""
+    if isinstance(value, int) and abs(value) > EXACT:
+        return False
+    return isinstance(value, int | float | bool | None) and not (value == 0 and str(value).startswith("-"))
+
+
 class NotPlain(Exception):
     """The schema takes the other road."""
 
@@ -155,9 +162,7 @@ class _Writer:
                 todo += one
             elif isinstance(one, dict):
                 todo += [*one, *one.values()]
-            elif isinstance(one, int) and abs(one) > EXACT:
-                raise NotPlain
-            elif not isinstance(one, int | float | bool | None) or (one == 0 and str(one).startswith("-")):
+            elif not _is_kept(one):
                 raise NotPlain
         made[keyword] = value
 
