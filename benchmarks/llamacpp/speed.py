@@ -1,9 +1,13 @@
 """Tokens per second of llama.cpp in this process, and of llama-server: same file, same grammar, same sampling.
 
 1, 4 and 8 sequences, on the bundled model and on a random one of about 100 M parameters with 32,000 tokens. Both sides
-have the same threads, KV cache (f16), flash attention (auto) and prompts as ids; nothing is streamed, no prompt cached.
-Rounds interleave; ratios are medians of rounds, each against its neighbour. Ours is all of `engine.run`, theirs what
-clients over HTTP see. Glue: what of our step is not `llama_decode`, measured in the same run.
+have the same threads, KV cache (f16), flash attention (auto) and prompts as text; nothing is streamed or kept.
+Each row has a run of its own of llama-server, right beside ours in every round, now before and now after it; ratios are
+medians of rounds. Ours is the whole of `generate`, theirs what clients over HTTP see; both tokenize.
+
+CPU: processor time of their process over that of ours, so that more is better, as in the ratio. It says more than
+tokens per second where others work on the machine too, and leaves out what the server's client pays. Glue: processor
+time of a step of ours outside of `llama_decode` and the wait for its result. Linux only.
 `python -m benchmarks.llamacpp.speed [--threads N] [--rounds N] [--large FILE]`
 """
 
@@ -14,22 +18,22 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import espalier
-from benchmarks.llamacpp.server import Server
 from espalier.engines import llama_lib
-from espalier.engines.base import Finished, Request
 from espalier.schema.expand import expand
 from espalier.schema.to_gbnf import to_gbnf
 from espalier.wiring import demo_model
 from tests.gguf_models import write_large
+from tests.llama_server import LlamaServer, llama_server
 
-ROUNDS = 7
+ROUNDS = 5
 CONTEXT = 512
 SEQUENCES = (1, 4, 8)
 PROMPTS = (
@@ -57,41 +61,48 @@ SAMPLING = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}  # ll
 
 @dataclass
 class Decodes:
-    """Counts `llama_decode` and times it, with the wait for its logits."""
+    """Calls of `llama_decode`, and processor time of this thread in it and in the wait for its result."""
 
     calls: int = 0
     seconds: float = 0.0
-    _kept: dict[str, Any] = field(default_factory=dict)
 
-    def __enter__(self) -> Decodes:
-        lib = llama_lib.library()
-        for name in ("llama_decode", "llama_get_logits"):
-            self._kept[name] = getattr(lib, name)
-            setattr(lib, name, self._timed(self._kept[name], is_step=name == "llama_decode"))
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        for name, function in self._kept.items():
-            setattr(llama_lib.library(), name, function)
+@contextmanager
+def counted() -> Iterator[Decodes]:
+    """Counts while it is open. Engines call the function through its module, hence before they are loaded or after."""
+    lib, found = llama_lib.library(), Decodes()
+    decode = lib.llama_decode
 
-    def _timed(self, function: Callable[..., Any], *, is_step: bool) -> Callable[..., Any]:
-        def timed(*args: Any) -> Any:
-            start = time.perf_counter()
-            found = function(*args)
-            self.seconds += time.perf_counter() - start
-            self.calls += is_step
-            return found
+    def timed(ctx: Any, batch: Any) -> Any:
+        start = time.thread_time()
+        code = decode(ctx, batch)
+        lib.llama_synchronize(ctx)  # a GPU is still at work; the next call for logits would wait for it
+        found.seconds += time.thread_time() - start
+        found.calls += 1
+        return code
 
-        return timed
+    lib.llama_decode = timed
+    try:
+        yield found
+    finally:
+        lib.llama_decode = decode
 
 
 @dataclass
 class Row:
-    """One line of the table: tokens per second by round, and µs a step outside of `llama_decode`, where known."""
+    """One line of the table, by round: tokens per second and CPU seconds of both, µs of our steps and of their glue."""
 
     speeds: list[float] = field(default_factory=list)
+    theirs: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    their_cpu: list[float] = field(default_factory=list)
     glue: list[float] = field(default_factory=list)
     steps: list[float] = field(default_factory=list)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of a process and all its threads so far. The id of its clock is made as Linux makes it."""
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 def main(threads: int | None = None, rounds: int = ROUNDS, large: Path | None = None) -> None:
@@ -101,19 +112,20 @@ def main(threads: int | None = None, rounds: int = ROUNDS, large: Path | None = 
     print(f"llama-server: xllamacpp {version('xllamacpp')}")
     compare("demo model", demo_model() / "demo.gguf", new=128, threads=threads, rounds=rounds)
     if large is not None:
-        compare("random Llama", large, new=64, threads=threads, rounds=rounds)
+        compare("random Llama", large, new=32, threads=threads, rounds=rounds)
         return
     with tempfile.TemporaryDirectory() as scratch:
         path = write_large(Path(scratch) / "large.gguf")
-        compare("random Llama", path, new=64, threads=threads, rounds=rounds)
+        compare("random Llama", path, new=32, threads=threads, rounds=rounds)
 
 
 def compare(title: str, path: Path, *, new: int, threads: int, rounds: int) -> None:
     print(f"\n{title} ({path.stat().st_size / 1e6:.0f} MB), {new} tokens a sequence")
-    head = ("ours tok/s", "theirs tok/s", "ratio", "glue µs", "our step µs")
-    print(f"{'sequences':<33}" + "{:>14}{:>14}{:>10}{:>14}{:>14}".format(*head))
+    head = ("ours tok/s", "theirs tok/s", "ratio", "CPU", "glue µs", "step µs")
+    print(f"{'sequences':<33}" + "{:>12}{:>14}{:>8}{:>8}{:>10}{:>10}".format(*head))
     for count in SEQUENCES:
-        with Decodes() as decodes, Server(path, sequences=count, context=CONTEXT, threads=threads) as server:
+        serving = llama_server(path, sequences=count, context=CONTEXT, threads=threads, exact=False)
+        with counted() as decodes, serving as server:
             if count == SEQUENCES[0]:
                 print(f"llama-server: {server.build}")
             engine = espalier.load(
@@ -125,62 +137,57 @@ def compare(title: str, path: Path, *, new: int, threads: int, rounds: int) -> N
 
 
 def measured(
-    engine: espalier.LoadedEngine, server: Server, decodes: Decodes, *, count: int, new: int, rounds: int
+    engine: espalier.LoadedEngine, server: LlamaServer, decodes: Decodes, *, count: int, new: int, rounds: int
 ) -> dict[str, Row]:
-    prompts = [engine.engine._encode(prompt, add_special=True) for prompt in PROMPTS[:count]]
-    spec = espalier.Gbnf(GRAMMAR)
+    prompts = list(PROMPTS[:count])
+    usual = SAMPLING | {"cache_prompt": False, "stream": False, "repeat_penalty": 1.0, "n_predict": new}
 
-    def ours(**options: Any) -> Callable[[int], int]:
-        def run(seed: int) -> int:
-            usual = {"raw": True, "max_tokens": new, "repetition_penalty": 1.0, "seed": seed, "trace": "off"}
-            requests = [espalier.api.make_request(p, **usual | SAMPLING | options) for p in PROMPTS[:count]]
-            return generated(engine, requests)
+    def ours(seed: int, **options: Any) -> tuple[int, int]:
+        found = engine.generate(
+            prompts, raw=True, max_tokens=new, repetition_penalty=1.0, seed=seed, **SAMPLING | options
+        )
+        return sum(one.usage.prompt_tokens for one in found), sum(one.usage.completion_tokens for one in found)
 
-        return run
+    def theirs(seed: int, **options: Any) -> tuple[int, int]:
+        answers = server.complete([{"prompt": text, "seed": seed} | usual | options for text in prompts])
+        return sum(one["tokens_evaluated"] for one in answers), sum(one["tokens_predicted"] for one in answers)
 
-    def theirs(**options: Any) -> Callable[[int], int]:
-        def run(seed: int) -> int:
-            usual = {"n_predict": new, "seed": seed, "cache_prompt": False, "stream": False, "repeat_penalty": 1.0}
-            answers = server.complete([{"prompt": ids} | usual | SAMPLING | options for ids in prompts])
-            return sum(answer["tokens_predicted"] for answer in answers)
-
-        return run
-
-    runs = {
-        "grammar": ours(constraint=spec),
-        "grammar, llama-server": theirs(grammar=GRAMMAR),
-        "no grammar": ours(ignore_eos=True),
-        "no grammar, llama-server": theirs(ignore_eos=True),
-        "grammar, measures": ours(constraint=spec, trace="measures"),
-        "grammar, full trace": ours(constraint=spec, trace="full"),
+    held, spec = {"grammar": GRAMMAR}, espalier.Gbnf(GRAMMAR)
+    cases = {
+        "grammar": ({"constraint": spec, "trace": "off"}, held),
+        "grammar, measures": ({"constraint": spec, "trace": "measures"}, held),
+        "grammar, full trace": ({"constraint": spec, "trace": "full"}, held),
+        "no grammar": ({"ignore_eos": True, "trace": "off"}, {"ignore_eos": True}),
     }
-    rows = {name: Row() for name in runs}
+    rows = {name: Row() for name in cases}
     for turn in range(rounds + 1):
-        for name, run in runs.items() if turn % 2 else reversed(runs.items()):
-            calls, inside, start = decodes.calls, decodes.seconds, time.perf_counter()
-            tokens = run(turn)
-            took = time.perf_counter() - start
-            if tokens != count * new:
-                raise AssertionError(f"{name}: {tokens} tokens, not {count * new}")
-            if turn:  # the first round compiles and warms caches
-                rows[name].speeds.append(tokens / took)
-                if steps := decodes.calls - calls:
-                    rows[name].glue.append((took - (decodes.seconds - inside)) / steps * 1e6)
-                    rows[name].steps.append(took / steps * 1e6)
+        for place, (name, (mine, other)) in enumerate(cases.items()):
+            row = rows[name] if turn else Row()  # the first round compiles and warms caches
+            tokens = set()
+            for is_ours in (True, False) if (turn + place) % 2 else (False, True):
+                pid = os.getpid() if is_ours else server.pid
+                calls, inside, thread = decodes.calls, decodes.seconds, time.thread_time()
+                start, cpu = time.perf_counter(), cpu_seconds(pid)
+                tokens.add(ours(turn, **mine) if is_ours else theirs(turn, **other))
+                took = time.perf_counter() - start
+                (row.speeds if is_ours else row.theirs).append(count * new / took)
+                (row.cpu if is_ours else row.their_cpu).append(cpu_seconds(pid) - cpu)
+                if is_ours:
+                    steps = decodes.calls - calls
+                    row.glue.append((time.thread_time() - thread - (decodes.seconds - inside)) / steps * 1e6)
+                    row.steps.append(took / steps * 1e6)
+            if len(tokens) != 1 or tokens.pop()[1] != count * new:
+                raise AssertionError(f"{name}: not the same prompts, or not {count * new} tokens on each side")
     return rows
 
 
-def generated(engine: espalier.LoadedEngine, requests: Sequence[Request]) -> int:
-    return sum(len(e.result.token_ids) for e in engine.engine.run(requests) if isinstance(e, Finished))
-
-
 def show(count: int, rows: dict[str, Row]) -> None:
-    for name in ("grammar", "grammar, measures", "grammar, full trace", "no grammar"):
-        mine, theirs = rows[name], rows[f"{name.split(',')[0]}, llama-server"]
-        ratio = statistics.median(a / b for a, b in zip(mine.speeds, theirs.speeds, strict=True))
-        speeds = f"{statistics.median(mine.speeds):>14.1f}{statistics.median(theirs.speeds):>14.1f}{ratio:>10.2f}"
-        glue, step = statistics.median(mine.glue), statistics.median(mine.steps)
-        print(f"{count:<11}{name:<22}{speeds}{glue:>14.0f}{step:>14.0f}", flush=True)
+    median = statistics.median
+    for name, row in rows.items():
+        ratio = median(a / b for a, b in zip(row.speeds, row.theirs, strict=True))
+        cpu = median(b / a for a, b in zip(row.cpu, row.their_cpu, strict=True))
+        speeds = f"{median(row.speeds):>12.1f}{median(row.theirs):>14.1f}{ratio:>8.2f}{cpu:>8.2f}"
+        print(f"{count:<11}{name:<22}{speeds}{median(row.glue):>10.0f}{median(row.steps):>10.0f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -28,15 +28,20 @@ class App:
         self.presets = Presets(settings.config_dir / "presets" if settings.config_dir else None)
         self._lock = threading.RLock()
         self._default: Engine | None = None
-        self._compilers: OrderedDict[str, Compiler] = OrderedDict()
+        self._compilers: OrderedDict[tuple[str, str], Compiler] = OrderedDict()
 
     def open(self, model: str | None = None, options: EngineOptions = DEFAULT) -> Engine:
         """A new engine. Without a name: the configured model, else the demo model. What an option leaves open is as the
         settings say, where the engine takes it."""
         if model is not None and not model.strip():
             raise UnknownModel("the name of the model is empty", field="model")
-        name = model or self.settings.model or str(demo_model())
-        return open_engine(name, options=options, defaults=self.settings.options, folders=self.folders)
+        return open_engine(
+            self.model_name(model), options=options, defaults=self.settings.options, folders=self.folders
+        )
+
+    def model_name(self, model: str | None = None) -> str:
+        """The one that was given, else the configured one, else the demo model."""
+        return model or self.settings.model or str(demo_model())
 
     def default_engine(self) -> Engine:
         """The configured or demo model, loaded when first needed and kept."""
@@ -48,13 +53,14 @@ class App:
     def compiler(self, vocab: Vocab) -> Compiler:
         """The compiler of a vocabulary, kept for the next call."""
         with self._lock:
-            found = self._compilers.get(vocab.fingerprint)
+            key = vocab.fingerprint, vocab.name  # reports say the name
+            found = self._compilers.get(key)
             if found is None:
                 found = Compiler(vocab, folders=self.folders)
-                self._compilers[vocab.fingerprint] = found
+                self._compilers[key] = found
                 while len(self._compilers) > COMPILERS_KEPT:
                     self._compilers.popitem(last=False)
-            self._compilers.move_to_end(vocab.fingerprint)
+            self._compilers.move_to_end(key)
             return found
 
 

@@ -127,7 +127,8 @@ def command(
     sampling = api.make_request("", preset=found, **fields | {"sampler": sampler}).sampling
     check_single(sampling)
     with flags.load(app) as engine:
-        output.note(f"{engine.name}; /help for commands, Ctrl-D to leave")
+        output.note(flags.described(engine, app))
+        output.note("/help for commands, Ctrl-D to leave")
         talk(Conversation(engine, sampling, constraint, system, preset=found, sampler=sampler))
 
 

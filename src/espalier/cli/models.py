@@ -12,8 +12,12 @@ from typing import Annotated
 import typer
 
 from espalier import api
+from espalier.cli.check import WIDTH, middle, shown
+from espalier.engines.open import choose
 from espalier.engines.options import FLASH_ATTENTION, KV_TYPES, parse_lora
 from espalier.wiring import App
+
+SPELLED = {"llamacpp": "llama.cpp"}  # others are called as they are
 
 Model = Annotated[
     str | None, typer.Option("--model", "-m", help="GGUF file, folder or hub name. Default: the demo model.")
@@ -68,3 +72,9 @@ class ModelFlags:
             lora=[parse_lora(one) for one in self.lora or ()],
             app=app,
         )
+
+    def described(self, engine: api.LoadedEngine, app: App) -> str:
+        """What `load` opened, on one line of a terminal: its name, which engine runs it, and how much it reads."""
+        kind = choose(app.model_name(self.model))
+        rest = f", {SPELLED.get(kind, kind)}, {engine.capabilities.max_context} tokens of context"
+        return middle(shown(engine.name), WIDTH - len(rest)) + rest

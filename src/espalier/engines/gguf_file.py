@@ -1,7 +1,6 @@
-"""The header of a GGUF file, read and checked before llama.cpp sees the file: its keys, and what kind of model it is.
+"""The header of a GGUF file, read before llama.cpp sees the file: its keys, and the types of its tensors.
 
-It knows the format and what makes llama.cpp end the process instead of refusing; it loads no weights and calls no
-library. What llama.cpp refuses by itself with a reason is left to it.
+It knows the format; it loads no weights, calls no library, and does not judge what the keys say.
 """
 
 from __future__ import annotations
@@ -12,17 +11,21 @@ import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from espalier.errors import CapabilityError, InputError, UnknownModel
+from espalier.errors import InputError, UnknownModel
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-MAX_LAYERS = 512  # LLAMA_MAX_LAYERS
 STRING, ARRAY = 8, 9
 # struct codes of the value types; 10 to 12 are 64 bits wide.
 CODES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-INT32, FLOAT32 = 5, 6
+KEPT = 512  # numbers of a list that are kept: one for each layer that llama.cpp can have
 NOT_ONE = "a model for llama.cpp is one .gguf file; a folder with a config.json and weights beside it opens as it is"
 DAMAGED = "fetch the file again"
+NOT_THERE = {
+    "model": "the path of a GGUF file: none is fetched from a hub",
+    "lora": "PATH or PATH:SCALE, from --lora, lora= or ESPALIER_LORA",
+}
+NAMES = {"model": "file", "lora": "LoRA adapter"}
 
 Value = str | int | float | bool
 
@@ -30,13 +33,16 @@ Value = str | int | float | bool
 @dataclass(slots=True, kw_only=True)
 class Header:
     """values: the keys that hold one value. arrays: of the others, the type of the elements and how many there are.
-    tokens: spellings of the vocabulary by id, as bytes."""
+    numbers: lists of at most KEPT numbers. tokens: spellings of the vocabulary by id, as bytes. types: enum ggml_type
+    of each tensor by its name."""
 
     version: int = 0
     tensors: int = 0
     values: dict[str, Value] = field(default_factory=dict)
     arrays: dict[str, tuple[int, int]] = field(default_factory=dict)
+    numbers: dict[str, tuple[int | float | bool, ...]] = field(default_factory=dict)
     tokens: list[bytes] = field(default_factory=list)
+    types: dict[str, int] = field(default_factory=dict)
 
     @property
     def architecture(self) -> str:
@@ -46,12 +52,22 @@ class Header:
         """A key of the architecture: `own("block_count")` is `llama.block_count`."""
         return self.values.get(f"{self.architecture}.{key}")
 
+    def count(self, key: str) -> int:
+        """The same as a number of things, 0 where there is none; of a list with one for each layer, the largest."""
+        found = self.own(key)
+        several = self.numbers.get(f"{self.architecture}.{key}") or (0 if found is None else found,)
+        return max((int(n) for n in several if isinstance(n, int)), default=0)
+
+    def forget_lists(self) -> None:
+        """Drop what is long and needed for checks alone."""
+        self.tokens, self.types = [], {}
+
 
 def read_header(path: Path, *, what: str = "model") -> Header:
     """The header of a file that is complete as far as its keys. what: the field that errors name. Raises UnknownModel,
     and InputError for what is no file, cannot be read, is no GGUF, or is cut or damaged."""
     if not path.exists():
-        raise UnknownModel(f"there is no file {path}", field=what)
+        raise UnknownModel(f"there is no {NAMES[what]} {path}", hint=NOT_THERE[what], field=what)
     if not path.is_file():
         raise InputError(f"{path} is not a file", hint=NOT_ONE, field=what)
     try:
@@ -64,48 +80,6 @@ def read_header(path: Path, *, what: str = "model") -> Header:
         raise InputError(f"{path} cannot be read: {error.strerror}", field=what) from error
     except _Damaged as error:
         raise InputError(f"{path.name} is not a usable GGUF file: {error}", hint=error.hint, field=what) from error
-
-
-def check_generates(header: Header, name: str) -> None:
-    """Raises CapabilityError for what is no model that writes text, InputError for what is no model, or damaged so
-    that llama.cpp would end the process."""
-    kind = header.values.get("general.type", "model")
-    if kind == "adapter":
-        raise InputError(
-            f"{name} is a LoRA adapter, not a model", hint="load the model that it was made for, with it as lora",
-            field="model",
-        )  # fmt: skip
-    pooling = header.own("pooling_type")
-    if header.own("attention.causal") is False or (isinstance(pooling, int) and pooling > 0):
-        raise CapabilityError(
-            f"{name} ({header.architecture}) is a model for embeddings: it cannot generate",
-            hint="load a model that was trained to write text",
-            field="model",
-        )
-    if not header.tensors:
-        raise InputError(f"{name} holds a vocabulary and no weights", field="model")
-    layers = header.own("block_count")
-    if isinstance(layers, int) and not 0 < layers <= MAX_LAYERS:  # GGML_ASSERT in llama_model::load_hparams
-        raise InputError(f"{name} is damaged: it says that it has {layers} layers", hint=DAMAGED, field="model")
-
-
-def check_vocabulary(header: Header, name: str) -> None:
-    """Raises InputError for a vocabulary on which llama.cpp would end the process, or read beyond an array."""
-    # GGML_ASSERT in llama_vocab::load: every spelling once, as it reads them: up to a NUL, an empty one by its number.
-    seen: set[bytes] = set()
-    for number, token in enumerate(header.tokens):
-        token = token.split(b"\0", 1)[0] or b"[EMPTY_%d]" % number
-        if token in seen:
-            shown = token.decode("utf-8", "replace")
-            raise InputError(f"{name} has the token {shown!r} twice in its vocabulary", hint=DAMAGED, field="model")
-        seen.add(token)
-    # These are read as C arrays of one type, whatever their type is.
-    wanted = {"tokens": (STRING,), "merges": (STRING,), "scores": (FLOAT32, INT32), "token_type": (INT32,)}
-    for key, types in wanted.items():
-        full = f"tokenizer.ggml.{key}"
-        found = header.arrays.get(full)
-        if (found is not None and found[0] not in types) or full in header.values:
-            raise InputError(f"{name} is damaged: {full} has the wrong type", hint=DAMAGED, field="model")
 
 
 class _Damaged(Exception):
@@ -137,7 +111,16 @@ class _Reader:
         header = Header(version=version, tensors=tensors)
         for _ in range(keys):
             self.pair(header)
+        for _ in range(tensors):
+            self.tensor(header)
         return header
+
+    def tensor(self, header: Header) -> None:
+        """Its name, dimensions, type and place."""
+        name = self.string().decode("utf-8", "replace")
+        self.skip(int(self.number("I")) * 8, "its tensors")
+        header.types[name] = int(self.number("I"))
+        self.skip(8, "its tensors")
 
     def pair(self, header: Header) -> None:
         key = self.string().decode("utf-8", "replace")
@@ -160,7 +143,10 @@ class _Reader:
             if key == "tokenizer.ggml.tokens":
                 header.tokens = found
         elif kind in CODES:
-            self.skip(count * struct.calcsize(f"<{CODES[kind]}"), key)
+            at, code = self.at, CODES[kind]
+            self.skip(count * struct.calcsize(f"<{code}"), key)
+            if count <= KEPT:
+                header.numbers[key] = struct.unpack_from(f"<{count}{code}", self.data, at)
         else:
             raise _Damaged(f"{key} is a list of the unknown type {kind}")
         return kind, count

@@ -13,18 +13,20 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from espalier.engines.gguf_file import Header, check_generates, check_vocabulary, read_header
-from espalier.engines.llama_lib import library, reasons
-from espalier.engines.options import EngineOptions, Lora
+from espalier.engines.gguf_checks import check_generates, check_tensors, check_vocabulary
+from espalier.engines.gguf_file import DAMAGED, Header, read_header
+from espalier.engines.llama_lib import library, reasons, version
+from espalier.engines.options import INT32, EngineOptions, Lora
 from espalier.errors import CapabilityError, InputError, LimitExceeded
 
 _SPLIT = re.compile(r"^(.*)-(\d{5})-of-(\d{5})\.gguf$")
-_DEVICE = re.compile(r"^(cuda|gpu)(?::(\d+))?$|^(mps|metal|vulkan)$")
+_DEVICE = re.compile(r"^(cuda|gpu)(?::([0-9]+))?$|^(mps|metal|vulkan)$")
 SPLIT_MODE_NONE = 0  # of enum llama_split_mode: all on one device
 OUT_OF_MEMORY = (
     "failed to allocate", "unable to allocate", "failed to reserve", "insufficient memory", "out of memory",
     "bad_alloc",
 )  # fmt: skip
+DAMAGE = ("not within the file bounds", "corrupted", "is duplicated", "has offset", "failed to read")
 
 
 class LlamaFile:
@@ -42,6 +44,7 @@ class LlamaFile:
         check_vocabulary(self.header, path.name)
         if not vocab_only:
             check_generates(self.header, path.name)
+        self.header.forget_lists()
         params = lib.llama_model_default_params()
         params.vocab_only = vocab_only
         _place(lib, params, options)
@@ -105,16 +108,25 @@ def load_lora(file: LlamaFile, lora: Lora) -> Any:
     if not math.isfinite(lora.scale):
         raise InputError(f"the scale of {path.name} is {lora.scale}", field="lora")
     header = read_header(path, what="lora")
+    if header.values.get("general.type") == "model" or header.own("block_count") is not None:
+        raise InputError(
+            f"{path.name} is a model, not a LoRA adapter",
+            hint="it is given as the model; an adapter is a file of its own, made for a model",
+            field="lora",
+        )
     # llama.cpp ends the process (GGML_ASSERT in gguf_get_val_str) where one of these is not a text.
     for key in ("general.type", "general.architecture", "adapter.type"):
         if not isinstance(header.values.get(key), str):
             raise InputError(f"{path.name} is not a LoRA adapter: it has no {key}", field="lora")
     if not isinstance(header.values.get("adapter.lora.alpha", 0.0), float):
-        raise InputError(f"{path.name} is damaged: adapter.lora.alpha is not a float", field="lora")
+        raise InputError(f"{path.name} is damaged: adapter.lora.alpha is not a float", hint=DAMAGED, field="lora")
+    check_tensors(header, path.name, what="lora")
     lib = library()
     with reasons() as said:
         handle = lib.llama_adapter_lora_init(file.handle, os.fsencode(path))
     if not handle:
+        if any(sign in said.first() for sign in DAMAGE):
+            raise InputError(f"{path.name} cannot be loaded: {said.first()}", hint=DAMAGED, field="lora")
         raise InputError(
             f"the adapter {path.name} does not fit {file.path.name}: {said.first()}",
             hint="an adapter works with the model that it was trained on",
@@ -137,12 +149,16 @@ def _place(lib: Any, params: Any, options: EngineOptions) -> None:
     found = _DEVICE.match(device) if device else None
     if device not in (None, "cpu") and not found:
         raise InputError(f"unknown device {device!r}", hint="cpu, cuda, cuda:1, mps", field="device")
+    if found and found[2] and int(found[2]) > INT32:
+        raise InputError(f"the number of {device} is at most {INT32}", hint="cuda:0 is the first", field="device")
     if device == "cpu" and layers:
         raise InputError(f"gpu_layers is {layers}, and the device is the CPU", field="gpu_layers")
     if (found or layers) and not lib.llama_supports_gpu_offload():
         raise InputError(
             "this build of llama.cpp has no GPU",
-            hint='CMAKE_ARGS="-DGGML_CUDA=on" pip install --force-reinstall --no-binary :all: llama-cpp-python',
+            # Nothing else is built or replaced, and no wheel that was built before is taken from pip's cache.
+            hint='CMAKE_ARGS="-DGGML_CUDA=on" pip install --force-reinstall --no-deps --no-cache-dir '
+            f"--no-binary llama-cpp-python llama-cpp-python=={version()}",
             field="device" if found else "gpu_layers",
         )
     params.n_gpu_layers = -1 if layers is None else layers
@@ -172,8 +188,15 @@ def _check_parts(path: Path, header: Header) -> None:
     missing = [part.name for part in parts if not part.is_file()]
     if missing:
         raise InputError(f"{path.name} needs {', '.join(missing)} beside it", field="model")
-    for part in parts[1:]:
-        read_header(part)
+    for n, part in enumerate(parts[1:], 1):
+        found = read_header(part)
+        if found.values.get("split.no") != n:
+            raise InputError(
+                f"{part.name} is not part {n + 1} of {count}, as its name says",
+                hint="fetch it again, or give each part its own name back",
+                field="model",
+            )
+        check_tensors(found, part.name)
 
 
 def _load_error(name: str, reason: str) -> Exception:
@@ -182,4 +205,6 @@ def _load_error(name: str, reason: str) -> Exception:
         return CapabilityError(message, hint="a newer llama-cpp-python may know it", field="model")
     if is_out_of_memory(reason):
         return LimitExceeded(message, hint="a smaller model, or one with fewer bits per weight", field="model")
+    if any(sign in reason for sign in DAMAGE):
+        return InputError(message, hint=DAMAGED, field="model")
     return InputError(message, field="model")

@@ -17,7 +17,7 @@ import numpy as np
 from espalier.decoding.ports import Extend, Rows, SequenceId
 from espalier.engines.llama_file import LlamaFile, is_out_of_memory, load_lora
 from espalier.engines.llama_lib import address_of, library, misfit, reasons
-from espalier.engines.options import EngineOptions
+from espalier.engines.options import KV_TYPES, EngineOptions
 from espalier.errors import CapabilityError, GenerationError, InputError, LimitExceeded
 
 __all__ = ["LlamaFile", "LlamaStepModel"]
@@ -32,11 +32,13 @@ CELL = 48  # bytes that llama.cpp keeps about each place in the cache, on the CP
 PADDING = 256  # llama.cpp makes a KV cache of a multiple of this
 MOST = 2**31 - PADDING  # positions are int32
 # enum ggml_type, and bytes per value: a block of 32 has its scale (and minimum) as float16 beside it.
-KV = {
-    "f32": (0, 4.0), "f16": (1, 2.0), "bf16": (30, 2.0), "q8_0": (8, 34 / 32), "q5_1": (7, 24 / 32),
-    "q5_0": (6, 22 / 32), "q4_1": (3, 20 / 32), "q4_0": (2, 18 / 32),
-}  # fmt: skip
-QUANTISED = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
+_TYPES = (
+    (0, 4.0), (1, 2.0), (30, 2.0), (8, 34 / 32), (7, 24 / 32), (6, 22 / 32), (3, 20 / 32), (2, 18 / 32),
+)  # fmt: skip
+KV = dict(zip(KV_TYPES, _TYPES, strict=True))
+QUANTISED = tuple(name for name in KV if name.startswith("q"))
+THREADS_EACH = 4  # threads that one CPU can be asked for: they wait for one another by spinning
+FEW = 16  # threads that any machine can be asked for
 FLASH = {"auto": -1, "off": 0, "on": 1}  # enum llama_flash_attn_type
 NO_SLOT, ABORTED, INVALID = 1, 2, -1  # what llama_decode returns; below -1 is fatal
 SMALLER = "a smaller context or kv_size, or kv_type q8_0"
@@ -166,10 +168,11 @@ class LlamaStepModel:
             self._free_slots.append(slot)
 
     def extend(self, work: Sequence[Extend]) -> list[Rows]:
-        total = self._check(work)
+        total, most_rows = self._check(work)
         if not total:
             return []
-        if total <= self._batch_size:
+        # More rows than sequences would make llama.cpp move its buffer, under the views that were given out before.
+        if total <= self._batch_size and most_rows <= self._sequences:
             at, counts = 0, []
             for item in work:
                 counts.append(self._fill(at, item, 0, len(item.tokens)))
@@ -185,9 +188,10 @@ class LlamaStepModel:
             end += count
         return answers
 
-    def _check(self, work: Sequence[Extend]) -> int:
-        """How many tokens there are. Raises for what llama.cpp must not see, before anything has changed."""
-        total, seen = 0, set()
+    def _check(self, work: Sequence[Extend]) -> tuple[int, int]:
+        """How many tokens there are, and how many rows at most are wanted. Raises for what llama.cpp must not see,
+        before anything has changed."""
+        total, rows, seen = 0, len(work), set()
         for item in work:
             tokens, sequence = item.tokens, item.sequence
             if not tokens:
@@ -203,9 +207,11 @@ class LlamaStepModel:
                 )
             seen.add(sequence)
             total += len(tokens)
+            if item.logits == "all":
+                rows += len(tokens) - 1
         if len(seen) < len(work):
             raise ValueError("a sequence occurs twice in one call")
-        return total
+        return total, rows
 
     def _check_whole(self, sequence: SequenceId) -> None:
         if sequence in self._broken:
@@ -238,17 +244,22 @@ class LlamaStepModel:
         return 0
 
     def _several(self, work: Sequence[Extend]) -> tuple[Rows, list[int]]:
-        """More than one batch: several passes, the rows of each copied. Returns all rows (n, V), and each item's."""
+        """More than one batch, of tokens or of rows: several passes, the rows of each copied. Returns all rows (n, V),
+        and each item's."""
         counts = [{"last": 1, "all": len(item.tokens), "none": 0}[item.logits] for item in work]
         rows = np.empty((sum(counts), self._width), dtype=np.float32)  # (n, V)
         done = at = pending = 0
         for item in work:
-            start = 0
-            while start < len(item.tokens):
-                stop = min(len(item.tokens), start + self._batch_size - at)
+            start, length = 0, len(item.tokens)
+            while start < length:
+                room = self._batch_size - at
+                if item.logits == "all":
+                    room = min(room, self._sequences - pending)
+                stop = min(length, start + room)
                 pending += self._fill(at, item, start, stop)
                 at, start = at + stop - start, stop
-                if at == self._batch_size or (item is work[-1] and stop == len(item.tokens)):
+                full = at == self._batch_size or pending == self._sequences
+                if full or (item is work[-1] and stop == length):
                     self._decode(at, work)
                     rows[done : done + pending] = self._view(pending)
                     done, at, pending = done + pending, 0, 0
@@ -334,9 +345,11 @@ def _context_params(lib: Any, file: LlamaFile, options: EngineOptions) -> tuple[
         raise InputError(f"llama.cpp runs at most {most} sequences at once, not {sequences}", field="sequences")
     size = options.kv_size or min(context * min(SHARES, sequences), MOST)
     if size > MOST:
-        raise InputError(f"kv_size is at most {MOST}, not {size}", field="kv_size")
+        raise InputError(f"kv_size is at most {MOST}, not {size}", hint="leave it out for the default", field="kv_size")
     if options.context and size < context:
         raise InputError(f"a kv_size of {size} cannot hold one sequence of {context}", field="kv_size")
+    threads = options.threads or default_threads(int(lib.llama_model_n_params(file.handle)))
+    _check_threads(threads)
     kv, flash = options.kv_type or "f16", options.flash_attention or "auto"
     if kv in QUANTISED and flash == "off":
         raise InputError(
@@ -353,11 +366,21 @@ def _context_params(lib: Any, file: LlamaFile, options: EngineOptions) -> tuple[
     params.n_batch = min(max(options.batch_size or BATCH, sequences), params.n_ctx)
     params.type_k = params.type_v = number
     params.flash_attn_type = FLASH[flash]
-    params.n_threads = params.n_threads_batch = options.threads or default_threads(
-        int(lib.llama_model_n_params(file.handle))
-    )
+    params.n_threads = params.n_threads_batch = threads
     params.no_perf = True
     return context, params
+
+
+def _check_threads(threads: int) -> None:
+    """Raises InputError for so many that the machine would do little else than switch between them."""
+    cpus = os.cpu_count() or 1
+    most = max(FEW, THREADS_EACH * cpus)
+    if threads > most:
+        raise InputError(
+            f"{threads} threads are too many for {cpus} CPUs",
+            hint=f"at most {most}; leave it out for one each core",
+            field="threads",
+        )
 
 
 def default_threads(parameters: int) -> int:

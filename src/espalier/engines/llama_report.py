@@ -19,7 +19,8 @@ SECONDS = 120.0  # a first start of a GPU's driver may take its time
 
 def examine() -> dict[str, Any]:
     """The report, from another process. `can_run` and `fault` are always there; `fault` is None where it can."""
-    command = [sys.executable, "-m", "espalier.engines.llama_report"]
+    # -P: without it the modules of the folder that one happens to be in would come before Python's own.
+    command = [sys.executable, "-P", "-m", "espalier.engines.llama_report"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -27,10 +28,17 @@ def examine() -> dict[str, Any]:
     try:
         report = json.loads(done.stdout)
     except ValueError:
+        if not done.returncode:
+            return _fault(f"the process that opens the library ended without a report{_shown(done.stdout)}")
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
         return _fault(f"opening the library ends the process with {ended}{f': {said[-1]}' if said else ''}")
     return dict(report)
+
+
+def _shown(output: bytes) -> str:
+    lines = output.decode("utf-8", "replace").strip().splitlines()
+    return f", and wrote: {lines[0][:80]}" if lines else ""
 
 
 def report() -> dict[str, Any]:

@@ -102,9 +102,18 @@ class Tokenizer:
             raise InputError(f"the text is not valid Unicode at character {error.start}", field="prompt") from error
         if self._spelled is not None:
             self._spelled.check(text)
-        if self._kind != BPE or len(data) <= DEEP:
-            return self._call(data, markers)
-        return self._call_deep(data, markers)
+        ids = self._call(data, markers) if self._kind != BPE or len(data) <= DEEP else self._call_deep(data, markers)
+        if ids and min(ids) < 0:
+            raise self._no_token(text)
+        return ids
+
+    def _no_token(self, text: str) -> InputError:
+        """For a text in which the library found no token for a piece, which it then calls -1."""
+        alone = (c for c in sorted(set(text)) if min(self._call(c.encode(), False), default=0) < 0)
+        what = next((repr(c) for c in alone), "a part of the text")
+        return InputError(
+            f"the model's tokenizer has no token for {what}", hint="nor one for each byte", field="prompt"
+        )
 
     def _call(self, data: bytes, markers: bool) -> list[int]:
         kept = self._keeper()  # for as long as the call runs

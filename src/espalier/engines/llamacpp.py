@@ -18,7 +18,7 @@ from espalier.engines.llama_tokenize import make_encode
 from espalier.engines.llama_vocab import read_vocab
 from espalier.engines.local import LocalEngine
 from espalier.engines.options import DEFAULT, EngineOptions
-from espalier.errors import TemplateError, UnknownModel
+from espalier.errors import TemplateError
 from espalier.tokens.vocab import Vocab
 
 TAKES = ("device", "context", "sequences", "kv_size", "batch_size", "gpu_layers", "threads", "kv_type",
@@ -30,7 +30,7 @@ def open_engine(model: str, *, options: EngineOptions = DEFAULT, **shared: Any) 
     """The engine for a GGUF file; `shared` are a LocalEngine's arguments. Raises UnknownModel, InputError,
     CapabilityError, LimitExceeded. A chat template that cannot be used raises when it is used, not here."""
     options.check_only("llamacpp", TAKES)
-    path = _path(model)
+    path = Path(model).expanduser()
     file = LlamaFile(path, options)
     lib, handle = library(), file.vocab
     keeper = weakref.ref(file)  # a vocabulary outlives its engine, and must not keep the weights
@@ -51,17 +51,9 @@ def open_engine(model: str, *, options: EngineOptions = DEFAULT, **shared: Any) 
 
 def read_vocab_of(model: str) -> Vocab:
     """The vocabulary of a GGUF file, without its weights. Raises as `open_engine` does."""
-    path = _path(model)
+    path = Path(model).expanduser()
     file = LlamaFile(path, DEFAULT, vocab_only=True)
     return read_vocab(library(), file.vocab, name=path.name, keeper=lambda: file)
-
-
-def _path(model: str) -> Path:
-    path = Path(model).expanduser()
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "is not there"
-        raise UnknownModel(f"the file {model} {what}", field="model")
-    return path
 
 
 def _template(file: LlamaFile, key: str) -> ChatTemplate | None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from espalier.constraints.compile import NOWHERE, Folders
 from espalier.engines.base import ENGINES, Engine
+from espalier.engines.gguf_file import MAGIC
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.registry import Registry
 from espalier.tokens.vocab import Vocab
 
-MAGIC = b"GGUF"
 VOCABS = Registry("vocabs", {"llamacpp": "espalier.engines.llamacpp:read_vocab_of"})
 """Engines whose files hold a vocabulary that is read without the weights: `(path) -> Vocab`."""
 
@@ -56,6 +56,8 @@ def is_gguf(model: str) -> bool:
     if path.suffix.lower() == ".gguf":
         return not path.is_dir()
     try:
+        if not path.is_file():  # a pipe would wait for its writer
+            return False
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except (OSError, ValueError):  # ValueError: a NUL in the name

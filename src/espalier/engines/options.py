@@ -11,6 +11,8 @@ from typing import TypeAlias
 from espalier.errors import InputError
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
+INT32 = 2**31 - 1  # what llama.cpp takes numbers as
+MOST_THREADS = 512  # GGML_MAX_N_THREADS: more end the process
 FLASH_ATTENTION = ("auto", "on", "off")
 
 
@@ -33,6 +35,11 @@ LoraLike: TypeAlias = LoraPath | Lora | tuple[LoraPath, float]
 """A path, a path with a scale, or a Lora."""
 
 
+def _check_most(name: str, value: int | None, most: int) -> None:
+    if value is not None and value > most:
+        raise InputError(f"{name} is at most {most}, not {value}", hint="leave it out for the default", field=name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
     """None lets the engine choose. device: `cpu`, `cuda`, `cuda:1`, `mps`. dtype: of the weights. tool_format: how
@@ -40,8 +47,9 @@ class EngineOptions:
 
     For llama.cpp. context: positions of one sequence, at most what the model was trained for. sequences: how many there
     may be at once; kv_size: tokens that all of them together can hold, shared prefixes counted once. batch_size: tokens
-    of one decode. gpu_layers: layers on the GPU, -1 for all. threads: for the forward pass. kv_type: of the KV cache,
-    one of KV_TYPES. flash_attention: one of FLASH_ATTENTION. lora: adapters, applied together. Raises InputError.
+    of one decode. gpu_layers: layers on the GPU, -1 for all. threads: for the forward pass, at most MOST_THREADS.
+    kv_type: of the KV cache, one of KV_TYPES. flash_attention: one of FLASH_ATTENTION. lora: adapters, applied
+    together. Raises InputError.
     """
 
     device: str | None = None
@@ -60,11 +68,15 @@ class EngineOptions:
     def __post_init__(self) -> None:
         for name in ("context", "sequences", "kv_size", "batch_size", "threads"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-                raise InputError(f"{name} is a whole number from 1 on, not {value!r}", field=name)
+            least = 2 if name == "context" else 1  # a prompt is one token at least, and so is what follows it
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+                hint = "a prompt takes one token at least, and its answer another" if value == 1 else ""
+                raise InputError(f"{name} is a whole number from {least} on, not {value!r}", hint=hint, field=name)
+            _check_most(name, value, MOST_THREADS if name == "threads" else INT32)
         layers = self.gpu_layers
         if layers is not None and (isinstance(layers, bool) or not isinstance(layers, int) or layers < -1):
             raise InputError(f"gpu_layers is a number of layers, or -1 for all, not {layers!r}", field="gpu_layers")
+        _check_most("gpu_layers", layers, INT32)
         for name, known in (("kv_type", KV_TYPES), ("flash_attention", FLASH_ATTENTION)):
             value = getattr(self, name)
             if value is not None and value not in known:

@@ -47,8 +47,8 @@ def _always(*keywords: str) -> dict[str, str]:
 ENGINES: Mapping[str, EngineLimits] = MappingProxyType(
     {
         # Ours refuse what they cannot enforce, each by its own contract; nothing is dropped.
-        "transformers": EngineLimits(name="Espalier with transformers"),
-        "llamacpp": EngineLimits(name="Espalier with llama.cpp"),
+        "transformers": EngineLimits(name="Espalier"),
+        "llamacpp": EngineLimits(name="Espalier"),
         "gbnf": EngineLimits(name="Espalier's GBNF"),
         "llama-server": EngineLimits(
             name="llama-server",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -46,11 +48,21 @@ def written(path: Path, data: bytes) -> Path:
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    refused(tmp_path / "none.gguf", UnknownModel, r"no file .*none\.gguf")
+    with pytest.raises(UnknownModel, match=r"there is no file .*none\.gguf") as caught:
+        load(tmp_path / "none.gguf")
+    assert caught.value.field == "model"
+    assert "the path of a GGUF file" in caught.value.hint
 
 
 def test_a_folder(tmp_path):
     refused(tmp_path, InputError, "is not a file")
+
+
+def test_a_pipe(tmp_path):
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("no named pipes here")
+    os.mkfifo(tmp_path / "pipe.gguf")
+    refused(tmp_path / "pipe.gguf", InputError, "is not a file")
 
 
 @pytest.mark.parametrize(
@@ -98,6 +110,7 @@ def test_a_file_cut_anywhere_is_refused(tmp_path, good):
             load(written(tmp_path / "cut.gguf", data[:place]))
         assert "cut.gguf" in caught.value.message
     assert "not within the file bounds" in caught.value.message
+    assert caught.value.hint == "fetch the file again"
 
 
 def test_an_unknown_architecture(tmp_path, good):
@@ -186,6 +199,11 @@ def test_a_model_in_parts(tmp_path, good):
     load(first)
     refused(second, InputError, "is not the first part")
     second.rename(tmp_path / "away")
+    shutil.copy(first, second)
+    with pytest.raises(InputError, match=r"model-00002-of-00002\.gguf is not part 2 of 2") as caught:
+        load(first)
+    assert "its own name" in caught.value.hint
+    second.unlink()
     refused(first, InputError, r"needs model-00002-of-00002\.gguf beside it")
     second.write_text("hello")
     refused(first, InputError, r"model-00002-of-00002\.gguf is not a usable GGUF file")
@@ -198,6 +216,14 @@ def test_the_header_says_what_is_in_the_file(good):
     assert (header.architecture, header.own("context_length"), header.version) == ("llama", 512, 3)
     assert header.arrays["tokenizer.ggml.tokens"] == (8, len(header.tokens))
     assert header.tokens[:2] == [b"<|endoftext|>", b"<|im_start|>"]
+    assert header.types["blk.0.attn_norm.weight"] == 0
+    assert len(header.types) == header.tensors
+
+
+def test_a_model_does_not_keep_what_was_for_checks_alone(good):
+    file = LlamaFile(good, OPTIONS)
+    assert (file.header.tokens, file.header.types) == ([], {})
+    assert file.header.own("context_length") == 512
 
 
 FUZZ = """

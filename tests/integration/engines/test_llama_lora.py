@@ -59,9 +59,11 @@ def test_adapters_are_applied_together_in_any_order(folder):
 
 
 def test_an_adapter_that_is_not_there_is_named(folder):
-    with pytest.raises(UnknownModel, match=r"nowhere\.gguf") as caught:
+    with pytest.raises(UnknownModel, match=r"there is no LoRA adapter .*nowhere\.gguf") as caught:
         logits_with(folder, Lora(path=str(folder / "nowhere.gguf")))
     assert caught.value.field == "lora"
+    assert "--lora" in caught.value.hint
+    assert "ESPALIER_LORA" in caught.value.hint
 
 
 def test_an_adapter_of_another_model_is_refused_with_the_reason(folder, tmp_path):
@@ -79,10 +81,20 @@ def test_what_is_no_adapter_is_refused(folder, tmp_path):
     text.write_text("hello")
     with pytest.raises(InputError, match="not a usable GGUF"):
         logits_with(folder, Lora(path=str(text)))
-    with pytest.raises(InputError, match="not a LoRA adapter"):
+    with pytest.raises(InputError, match="is a model, not a LoRA adapter") as caught:
         logits_with(folder, Lora(path=str(folder / "model.gguf")))
+    assert "given as the model" in caught.value.hint
     with pytest.raises(InputError, match="scale"):
         logits_with(folder, Lora(path=str(folder / "lora.gguf"), scale=float("nan")))
+
+
+def test_an_adapter_that_is_cut_is_damaged_and_not_of_another_model(folder, tmp_path):
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes((folder / "lora.gguf").read_bytes()[:-64])
+    with pytest.raises(InputError, match=r"cut\.gguf cannot be loaded") as caught:
+        logits_with(folder, Lora(path=str(cut)))
+    assert caught.value.hint == "fetch the file again"
+    assert caught.value.field == "lora"
 
 
 def test_an_adapter_that_begins_in_the_middle_of_a_text_is_refused(folder, monkeypatch):

@@ -285,3 +285,14 @@ def test_a_vocabulary_outlives_its_model_and_says_so_when_it_is_asked_to_split()
     assert vocab.bytes_of(300)
     with pytest.raises(InputError, match="closed"):
         vocab.encoder("a")
+
+
+@pytest.mark.parametrize("text", ["Say hi", "a é 中"])
+def test_a_piece_without_a_token_is_refused_and_is_no_id(text):
+    """A vocabulary that is read in another way than it was made for: llama.cpp gives -1."""
+    words = made.bpe_words()
+    words = replace(words, model="rwkv", tokens=tuple(f"z{n}z" for n in range(words.width)))
+    _, encode = from_words(words)
+    with pytest.raises(InputError, match="no token for '") as caught:
+        encode(text, add_special=True)
+    assert caught.value.field == "prompt"

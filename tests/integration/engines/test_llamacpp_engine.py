@@ -129,12 +129,19 @@ def test_a_trace_is_saved(eng, tmp_path):
 
 
 def test_threads_get_what_they_get_alone(eng):
-    options = {"constraint": espalier.JsonObject(), "temperature": 0, "max_tokens": 40}
-    prompts = ["Generate user info", "Describe a server", "Hello"]
-    alone = {prompt: eng.generate(prompt, **options).text for prompt in prompts}
+    """Lists and several outputs a call: each has many rows at once, which another thread's pass would write over."""
+    options = {"constraint": espalier.JsonObject(), "n": 3, "seed": 4, "max_tokens": 24}
+    calls = [["Generate user info", "Describe a server"], ["Hello", "Write a list", "Generate user info"]]
+
+    def texts(prompts):
+        return [result.text for result in eng.generate(prompts, **options)]
+
+    alone = [texts(prompts) for prompts in calls]
+    assert [len(found) for found in alone] == [6, 9]
+    assert len(set(alone[1])) > 3
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda p: (p, eng.generate(p, **options).text), prompts * 3))
-    assert all(text == alone[prompt] for prompt, text in found)
+        found = list(pool.map(texts, calls * 3))
+    assert found == alone * 3
 
 
 def test_two_engines_on_one_file_do_not_disturb_one_another():

@@ -51,6 +51,12 @@ def held(compiler, schema, *documents, engine="transformers", **options):
     return check_schema(spec, compiler, engine=engine, instances=list(enumerate(texts, 1)))
 
 
+@pytest.mark.parametrize("engine", [[], ["--engine", "llamacpp"]])
+def test_ours_is_named_without_a_library_that_may_have_no_part_in_it(run, engine):
+    """A GGUF file as the tokenizer has nothing to do with transformers."""
+    assert run(json.dumps(USER), *engine)[1].startswith("engine      Espalier\n")
+
+
 def test_what_is_enforced_is_exit_code_0(run):
     code, out, err = run(json.dumps(USER))
     assert (code, err) == (0, "all is enforced\n")

@@ -161,9 +161,9 @@ def test_a_grammar_that_was_cut_is_a_failure(run, tmp_path):
     assert "cut before it was complete" in err
 
 
-def test_an_unknown_model_and_command_are_one_line(run):
+def test_an_unknown_model_and_command_are_one_line_and_a_hint(run):
     code, _, err = run("generate", "-m", "no/such/model.gguf", "hi")
-    assert (code, len(err.splitlines())) == (2, 1)
+    assert (code, [line.split(":")[0] for line in err.splitlines()]) == (2, ["error", "hint"])
     code, _, err = run("nope")
     assert (code, len(err.splitlines())) == (2, 1)
 

@@ -54,6 +54,23 @@ def test_an_adapter_is_a_file_with_a_scale(run, tmp_path):
     assert run(*base, "--lora", "a.gguf")[1] == run(*base, "--lora", "a.gguf:0.5", "--lora", "a.gguf:0.5")[1] != plain
 
 
+def test_a_chat_says_which_file_and_engine_run(run, tmp_path):
+    code, out, err = run("chat", "-m", DEMO, "-t", "1", "-c", "512")
+    assert (code, out) == (0, "")
+    assert err.splitlines()[0] == "demo.gguf, llama.cpp, 512 tokens of context"
+    long = tmp_path / f"{'long-' * 20}Q4_K_M.gguf"
+    long.symlink_to(DEMO)
+    said = run("chat", "-m", str(long))[2].splitlines()[0]
+    assert len(said) == 80
+    assert said.startswith("long-")
+    assert "Q4_K_M.gguf, llama.cpp, 1024 tokens" in said
+
+
+def test_a_result_as_json_says_which_file_ran(run):
+    code, out, _ = run(*ONE, "--json", "--max-tokens", "2", "--temperature", "0", "hi")
+    assert (code, json.loads(out)["model"]) == (0, "demo.gguf")
+
+
 def test_a_chat_on_a_gguf_file_switches_its_constraint(run):
     code, out, _ = run("chat", "-m", DEMO, "-t", "1", "--seed", "1", stdin="/regex [0-9]{3}\nhi\n/json\nhi\n")
     first, second = out.splitlines()
@@ -71,7 +88,7 @@ FAULTS = {
     "an adapter that is not there": (["--lora", "nope.gguf:0.5"], "nope.gguf"),
     "a scale that is no number": (["--lora", "nope.gguf:nan"], "scale of a LoRA adapter"),
     "a dtype": (["--dtype", "float16"], "the llamacpp engine takes no dtype"),
-    "a file that is not there": (["-m", "nope.gguf"], "nope.gguf is not there"),
+    "a file that is not there": (["-m", "nope.gguf"], "there is no file nope.gguf"),
     "a cut file": (["-m", "cut.gguf"], "cut.gguf"),
     "a file of another kind": (["-m", "other.gguf"], "other.gguf is not a usable GGUF file"),
     "an option of llama.cpp for another engine": (["-m", "fake"], "the fake engine takes no threads"),

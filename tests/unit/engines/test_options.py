@@ -1,5 +1,6 @@
 """Options of a model: what each may be, who takes them, and where they come from. No model is opened."""
 
+import os
 from dataclasses import fields
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from espalier.engines.base import ENGINES
 from espalier.engines.open import choose, open_engine, taken_by
-from espalier.engines.options import EngineOptions, Lora, parse_lora, read_lora
+from espalier.engines.options import INT32, MOST_THREADS, EngineOptions, Lora, parse_lora, read_lora
 from espalier.errors import InputError
 from espalier.settings import KNOWN, read_settings
 
@@ -22,6 +23,24 @@ def test_a_value_that_cannot_be_names_its_field(name):
     with pytest.raises(InputError, match=name) as caught:
         EngineOptions(**{name: WRONG[name]})
     assert caught.value.field == name
+
+
+@pytest.mark.parametrize("name", ["context", "sequences", "kv_size", "batch_size", "threads", "gpu_layers"])
+def test_a_number_that_llama_cpp_cannot_take_is_refused(name):
+    """More threads than it has room for end the process, other numbers would lose their upper bits."""
+    most = MOST_THREADS if name == "threads" else INT32
+    assert getattr(EngineOptions(**{name: most}), name) == most
+    for wrong in (most + 1, 2**32 + 1, 10**9 * 5):
+        with pytest.raises(InputError, match=f"{name} is at most {most}, not {wrong}") as caught:
+            EngineOptions(**{name: wrong})
+        assert caught.value.field == name
+        assert caught.value.hint
+
+
+def test_a_context_of_one_token_is_refused_by_name():
+    with pytest.raises(InputError, match="context is a whole number from 2 on, not 1"):
+        EngineOptions(context=1)
+    assert EngineOptions(context=2).context == 2
 
 
 def test_an_adapter_is_a_path_a_pair_or_a_list_of_them():
@@ -105,6 +124,13 @@ def test_a_setting_that_cannot_be_names_its_variable(name, value):
     with pytest.raises(InputError, match=f"ESPALIER_{name}: ") as caught:
         read_settings({f"ESPALIER_{name}": value})
     assert caught.value.field == f"ESPALIER_{name}"
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("no named pipes here")
+    os.mkfifo(tmp_path / "pipe")
+    assert choose(str(tmp_path / "pipe")) == "transformers"
 
 
 def test_a_gguf_file_is_told_by_its_name_or_its_first_bytes(tmp_path):
