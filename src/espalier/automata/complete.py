@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from espalier.automata.machine import Machine, State
 from espalier.automata.nfa import bytes_in
+from espalier.budget import check as check_time
 from espalier.errors import LimitExceeded, VocabError
 from espalier.tokens.trie import TokenTrie
 
@@ -41,6 +42,7 @@ def shortest(machine: Machine, trie: TokenTrie, state: State, *, max_walks: int 
                     raise LimitExceeded("no completion was found within the limit on states")
                 return best
             walks += 1
+            check_time()
             for token, after in machine.successors(current):
                 if after in seen:
                     continue
@@ -62,6 +64,7 @@ def _spelled(machine: Machine, trie: TokenTrie, state: State) -> tuple[int, ...]
     data = bytearray()
     at = state
     while machine.least(at) > 0:
+        check_time()
         members, refs = machine.options(at)
         wanted = machine.least(at) - 1
         for byte in bytes_in(members):

@@ -18,6 +18,7 @@ from espalier.automata.fragment import Fragment, minimise, refine
 from espalier.automata.network import MAX_STATES, Network, build_network
 from espalier.automata.nfa import ByteSet, bytes_in
 from espalier.automata.words import word_table
+from espalier.budget import check as check_time
 from espalier.errors import GrammarError, LimitExceeded
 from espalier.grammar.ast import Grammar, Node, Rule
 
@@ -126,6 +127,7 @@ def _determinised(network: Network, max_states: int) -> Dfa:
     which = network.which.tolist()
     work = 0
     for subset in order:  # grows as subsets are met
+        check_time()
         row: list[int] = []
         known: dict[tuple[int, ...], int] = {}
         for key in zip(*(which[position] for position in subset), strict=True):  # one a class
@@ -168,6 +170,7 @@ def _product(one: Dfa, other: Dfa, max_states: int) -> Dfa:
     fresh = codes
     rows: list[NDArray[np.int32]] = []
     while fresh.size:
+        check_time()
         a, b = left[fresh // width], right[fresh % width]  # (F, C)
         targets = np.where((a >= 0) & (b >= 0), a.astype(np.int64) * width + b, -1)
         distinct, place = np.unique(targets, return_inverse=True)
@@ -196,6 +199,7 @@ def trimmed(classes: NDArray[np.uint8], table: NDArray[np.int32], accepting: NDA
     reached[start] = True
     fresh = np.array([start])
     while fresh.size:
+        check_time()
         targets = np.unique(pruned[fresh])
         fresh = targets[targets >= 0]
         fresh = fresh[~reached[fresh]]
@@ -222,6 +226,7 @@ def distances(table: NDArray[np.int32], accepting: NDArray[np.bool_]) -> NDArray
     fresh = np.flatnonzero(accepting)
     steps = 0
     while fresh.size:
+        check_time()
         steps += 1
         counts = first[fresh + 1] - first[fresh]
         offsets = np.repeat(first[fresh] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())

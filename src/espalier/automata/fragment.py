@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from espalier.automata.nfa import ByteSet, Nfa, Symbol, closure
+from espalier.budget import check as check_time
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import Position
 
@@ -59,6 +60,7 @@ def _explore(nfa: Nfa, start: int, end: int, *, merge: bool, max_states: int, ma
     def closed(states: Iterable[int]) -> frozenset[int]:
         nonlocal work
         found: set[int] = set()
+        check_time()
         for state in states:
             if state not in closures:
                 closures[state] = closure(nfa, state)
@@ -84,6 +86,8 @@ def _explore(nfa: Nfa, start: int, end: int, *, merge: bool, max_states: int, ma
     place(closed((start,)))
     out = Fragment(edges=[], symbols=[], final=[], leaf=[])
     while len(out.final) < len(order):
+        check_time()
+        check_time()
         subset = order[len(out.final)]
         by_mask: dict[ByteSet, set[int]] = {}
         by_symbol: dict[Symbol, set[int]] = {}
@@ -158,6 +162,7 @@ def pruned(found: Fragment) -> Fragment:
     live = {state for state, final in enumerate(found.final) if final}
     todo = list(live)
     while todo:
+        check_time()
         for state in before[todo.pop()]:
             if state not in live:
                 live.add(state)
@@ -256,6 +261,7 @@ class _Partition:
     def split(self) -> None:
         """Blocks in part marked fall in two; the smaller half gets the new number."""
         while self.touched:
+            check_time()
             block = self.touched.pop()
             low, high, count = self.first[block], self.past[block], self.marked[block]
             self.marked[block] = 0
@@ -299,11 +305,13 @@ def _refine_states(final: list[bool], tails: list[int], heads: list[int], labels
         into[head].append(edge)
     block, cord = 1, 0
     while cord < len(cords.first):
+        check_time()
         for edge in cords.members(cord):
             blocks.mark(tails[edge])
         blocks.split()
         cord += 1
         while block < len(blocks.first):
+            check_time()
             for state in blocks.members(block):
                 for edge in into[state]:
                     cords.mark(edge)

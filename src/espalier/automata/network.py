@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from espalier.automata.fragment import Fragment, Targets, TooManyStates, determinise, free_of_epsilon, minimise, refine
 from espalier.automata.nfa import ByteSet, Nfa, Symbol, bytes_in, utf8_edges
+from espalier.budget import check as check_time
 from espalier.errors import LimitExceeded
 from espalier.grammar.analysis import components, references
 from espalier.grammar.ast import (
@@ -146,6 +147,7 @@ def _size(body: Node) -> tuple[int, dict[str, int]]:
     """About how many states an expression needs: so many, and so many times those of each rule it mentions."""
 
     def visit(node: Node, parts: list[tuple[int, dict[str, int]]]) -> tuple[int, dict[str, int]]:
+        check_time()
         match node:
             case Literal(text):
                 return len(text.encode()), {}
@@ -225,6 +227,7 @@ def assemble(fragments: list[Fragment], names: list[str], refs: tuple[TokenRef, 
     calls: list[tuple[tuple[int, int], ...]] = []
     tokens: list[tuple[tuple[int, Targets], ...]] = []
     for found, offset in zip(fragments, base, strict=False):
+        check_time()
         for edges, symbols in zip(found.edges, found.symbols, strict=True):
             row = which[len(moves)]
             for i, (members, _) in enumerate(edges):
@@ -270,6 +273,7 @@ def _least(
     least = [-1] * len(final)
     heap = [(0, place) for place, accepts in enumerate(final) if accepts]
     while heap:
+        check_time()
         cost, place = heappop(heap)
         if least[place] >= 0:
             continue

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias, assert_never
 
+from espalier.budget import check as check_time
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import (
     Alternative,
@@ -127,6 +128,7 @@ def word_graph(spelled: Iterable[bytes]) -> list[tuple[bool, tuple[tuple[int, in
             path[-1].append((last[at - 1], known[node]))
 
     for word in sorted(set(spelled)):
+        check_time()
         shared = 0
         while shared < min(len(word), len(last)) and word[shared] == last[shared]:
             shared += 1
@@ -154,6 +156,7 @@ class Nfa:
     limit: int = 1_000_000
 
     def new(self) -> int:
+        check_time()
         if len(self.edges) >= self.limit:
             raise LimitExceeded(
                 f"the expression needs more than {self.limit} states", hint="lower the counts in {m,n}, or nest less"

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from espalier.automata.dfa import Dfa
 from espalier.automata.nfa import DONE, bytes_in, utf8_edges
+from espalier.budget import check as check_time
 from espalier.errors import LimitExceeded
 from espalier.tokens.trie import build_trie
 
@@ -70,6 +71,7 @@ class Search:
         found = bytearray()
         at = int(self.kept[state])
         while self.parent[at] >= 0:
+            check_time()
             found.append(int(self.byte[at]))
             at = int(self.parent[at])
         return bytes(reversed(found))
@@ -87,6 +89,7 @@ class Search:
         reached[0] = True
         fresh = np.zeros(1, dtype=np.intp)
         while fresh.size:
+            check_time()
             met = np.zeros(size + 1, dtype=np.bool_)
             met[table[fresh].ravel()] = True
             fresh = np.flatnonzero(met & good & ~reached)

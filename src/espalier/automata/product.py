@@ -16,6 +16,7 @@ from espalier.automata.dfa import Dfa
 from espalier.automata.fragment import Fragment, refine
 from espalier.automata.network import Network, assemble
 from espalier.automata.nfa import ByteSet, Symbol, bytes_in
+from espalier.budget import check as check_time
 from espalier.errors import GrammarError, LimitExceeded, UnsupportedError
 
 MAX_PAIRS = 300_000
@@ -100,6 +101,7 @@ class _Pairs:
             item = todo.pop()
             if item in seen:
                 continue
+            check_time()
             seen.add(item)
             if len(seen) > max_pairs:
                 raise _too_large(max_pairs)
@@ -155,6 +157,7 @@ class _Pairs:
         live = set(lasts)
         waiting = list(lasts)
         while waiting:
+            check_time()
             for i in met.before[waiting.pop()]:
                 if i not in live:
                     live.add(i)
@@ -165,6 +168,7 @@ class _Pairs:
         found = Fragment(edges=[], symbols=[], final=[], leaf=[])
         last = set(lasts)
         for i in kept:
+            check_time()
             pair = met.order[i]
             edges = ((members, tuple(new[t] for t in targets if t in new)) for members, targets in self.disjoint(pair))
             found.edges.append([(members, targets) for members, targets in edges if targets] if i in live else [])
@@ -186,6 +190,7 @@ class _Pairs:
         before: list[list[int]] = [[]]
         ends: dict[int, list[int]] = {}
         for i, pair in enumerate(order):  # grows as pairs are met
+            check_time()
             if self.network.final[pair[0]]:
                 ends.setdefault(pair[1], []).append(i)
             for target in dict.fromkeys(

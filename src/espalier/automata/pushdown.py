@@ -21,6 +21,7 @@ from espalier.automata.network import Network
 from espalier.automata.nfa import ByteSet
 from espalier.automata.stacks import MAX_INTERNED, MAX_WORK, StackAutomaton, Stacks
 from espalier.automata.walker import WHOLE, Walker
+from espalier.budget import check as check_time
 from espalier.errors import LimitExceeded, VocabError
 from espalier.grammar.ast import TokenRef
 from espalier.tokens import mask as masks
@@ -101,6 +102,7 @@ class StackRows:
         """The state's number, a new one if it has none."""
         found = self.number.get(state)
         if found is None:
+            check_time()
             found = len(self.states)
             if found >= self._max_rows:
                 raise LimitExceeded(

@@ -16,6 +16,7 @@ from espalier.automata.dfa import Dfa, distances
 from espalier.automata.machine import missing_bytes, missing_error
 from espalier.automata.nfa import ByteSet
 from espalier.automata.walker import WHOLE, Walker
+from espalier.budget import check as check_time
 from espalier.errors import LimitExceeded
 from espalier.tokens.mask import Mask
 from espalier.tokens.trie import TokenTrie
@@ -164,6 +165,7 @@ class RegularMachine:
         before: list[list[int]] = [[] for _ in range(len(self.dfa))]
         todo, seen = [self.start], {self.start}
         while todo:
+            check_time()
             state = todo.pop()
             for _, target in self.successors(state):
                 before[target].append(state)

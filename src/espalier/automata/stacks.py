@@ -19,6 +19,7 @@ from typing import TypeAlias
 
 from espalier.automata.fragment import Targets
 from espalier.automata.network import Network
+from espalier.budget import check as check_time
 from espalier.errors import LimitExceeded
 
 Items: TypeAlias = "tuple[tuple[int, Stacks], ...]"
@@ -229,6 +230,7 @@ class StackAutomaton:
         todo = [frame]
         waiting: set[Stacks] = set()  # frames whose closing waits for that of frames below them
         while todo:
+            check_time()
             current = todo[-1]
             if current.closed is not None:
                 todo.pop()

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from espalier.automata.fragment import Fragment
 from espalier.automata.nfa import ByteSet
 from espalier.automata.occurrences import search
+from espalier.budget import check as check_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ def watched(phrases: Sequence[bytes]) -> Watched:
     fragment = Fragment(edges=[], symbols=[], final=[], leaf=[])
     met = dict.fromkeys(phrases, -1)
     for state in order:  # grows as states are met
+        check_time()
         row: dict[int, ByteSet] = {}
         if found.hit[state]:
             met[_phrase(found.parent, found.byte, state)] = place[state]
@@ -65,6 +67,7 @@ def watched(phrases: Sequence[bytes]) -> Watched:
 def _phrase(parent: NDArray[np.int32], byte: NDArray[np.uint8], state: int) -> bytes:
     read: list[int] = []
     while parent[state] >= 0:
+        check_time()
         read.append(int(byte[state]))
         state = int(parent[state])
     return bytes(reversed(read))

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.budget import check as check_time
 from espalier.errors import LimitExceeded
 from espalier.tokens.mask import Mask, words
 from espalier.tokens.trie import TokenTrie
@@ -135,6 +136,7 @@ class Walker:
             rows.fill(state)
         states = np.full(nodes.shape[0], state, dtype=np.int32)
         while True:
+            check_time()
             opened = run(nodes, states)
             if opened == 0:
                 return

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from espalier.automata.dfa import Dfa, trimmed
 from espalier.automata.words import WordTable, word_table
+from espalier.budget import check as check_time
 from espalier.errors import LimitExceeded
 
 MAX_STATES = 1_000_000
@@ -215,6 +216,7 @@ class _Joined:
                 words[state, letters[byte]] = self._place(self._closed(target) | targets)
         rows: list[NDArray[np.int32]] = []
         for members in self._sets:  # grows as sets are met
+            check_time()
             row = np.full(len(letters) + 1, -1, dtype=np.int32)
             for byte, targets in self._row(members).items():
                 row[letters[byte]] = self._place(targets)
@@ -240,6 +242,7 @@ class _Joined:
             found = {state}
             todo = [state]
             while todo:
+                check_time()
                 at = todo.pop()
                 if at >= self._size:
                     more = self._net.empty[at - self._size] - found

@@ -90,6 +90,7 @@ class Compiler:
         self._trie: TokenTrie | None = None
         self._parts: dict[str, object] = {}
         self._compiled: OrderedDict[str, Compiled] = OrderedDict()
+        self._kept: dict[str, Compiled] = {}
         self._lock = threading.RLock()
         self.uses_llguidance = True
         self._by_grammar: Compiler | None = None
@@ -123,8 +124,9 @@ class Compiler:
                 self._parts[cls.__qualname__] = found
             return found
 
-    def compile(self, spec: Spec) -> Compiled:
-        """The compiled spec. Raises SpecError and its kin, UnsupportedError, VocabError."""
+    def compile(self, spec: Spec, *, keep: bool = False) -> Compiled:
+        """The compiled spec. keep: it is not dropped for others that come later. Raises SpecError and its kin,
+        UnsupportedError, VocabError."""
         if not isinstance(spec, Spec):
             raise SpecError(
                 f"a constraint is a Spec such as JsonSchema(...) or Regex(...), not {type(spec).__name__}",
@@ -134,15 +136,24 @@ class Compiler:
         # A word file that was edited since makes another constraint.
         key = "\n".join([spec.key(), *(f"{lang} {self.words.stamp(lang)}" for lang in spec.word_languages())])
         with self._lock:
-            if key in self._compiled:
-                self._compiled.move_to_end(key)
-                return self._compiled[key]
+            found = self._kept.get(key) or self._compiled.get(key)
+            if found is not None:
+                self._put(key, found, keep=keep)
+                return found
         compiled: Compiled = COMPILERS.load(spec.kind)(spec, self)
         with self._lock:
-            self._compiled[key] = compiled
-            while len(self._compiled) > CACHE_LIMIT:
-                self._compiled.popitem(last=False)
+            self._put(key, compiled, keep=keep)
         return compiled
+
+    def _put(self, key: str, compiled: Compiled, *, keep: bool) -> None:
+        if keep or key in self._kept:
+            self._kept[key] = compiled
+            self._compiled.pop(key, None)
+            return
+        self._compiled[key] = compiled
+        self._compiled.move_to_end(key)
+        while len(self._compiled) > CACHE_LIMIT:
+            self._compiled.popitem(last=False)
 
     def language(self, spec: Spec, *, wanted_by: str) -> Dfa | Network:
         """The texts of a spec as an automaton. Raises UnsupportedError, naming `wanted_by`, for a kind without one."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+from espalier.budget import check as check_time
 from espalier.errors import SchemaError, UnsupportedError
 from espalier.schema.load import escape
 from espalier.schema.walk import INDEX
@@ -26,6 +27,7 @@ def check_finite(schema: Node) -> None:
     nodes = dict(reachable(schema))
     finite: set[str] = set()
     while True:
+        check_time()
         more = {p for p, node in nodes.items() if p not in finite and _is_finite(p, node, finite)}
         if not more:
             break
@@ -44,6 +46,7 @@ def reachable(schema: Node) -> Iterator[tuple[str, Node]]:
     seen = {""}
     stack: list[tuple[str, Node]] = [("", schema)]
     while stack:
+        check_time()
         pointer, node = stack.pop()
         yield pointer, node
         if isinstance(node, bool):

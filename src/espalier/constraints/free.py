@@ -22,6 +22,7 @@ from espalier.automata.network import Network
 from espalier.automata.nfa import Symbol
 from espalier.automata.pushdown import PushdownMachine
 from espalier.automata.triggers import watched
+from espalier.budget import check as check_time
 from espalier.constraints.automaton_matcher import compile_automaton
 from espalier.constraints.base import Compiled
 from espalier.constraints.compile import Compiler
@@ -225,6 +226,7 @@ class _Judging:
         todo = [self._after(0)]
         try:
             while todo:
+                check_time()
                 start = next(todo[-1], None)
                 if start is None:
                     todo.pop()

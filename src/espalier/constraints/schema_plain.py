@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+from espalier.budget import check as check_time
 from espalier.constraints.narrow_patterns import narrow
 from espalier.schema.drafts import DRAFT2020, DRAFTS, Draft, misshapen
 from espalier.schema.walk import INDEX
@@ -68,6 +69,7 @@ class _Writer:
         out: dict[str, Any] = {}
         self._pending.append((self._root, out, "root"))
         while self._pending:
+            check_time()
             node, target, key = self._pending.pop()
             target[key] = self._node(node, is_root=node is self._root)
         root: dict[str, Any] = out["root"]
@@ -154,6 +156,7 @@ class _Writer:
             raise NotPlain
         todo = list(listed)
         while todo:
+            check_time()
             one = todo.pop()
             if isinstance(one, str):
                 if not SPELLED.isdisjoint(one):

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from espalier.automata.dfa import Dfa
+from espalier.budget import check as check_time
 from espalier.schema.arrays import MAX_UNIQUE
 from espalier.schema.rulebook import RuleBook, escaped
 from espalier.schema.shape import Array, Boolean, Case, Contains, NodeId, Null, Object, Shapes, String, Values
@@ -75,6 +76,7 @@ class _Search:
         self._spot([self._shapes.root])
         found: list[Spot] = []
         for elements in self._sets:  # grows as sets are met
+            check_time()
             inside = self._inside(elements)
             wanted = [(case, node) for case, node in inside.arrays if case.unique and not self._is_kept(case)]
             if len(self._sets) > MAX_SPOTS or (wanted and not self._can_watch(inside)):
@@ -236,6 +238,7 @@ def _goes_on(dfa: Dfa) -> bool:
     todo = np.flatnonzero(dfa.accepting).tolist()
     live = set(todo)
     while todo:
+        check_time()
         for state in before[todo.pop()]:
             if state not in live:
                 live.add(state)

@@ -27,6 +27,7 @@ from espalier.constraints.word_files import WordFiles
 from espalier.registry import Registry as Parts
 from espalier.schema.build import build
 from espalier.schema.oracle import is_panic
+from espalier.schema.regex_cost import is_quick, slow_pattern
 
 JUDGE_SECONDS = 5.0
 
@@ -143,9 +144,18 @@ def judge_schema(spec: Spec, text: str, words: WordFiles) -> Verdict:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # `[[` in a pattern, see judge_regex
-            judge = _exact(cls)(schema, registry=_registry(spec, cls), format_checker=checker)
-            found = sorted(judge.iter_errors(value), key=lambda e: e.json_path)
-    except (RecursionError, ArithmeticError, Unresolvable, re.error) as error:
+            searches = _Searches()
+            documents = [schema, *(json.loads(text) for _, text in spec.documents)]
+            slow = slow_pattern(documents, len(text))
+            if slow is not None and slow_pattern(documents, len(text), ("patternProperties",)) is not None:
+                raise Unjudgeable(f"re might not finish with the pattern {slow[:100]!r}")
+            kind = _exact(cls) if slow is None else searches.within(_exact(cls))
+            judge = kind(schema, registry=_registry(spec, cls), format_checker=checker)
+            while True:
+                found = sorted(judge.iter_errors(value), key=lambda e: e.json_path)
+                if not searches.settle():
+                    break
+    except (Unjudgeable, subprocess.SubprocessError, RecursionError, ArithmeticError, Unresolvable, re.error) as error:
         return Verdict(valid=None, judge=name, errors=(f"could not judge: {type(error).__name__}: {error}"[:200],))
     except BaseException as error:
         if not is_panic(error):
@@ -189,28 +199,62 @@ def judge_regex(spec: Spec, text: str, words: WordFiles) -> Verdict:
     return Verdict(valid=ok, judge="re", errors=() if ok else ("the pattern does not match the whole text",))
 
 
-MATCHER = "import json, re, sys; p, t = json.load(sys.stdin); print(int(re.fullmatch(p, t) is not None))"
+MATCHER = """import json, re, sys
+print(json.dumps([getattr(re, how)(p, t) is not None for how, p, t in json.load(sys.stdin)]))"""
 
 
 def _full_match(pattern: str, text: str) -> bool:
-    """`re.fullmatch`. With two repetitions, or one and a group, `re` may backtrack without end, and it cannot be told
-    to stop: then another process does it, which can. Raises re.error, subprocess.SubprocessError."""
+    """`re.fullmatch`. Raises re.error, subprocess.SubprocessError."""
     compiled = re.compile(pattern)
-    repeats = len(REPEAT.findall(pattern))
-    if repeats == 0 or (repeats == 1 and "(" not in pattern):
+    if is_quick(pattern, len(text)):
         return compiled.fullmatch(text) is not None
+    return _in_another_process([("fullmatch", pattern, text)])[0]
+
+
+def _in_another_process(asked: list[tuple[str, str, str]]) -> list[bool]:
+    """The same by a process that can be told to stop, for what may have no end. (function of `re`, pattern, text)."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-W", "ignore", "-c", MATCHER],
-        input=json.dumps([pattern, text]),
+        input=json.dumps(asked),
         capture_output=True,
         text=True,
         timeout=JUDGE_SECONDS,
         check=True,
     )
-    return done.stdout.strip() == "1"
+    found: list[bool] = json.loads(done.stdout)
+    return found
 
 
-REPEAT = re.compile(r"[*+?]|\\{[0-9]*,?[0-9]*\\}")  # an escaped one counts too: the slower way is right as well
+class _Searches:
+    """Searches that may have no end, for one judgement. What is not known yet is taken to be found and remembered;
+    `settle` finds it out, all at once, and then the judgement is made again."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], bool] = {}
+        self._asked: dict[tuple[str, str], None] = {}
+
+    def within(self, cls: Any) -> Any:
+        """The validator with these searches for `pattern`."""
+
+        def pattern(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
+            if validator.is_type(value, "string") and not self._finds(wanted, value):
+                yield jsonschema.ValidationError(f"{value!r} does not match {wanted!r}")
+
+        return validators.extend(cls, {"pattern": pattern})  # type: ignore[no-untyped-call]  # not in its stubs
+
+    def _finds(self, pattern: str, text: str) -> bool:
+        if is_quick(pattern, len(text)):
+            return re.search(pattern, text) is not None
+        if (pattern, text) not in self._known:
+            self._asked[pattern, text] = None
+        return self._known.get((pattern, text), True)
+
+    def settle(self) -> bool:
+        """Whether something was not known. Raises subprocess.SubprocessError, also for what `re` does not read."""
+        asked, self._asked = [*self._asked], {}
+        if asked:
+            self._known |= zip(asked, _in_another_process([("search", *one) for one in asked]), strict=True)
+        return bool(asked)
 
 
 def judge_choice(spec: Spec, text: str, words: WordFiles) -> Verdict:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import count
 
+from espalier.budget import check as check_time
 from espalier.grammar.ast import (
     Alternative,
     AnyChar,
@@ -97,6 +98,7 @@ class Costs:
         costs, numbers = self._costs, count(-1, -1)
         heapify(heap)
         while heap:
+            check_time()
             cost, _, node = heappop(heap)
             if id(node) in costs:
                 continue
@@ -147,6 +149,7 @@ def reachable(grammar: Grammar) -> frozenset[str]:
     found = {grammar.root} & grammar.rules.keys()
     todo = list(found)
     while todo:
+        check_time()
         for ref in references(grammar.rules[todo.pop()].body):
             if ref.name not in found and ref.name in grammar.rules:
                 found.add(ref.name)
@@ -167,6 +170,7 @@ def left_references(grammar: Grammar, empty: Costs | None = None) -> Edges:
         names: dict[str, None] = {}
         todo: list[Node] = [rule.body]
         while todo:
+            check_time()
             match todo.pop():
                 case RuleRef(name):
                     if name in grammar.rules:
@@ -211,11 +215,13 @@ def _shortest_cycle(edges: Edges, group: tuple[str, ...]) -> tuple[str, ...]:
     came_from: dict[str, str] = {}
     todo = deque([start])
     while todo:
+        check_time()
         name = todo.popleft()
         for target in edges[name]:
             if target == start:
                 path = [name]
                 while path[-1] != start:
+                    check_time()
                     path.append(came_from[path[-1]])
                 return tuple(reversed(path))
             if target in inside and target not in came_from:
@@ -233,6 +239,7 @@ def components(edges: Edges) -> list[list[str]]:
     for start in edges:
         todo = [] if start in index else [(start, iter(edges[start]))]
         while todo:
+            check_time()
             name, targets = todo[-1]
             if name not in index:
                 index[name] = low[name] = len(index)
@@ -250,6 +257,7 @@ def components(edges: Edges) -> list[list[str]]:
                 if low[name] == index[name]:
                     group: list[str] = []
                     while not group or group[-1] != name:
+                        check_time()
                         group.append(open_.popitem()[0])
                     found.append(group)
     return found

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import TypeVar
 
+from espalier.budget import check as check_time
 from espalier.errors import GrammarError
 from espalier.grammar.ranges import MAX_CODE_POINT, SURROGATES, Ranges, complement, merge, subtract
 
@@ -60,6 +61,7 @@ class _Value:
             return NotImplemented
         todo: list[tuple[_Value, _Value]] = [(self, other)]
         while todo:
+            check_time()
             a, b = todo.pop()
             if a is b:
                 continue
@@ -337,6 +339,7 @@ def postorder(node: Node) -> Iterator[Node]:
     found: list[Node] = []  # parents first, right to left: the reverse of what is asked for
     todo: list[Node] = [node]
     while todo:
+        check_time()
         current = todo.pop()
         found.append(current)
         todo.extend(current.children())

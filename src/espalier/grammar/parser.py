@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, NoReturn
 
+from espalier.budget import check as check_time
 from espalier.errors import GrammarError, excerpt
 from espalier.grammar.ast import (
     EMPTY,
@@ -136,6 +137,7 @@ class _Parser:
         rules: list[Rule] = []
         self.space(lines=True)
         while self.peek():
+            check_time()
             rules.append(self.rule())
             self.space(lines=True)
         if not rules:
@@ -169,6 +171,7 @@ class _Parser:
     def body(self, name: str) -> Node:
         stack = [_Group(self.i)]
         while True:
+            check_time()
             start, char, group = self.i, self.peek(), stack[-1]
             if read := self.ATOMS.get(char):
                 group.add(read(self), start)
@@ -235,6 +238,7 @@ class _Parser:
         start, pieces = self.i, []
         self.i += 1
         while True:
+            check_time()
             match = _PLAIN.match(self.text, self.i)
             pieces.append(match[0] if match else "")
             self.i += len(pieces[-1])
@@ -254,6 +258,7 @@ class _Parser:
         self.i += 2 if negated else 1
         ranges: list[tuple[int, int]] = []
         while self.peek() != "]":
+            check_time()
             place = self.i
             low = high = self.class_char(start)
             if self.peek() == "-" and self.text[self.i + 1 : self.i + 2] != "]":

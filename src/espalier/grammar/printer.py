@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from espalier.budget import check as check_time
 from espalier.grammar.ast import (
     Alternative,
     AnyChar,
@@ -46,6 +47,7 @@ def print_node(node: Node) -> str:
     written: list[str] = []
     todo: list[Node | str] = [node]
     while todo:
+        check_time()
         match todo.pop():
             case str(text):
                 written.append(text)

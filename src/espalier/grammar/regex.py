@@ -26,6 +26,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from espalier.budget import check as check_time
 from espalier.errors import GrammarError, RegexError, UnsupportedError
 from espalier.grammar.ast import EMPTY, NEVER, AnyChar, CharClass, Grammar, Literal, Node, Position, Rule
 from espalier.grammar.check import LLAMA_CPP_REPEATS, check
@@ -140,6 +141,7 @@ class _Parser(Escapes):
             self.surrogate(ord(bad[0]), bad.start())
         try:
             while self.i < len(self.text):
+                check_time()
                 self.symbol(self.stack[-1])
             if len(self.stack) > 1:
                 self.fail("this group is never closed", self.stack[-1].opened, hint=r"it ends with a `)`; as text `\(`")
@@ -413,6 +415,7 @@ class _Parser(Escapes):
         ranges: list[tuple[int, int]] = []
         first = True
         while first or not self.text.startswith("]", self.i):
+            check_time()
             first = False
             ranges += self.member(group.flags, start)
         self.i += 1

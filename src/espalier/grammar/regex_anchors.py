@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
 
+from espalier.budget import check as check_time
 from espalier.grammar.ast import (
     EMPTY,
     NEVER,
@@ -414,6 +415,7 @@ def _settle(node: Node, known: dict[int, tuple[Node, T]], visit: Callable[[Node]
     """`visit` of every node below and at this one that is not known yet, children first. Keeps nodes alive."""
     todo = [node]
     while todo:
+        check_time()
         current = todo[-1]
         missing = [child for child in current.children() if id(child) not in known]
         if id(current) not in known and not missing:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from espalier.budget import check as check_time
 from espalier.errors import GrammarError
 from espalier.grammar.analysis import (
     Costs,
@@ -183,6 +184,7 @@ class _Nonempty:
         bodies = {rule.name: rule.body for rule in all_rules}
         made: dict[str, Rule] = {}
         while missing := [old for old in self.names if old not in made]:
+            check_time()
             for old in missing:
                 made[old] = self.given.get(old) or Rule(self.names[old], self.of(bodies[old]) or NEVER)
         return list(made.values())
@@ -348,6 +350,7 @@ def _used(rules: Iterable[Rule], extra: Mapping[str, Rule]) -> list[Rule]:
     found: dict[str, Rule] = {}
     todo = list(rules)
     while todo:
+        check_time()
         for ref in references(todo.pop().body):
             if ref.name in extra and ref.name not in found:
                 found[ref.name] = extra[ref.name]
@@ -359,6 +362,7 @@ def _fresh(wanted: str, taken: set[str]) -> str:
     """A name that no rule has, now taken."""
     name, count = wanted, 1
     while name in taken:
+        check_time()
         count += 1
         name = f"{wanted}-{count}"
     taken.add(name)

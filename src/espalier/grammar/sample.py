@@ -12,6 +12,7 @@ from random import Random
 from typing import Literal as OneOf
 from typing import assert_never
 
+from espalier.budget import check as check_time
 from espalier.errors import LimitExceeded, UnsupportedError
 from espalier.grammar.analysis import Costs, Terminal, is_void
 from espalier.grammar.ast import (
@@ -83,6 +84,7 @@ class Sampler:
         written: list[str] = []
         todo: list[Node | _Round] = [self._grammar.rules[self._grammar.root].body]
         while todo:
+            check_time()
             match todo.pop():
                 case Sequence(items):
                     todo.extend(reversed(items))

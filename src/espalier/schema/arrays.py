@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
+from espalier.budget import check as check_time
 from espalier.grammar.ast import NEVER, Literal, Node
 from espalier.schema.layout import Layout
 from espalier.schema.linear import Linear, join, write
@@ -133,6 +134,7 @@ class Arrays:
             return number[state]
 
         for items, fits in order:  # grows as states are met
+            check_time()
             row: list[tuple[Node, int]] = []
             if items >= low and fits >= wanted.least:
                 row.append((self._close(items, place), 1))
@@ -188,6 +190,7 @@ class Arrays:
         places = {0: 2}
         edges: list[list[tuple[Node, int]]] = [[(Literal("["), 2)], []]
         for used in order:  # grows as sets are met
+            check_time()
             written = used.bit_count()
             row = [(self._close(written, place), 1)] if written >= low else []
             if high is None or written < high:

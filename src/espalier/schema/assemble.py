@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from espalier.budget import check as check_time
 from espalier.schema import cases
 from espalier.schema.branch import Branch, Whole
 from espalier.schema.claims import ArrayGroup, Literal, ObjectGroup
@@ -147,6 +148,7 @@ def applied(branch: Branch, literal: Literal) -> Iterator[Literal]:
     """The literal and what was applied through it to the same value, and held."""
     seen, stack = {literal}, [literal]
     while stack:
+        check_time()
         current = stack.pop()
         yield current
         for inner, parents in branch.parents.items():

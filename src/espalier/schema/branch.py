@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
+from espalier.budget import check as check_time
 from espalier.errors import SchemaError
 from espalier.schema.claims import Literal
 from espalier.schema.facts import ArrayFacts, Contradiction, Facts, Judge, NumberFacts, ObjectFacts, StringFacts
@@ -149,6 +150,7 @@ class Branch:
             return
         stack, seen = [parent], {parent}
         while stack:
+            check_time()
             ancestor = stack.pop()
             if ancestor.place is literal.place and ancestor.scope == literal.scope:
                 raise SchemaError("this schema refers to itself without end", pointer=literal.place.at())
@@ -255,8 +257,10 @@ def grow(start: Branch, limit: int, reasons: list[tuple[str, ...]]) -> list[Bran
     stack = [start]
     steps = 0
     while stack:
+        check_time()
         branch = stack.pop()
         while branch.choices or branch.later:
+            check_time()
             if not branch.choices:
                 try:
                     branch.take((("only", *branch.later.pop(0)),))

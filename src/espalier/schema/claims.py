@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
+from espalier.budget import check as check_time
 from espalier.schema.formats import FORMATS
 from espalier.schema.load import Place, Resource
 from espalier.schema.values import BITS, count, exact, key
@@ -46,6 +47,7 @@ class Literal:
         found: dict[str, None] = {}
         stack, seen = [self], {self}
         while stack:
+            check_time()
             for origin in stack.pop().origins:
                 if isinstance(origin, str):
                     found[origin] = None

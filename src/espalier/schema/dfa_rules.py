@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from espalier.automata.dfa import Dfa
+from espalier.budget import check as check_time
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import Node, Rule
 from espalier.grammar.ranges import Ranges, merge
@@ -74,6 +75,7 @@ def characters(dfa: Dfa) -> tuple[list[dict[int, Ranges]], list[bool], list[int]
         return found
 
     for state in order:  # grows as states are met
+        check_time()
         joined: dict[int, list[tuple[int, int]]] = {}
         for first, last, more in _LEADS:
             for low, high, after in runs_of(state, first, last):

@@ -6,6 +6,7 @@ schemas.
 
 from __future__ import annotations
 
+from espalier.budget import check as check_time
 from espalier.grammar.ast import EMPTY, CharClass, Literal, Node, Repeat, alt
 from espalier.schema.linear import join
 
@@ -182,6 +183,7 @@ def _tails(low: str, high: str) -> Options:
     if low.strip("0") == "":
         bare = high
         while bare and bare[-1] == "9":
+            check_time()
             bare = bare[:-1]
         options: Options = [EMPTY]
         for i, char in enumerate(bare):

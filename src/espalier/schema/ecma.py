@@ -1,7 +1,7 @@
 r"""Patterns of JSON Schema, as Python's `re` reads them: to test a name or a value that is known.
 
 The dialect is ECMA-262 with the flag u. `\d` and `\w` are ASCII there; `\s` and `$` are left as `re` has them, which
-is what validators in Python do. It makes no automata: `patterns.py` does, for those who enforce the pattern.
+is what validators in Python do. Where `re` might not come to an end, an automaton of `patterns.py` is asked instead.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import re
 import warnings
 from functools import lru_cache
 
-from espalier.errors import RegexError
+from espalier.errors import RegexError, UnsupportedError
 from espalier.grammar.ranges import Ranges, complement
 from espalier.grammar.regex_classes import category
+from espalier.schema.patterns import read
+from espalier.schema.regex_cost import is_quick
 
 _TOKEN = re.compile(
     r"\\(?:u\{(?P<brace>[0-9A-Fa-f]+)\}|u(?P<high>[dD][89abAB][0-9A-Fa-f]{2})\\u(?P<low>[dD][c-fC-F][0-9A-Fa-f]{2})"
@@ -34,8 +36,26 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def found(pattern: str, text: str) -> bool:
-    """The pattern matches somewhere in the text. Raises RegexError."""
-    return compiled(pattern).search(text) is not None
+    """The pattern matches somewhere in the text. Raises RegexError; where `re` might not come to an end also
+    UnsupportedError and LimitExceeded."""
+    search = compiled(pattern)
+    if is_quick(search.pattern, len(text)):
+        return search.search(text) is not None
+    return _found_by_automaton(pattern, text)
+
+
+def _found_by_automaton(pattern: str, text: str) -> bool:
+    """In time proportional to the text. The dialects may differ on it: then nobody knows."""
+    read_as = read(pattern)
+    narrow, wide = (read_as.dfa(wide=one) for one in (False, True))
+    data = text.encode(errors="surrogatepass")
+    if narrow is not None and narrow.accepts(data):
+        return True
+    if wide is None or not wide.accepts(data):
+        return False
+    raise UnsupportedError(
+        f"whether {text[:60]!r} has the pattern {pattern[:200]!r} cannot be told in a bounded time", field="pattern"
+    )
 
 
 def _translated(pattern: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from threading import RLock
 from typing import Any, TypeAlias
 
+from espalier.budget import check as check_time
 from espalier.errors import LimitExceeded, RegexError, SchemaError, UnsupportedError
 from espalier.schema.assemble import assemble
 from espalier.schema.branch import ANY_OF, EXACT, NO_CHOICES, NO_NEGATIONS, Alternative, Branch, Overflow, grow
@@ -160,6 +161,7 @@ class Expansion(Supposing):
         scope = () if parent is None else parent.scope
         seen: set[Place] = set()
         while True:
+            check_time()
             if self.scoped and place.resource not in scope:
                 scope = (*scope, place.resource)
             known = self.literals.get((place, scope, positive))
@@ -351,6 +353,7 @@ class Expansion(Supposing):
                         closure.append(child)
         changed = True
         while changed:
+            check_time()
             changed = False
             for current in reversed(closure):
                 if self.nodes[current].empty is None and any(

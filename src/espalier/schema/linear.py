@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from espalier.budget import check as check_time
 from espalier.grammar.ast import EMPTY, CharClass, Literal, Node, Repeat, Rule, RuleRef, alt, seq
 from espalier.grammar.ast import Sequence as InOrder
 
@@ -85,6 +86,7 @@ def _survey(automaton: Linear) -> tuple[list[int], set[int], list[int]]:
     open_: set[int] = {automaton.start}
     stack = [(automaton.start, iter(_targets(automaton, automaton.start)))]
     while stack:
+        check_time()
         state, rest = stack[-1]
         target = next(rest, None)
         if target is None:

@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any, TypeAlias
 from urllib.parse import unquote, urldefrag, urljoin
 
+from espalier.budget import check as check_time
 from espalier.errors import SchemaError, UnsupportedError
 from espalier.schema.drafts import DRAFT2020, DRAFTS, LISTS, MAPS, ONE, Draft, is_number, misshapen
 from espalier.schema.walk import INDEX
@@ -93,6 +94,7 @@ class Store:
         self.wanted: list[tuple[Place, str]] = []
         self.main = self.add(schema, "", "")
         while self.wanted:
+            check_time()
             place, uri = self.wanted.pop()
             if uri not in self.resources and (found := self.fetch(uri)) is not None:
                 self.add(found, uri, f"{uri}#", place)
@@ -122,6 +124,7 @@ class Store:
         seen: set[str] = set()
         uri = urldefrag(stated)[0]
         while uri not in DRAFTS:
+            check_time()
             metaschema = self.supplied.get(uri)
             if uri in seen or not isinstance(metaschema, dict) or not isinstance(metaschema.get("$schema"), str):
                 known = ", ".join(draft.name for draft in DRAFTS.values())
@@ -140,6 +143,7 @@ class Store:
         root = self.place(document, schema, pointer, resource, depth)
         stack = [root]
         while stack:
+            check_time()
             place = stack.pop()
             if isinstance(place.schema, dict):
                 found: list[Place] = []
@@ -322,6 +326,7 @@ def check_values(value: Any, pointer: str) -> None:
     """A JSON value, numbers finite, not nested too deeply. Raises SchemaError."""
     stack = [(value, 0)]
     while stack:
+        check_time()
         node, depth = stack.pop()
         if depth > MAX_DEPTH:
             raise SchemaError(f"a value is nested too deeply: {MAX_DEPTH} levels at most", pointer=pointer)

@@ -15,6 +15,7 @@ import numpy as np
 
 from espalier.automata.algebra import both, language, without
 from espalier.automata.dfa import Dfa
+from espalier.budget import check as check_time
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import EMPTY, NEVER, Literal, Node, Repeat, alt, seq
 from espalier.schema.digits import decimals
@@ -121,6 +122,7 @@ def _in_decimals(step: Fraction) -> Fraction:
     rest = step.denominator
     for prime in (2, 5):
         while rest % prime == 0:
+            check_time()
             rest //= prime
     return step * rest
 
@@ -135,6 +137,7 @@ def places_of(value: Fraction) -> int:
         return 0
     places = 0
     while (value * 10**places).denominator != 1:
+        check_time()
         places += 1
     return places
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from espalier.automata.algebra import both, either
 from espalier.automata.dfa import Dfa
+from espalier.budget import check as check_time
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import EMPTY, NEVER, Literal, Node, alt
 from espalier.schema.layout import Layout
@@ -177,6 +178,7 @@ class _Chain:
             return enough and (self._most is None or written + needed[i] <= self._most)
 
         for i, written in order:  # grows as states are met
+            check_time()
             row: list[tuple[Node, int]] = []
             if i == count:
                 row += [(end, 1) for end in self._ends(written)]

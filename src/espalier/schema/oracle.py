@@ -18,6 +18,7 @@ from espalier.schema.claims import Literal
 from espalier.schema.ecma import found
 from espalier.schema.formats import FORMATS, NARROWER
 from espalier.schema.load import Document, Place, Store
+from espalier.schema.regex_cost import slow_pattern
 from espalier.schema.values import ARRAY, NUMBER, OBJECT, STRING, exact, is_whole, key, type_of
 
 
@@ -49,6 +50,8 @@ class Oracle:
         self.reader = reader
         self.validators: dict[Place, Any] = {}
         self.registry: Any = None
+        self.slow: dict[int, bool] = {}
+        """By the length of a text: whether some pattern might take too long on it."""
 
     def holds(self, literal: Literal, value: Any) -> bool:
         return self.judge(literal, value, type_of(value), 0)
@@ -88,8 +91,9 @@ class Oracle:
         return True
 
     def container(self, literal: Literal, value: Any) -> bool:
-        """By `jsonschema`, from the place on. What was entered before is not known to it."""
-        if literal.scope[1:]:
+        """By `jsonschema`, from the place on. What was entered before is not known to it. It searches with `re`, so it
+        is not asked where that might not come to an end."""
+        if literal.scope[1:] or self.is_slow(len(repr(value))):
             raise Undecided
         try:
             return bool(self.validator(literal.place).is_valid(_plain(value)))
@@ -101,6 +105,13 @@ class Oracle:
             if not is_panic(error):
                 raise
             raise Undecided from error
+
+    def is_slow(self, length: int) -> bool:
+        length = 1 << length.bit_length()
+        if length not in self.slow:
+            documents = [one.document.contents for one in self.reader.store.resources.values()]
+            self.slow[length] = slow_pattern(documents, length) is not None
+        return self.slow[length]
 
     def validator(self, place: Place) -> Any:
         if place not in self.validators:

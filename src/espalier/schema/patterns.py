@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from espalier.automata.algebra import both, every_text, language, without
 from espalier.automata.dfa import Dfa
+from espalier.budget import check as check_time
 from espalier.errors import RegexError, UnsupportedError
 from espalier.grammar.ast import Node
 from espalier.grammar.ranges import Ranges, complement, merge
@@ -91,6 +92,7 @@ def read(pattern: str) -> Pattern:
     parts: list[tuple[str, bool]] = []
     at = 1
     while found := _LOOK_AHEAD.match(pattern, at):
+        check_time()
         end = _group_end(pattern, at)
         if end is None:
             return Pattern(pattern, ((pattern, True),))
@@ -156,6 +158,7 @@ def _rewrite(pattern: str, wide: bool) -> tuple[str, Callable[[int], int]]:
     negated: bool | None = None  # in a class: is it a negated one?
     first = 0  # where the members of the class begin
     while i < len(pattern):
+        check_time()
         char, start = pattern[i], i
         i += 1
         if char == "\\" and (found := _ESCAPE.match(pattern, start)):
@@ -233,6 +236,7 @@ def _symbols(pattern: str, start: int) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     i, in_class = start, False
     while i < len(pattern):
+        check_time()
         char = pattern[i]
         if char == "\\":
             i += 1

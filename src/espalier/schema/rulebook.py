@@ -12,6 +12,7 @@ from functools import cache
 from json.encoder import encode_basestring
 from typing import NamedTuple
 
+from espalier.budget import check as check_time
 from espalier.grammar.analysis import references
 from espalier.grammar.ast import (
     EMPTY,
@@ -80,6 +81,7 @@ class RuleBook:
         base = re.sub(r"[^A-Za-z0-9]+", "-", wanted).strip("-")[:MAX_NAME].strip("-") or "value"
         name, count = base, self._counts.get(base, 1)
         while name in self._taken:
+            check_time()
             count += 1
             name = f"{base}-{count}"
         self._counts[base] = count
@@ -102,6 +104,7 @@ class RuleBook:
         """A rule of BASICS, and those it mentions."""
         todo = [name]
         while todo:
+            check_time()
             wanted = todo.pop()
             if wanted not in self._rules:
                 body = _basics(self.constants).rules[wanted].body

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
+from espalier.budget import check as check_time
 from espalier.grammar.ast import EMPTY, Literal, Node
 from espalier.schema.layout import Layout
 from espalier.schema.linear import join
@@ -41,6 +42,7 @@ def literal(value: Any, layout: Layout, depth: int, constants: Constants = JSON)
     pieces: list[Node] = []
     todo: list[tuple[Any, int] | Node] = [(value, depth)]
     while todo:
+        check_time()
         item = todo.pop()
         if not isinstance(item, tuple):
             pieces.append(item)

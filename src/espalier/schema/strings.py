@@ -13,6 +13,7 @@ import numpy as np
 
 from espalier.automata.algebra import both, every_text, language, of_length, without
 from espalier.automata.dfa import Dfa
+from espalier.budget import check as check_time
 from espalier.errors import LimitExceeded, UnsupportedError
 from espalier.grammar.ast import NEVER, Alternative, AnyChar, CharClass, Literal, Node, Repeat, RuleRef, fold, seq
 from espalier.grammar.regex import parse_regex
@@ -196,6 +197,7 @@ def is_finite(dfa: Dfa) -> bool:
         waiting[after] += 1
     fresh, done = np.flatnonzero(waiting == 0).tolist(), 0
     while fresh:
+        check_time()
         done += 1
         for target in targets[fresh.pop()].tolist():
             waiting[target] -= 1

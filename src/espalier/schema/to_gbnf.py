@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, assert_never, runtime_checkable
 
 from espalier.automata.dfa import Dfa
+from espalier.budget import check as check_time
 from espalier.errors import GrammarError, LimitExceeded, SchemaError, SpecError, UnsupportedError
 from espalier.grammar.analysis import components
 from espalier.grammar.ast import NEVER, Grammar, Literal, Node, Rule, RuleRef, postorder
@@ -152,6 +153,7 @@ class _Conversion:
         root = self._shapes.root
         body = self._root(Place(base="root", pointer=self._shapes.pointer(root), depth=0))
         for node, depth in self._waiting:  # grows as nodes are mentioned
+            check_time()
             if len(self._waiting) > MAX_PARTS:
                 raise LimitExceeded(
                     f"the schema has more than {MAX_PARTS} parts, which is too many for a grammar",
@@ -214,6 +216,7 @@ class _Conversion:
             edges: dict[str, tuple[str, ...]] = {}
             todo = [self._shapes.root]
             while todo:
+                check_time()
                 node = todo.pop()
                 if str(node) not in edges:
                     inner = [child for case in self._shapes.cases(node) for child in _children(case)]

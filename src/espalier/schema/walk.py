@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+from espalier.budget import check as check_time
+
 INDEX = re.compile("0|[1-9][0-9]{0,8}")
 """A step of a pointer into a list (RFC 6901)."""
 Node: TypeAlias = "Mapping[str, Any] | bool"
@@ -24,6 +26,7 @@ def subschemas(schema: Node) -> Iterator[tuple[str, Node]]:
     """Every schema in the document and its JSON pointer, the whole first, in the order in which they are written."""
     stack: list[tuple[str, Node]] = [("", schema)]
     while stack:
+        check_time()
         pointer, node = stack.pop()
         yield pointer, node
         if isinstance(node, Mapping):

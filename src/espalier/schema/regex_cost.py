@@ -1,0 +1,84 @@
+"""Whether Python's `re` is sure to be done soon: it tries one way after the other, and some patterns have more ways
+than a lifetime has seconds. It cannot be told to stop, and nothing else runs meanwhile, so this is asked before.
+
+The number of ways is bounded from above, by the text of the pattern alone; nothing is matched or compiled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+WAYS = 2_000_000
+"""So many are tried in a few hundredths of a second."""
+
+_TOKEN = re.compile(
+    r"\\.|\[(?:\\.|[^\]\\])*\]|\(\?(?:[:=!]|<[=!]|P?<\w+>)|\(\?|(?:[*+?]|\{[0-9]*,?[0-9]*\})[?+]?|.", re.DOTALL
+)
+_SHORTEST = 64
+"""Lengths are taken for the next power of two, so that few are asked about."""
+
+
+def is_quick(pattern: str, length: int) -> bool:
+    """Whether `re.search` in a text of so many characters is done in a moment. False also where that is not seen."""
+    return _is_quick(pattern, max(_SHORTEST, 1 << (length - 1).bit_length()))
+
+
+def slow_pattern(schema: Any, length: int, keywords: tuple[str, ...] = ("pattern", "patternProperties")) -> str | None:
+    """A pattern in this schema, or in what looks like one, that is not quick in texts of so many characters."""
+    return next((one for one in _patterns(schema, keywords) if not is_quick(one, length)), None)
+
+
+def _patterns(schema: Any, keywords: tuple[str, ...]) -> Iterator[str]:
+    todo = [schema]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, dict):
+            for keyword in keywords:
+                found = one.get(keyword)
+                if isinstance(found, str):
+                    yield found
+                elif isinstance(found, dict) and keyword == "patternProperties":
+                    yield from found
+            todo += one.values()
+        elif isinstance(one, list):
+            todo += one
+
+
+@lru_cache(maxsize=4096)
+def _is_quick(pattern: str, length: int) -> bool:
+    """Every place where a choice is made multiplies the ways: the options of a group, and how often something is
+    repeated. A repeated group with a choice in it has a choice at every turn: that is where they explode."""
+    ways = [1 if pattern.startswith("^") else length + 1]  # of each open group, outermost first
+    options = [1]
+    before: int | None = None  # the ways of what a repetition would repeat
+    for token in _TOKEN.findall(pattern):
+        if token == "(?":  # flags, comments, conditions: they change how the rest is read
+            return False
+        if token.startswith("("):
+            ways.append(1)
+            options.append(1)
+            before = None
+        elif token == ")":
+            if len(ways) == 1:
+                return False
+            before = ways.pop() * options.pop()
+            ways[-1] *= before
+        elif token == "|":
+            options[-1] += 1
+            before = None
+        elif before is not None and token[0] in "*+?{" and (token[0] != "{" or len(token) > 1):
+            if before > 1 and token[0] != "?":
+                return False
+            ways[-1] *= 2 if token[0] == "?" else 1 if token[1:2].isdigit() and "," not in token else length + 1
+            before = None
+        else:
+            before = 1
+        if ways[-1] > WAYS:
+            return False
+    total = length + 1 if pattern.startswith("^") and options[0] > 1 else 1
+    for one, other in zip(ways, options, strict=True):
+        total *= one * other
+    return total <= WAYS

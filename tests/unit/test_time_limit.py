@@ -1,0 +1,148 @@
+"""A limit on the time of a compilation: it is looked at everywhere, and what was interrupted can be done again."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
+
+import numpy as np
+import pytest
+
+from espalier import AllOf, AnyOf, Ban, Choice, Gbnf, JsonObject, JsonSchema, Regex, Vocab, Wordlist
+from espalier.budget import check, time_limit
+from espalier.constraints.compile import Compiler
+from espalier.constraints.spec import Spec
+from espalier.errors import Cancelled, LimitExceeded
+
+NESTED = Gbnf('root ::= "[" (root ("," root)*)? "]" | [0-9]+ | word\nword ::= "a"* "b" word?\n')
+SPECS: dict[str, Callable[[], Spec]] = {
+    "schema": lambda: JsonSchema({"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(20)}}),
+    "schema on the second road": lambda: JsonSchema(
+        {"type": "array", "contains": {"const": 1}, "items": {"enum": [1, 2, 3]}, "not": {"maxItems": 2}}
+    ),
+    "regex": lambda: Regex("(?:[a-z]{1,9}-){0,6}(a|b)*a(a|b){5}"),
+    "choice": lambda: Choice([f"choice {i}" for i in range(300)]),
+    "gbnf": lambda: NESTED,
+    "json": JsonObject,
+    "words": lambda: Wordlist([f"wort{i}" for i in range(200)]),
+    "all of": lambda: AllOf(NESTED, Ban(["12", "[["])),
+    "any of": lambda: AnyOf(Regex("a{2,9}b"), Regex("[0-9]{3,9}")),
+}
+
+
+@contextmanager
+def stopped_at(count: int) -> Iterator[None]:
+    """A limit that is over at the count-th look."""
+    looks = iter(range(1, 1 << 60))
+
+    def clock() -> float:
+        return float(next(looks))
+
+    with time_limit(count, clock=clock):
+        yield
+
+
+def looks(spec: Spec) -> int:
+    """How often a compilation and a first mask look at the limit."""
+    count = 0
+
+    def clock() -> float:
+        nonlocal count
+        count += 1
+        return 0.0
+
+    with time_limit(1, clock=clock):
+        Compiler(Vocab.bytes()).compile(spec).matcher().mask()
+    return count
+
+
+def test_no_limit_means_none() -> None:
+    check()
+    with time_limit(None):
+        check()
+
+
+def test_the_limit_that_ends_first_holds() -> None:
+    now = [0.0]
+
+    def clock() -> float:
+        return now[0]
+
+    with time_limit(5, clock=clock):
+        with time_limit(50, clock=clock):
+            now[0] = 6
+            with pytest.raises(LimitExceeded, match="longer than 5 s"):
+                check()
+        now[0] = 1
+        with time_limit(2, clock=clock):
+            now[0] = 4
+            with pytest.raises(LimitExceeded, match="longer than 2 s"):
+                check()
+        check()
+    now[0] = 100
+    check()
+
+
+def test_work_that_nobody_wants_any_more_stops_inside_any_limit() -> None:
+    gone = [False]
+    for seconds in (100, None):
+        gone[0] = False
+        with time_limit(seconds, cancelled=lambda: gone[0]), time_limit(50), time_limit(99, cancelled=lambda: False):
+            check()
+            gone[0] = True
+            with pytest.raises(Cancelled):
+                check()
+    check()
+
+
+def test_a_flag_alone_leaves_the_limit_around_it() -> None:
+    now = [0.0]
+    with time_limit(5, clock=lambda: now[0]), time_limit(None, cancelled=lambda: False):
+        check()
+        now[0] = 6
+        with pytest.raises(LimitExceeded, match="longer than 5 s"):
+            check()
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_a_compilation_without_time_is_refused_and_says_so(kind: str) -> None:
+    with stopped_at(1), pytest.raises(LimitExceeded, match="takes longer than 1 s"):
+        Compiler(Vocab.bytes()).compile(SPECS[kind]()).matcher().mask()
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_what_was_interrupted_can_be_done_again(kind: str) -> None:
+    spec, random = SPECS[kind](), Random(kind)
+    total = looks(spec)
+    wanted = Compiler(Vocab.bytes()).compile(spec).matcher().mask()
+    compiler = Compiler(Vocab.bytes())
+    stopped = 0
+    for count in sorted({1, 2, total // 2, *(random.randrange(1, total) for _ in range(6))}):
+        try:
+            with stopped_at(count):
+                compiler.compile(spec).matcher().mask()
+        except LimitExceeded:
+            stopped += 1  # not always: what an earlier try has found may be kept
+    assert stopped >= 2
+    np.testing.assert_array_equal(compiler.compile(spec).matcher().mask(), wanted)
+
+
+@pytest.mark.parametrize("kind", ["gbnf", "all of", "json", "schema on the second road"])
+def test_a_step_that_was_interrupted_can_be_done_again(kind: str) -> None:
+    random, spec, vocab = Random(1), SPECS[kind](), Vocab.bytes()
+    compiled, fresh = Compiler(vocab).compile(spec).matcher(), Compiler(vocab).compile(spec).matcher()
+    for _ in range(12):
+        for count in (1, 2, 3, 5, 8, 13):
+            try:
+                with stopped_at(count):
+                    compiled.mask()
+            except LimitExceeded:
+                continue
+            break
+        mask = compiled.mask()
+        np.testing.assert_array_equal(mask, fresh.mask())
+        ids = [i for i in range(257) if compiled.allows(i)]
+        token = random.choice(ids)
+        compiled.advance(token)
+        fresh.advance(token)
+        if compiled.is_finished:
+            break
