@@ -19,7 +19,14 @@ EspalierError
 │   ├── TokenRefused           a matcher was advanced by a token that it forbids
 │   ├── DeadEnd                no token is allowed and the text is not complete
 │   ├── LimitExceeded          a limit on states, steps or size was reached
-│   └── BadLogits              the model gave NaN, or nothing finite
+│   ├── BadLogits              the model gave NaN, or nothing finite
+│   ├── Cancelled              whoever asked has gone, or asked to stop (HTTP 499)
+│   └── DeadlineExceeded       it took longer than it was given (HTTP 504)
+├── Unauthorized               nobody we know: no key, or not a good one (HTTP 401)
+├── Forbidden                  we know who it is, and they may not (HTTP 403)
+├── TooManyRequests            more, or more at once, than the key may; `retry_after` says when again (HTTP 429)
+├── Unavailable                the engine is closing, or not ready yet (HTTP 503)
+│   └── Overloaded             too much is waiting already (HTTP 503, retry later)
 ├── MissingDependency          an optional extra is not installed; the message has the pip line
 └── OutputError                a result could not be written (exit 1)
 
@@ -29,6 +36,7 @@ This module knows nothing about HTTP beyond the status an edge should answer wit
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 
@@ -165,6 +173,61 @@ class LimitExceeded(GenerationError):
 
 class BadLogits(GenerationError):
     """The model gave logits that are not numbers."""
+
+
+class Cancelled(GenerationError):
+    """The generation was cancelled."""
+
+    http_status = 499
+
+
+class DeadlineExceeded(GenerationError):
+    """The generation took longer than it was given."""
+
+    http_status = 504
+
+
+class Unauthorized(EspalierError):
+    """The API key is missing or not valid."""
+
+    http_status = 401
+
+    @property
+    def code(self) -> str:
+        """What OpenAI's clients look for."""
+        return "invalid_api_key"
+
+
+class Forbidden(EspalierError):
+    """This key may not do this."""
+
+    http_status = 403
+
+
+class TooManyRequests(EspalierError):
+    """This key has asked for more than it may."""
+
+    http_status = 429
+
+    def __init__(self, message: str | None = None, *, retry_after: float, hint: str | None = None) -> None:
+        self.retry_after = max(1, math.ceil(retry_after))
+        """Whole seconds, at least one: what the header `Retry-After` says."""
+        super().__init__(message, hint=hint)
+
+    @property
+    def code(self) -> str:
+        """What OpenAI's clients look for."""
+        return "rate_limit_exceeded"
+
+
+class Unavailable(EspalierError):
+    """The engine is not ready, or closing."""
+
+    http_status = 503
+
+
+class Overloaded(Unavailable):
+    """Too many requests are waiting already."""
 
 
 class MissingDependency(EspalierError):

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 from espalier.api.requests import check_capabilities, make_request, outputs_of, split_prompts
-from espalier.engines.base import Capabilities, Engine, Event, Finished, Message, Request, Result
+from espalier.engines.base import Capabilities, Engine, Event, Finished, Message, Request, Result, ServingEngine
+from espalier.errors import CapabilityError
 from espalier.sampling.presets import Presets
 from espalier.tokens.vocab import Vocab
 
@@ -89,6 +90,17 @@ class LoadedEngine:
         for request in made:
             check_capabilities(self._engine, request)
         return made, single and len(made) == 1
+
+    def serve(self, **options: Any) -> ServingEngine:
+        """The same model for many callers at once: requests join and leave between steps. Until what this gives is
+        closed, `generate` and `stream` go through it too. options: a `Scheduler`'s (prefill_chunk, queue_size, lanes,
+        prefix_tokens). Raises CapabilityError for an engine that is not in this process, InputError."""
+        from espalier.engines.local import LocalEngine  # noqa: PLC0415
+        from espalier.engines.serving import Service  # noqa: PLC0415
+
+        if not isinstance(self._engine, LocalEngine):
+            raise CapabilityError(f"{self.name} does not run in this process, so it cannot be served")
+        return Service(self._engine, **options)
 
     def close(self) -> None:
         self._engine.close()

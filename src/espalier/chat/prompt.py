@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from espalier.chat.messages import check_messages
@@ -34,6 +35,8 @@ def render_prompt(
     native_tools: bool = True,
     schema: Any = NO_SCHEMA,
     add_generation_prompt: bool = True,
+    enable_thinking: bool | None = None,
+    variables: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
     """The text for the model. Nothing that is given is changed.
 
@@ -41,9 +44,10 @@ def render_prompt(
     whatever the choice; with mode `none` there are none in it. format, max_calls: what the text says of calls where the
     template does not render tools itself. format is also how past calls are spelled where the template does not render
     them; OpenAI's plain JSON if None. native_tools: False leaves tools and past calls to the text even where the
-    template renders them, for a format that is not the template's.
-    Raises InputError for bad messages, for a choice of a tool that is not there, and for tools without a format where
-    one is needed; TemplateError where the template refuses.
+    template renders them, for a format that is not the template's. enable_thinking: the variable by which many
+    templates open or close the reasoning; None leaves it to them. variables: what else the template may read.
+    Raises InputError for bad messages, for a variable whose name is taken, for a choice of a tool that is not there,
+    and for tools without a format where one is needed; TemplateError where the template refuses.
     """
     turns: list[Message] = list(check_messages(messages))
     if has_past_calls(turns):
@@ -69,7 +73,11 @@ def render_prompt(
         texts.append(schema_text(schema))
     if texts:
         turns = _instructed(turns, "\n\n".join(texts), system_role=template.abilities.system_role)
-    return template.render(turns, tools=passed, add_generation_prompt=add_generation_prompt)
+    switch = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
+    for name in variables:
+        if name in switch or not template.takes(name):
+            raise InputError(f"a chat template cannot be given {name[:100]!r}", field="template_variables")
+    return template.render(turns, tools=passed, add_generation_prompt=add_generation_prompt, **switch, **variables)
 
 
 def _as_templates_take(tool: Tool) -> dict[str, Any]:

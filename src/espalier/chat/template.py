@@ -66,6 +66,11 @@ class ChatTemplate:
         """What the template does with tools, calls and results; found once, by trial. Never raises."""
         return find_abilities(self.render)
 
+    def takes(self, name: str) -> bool:
+        """Whether a variable may have this name: a word that means nothing here yet."""
+        taken = {"self", "messages", "tools", "add_generation_prompt", *self._tokens, *self._template.globals}
+        return name.isidentifier() and name not in taken
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],

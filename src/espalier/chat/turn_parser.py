@@ -28,7 +28,8 @@ class TurnParser:
     format: how calls are written, None for none. names: the tools there are; a call of any other is no call. reasoning:
     the markers of reasoning, which comes first if at all. inside: whether the prompt ended with its start marker.
 
-    Whatever the text is, nothing is raised for it: `turn.fault` says what is wrong.
+    Whatever the text is, nothing is raised for it: `turn.fault` says what is wrong. `is_reasoning`: whether what was
+    fed ends within the reasoning.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class TurnParser:
         self._text = Incoming()
         self._telling = Telling()
         self._is_over = False
+        self.is_reasoning = False
         self._reading = self._read(format, frozenset(names), reasoning, inside)
 
     def feed(self, text: str) -> list[Delta]:
@@ -102,12 +104,14 @@ class TurnParser:
     def _reason(self, reasoning: Reasoning) -> Reading[None]:
         text = self._text
         trimmed = _Trimmed(self._telling)
+        self.is_reasoning = True
         self._telling.reasoning("")
         yield from text.skip()
         if not (yield from text.until(reasoning.end.strip(), trimmed.take)):
             trimmed.flush()
             raise Cut(CUT_REASONING)
         yield from text.meets(reasoning.end.strip())
+        self.is_reasoning = False
         yield from text.skip()
 
 

@@ -27,14 +27,20 @@ def mask_plan(job: Job) -> Plan:
     composite = matcher if isinstance(matcher, Composite) else None  # once: the check is slower than a warm mask
     generated: list[int] = []
     has_filters = len(job.chain.filters) > 0  # only filters look at the tokens so far; copying them costs
+    clock = job.clock if matcher is not None else None
+    masked = None if clock is None else 0.0  # seconds
     job.chain.start(job.prompt)
     answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
     while True:
         if answer is None:
             raise AssertionError("the driver must answer a Need")
+        began = clock() if clock is not None else 0.0
+        mask = matcher.mask() if matcher is not None else no_eos
+        if clock is not None and masked is not None:
+            masked += clock() - began
         decision = decide(
             answer[0][-1],  # (V,) float32
-            matcher.mask() if matcher is not None else no_eos,
+            mask,
             vocab=vocab,
             chain=job.chain,
             stream=job.stream,
@@ -55,7 +61,7 @@ def mask_plan(job: Job) -> Plan:
         yield Taken(token=token, text=piece.text, record=decision.record)
         if token in ends or stopping_id or piece.stop is not None:
             stop: str | int | None = token if stopping_id and token not in ends else piece.stop
-            return outcome(job, generated, assembler, "stop", stop)
+            return outcome(job, generated, assembler, "stop", stop, mask_seconds=masked)
         if len(generated) >= job.max_tokens:
-            return outcome(job, generated, assembler, "length", None)
+            return outcome(job, generated, assembler, "length", None, mask_seconds=masked)
         answer = yield Need(append=(Append(branch=0, tokens=(token,)),))

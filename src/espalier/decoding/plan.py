@@ -28,7 +28,7 @@ class Job:
     """One sequence to generate. The matcher, chain and stream belong to this job alone.
 
     prompt: token ids, not empty. max_tokens: how many may be generated, the ending EOS included. spelled: special ids
-    that are part of the text, and how they are spelled there.
+    that are part of the text, and how they are spelled there. clock: seconds; with one, masks are timed.
     """
 
     vocab: Vocab
@@ -39,6 +39,7 @@ class Job:
     max_tokens: int
     watch: Watch
     spelled: Mapping[int, bytes] = field(default_factory=dict)
+    clock: Callable[[], float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,8 @@ class Taken:
 class Outcome:
     """How it ended. tail: text held back until now. stop: the stop text or stop id that was met.
 
-    is_complete: whether the constraint's text had come to an end (True where there is none).
+    is_complete: whether the constraint's text had come to an end (True where there is none). mask_seconds: what all its
+    masks took, None where they were not timed.
     """
 
     tokens: tuple[int, ...]
@@ -63,6 +65,7 @@ class Outcome:
     finish: FinishReason
     stop: str | int | None
     is_complete: bool = True
+    mask_seconds: float | None = field(default=None, compare=False)
 
 
 Plan: TypeAlias = Generator[Need | Taken, Answer | None, Outcome]

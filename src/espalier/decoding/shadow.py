@@ -36,8 +36,9 @@ def member_masks(composite: Composite | None) -> Sequence[tuple[str, Mask]]:
 
 
 def outcome(
-    job: Job, generated: list[int], assembler: TextAssembler, finish: FinishReason, stop: str | int | None
-) -> Outcome:
+    job: Job, generated: list[int], assembler: TextAssembler, finish: FinishReason, stop: str | int | None,
+    *, mask_seconds: float | None = None,
+) -> Outcome:  # fmt: skip
     """The end of a plan."""
     tail = assembler.finish()
     matcher = job.matcher
@@ -50,4 +51,5 @@ def outcome(
         stop=stop if stop is not None else tail.stop,
         # A stop text may end the output with more tokens taken than shown: then the matcher's state is not the text's.
         is_complete=matcher is None or matcher.is_finished or (finish == "length" and matcher.is_accepting),
+        mask_seconds=mask_seconds,
     )

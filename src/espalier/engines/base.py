@@ -5,7 +5,7 @@ An edge (CLI, server, API) never meets a model, a cache or a tokenizer; it meets
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -44,13 +44,15 @@ class Request:
 
     raw: take `prompt` as it is; otherwise a model with a chat template sees it as one user message. soft: biases beside
     the constraint. filters: of your own, each a fresh copy in every run. stream: which of the sampling's `n` outputs
-    this is, from 0; same seed and stream, same output.
+    this is, from 0; same seed and stream, same output. prompt_ids: the tokens of a raw prompt, taken as they are;
+    `prompt` is then their text.
 
     tools: what the model may call; tool_choice: whether it may or must. tool_format: a name of `WIRE_FORMATS`, None for
     what the chat template shows. max_calls: in one turn, None for any number. The constraint then holds the content of
-    a turn without calls. reasoning: the markers between which the model may think first, free of the constraint;
-    `auto` finds them. max_reasoning: after so many tokens the reasoning must end. schema_in_prompt: the constraint's
-    schema is put into the prompt too.
+    a turn without calls. enable_thinking: for templates that read it. template_variables: more that the chat template
+    may read; none of the names that it is given anyway. reasoning: the markers between which the model may think first,
+    free of the constraint; `auto` finds them. max_reasoning: after so many tokens the reasoning must end.
+    schema_in_prompt: the constraint's schema is put into the prompt too.
     """
 
     prompt: str | None = None
@@ -70,14 +72,22 @@ class Request:
     reasoning: Reasoning | Literal["auto"] | None = None
     max_reasoning: int | None = None
     schema_in_prompt: bool = False
+    enable_thinking: bool | None = None
+    template_variables: Mapping[str, Any] = field(default_factory=dict)
+    prompt_ids: tuple[int, ...] | None = None
     stream: int = 0
     sampler: Sampler = "espalier"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
+    """reasoning_tokens: of the completion, its markers among them; 0 where reasoning is not split. cached_tokens: of
+    the prompt, spared by what was computed for another; that is how it was made, not what, so it does not compare."""
+
     prompt_tokens: int
     completion_tokens: int
+    reasoning_tokens: int = 0
+    cached_tokens: int = field(default=0, compare=False)
 
     @property
     def total_tokens(self) -> int:
@@ -89,7 +99,8 @@ class Result:
     """A finished generation. `parsed` is the JSON value of a JSON constraint, else the text; None if cut short.
 
     text: all that was generated; turn: the same, split into reasoning, content and calls. stop_reason: the stop text or
-    id that ended it, None for EOS and length.
+    id that ended it, None for EOS and length. mask_seconds: what the constraint's masks took in all, None without one
+    and where it was not timed.
     """
 
     text: str
@@ -102,6 +113,7 @@ class Result:
     parsed: Any = None
     verdict: Verdict | None = None
     trace: Trace | None = None
+    mask_seconds: float | None = field(default=None, compare=False)
 
     @property
     def content(self) -> str:
@@ -158,6 +170,73 @@ class Capabilities:
     fork: bool = False
     max_context: int = 0
     native_sampler: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a request is. compiled: seconds that compiling its constraint took, or finding it compiled. queued:
+    seconds that it waited for its place, None while it waits."""
+
+    compiled: float = 0.0
+    queued: float | None = None
+
+
+class Running(Protocol):
+    """One request that a serving engine has taken. One reader reads its events, in a thread or on an event loop."""
+
+    @property
+    def progress(self) -> Progress:
+        """As it is now. From any thread."""
+        ...
+
+    def __iter__(self) -> Iterator[Event]:
+        """The events up to Finished, waiting for each. Raises what went wrong, Cancelled and DeadlineExceeded too."""
+        ...
+
+    def events(self) -> AsyncIterator[Event]:
+        """The same, on the running event loop."""
+        ...
+
+    def cancel(self) -> None:
+        """Stop within one step and free its memory. From any thread; again, or after the end, it does nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What a serving engine is doing. waiting: taken, not begun. tokens_held, capacity: of the KV cache.
+
+    steps: forward passes since the beginning. reused: prompt tokens that a kept prefix spared, since the beginning.
+    """
+
+    running: int = 0
+    waiting: int = 0
+    tokens_held: int = 0
+    capacity: int = 0
+    steps: int = 0
+    reused: int = 0
+    prefilled: int = 0
+
+
+class ServingEngine(Protocol):
+    """An engine that many callers share: requests join and leave between steps. Every method from any thread."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+    def submit(self, request: Request, *, owner: str = "", deadline: float | None = None) -> Running:
+        """Check, render, encode and compile here, in the caller's thread, and queue what is left.
+
+        owner: whose it is; owners take turns. deadline: seconds from now. Raises InputError and its kin for what is
+        asked wrongly, Overloaded where the queue is full, Unavailable where the engine is closing.
+        """
+        ...
+
+    def load(self) -> Load: ...
+
+    def close(self, *, drain: float = 0.0) -> None:
+        """Take nothing more, wait up to `drain` seconds for what runs, cancel the rest, free all memory. Idempotent."""
+        ...
 
 
 class Engine(Protocol):

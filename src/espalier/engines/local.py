@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 from typing import Protocol
 
+from espalier.budget import is_limited
 from espalier.chat.deltas import CallBegun, Delta, Turn
 from espalier.chat.template import ChatTemplate
 from espalier.constraints.bad_words import with_bad_words
@@ -21,7 +25,7 @@ from espalier.constraints.verdict import CUT, Verdict, judge, parse
 from espalier.constraints.word_files import WordFiles
 from espalier.decoding.drive import drive
 from espalier.decoding.native import NativeSampler, check_native, native_plan
-from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Outcome, Taken
+from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Outcome, Plan, Taken
 from espalier.decoding.ports import StepModel
 from espalier.decoding.room import Room
 from espalier.decoding.step import Watch
@@ -50,6 +54,18 @@ class MakeNative(Protocol):
     def __call__(self, config: SamplingConfig, fitted: Fitted, *, seed: int, grammar: str | None) -> NativeSampler: ...
 
 
+class Server(Protocol):
+    """What has the model of an engine to itself, and drives the engine's own runs too."""
+
+    def drive(self, runs: Sequence[Prepared]) -> Generator[tuple[int, Taken | Outcome], None, None]:
+        """As `decoding.drive`: (number of the run, what happened). Closing it stops all of them."""
+        ...
+
+    def close(self) -> None:
+        """Stop everything and leave the engine. Idempotent."""
+        ...
+
+
 class LocalEngine:
     """An Engine in this process. Runs of several threads share the model, a round at a time."""
 
@@ -65,9 +81,11 @@ class LocalEngine:
         tool_template: ChatTemplate | None = None,
         tool_format: str | None = None,
         native: MakeNative | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """tool_template: for requests with tools, where the model has one of its own. tool_format: how calls are
-        written where the template does not tell. native: makes the engine's own sampler, where it has one."""
+        written where the template does not tell. native: makes the engine's own sampler, where it has one. clock:
+        seconds, for the time that compiling takes."""
         self._name = name
         self._model: StepModel | None = model
         self._vocab = vocab
@@ -79,8 +97,11 @@ class LocalEngine:
             name=name, template=tool_template or template, vocab=vocab, tool_format=tool_format
         )
         self._native = native
-        self._round = threading.Lock()
         self._room = Room(model)
+        self._clock = clock
+        self._round = threading.Lock()
+        self._direct = 0  # runs that have begun and drive the model themselves
+        self._server: Server | None = None
 
     @property
     def name(self) -> str:
@@ -117,17 +138,57 @@ class LocalEngine:
         """The text the model is given: rendered messages, or the prompt."""
         return self._turn(request).text
 
+    def prompt_ids(self, request: Request) -> list[int]:
+        """The tokens the model is given. Raises InputError and its kin."""
+        return self._ids(request, self.prompt_text(request))
+
+    def encode(self, text: str, *, add_special: bool) -> list[int]:
+        """As the tokenizer splits a text; markers in it are read. add_special: with the BOS that it adds by default."""
+        return self._encode(text, add_special=add_special)
+
+    @property
+    def template(self) -> ChatTemplate | None:
+        return self._template
+
+    def _ids(self, request: Request, text: str) -> list[int]:
+        if request.prompt_ids is not None:
+            if not request.raw:
+                raise InputError("a prompt of token ids is raw", hint="raw=True", field="raw")
+            for token in request.prompt_ids:
+                if not 0 <= token < self._vocab.width or not self._vocab.real_ids[token]:
+                    raise InputError(f"there is no token {token}", field="prompt_ids")
+            return list(request.prompt_ids)
+        # A rendered template spells its own BOS; a plain prompt gets what the tokenizer adds by default.
+        plain = request.messages is None and (self._template is None or request.raw)
+        return self._encode(text, add_special=plain)
+
     def _turn(self, request: Request) -> PreparedTurn:
         return (self._tool_turns if request.tools else self._turns).prepare(request)
 
     def run(self, requests: Sequence[Request]) -> Iterator[Event]:
-        runs = [self._prepare(request) for request in requests]  # every request is checked before any work is done
+        runs = [self.prepare(request) for request in requests]  # every request is checked before any work is done
         return self._events(runs)
 
     def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
         self._model = None
 
-    def _prepare(self, request: Request) -> _Run:
+    def serve_with(self, server: Server | None) -> None:
+        """From now on `server` alone uses the model, and `run` goes through it; None: no longer. Raises InputError
+        where there is a server already, or a run that has begun."""
+        with self._round:
+            if server is not None and self._server is not None:
+                raise InputError("this engine is being served already", hint="close the one that serves it first")
+            if server is not None and self._direct:
+                raise InputError(
+                    "this engine cannot be served while it generates", hint="finish or close what is being streamed"
+                )
+            self._server = server
+
+    def prepare(self, request: Request) -> Prepared:
+        """Check, render, encode and compile: all that can go wrong before the model is needed. From any thread.
+        Raises InputError and its kin."""
         model, config = self.model, request.sampling
         if (request.constraint is not None or request.tools or config.bad_words) and config.ignore_eos:
             raise InputError(
@@ -142,10 +203,7 @@ class LocalEngine:
         make_native = self._checked_native(request)
         turn = self._turn(request)
         turn = replace(turn, spec=with_bad_words(turn.spec, config.bad_words))
-        text = turn.text
-        # A rendered template spells its own BOS; a plain prompt gets what the tokenizer adds by default.
-        plain = request.messages is None and (self._template is None or request.raw)
-        prompt = self._encode(text, add_special=plain)
+        prompt = self._ids(request, turn.text)
         if not prompt:
             raise InputError("the prompt is empty", hint="this model needs at least one token", field="prompt")
         if len(prompt) >= model.max_positions:
@@ -155,7 +213,12 @@ class LocalEngine:
                 field="prompt",
             )
         compiler = self._compiler if make_native is None else self._compiler.by_grammar
+        began = self._clock()
         compiled = None if turn.spec is None else compiler.compile(turn.spec)
+        matcher = compiled.matcher(before=turn.before) if compiled else None
+        if matcher is not None and make_native is None and is_limited():
+            matcher.mask()  # what takes too long already here ends here, where nobody waits for it
+        compile_seconds = self._clock() - began
         # One less than all of 32 bits: llama.cpp takes the last for none.
         seed = secrets.randbelow(2**32 - MAX_N) if config.seed is None else config.seed
         fitted = fit(config, self._vocab, self._vocab.encoder or partial(self._encode, add_special=False))
@@ -164,19 +227,20 @@ class LocalEngine:
         job = Job(
             vocab=self._vocab,
             prompt=tuple(prompt),
-            matcher=compiled.matcher(before=turn.before) if compiled else None,
+            matcher=matcher,
             chain=Chain(config, self._filters(request), fitted=fitted),
             stream=RandomStream(seed, request.stream),
             # The last token taken needs no place in the cache, hence the one more.
             max_tokens=min(config.max_tokens, model.max_positions - len(prompt) + 1),
             watch=Watch(request.trace, request.trace_top_k),
             spelled=compiled.spelled if compiled else {},
+            clock=self._clock,
         )
         if make_native is not None:
             grammar = None if turn.spec is None else portable(turn.spec, compiler, before=turn.before)
             sampler = make_native(config, fitted, seed=seed + request.stream, grammar=grammar)
             make_plan = partial(native_plan, sampler=sampler)
-        return _Run(self._name, request, turn, seed, job, make_plan, self._compiler.words)
+        return Prepared(self._name, request, turn, seed, job, make_plan, self._compiler.words, compile_seconds)
 
     def _checked_native(self, request: Request) -> MakeNative | None:
         """What makes the sampler that was asked for. Raises CapabilityError, SamplingError naming the field."""
@@ -202,39 +266,29 @@ class LocalEngine:
         own = [one.fork() for one in request.filters]
         return distinct([*(soft.filter(self._compiler) for soft in request.soft), *own])
 
-    def _events(self, runs: list[_Run]) -> Iterator[Event]:
-        driver = drive(
-            self.model,
-            [run.make_plan(run.job) for run in runs],
-            # The last token taken needs no place.
-            [len(run.job.prompt) + run.job.max_tokens - 1 for run in runs],
-            self._room,
-        )
+    def _events(self, runs: list[Prepared]) -> Iterator[Event]:
+        with self._round:
+            server, model = self._server, self.model
+            if server:
+                driver = server.drive(runs)
+            else:
+                driver = drive(model, [r.plan() for r in runs], [r.size for r in runs], self._room)
+            self._direct += server is None
+        # Held for one round, not for the whole run: streams of several threads take turns on the model. A server's
+        # thread has the model to itself, and waiting for it must not make others wait.
+        turn = self._round if server is None else nullcontext()
         try:
             while True:
-                # Held for one round, not for the whole run: streams of several threads take turns on the model.
-                with self._round:
+                with turn:
                     following = next(driver, None)
                 if following is None:
                     return
                 index, happened = following
-                run = runs[index]
-                if isinstance(happened, Taken):
-                    if happened.record is not None:
-                        run.records.append(happened.record)
-                    yield TokenEvent(
-                        index=index,
-                        token_id=happened.token,
-                        text=happened.text,
-                        record=happened.record,
-                        deltas=run.deltas(happened.text),
-                    )
-                else:
-                    deltas = run.deltas(happened.tail, is_last=True)
-                    yield Finished(index=index, text=happened.tail, result=run.result(happened), deltas=deltas)
+                yield runs[index].event(happened, index)
         finally:
-            with self._round:
+            with turn:
                 driver.close()
+                self._direct -= server is None
 
 
 def _asked(request: Request) -> str:
@@ -245,8 +299,8 @@ def _asked(request: Request) -> str:
     return request.prompt or ""
 
 
-class _Run:
-    """One request while it runs."""
+class Prepared:
+    """One request that is ready to run, and what its reader has heard of it. For one reader."""
 
     def __init__(
         self,
@@ -257,13 +311,50 @@ class _Run:
         job: Job,
         make_plan: MakePlan,
         words: WordFiles,
+        compile_seconds: float = 0.0,
     ) -> None:
         self.model, self.request, self.turn, self.seed = model, request, turn, seed
+        self.compile_seconds = compile_seconds
         # What of the text that is judged and parsed stands in the prompt.
         self.begun = "" if turn.spec is None else turn.spec.begun(turn.before)
         self.job, self.make_plan, self.words = job, make_plan, words
         self.parser = turn.parser()
         self.records: list[StepRecord] = []
+        self.reasoned = 0  # tokens of the reasoning
+
+    @property
+    def cost_key(self) -> bytes | None:
+        """Equal for equal constraints; None where there is none."""
+        spec = self.turn.spec
+        return None if spec is None else blake2b(spec.key().encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+    @property
+    def size(self) -> int:
+        """How many tokens its sequence can come to hold."""
+        return len(self.job.prompt) + self.job.max_tokens - 1  # the last token taken needs no place
+
+    def plan(self) -> Plan:
+        """The plan, not begun. Once: the job's matcher, chain and stream are the plan's from now on."""
+        return self.make_plan(self.job)
+
+    def event(self, happened: Taken | Outcome, index: int = 0, *, reused: int = 0) -> Event:
+        """What a reader is told, in the order in which it happened. index: of the request in its batch. reused: tokens
+        of the prompt that were not computed."""
+        if isinstance(happened, Taken):
+            reasoned = self.parser.is_reasoning
+            deltas = self.deltas(happened.text)
+            self.reasoned += reasoned or self.parser.is_reasoning
+            if happened.record is not None:
+                self.records.append(happened.record)
+            return TokenEvent(
+                index=index,
+                token_id=happened.token,
+                text=happened.text,
+                record=happened.record,
+                deltas=deltas,
+            )
+        deltas = self.deltas(happened.tail, is_last=True)
+        return Finished(index=index, text=happened.tail, result=self.result(happened, reused), deltas=deltas)
 
     def deltas(self, text: str, *, is_last: bool = False) -> tuple[Delta, ...]:
         """What more of the text adds to the turn, its calls with their ids."""
@@ -273,7 +364,7 @@ class _Run:
             for one in found
         )
 
-    def result(self, outcome: Outcome) -> Result:
+    def result(self, outcome: Outcome, reused: int = 0) -> Result:
         spec, turn = self.turn.spec, self._turn()
         verdict = None
         if spec is not None:
@@ -304,12 +395,18 @@ class _Run:
             token_ids=outcome.tokens,
             finish_reason="tool_calls" if outcome.finish == "stop" and calls_tools(turn) else outcome.finish,
             stop_reason=outcome.stop,
-            usage=Usage(prompt_tokens=len(self.job.prompt), completion_tokens=len(outcome.tokens)),
+            usage=Usage(
+                prompt_tokens=len(self.job.prompt),
+                completion_tokens=len(outcome.tokens),
+                reasoning_tokens=self.reasoned,
+                cached_tokens=reused,
+            ),
             seed=self.seed,
             turn=turn,
             parsed=parsed,
             verdict=verdict,
             trace=trace,
+            mask_seconds=outcome.mask_seconds,
         )
 
     def _sampler(self) -> dict[str, str]:

@@ -136,6 +136,8 @@ class TurnMaker:
         """The prompt, with or without what begins the model's turn."""
         template = self._template
         if request.raw or (template is None and request.messages is None):
+            if request.template_variables:
+                raise InputError("no chat template is rendered that could read them", field="template_variables")
             asked = {"tools": bool(request.tools), "schema_in_prompt": request.schema_in_prompt}
             unheard = [name for name, given in asked.items() if given]
             if unheard and not request.raw:
@@ -163,6 +165,8 @@ class TurnMaker:
                 native_tools=native,
                 schema=schema,
                 add_generation_prompt=add_generation_prompt,
+                enable_thinking=request.enable_thinking,
+                variables=request.template_variables,
             )
 
         return render

@@ -1,0 +1,87 @@
+"""From one thread that produces to many readers, in threads and on event loops: one wake-up of a loop a round.
+
+It knows nothing of what it carries. A reader that is slow, or gone, makes nobody wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Mailbox(Generic[T]):
+    """What one reader has not read yet. lost: called where its event loop is closed, so that nobody will read."""
+
+    def __init__(self, lost: Callable[[], None]) -> None:
+        self.lost = lost
+        self._items: list[T] = []
+        self._changed = threading.Condition(threading.Lock())
+        self._is_awaited = False  # by a thread
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._future: asyncio.Future[None] | None = None
+
+    def put(self, items: Iterable[T]) -> asyncio.AbstractEventLoop | None:
+        """From any thread. Returns the event loop on which `wake` is to be called, if one sleeps."""
+        with self._changed:
+            self._items.extend(items)
+            if self._is_awaited:
+                self._changed.notify_all()
+            loop, self._loop = self._loop, None
+            return loop
+
+    def take(self) -> list[T]:
+        """All there is, waiting for the first. For a reader in a thread."""
+        with self._changed:
+            self._is_awaited = True
+            while not self._items:
+                self._changed.wait()
+            self._is_awaited = False
+            return self._all()
+
+    async def take_async(self) -> list[T]:
+        """The same, on the running event loop."""
+        loop = asyncio.get_running_loop()
+        while True:
+            with self._changed:
+                if self._items:
+                    return self._all()
+                future = self._future = loop.create_future()
+                self._loop = loop
+            try:
+                await future
+            finally:
+                with self._changed:
+                    self._loop = self._future = None
+
+    def wake(self) -> None:
+        """On the reader's event loop."""
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    def _all(self) -> list[T]:
+        items, self._items = self._items, []
+        return items
+
+
+def hand_out(batch: Sequence[tuple[Mailbox[T], Sequence[T]]]) -> None:
+    """Fill mailboxes, and wake every event loop that waits for any of them once."""
+    asleep: dict[asyncio.AbstractEventLoop, list[Mailbox[T]]] = {}
+    for mailbox, items in batch:
+        loop = mailbox.put(items)
+        if loop is not None:
+            asleep.setdefault(loop, []).append(mailbox)
+    for loop, mailboxes in asleep.items():
+        try:
+            loop.call_soon_threadsafe(_wake, mailboxes)
+        except RuntimeError:  # the loop is closed
+            for mailbox in mailboxes:
+                mailbox.lost()
+
+
+def _wake(mailboxes: Sequence[Mailbox[T]]) -> None:
+    for mailbox in mailboxes:
+        mailbox.wake()

@@ -1,0 +1,192 @@
+"""Sequences of a StepModel with their tokens, and those that are kept so that a later prompt need not be computed.
+
+It knows no requests: the scheduler asks it for room and tells it what has ended. Used by one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.decoding.ports import SequenceId, StepModel
+from espalier.errors import CapabilityError
+
+KEPT_SEQUENCES = 16
+KEPT_TOKENS = 1 << 14
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A sequence of the model, and the tokens that it holds."""
+
+    sequence: SequenceId
+    tokens: list[int]
+
+
+class Sequences:
+    """The sequences of a model. count, tokens: how many there are, and what they hold, as if nothing were shared."""
+
+    def __init__(self, model: StepModel) -> None:
+        self.model = model
+        self.count = 0
+        self.tokens = 0
+
+    def new(self) -> Held:
+        """Raises LimitExceeded."""
+        made = Held(self.model.new(), [])
+        self.count += 1
+        return made
+
+    def fork(self, held: Held) -> Held:
+        """Raises LimitExceeded."""
+        made = Held(self.model.fork(held.sequence), held.tokens.copy())
+        self.count += 1
+        self.tokens += len(made.tokens)
+        return made
+
+    def truncate(self, held: Held, length: int) -> None:
+        """Raises ValueError, CapabilityError."""
+        self.model.truncate(held.sequence, length)
+        self.tokens -= len(held.tokens) - length
+        del held.tokens[length:]
+
+    def grew(self, held: Held, tokens: Sequence[int]) -> None:
+        """The model has appended tokens."""
+        held.tokens.extend(tokens)
+        self.tokens += len(tokens)
+
+    def free(self, held: Held) -> None:
+        self.count -= 1
+        self.tokens -= len(held.tokens)
+        self.model.free(held.sequence)
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    held: Held
+    ids: NDArray[np.int64]  # (T,): the same tokens, for comparing
+    owner: str
+
+
+class PrefixCache:
+    """Ended sequences, least recently used first. At most `max_tokens` in `max_sequences`; 0 of either: none.
+
+    What it holds is never in the way: whoever needs room calls `drop` until there is enough. It serves its own owner
+    only: how many tokens were there already, and the time that this saves, would tell one what another has written.
+    """
+
+    def __init__(self, sequences: Sequences, *, max_tokens: int, max_sequences: int = KEPT_SEQUENCES) -> None:
+        self._sequences = sequences
+        self._max_tokens, self._max_sequences = max_tokens, max_sequences
+        self._kept: list[_Kept] = []
+        self.tokens = 0
+
+    @property
+    def count(self) -> int:
+        return len(self._kept)
+
+    @property
+    def is_on(self) -> bool:
+        return self._max_tokens > 0 and self._max_sequences > 0
+
+    def keep(self, held: Held, *, owner: str = "") -> None:
+        """Take an ended sequence over: it is kept, or freed."""
+        fits = 0 < len(held.tokens) <= self._max_tokens and self._max_sequences > 0
+        if not fits:
+            self._sequences.free(held)
+            return
+        new = _Kept(held, as_ids(held.tokens), owner)
+        for old in [one for one in self._kept if one.owner == owner]:
+            shared = common(old.ids, new.ids)
+            if shared == len(new.ids):  # what is kept already says all of it, and was used just now
+                self._kept.remove(old)
+                self._kept.append(old)
+                self._sequences.free(held)
+                return
+            if shared == len(old.ids):
+                self._remove(old)
+                self._sequences.free(old.held)
+        while self._kept and (self.count >= self._max_sequences or self.tokens + len(held.tokens) > self._max_tokens):
+            self.drop()
+        self._kept.append(new)
+        self.tokens += len(held.tokens)
+
+    def find(self, ids: NDArray[np.int64], *, owner: str = "") -> tuple[Held, int] | None:
+        """The owner's kept sequence that has most in common with a prompt's `(T,)` ids, and how many tokens a new
+        sequence can take from it: never all of them, since the last one's logits are wanted."""
+        best = self._best(ids, owner)
+        return None if best is None else (best[0].held, best[1])
+
+    def fork(self, held: Held, length: int) -> Held:
+        """A new sequence with the first `length` tokens of any other one. Raises LimitExceeded, CapabilityError."""
+        for kept in self._kept:
+            if kept.held is held:
+                self._kept.remove(kept)
+                self._kept.append(kept)
+                break
+        made = self._sequences.fork(held)
+        return self._cut(made, length)
+
+    def take(self, held: Held, length: int) -> Held | None:
+        """The first `length` tokens of a kept sequence, which is kept no longer. None where it cannot be cut there."""
+        kept = next(kept for kept in self._kept if kept.held is held)
+        self._remove(kept)
+        try:
+            return self._cut(held, length)
+        except CapabilityError:
+            return None
+
+    def drop(self, *, but: Held | None = None) -> bool:
+        """Free the least recently used, `but` excepted. False where there is none."""
+        for kept in self._kept:
+            if kept.held is not but:
+                self._remove(kept)
+                self._sequences.free(kept.held)
+                return True
+        return False
+
+    def clear(self) -> None:
+        while self.drop():
+            pass
+
+    def _best(self, ids: NDArray[np.int64], owner: str) -> tuple[_Kept, int] | None:
+        best: tuple[_Kept, int] | None = None
+        can_cut = self._sequences.model.can_truncate if self._kept else True
+        for kept in reversed(self._kept):
+            if kept.owner != owner:
+                continue
+            shared = min(common(kept.ids, ids), len(ids) - 1)
+            if shared > (0 if best is None else best[1]) and (can_cut or shared == len(kept.ids)):
+                best = kept, shared
+        return best
+
+    def _cut(self, held: Held, length: int) -> Held:
+        try:
+            if len(held.tokens) != length:
+                self._sequences.truncate(held, length)
+        except CapabilityError:  # a cache that cannot be cut just here
+            self._sequences.free(held)
+            raise
+        return held
+
+    def _remove(self, kept: _Kept) -> None:
+        self._kept.remove(kept)
+        self.tokens -= len(kept.held.tokens)
+
+
+def as_ids(tokens: Sequence[int]) -> NDArray[np.int64]:
+    """Tokens as an array `(T,)`."""
+    return np.asarray(tokens, dtype=np.int64)
+
+
+def common(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+    """How many tokens two sequences `(T,)`, `(T',)` have in common from the beginning."""
+    length = min(len(one), len(other))
+    if not length or one[0] != other[0]:
+        return 0
+    differ = one[:length] != other[:length]  # (length,) bool
+    place = int(differ.argmax())
+    return place if differ[place] else length
