@@ -1,0 +1,228 @@
+"""An open database: connections, transactions, and what each dialect needs. It knows no tables and no migrations.
+
+SQLite is used in WAL mode: readers and one writer at a time, in several processes. A write starts with BEGIN IMMEDIATE,
+so that it waits for its turn (`busy_timeout`) instead of failing half way.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from espalier.errors import InputError, MissingDependency, OutputError, Unavailable
+
+try:
+    from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, exc, make_url
+    from sqlalchemy.dialects import postgresql, sqlite
+except ModuleNotFoundError as error:
+    raise MissingDependency(error.name or "sqlalchemy", extra="server") from error
+
+from espalier.store.faults import typed
+
+FIELD = "database_url"
+BUSY_SECONDS = 10.0
+JOURNAL_BYTES = 16 * 2**20
+"""To what the write-ahead log shrinks after a checkpoint."""
+
+CONNECTION_PRAGMAS = (
+    "PRAGMA foreign_keys=ON",
+    "PRAGMA synchronous=NORMAL",  # in WAL mode a killed process loses nothing; a power cut the last moments at most
+    f"PRAGMA journal_size_limit={JOURNAL_BYTES}",
+    "PRAGMA trusted_schema=OFF",
+)
+POSTGRES_NAMES = ("postgres", "postgresql", "postgresql+psycopg")
+_WRITES = "espalier_writes"
+
+
+class Database:
+    """An engine and its transactions. Safe to use from any thread, and for several processes on one database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.shown = f"the database {engine.url.render_as_string(hide_password=True)}"
+        self._is_closed = False
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.engine.dialect.name == "sqlite"
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that only reads. Raises what `faults.typed` raises, Unavailable once closed."""
+        with self._transaction({}) as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction: all of it is there at the end, or on any error nothing. On SQLite the only one that writes.
+
+        Raises OutputError where nothing could be written, Unavailable where the database is away or closed.
+        """
+        with self._transaction({_WRITES: True}) as connection:
+            yield connection
+
+    def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
+        """INSERT of this dialect, which has `on_conflict_do_update` and `on_conflict_do_nothing`."""
+        return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
+
+    def vacuum(self, pages: int) -> bool:
+        """SQLite: give that many free pages back; whether there are more. PostgreSQL does so itself: False."""
+        if not self.is_sqlite:
+            return False
+        with self._bare() as raw:
+            free = int(raw.execute("PRAGMA freelist_count").fetchone()[0])
+            raw.executescript(f"PRAGMA incremental_vacuum({int(pages)})")  # `execute` would stop after one page
+        return free > pages
+
+    def checkpoint(self) -> None:
+        """SQLite: move what the log holds into the file, as far as nobody reads the old state. Waits for nobody."""
+        if self.is_sqlite:
+            with self._bare() as raw:
+                raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def hide_name(self) -> None:
+        """From now on errors do not say where the database is: they are told to whoever asks a server."""
+        self.shown = "the database"
+
+    def close(self) -> None:
+        """Give the connections back. Twice is once."""
+        self._is_closed = True
+        self.engine.dispose()
+
+    @contextmanager
+    def _bare(self) -> Iterator[sqlite3.Connection]:
+        """SQLite's own connection, in no transaction, for what cannot be in one."""
+        self._check_open()
+        with typed(self.shown), closing(self.engine.raw_connection()) as pooled:
+            raw = pooled.driver_connection
+            assert isinstance(raw, sqlite3.Connection)
+            yield raw
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise Unavailable(f"{self.shown} is closed")
+
+    @contextmanager
+    def _transaction(self, options: Mapping[str, Any]) -> Iterator[Connection]:
+        self._check_open()
+        with typed(self.shown), self.engine.connect() as plain:
+            connection = plain.execution_options(**options)
+            with connection.begin():
+                yield connection
+
+
+def open_database(url: str | None = None, *, environ: Mapping[str, str] | None = None) -> Database:
+    """Connect to the database at a URL; without one, to a SQLite file in the user's data folder. Tables are not made.
+
+    Raises InputError for a URL or file that is no database of a kind we use, OutputError for a place that cannot be
+    written, Unavailable for a server that does not answer, MissingDependency without PostgreSQL's driver.
+    """
+    parsed = _parse(url) if url else default_url(os.environ if environ is None else environ)
+    is_sqlite = parsed.get_backend_name() == "sqlite"
+    return _open_sqlite(parsed, makes_folder=not url) if is_sqlite else _open_postgres(parsed)
+
+
+def default_url(environ: Mapping[str, str]) -> URL:
+    """`espalier/espalier.db` below `XDG_DATA_HOME`, or below `~/.local/share`."""
+    base = Path(environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return URL.create("sqlite", database=str(base / "espalier" / "espalier.db"))
+
+
+def _parse(url: str) -> URL:
+    hint = "for example sqlite:////var/lib/espalier/espalier.db or postgresql://user:password@host/name"
+    try:
+        parsed = make_url(url)
+    except exc.ArgumentError as error:
+        raise InputError("the URL of the database is not a URL", hint=hint, field=FIELD) from error
+    if parsed.drivername in POSTGRES_NAMES:
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername not in ("sqlite", "sqlite+pysqlite"):
+        raise InputError(f"databases of the kind {parsed.drivername!r} are not supported", hint=hint, field=FIELD)
+    name = parsed.database or ""
+    if not name or name.startswith((":memory:", "file:")) or "\0" in name or parsed.query:
+        raise InputError("a SQLite database is given as the path of a file, without more", hint=hint, field=FIELD)
+    return parsed
+
+
+def _open_sqlite(url: URL, *, makes_folder: bool) -> Database:
+    path = Path(url.database or "")
+    _make_file(path, makes_folder=makes_folder)
+    engine = create_engine(
+        url, hide_parameters=True, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False}
+    )
+    event.listen(engine, "connect", _on_sqlite_connect)
+    event.listen(engine, "begin", _on_sqlite_begin)
+    database = Database(engine)
+    try:
+        with typed(database.shown):
+            _prepare(engine)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _make_file(path: Path, *, makes_folder: bool) -> None:
+    """An empty file that nobody else may read, where there is none. SQLite gives its log files the same mode."""
+    try:
+        if makes_folder:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600))
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        message = f"cannot open the database {os.fspath(path)!r}: {error.strerror}"
+        raise InputError(message, hint="name a file in a folder that exists", field=FIELD) from error
+    except OSError as error:
+        message = f"cannot open the database {os.fspath(path)!r}: {error.strerror}"
+        raise OutputError(message, hint="name a place that can be written", field=FIELD) from error
+
+
+def _on_sqlite_connect(connection: sqlite3.Connection, _: object) -> None:
+    connection.isolation_level = None  # BEGIN is ours to say: sqlite3 itself would begin late, and only before writes
+    for pragma in CONNECTION_PRAGMAS:
+        connection.execute(pragma)
+
+
+def _on_sqlite_begin(connection: Connection) -> None:
+    writes = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _prepare(engine: Engine) -> None:
+    """Put a new file into WAL mode, and let it shrink when rows go. Another process may be doing the same."""
+    give_up = time.monotonic() + BUSY_SECONDS
+    waiting = threading.Event()
+    while True:
+        try:
+            with closing(engine.raw_connection()) as raw:
+                raw.cursor().execute("PRAGMA auto_vacuum=INCREMENTAL")  # takes effect on an empty file only: before WAL
+                raw.cursor().execute("PRAGMA journal_mode=WAL")
+                raw.cursor().execute("SELECT count(*) FROM sqlite_master")  # reads the header: is it a database at all?
+            return
+        except sqlite3.OperationalError as error:
+            # Changing the mode does not wait for its turn as a transaction does.
+            if not str(error.sqlite_errorname).startswith("SQLITE_BUSY") or time.monotonic() > give_up:
+                raise
+        waiting.wait(0.02)
+
+
+def _open_postgres(url: URL) -> Database:
+    try:
+        engine = create_engine(
+            url, hide_parameters=True, pool_pre_ping=True, connect_args={"application_name": "espalier"}
+        )
+    except ImportError as error:  # psycopg itself, or the libpq that it is built on
+        raise MissingDependency("psycopg", extra="postgres") from error
+    database = Database(engine)
+    try:
+        with database.reading():
+            pass
+    except BaseException:
+        database.close()
+        raise
+    return database

@@ -1,0 +1,49 @@
+"""Ids that nobody can guess and that are ordered by the time they were made. They know nothing of what they name."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+from collections.abc import Callable
+
+LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base 32; ordered as its bytes are
+TIME_LETTERS = 11  # 55 bits of microseconds: past the year 3000
+RANDOM_LETTERS = 16  # 80 bits
+LAST = 32**TIME_LETTERS - 1
+
+_FORM = re.compile(rf"[a-z]+_[{LETTERS}]{{{TIME_LETTERS + RANDOM_LETTERS}}}")
+
+
+class Ids:
+    """Makes ids `<prefix>_<time><random>`, each later than the one before also where the clock stands or goes back.
+
+    clock: Unix seconds. Ids of several processes are in order as far as their clocks are.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def new(self, prefix: str) -> tuple[str, float]:
+        """The id, and the time in it as Unix seconds."""
+        with self._lock:
+            self._last = max(int(self._clock() * 1e6), self._last + 1)
+            moment = self._last
+        tail = "".join(secrets.choice(LETTERS) for _ in range(RANDOM_LETTERS))
+        return f"{prefix}_{_spelled(moment)}{tail}", moment / 1e6
+
+
+def first_id(prefix: str, moment: float) -> str:
+    """What every id made at that Unix time or later is not less than, and every earlier one is less than."""
+    return f"{prefix}_{_spelled(min(max(0, int(moment * 1e6)), LAST))}"
+
+
+def is_id(text: str, prefix: str) -> bool:
+    """Whether it could be one, whether or not there is such a thing."""
+    return text.startswith(f"{prefix}_") and _FORM.fullmatch(text) is not None
+
+
+def _spelled(number: int) -> str:
+    return "".join(LETTERS[number >> shift & 31] for shift in range(5 * (TIME_LETTERS - 1), -1, -5))

@@ -1,0 +1,93 @@
+"""The store that a server holds: one database, its tables brought up to date, and what is kept in them.
+
+It knows neither HTTP nor the engine. What it takes and gives is plain JSON.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from espalier.store import generations, migrate, traces
+from espalier.store.db import Database, open_database
+from espalier.store.ids import Ids
+from espalier.store.retention import Limits, Retention
+
+
+class Store:
+    """Traces and generations of all processes on one database. Every method blocks and is safe in any thread.
+
+    All raise OutputError where the database cannot be written or is damaged, Unavailable where it is away or closed.
+    database: for what else is shared by workers.
+    """
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+        self.database = database
+        self._clock = clock
+        self._ids = Ids(clock)
+
+    def save_trace(
+        self, trace: Mapping[str, Any], *, request_id: str, caller: str, index: int, route: str | None = None
+    ) -> str:
+        """Keep `Trace.to_json()`; returns its id, `trc_…`. index: which output of the request. Raises InputError for
+        what is no trace."""
+        return traces.save(
+            self.database, self._ids, trace, request_id=request_id, caller=caller, index=index, route=route
+        )
+
+    def save_generation(self, row: Mapping[str, Any]) -> None:
+        """Keep one row; its fields are `generations.FIELDS`. Raises InputError for another."""
+        generations.save(self.database, self._ids, row)
+
+    def traces(self, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
+        """Columns of the traces of a caller (None: of all), newest first, older than the id `after`.
+
+        Raises InputError for a limit below 1 and an `after` that is no id.
+        """
+        return traces.page(self.database, caller=caller, limit=limit, after=after)
+
+    def trace(self, trace_id: str, *, caller: str | None) -> Mapping[str, Any] | None:
+        """The whole trace as it was given, or None: there is none of that id that this caller may see."""
+        return traces.load(self.database, trace_id, caller=caller)
+
+    def delete_trace(self, trace_id: str, *, caller: str | None) -> bool:
+        """Whether there was one that this caller could delete."""
+        return traces.remove(self.database, trace_id, caller=caller)
+
+    def generations(self, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
+        """As `traces`, without texts."""
+        return generations.page(self.database, caller=caller, limit=limit, after=after)
+
+    def generation_content(self, generation_id: str) -> Mapping[str, Any] | None:
+        """The texts of a generation, where they were kept."""
+        return generations.content(self.database, generation_id)
+
+    def retention(self, limits: Limits) -> Retention:
+        """What keeps this store within limits; run it now and then (`retention.keep`)."""
+        return Retention(self.database, limits, clock=self._clock)
+
+    def close(self) -> None:
+        """Give the connections back. Twice is once."""
+        self.database.close()
+
+
+def open_store(
+    url: str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    clock: Callable[[], float] = time.time,
+) -> Store:
+    """Open the database at a URL, or the SQLite file in the user's data folder, with its tables brought up to date.
+
+    Raises InputError for a URL or file that cannot be used and for a database of a newer version, OutputError for a
+    place that cannot be written, Unavailable for a server that does not answer, MissingDependency without the driver.
+    """
+    database = open_database(url, environ=environ)
+    try:
+        migrate.upgrade(database)
+    except BaseException:
+        database.close()
+        raise
+    database.hide_name()
+    return Store(database, clock=clock)

@@ -1,0 +1,47 @@
+"""JSON to few bytes and back. It knows nothing of what the JSON says.
+
+A trace repeats itself: each stage of a step names much the same tokens. Compressed it takes a small part of its text.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from espalier.errors import InputError, OutputError
+
+LEVEL = 6
+
+
+def pack(value: Mapping[str, Any], *, what: str) -> bytes:
+    """Its JSON, compressed. Infinities and NaN are null. Raises InputError naming `what` if it is not JSON."""
+    try:
+        try:
+            text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+        except ValueError:
+            text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"the {what} is not JSON: {error}", field=what) from error
+    return zlib.compress(text.encode("ascii"), LEVEL)  # ASCII: half a surrogate pair is an escape, as any other text
+
+
+def unpack(packed: bytes, *, what: str) -> dict[str, Any]:
+    """What was packed. Raises OutputError naming `what` if the bytes are damaged."""
+    try:
+        value = json.loads(zlib.decompress(packed))
+    except (zlib.error, ValueError, RecursionError) as error:
+        raise OutputError(f"the {what} is damaged in the database: {error}") from error
+    if not isinstance(value, dict):
+        raise OutputError(f"the {what} is damaged in the database: it is no JSON object")
+    return value
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,134 @@
+"""Keeps the tables from growing for ever: by age and by number of rows, in small batches between which others write.
+
+It knows ids, which are times, and nothing else of a row. Only one process at a time does it (`leases.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from sqlalchemy import Table, delete, select
+
+from espalier.errors import EspalierError, InputError
+from espalier.store import generations, leases, traces
+from espalier.store.db import Database
+from espalier.store.ids import first_id
+from espalier.store.tables import GENERATIONS, TRACES
+
+LEASE = "retention"
+LEASE_SECONDS = 120.0
+BATCH_ROWS = 200
+VACUUM_PAGES = 500  # 2 MB a time
+
+KEPT: tuple[tuple[Table, str], ...] = ((TRACES, traces.PREFIX), (GENERATIONS, generations.PREFIX))
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """seconds: how old a row may be. rows: how many of a table are kept, the newest. None: no limit."""
+
+    seconds: float | None = None
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.seconds is not None and self.seconds < 0:
+            raise InputError("an age to keep must not be negative", field="seconds")
+        if self.rows is not None and self.rows < 1:
+            raise InputError("at least one row is kept", field="rows")
+
+
+class Retention:
+    """Deletes what is over the limits. clock: Unix seconds, the same that ids are made by."""
+
+    def __init__(
+        self,
+        database: Database,
+        limits: Limits,
+        *,
+        clock: Callable[[], float] = time.time,
+        batch: int = BATCH_ROWS,
+    ) -> None:
+        self._database = database
+        self._limits = limits
+        self._clock = clock
+        self._batch = batch
+        self._holder = secrets.token_hex(8)
+
+    def run(self, stop: threading.Event | None = None) -> int:
+        """Delete all there is to delete; returns how many rows. Blocks. 0 while another process is at it.
+
+        stop: once set, it ends after the batch in hand. Raises OutputError where nothing can be written.
+        """
+        stop = stop or threading.Event()
+        removed = 0
+        if not self._holds():
+            return 0
+        try:
+            for table, prefix in KEPT:
+                bound = self._bound(table, prefix)
+                while bound is not None and not stop.is_set() and self._holds():
+                    count = self._delete(table, bound)
+                    removed += count
+                    if count < self._batch:
+                        break
+            if removed:
+                self._shrink(stop)
+        finally:
+            leases.release(self._database, LEASE, self._holder)
+        return removed
+
+    def _holds(self) -> bool:
+        return leases.take(self._database, LEASE, self._holder, now=self._clock(), seconds=LEASE_SECONDS)
+
+    def _bound(self, table: Table, prefix: str) -> str | None:
+        """The id below which everything goes."""
+        bounds = []
+        if self._limits.seconds is not None:
+            bounds.append(first_id(prefix, self._clock() - self._limits.seconds))
+        if self._limits.rows is not None:
+            query = select(table.c.id).order_by(table.c.id.desc()).offset(self._limits.rows - 1).limit(1)
+            with self._database.reading() as connection:
+                oldest_kept = connection.execute(query).scalar_one_or_none()
+            if oldest_kept is not None:
+                bounds.append(oldest_kept)
+        return max(bounds, default=None)
+
+    def _delete(self, table: Table, bound: str) -> int:
+        oldest = select(table.c.id).where(table.c.id < bound).order_by(table.c.id).limit(self._batch)
+        with self._database.writing() as connection:
+            return connection.execute(delete(table).where(table.c.id.in_(oldest))).rowcount
+
+    def _shrink(self, stop: threading.Event) -> None:
+        """Give the freed pages back to the file system, a few at a time."""
+        while self._database.vacuum(VACUUM_PAGES) and not stop.is_set() and self._holds():
+            pass
+        self._database.checkpoint()
+
+
+async def keep(
+    retention: Retention, *, every: float, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+) -> None:
+    """Run it now and every so many seconds, until cancelled; then it waits for the batch in hand, so that the database
+    may be closed. What goes wrong is logged, and tried again the next time."""
+    stop = threading.Event()
+    while True:
+        running = asyncio.ensure_future(asyncio.to_thread(retention.run, stop))
+        try:
+            removed = await asyncio.shield(running)
+            if removed:
+                log.info("old traces and generations were deleted", extra={"rows": removed})
+        except asyncio.CancelledError:
+            stop.set()
+            await asyncio.gather(running, return_exceptions=True)
+            raise
+        except EspalierError as error:
+            log.warning("old traces and generations could not be deleted: %s", error)
+        await sleep(every)

@@ -1,0 +1,61 @@
+"""What traces and generations have in common: text that every database holds, and pages of a list, newest first.
+
+A list goes by id, which is by time. A page continues after the last id of the one before, whether or not that row is
+still there, so that rows which come or go between two pages neither repeat nor hide others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Table, select
+
+from espalier.errors import InputError
+from espalier.store.ids import is_id
+
+TEXT_LIMIT = 1_000
+"""Characters of a column: names of models and requests come from outside."""
+
+
+def column_text(value: object) -> str:
+    """Text without what a database cannot hold (NUL, half a surrogate pair), and not too long."""
+    text = str(value)[:TEXT_LIMIT]
+    return "".join("\ufffd" if c == "\0" or "\ud800" <= c <= "\udfff" else c for c in text)
+
+
+def optional_text(value: object) -> str | None:
+    return None if value is None else column_text(value)
+
+
+def caller_text(caller: str) -> str:
+    """A caller's name, unchanged: two callers must never become one. Raises InputError where it cannot be stored."""
+    if caller != column_text(caller):
+        raise InputError(f"the name of a caller cannot be stored: {caller!r:.80}", field="caller")
+    return caller
+
+
+def newest(
+    connection: Connection,
+    table: Table,
+    *,
+    prefix: str,
+    without: str,
+    caller: str | None,
+    limit: int,
+    after: str | None,
+) -> Sequence[Mapping[str, Any]]:
+    """At most `limit` rows of a caller (None: of all), newest first, that are older than the id `after`.
+
+    Raises InputError for a limit below 1 and an `after` that is no id.
+    """
+    if limit < 1:
+        raise InputError("the limit must be at least 1", field="limit")
+    query = select(*(c for c in table.c if c.name != without)).order_by(table.c.id.desc()).limit(limit)
+    if caller is not None:
+        query = query.where(table.c.caller == caller_text(caller))
+    if after is not None:
+        if not is_id(after, prefix):
+            raise InputError("`after` is not an id of this list", hint="give the `last_id` of a page", field="after")
+        query = query.where(table.c.id < after)
+    return [dict(row) for row in connection.execute(query).mappings()]

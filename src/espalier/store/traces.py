@@ -1,0 +1,104 @@
+"""Traces in the database: what a list shows as columns, all of it packed in one. It makes no trace and shows none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import delete, insert, select
+
+from espalier.errors import InputError
+from espalier.store import rows
+from espalier.store.db import Database
+from espalier.store.ids import Ids, is_id
+from espalier.store.packing import pack, unpack
+from espalier.store.tables import TRACES
+
+PREFIX = "trc"
+
+
+def save(
+    database: Database,
+    ids: Ids,
+    trace: Mapping[str, Any],
+    *,
+    request_id: str,
+    caller: str,
+    index: int,
+    route: str | None = None,
+) -> str:
+    """Keep a trace, given as `Trace.to_json()`; returns its id.
+
+    Raises InputError for what is no trace, OutputError where it could not be written.
+    """
+    body = pack(trace, what="trace")  # before the transaction: a long one takes a while
+    values = _columns(trace)
+    trace_id, created = ids.new(PREFIX)
+    values.update(
+        id=trace_id,
+        created=created,
+        request_id=rows.column_text(request_id),
+        caller=rows.caller_text(caller),
+        output_index=index,
+        route=rows.optional_text(route),
+        body=body,
+    )
+    with database.writing() as connection:
+        connection.execute(insert(TRACES).values(values))
+    return trace_id
+
+
+def page(database: Database, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
+    """Newest first, every column but the body. Raises InputError for a limit or an `after` that is none."""
+    with database.reading() as connection:
+        return rows.newest(connection, TRACES, prefix=PREFIX, without="body", caller=caller, limit=limit, after=after)
+
+
+def load(database: Database, trace_id: str, *, caller: str | None) -> dict[str, Any] | None:
+    """The whole trace as it was given; None where this caller has none of that id. Raises OutputError if damaged."""
+    if not is_id(trace_id, PREFIX):
+        return None
+    query = select(TRACES.c.body).where(TRACES.c.id == trace_id)
+    if caller is not None:
+        query = query.where(TRACES.c.caller == rows.caller_text(caller))
+    with database.reading() as connection:
+        body = connection.execute(query).scalar_one_or_none()
+    return None if body is None else unpack(body, what=f"trace {trace_id}")
+
+
+def remove(database: Database, trace_id: str, *, caller: str | None) -> bool:
+    """Whether there was one of that id for this caller to delete."""
+    if not is_id(trace_id, PREFIX):
+        return False
+    statement = delete(TRACES).where(TRACES.c.id == trace_id)
+    if caller is not None:
+        statement = statement.where(TRACES.c.caller == rows.caller_text(caller))
+    with database.writing() as connection:
+        return connection.execute(statement).rowcount > 0
+
+
+def _columns(trace: Mapping[str, Any]) -> dict[str, Any]:
+    """What a list shows, from the trace itself. Raises InputError where that is not there."""
+    try:
+        metadata, summary = trace["metadata"], trace["summary"]
+        verdict, constraint = metadata["verdict"], metadata["constraint"]
+        return {
+            "model": rows.column_text(metadata["model"]),
+            "strategy": rows.column_text(metadata["strategy"]),
+            "constraint_kind": None if constraint is None else rows.optional_text(constraint.get("kind")),
+            "finish_reason": rows.column_text(metadata["finish_reason"]),
+            "valid": None if verdict is None else bool(verdict["valid"]),
+            "tokens": len(trace["steps"]),
+            "tax_nats": finite(summary["total_tax_nats"]),
+            "removed_mass": finite(summary["mean_removed_mass"]),
+            "rejected_steps": summary["rejected_steps"],
+            "changed_steps": summary["changed_steps"],
+        }
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise InputError(f"this is not a trace: {type(error).__name__} {error}", field="trace") from error
+
+
+def finite(value: Any) -> float | None:
+    """A number that every database holds; None for none."""
+    return float(value) if value is not None and math.isfinite(value) else None

@@ -1,0 +1,161 @@
+"""Migrations: from empty, from each earlier revision with data, and back; by processes at once; not from newer."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Boolean, Double, Integer, LargeBinary, MetaData, Table, func, insert, select, text
+
+import espalier.store
+from espalier.errors import InputError
+from espalier.store import migrate
+from espalier.store.db import Database, open_database
+from espalier.store.open import open_store
+from espalier.store.tables import METADATA
+
+REVISIONS = migrate.revisions()
+VALUES = {LargeBinary: b"\0\xff", Boolean: True, Integer: 7, Double: 2.5}
+
+OPEN = """
+import sys
+from espalier.store.open import open_store
+print("ready", flush=True)
+sys.stdin.readline()
+store = open_store(sys.argv[1])
+store.save_generation({"request_id": "r", "caller": "c", "model": "m"})
+store.close()
+print("done", flush=True)
+"""
+
+
+def sample(table: Table) -> dict[str, Any]:
+    """A value for every column, by its type."""
+    return {
+        column.name: next((v for kind, v in VALUES.items() if isinstance(column.type, kind)), f"{column.name}é")
+        for column in table.columns
+    }
+
+
+def tables_of(database: Database) -> dict[str, Table]:
+    found = MetaData()
+    with database.reading() as connection:
+        found.reflect(connection)
+    return {name: table for name, table in found.tables.items() if name != migrate.VERSION_TABLE}
+
+
+def rows_of(database: Database) -> dict[str, list[dict[str, Any]]]:
+    with database.reading() as connection:
+        return {
+            name: sorted((dict(row) for row in connection.execute(select(table)).mappings()), key=repr)
+            for name, table in tables_of(database).items()
+        }
+
+
+def test_revisions_are_numbered_without_gaps() -> None:
+    assert [f"{i + 1:04}" for i in range(len(REVISIONS))] == REVISIONS
+    folder = Path(migrate.__file__).parent / "migrations" / "versions"
+    assert sorted(path.name[:4] for path in folder.glob("0*.py")) == REVISIONS
+
+
+def test_the_migrations_make_the_tables_that_the_statements_are_written_for(url: str) -> None:
+    for module in pkgutil.iter_modules(espalier.store.__path__):
+        importlib.import_module(f"espalier.store.{module.name}")  # each may define tables of its own
+    database = open_database(url)
+    migrate.upgrade(database)
+    with database.reading() as connection:
+        options = {"version_table": migrate.VERSION_TABLE, "compare_type": True}
+        assert compare_metadata(MigrationContext.configure(connection, opts=options), METADATA) == []
+    database.close()
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_data_of_each_revision_is_there_after_the_upgrade_and_after_the_way_back(url: str, revision: str) -> None:
+    database = open_database(url)
+    migrate.upgrade(database, revision)
+    assert migrate.version(database) == revision
+    for table in tables_of(database).values():
+        with database.writing() as connection:
+            connection.execute(insert(table).values(sample(table)))
+    before = rows_of(database)
+    migrate.upgrade(database)
+    assert migrate.version(database) == REVISIONS[-1]
+    after = rows_of(database)
+    for name, rows in before.items():
+        kept = [{column: row[column] for column in rows[0]} for row in after[name]]
+        assert kept == rows
+    migrate.downgrade(database, revision)
+    assert rows_of(database) == before
+    migrate.downgrade(database, "base")
+    assert tables_of(database) == {}
+    assert migrate.version(database) is None
+    migrate.upgrade(database)
+    database.close()
+
+
+def test_a_database_of_a_newer_version_is_refused_and_left_as_it_was(url: str) -> None:
+    store = open_store(url)
+    store.save_generation({"request_id": "r", "caller": "c", "model": "m"})
+    set_version(store.database, "9999")
+    before = rows_of(store.database)
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"newer version of Espalier \(revision 9999\)") as caught:
+            open_store(url)
+        assert caught.value.field == "database_url"
+    with pytest.raises(InputError, match="newer"):
+        migrate.downgrade(store.database, "base")
+    assert rows_of(store.database) == before
+    set_version(store.database, REVISIONS[-1])
+    store.close()
+
+
+def set_version(database: Database, version: str) -> None:
+    with database.writing() as connection:
+        connection.execute(text(f"UPDATE {migrate.VERSION_TABLE} SET version_num = :v"), {"v": version})
+
+
+def test_a_migration_that_fails_leaves_the_database_as_it_was(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = open_database(url)
+    migrate.upgrade(database, "0001")
+    with database.writing() as connection:
+        connection.execute(text("CREATE TABLE leases (other INTEGER)"))  # in the way of 0003
+    with pytest.raises(Exception, match="leases"):
+        migrate.upgrade(database)
+    assert migrate.version(database) == "0001"
+    assert "generations" not in tables_of(database)
+    with database.writing() as connection:
+        connection.execute(text("DROP TABLE leases"))
+    migrate.upgrade(database)
+    database.close()
+
+
+def test_processes_that_open_an_empty_database_at_once_migrate_it_once(url: str) -> None:
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", OPEN, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]  # fmt: skip
+    for worker in workers:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        assert worker.stdin is not None
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+    said = [worker.communicate(timeout=60) for worker in workers]
+    assert [(out, error) for out, error in said] == [("done\n", "")] * 4
+    database = open_database(url)
+    with database.reading() as connection:
+        assert connection.execute(text("SELECT count(*) FROM leases")).scalar_one() == 1
+        assert connection.execute(text("SELECT count(*) FROM generations")).scalar_one() == 4
+        assert connection.execute(select(func.count()).select_from(text(migrate.VERSION_TABLE))).scalar_one() == 1
+    database.close()
