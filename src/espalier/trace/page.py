@@ -1,7 +1,8 @@
 """A trace as one HTML file that needs nothing else, or as JSON; and how either reaches the disk whole or not at all.
 
 It takes the plain JSON of a trace, so it knows neither the records nor how the numbers came about. The page itself
-is `pages/trace.html`, `.css` and `.js`; the one place where anything is put into it is `render`.
+is `pages/trace.html`, `.css` and `.js`, with the `inspector` that other pages share; the one place where anything is
+put into it is `render`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 def render(data: Mapping[str, Any], *, title: str | None = None) -> str:
     """The page of a trace, given as `Trace.to_json()`. Without a title it is named after what was asked."""
-    style, script = _resource("trace.css"), _resource("trace.js")
+    style, script = _joined("inspector.css", "trace.css"), _joined("inspector.js", "trace.js")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -153,6 +154,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def _joined(*names: str) -> str:
+    """Files that make one style or script. As one module, a script sees what those before it export."""
+    return "".join(map(_resource, names))
 
 
 def _resource(name: str) -> str:

@@ -1,0 +1,226 @@
+/* The form: examples, what it asks for as the text of a request, and faults beside the fields that they are about.
+   Numbers and JSON go to the server as they were written, so that nothing is rounded on the way. */
+
+import { h, visible } from "./inspector.js";
+
+const $ = (id) => document.getElementById(id);
+
+const EXAMPLES = {
+  json: `{
+  "type": "object",
+  "properties": {
+    "name": {"type": "string"},
+    "email": {
+      "type": "string",
+      "format": "email"
+    },
+    "age": {
+      "type": "integer",
+      "minimum": 0,
+      "maximum": 150
+    }
+  },
+  "required": ["name", "email", "age"],
+  "additionalProperties": false
+}`,
+  grammar: `root ::= "Name: " name "\\nAge: " age
+name ::= word (" " word)+
+word ::= [A-Z] [a-z]{1,12}
+age  ::= [1-9] [0-9]?`,
+  regex: "[A-Z][a-z]{2,12} [A-Z][a-z]{2,12}, [1-9][0-9] years old",
+  choice: "positive\nneutral\nnegative",
+  spec: `{
+  "kind": "all_of",
+  "members": [
+    {
+      "kind": "regex",
+      "pattern": "[A-Za-z ,.]{20,200}"
+    },
+    {"kind": "ban", "phrases": ["fox"]}
+  ]
+}`,
+};
+const LABELS = {
+  json: "The schema", grammar: "The grammar, from its rule root on", regex: "The pattern of the whole text",
+  choice: "One a line: the text is one of them", spec: "As Spec.to_json() writes it, with its kind",
+};
+const ROWS = { json: 12, grammar: 6, regex: 3, choice: 4, spec: 12 };
+
+/* [name in the request, label, what is put there at first, hint] */
+const NUMBERS = [
+  ["temperature", "Temperature", "", "1"], ["top_p", "Top p", "", "1"], ["top_k", "Top k", "", "off"],
+  ["min_p", "Min p", "", "0"], ["repetition_penalty", "Rep. penalty", "", "1"],
+  ["max_tokens", "Max tokens", "200", "no limit"], ["seed", "Seed", "", "random"],
+];
+const NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/;
+const OURS = new Set(["messages", "stream", "stream_options", "structured_outputs", "n"]);
+
+/* Something that is wrong before anything is sent. field: the id of the input. */
+export class Wrong extends Error {
+  constructor(field, message) {
+    super(message);
+    this.field = field;
+  }
+}
+
+// ---------------------------------------------------------------- the editor
+
+const written = { ...EXAMPLES }; // by kind, so that nothing is lost when another is chosen
+let kind = "";
+
+function choose(next) {
+  if (kind in EXAMPLES) written[kind] = $("editor").value;
+  kind = next;
+  $("editor-box").hidden = !(kind in EXAMPLES);
+  $("words-box").hidden = kind !== "wordlist";
+  if (kind in EXAMPLES) {
+    $("editor").value = written[kind];
+    $("editor").rows = ROWS[kind];
+    $("editor-label").textContent = LABELS[kind];
+  }
+  clearFault("constraint");
+}
+
+export function prepare() {
+  for (const [name, label, value, hint] of NUMBERS) {
+    $("numbers").append(h("div", { class: "field" },
+      h("label", { for: name }, label),
+      h("input", { id: name, inputmode: "decimal", value, placeholder: hint, spellcheck: "false", "aria-describedby": `${name}-fault` }),
+      h("p", { class: "fault", id: `${name}-fault`, role: "alert" })));
+  }
+  $("kind").addEventListener("change", () => choose($("kind").value));
+  $("example").addEventListener("click", () => {
+    $("editor").value = EXAMPLES[kind];
+    $("editor").focus();
+  });
+  choose($("kind").value);
+}
+
+/* presets: as /espalier/presets lists them. */
+export function offerPresets(presets) {
+  const chosen = $("preset").value;
+  $("preset").replaceChildren(h("option", { value: "" }, "None"), ...presets.map((one) =>
+    h("option", { value: one.id, disabled: one.problem !== null }, one.problem === null ? one.id : `${one.id} (not usable)`)));
+  $("preset").value = presets.some((one) => one.id === chosen && one.problem === null) ? chosen : "";
+  $("preset-field").hidden = presets.length === 0;
+  const describe = () => {
+    const found = presets.find((one) => one.id === $("preset").value);
+    $("preset-note").replaceChildren(...visible(found ? found.description : ""));
+  };
+  $("preset").onchange = describe;
+  describe();
+}
+
+// ---------------------------------------------------------------- the request
+
+const text = (value) => JSON.stringify(value);
+
+function checkedJson(field, source, what) {
+  try {
+    return JSON.parse(source);
+  } catch (error) {
+    throw new Wrong(field, `${what} is not JSON: ${error.message}`);
+  }
+}
+
+/* The text of an object whose values are JSON texts already. */
+const object = (parts) => `{${[...parts].map(([name, value]) => `${text(name)}:${value}`).join(",")}}`;
+
+function constraint(body, ours) {
+  const source = $("editor").value;
+  if (kind in EXAMPLES && !source.trim()) throw new Wrong("editor", "The constraint is empty.");
+  if (kind === "json" || kind === "grammar" || kind === "regex") body.set("structured_outputs", object([[kind, text(source)]]));
+  if (kind === "choice") {
+    body.set("structured_outputs", object([[kind, text(source.split("\n").filter((line) => line !== ""))]]));
+  }
+  if (kind === "wordlist") {
+    const top = $("top").value.trim();
+    if (top && !/^\d+$/.test(top)) throw new Wrong("top", "How many words is a whole number.");
+    ours.set("constraint", object([["kind", text("wordlist")], ["lang", text($("lang").value.trim())], ["top", top ? text(Number(top)) : "null"]]));
+  }
+  if (kind === "spec") {
+    const found = checkedJson("editor", source, "The constraint");
+    if (found === null || typeof found !== "object" || Array.isArray(found)) throw new Wrong("editor", "The constraint is an object with its kind.");
+    ours.set("constraint", source);
+  }
+}
+
+function others(body, ours) {
+  const source = $("others").value.trim();
+  if (!source) return;
+  const found = checkedJson("others", source, "This");
+  if (found === null || typeof found !== "object" || Array.isArray(found)) throw new Wrong("others", "This is an object with fields of the request.");
+  for (const [name, value] of Object.entries(found)) {
+    if (OURS.has(name) || body.has(name)) throw new Wrong("others", `${name} is said by this page already.`);
+    if (name !== "espalier") body.set(name, text(value));
+    else for (const [own, inner] of Object.entries(value ?? {})) {
+      if (ours.has(own)) throw new Wrong("others", `espalier.${own} is said by this page already.`);
+      ours.set(own, text(inner));
+    }
+  }
+}
+
+/* The body of a request, as text. Throws Wrong. */
+export function request() {
+  if (!$("prompt").value.trim()) throw new Wrong("prompt", "The prompt is empty.");
+  const messages = [{ role: "user", content: $("prompt").value }];
+  if ($("system").value.trim()) messages.unshift({ role: "system", content: $("system").value });
+  const body = new Map([["messages", text(messages)], ["stream", "true"], ["stream_options", text({ include_usage: true })]]);
+  const ours = new Map([["trace", text("full")], ["stream_steps", "true"]]);
+  constraint(body, ours);
+  if ($("preset").value) ours.set("preset", text($("preset").value));
+  for (const [name, label] of NUMBERS) {
+    const value = $(name).value.trim();
+    if (value && !NUMBER.test(value)) throw new Wrong(name, `${label} is a number.`);
+    if (value) body.set(name, value);
+  }
+  const stops = $("stop-texts").value.split("\n").filter((line) => line !== "");
+  if (stops.length) body.set("stop", text(stops));
+  others(body, ours);
+  return object([...body, ["espalier", object(ours)]]);
+}
+
+// ---------------------------------------------------------------- faults
+
+/* The inputs that faults are about, and where each is shown. */
+const PLACES = { editor: "constraint", lang: "constraint", top: "constraint" };
+
+const CONSTRAINT = /^(structured_outputs|espalier\.constraint|constraint|schema|grammar|pattern|options|root|kind)\b/;
+
+/* The id of the input that a field of the request comes from, "" for none. */
+function inputOf(param) {
+  if (!param) return "";
+  const first = param.split(/[.[]/)[0];
+  if (first === "messages") return /^messages\[0\]/.test(param) && $("system").value.trim() ? "system" : "prompt";
+  if (CONSTRAINT.test(param)) return kind === "wordlist" ? (/top/.test(param) ? "top" : "lang") : kind in EXAMPLES ? "editor" : "";
+  if (kind === "wordlist" && (first === "lang" || first === "top")) return first;
+  if (param === "espalier.preset") return "preset";
+  if (NUMBERS.some(([name]) => name === first)) return first;
+  if (first === "stop") return "stop-texts";
+  if ($("others").value.includes(`"${first}"`)) return "others";
+  return kind === "spec" ? "editor" : ""; // a field of some kind of constraint
+}
+
+function clearFault(place) {
+  $(`${place}-fault`)?.replaceChildren();
+}
+
+export function clearFaults() {
+  document.querySelectorAll("#ask .fault").forEach((node) => node.replaceChildren());
+  document.querySelectorAll("#ask [aria-invalid]").forEach((node) => node.removeAttribute("aria-invalid"));
+}
+
+/* Shows what is wrong, as it was said, and brings the reader to the field. */
+export function showFault(error) {
+  const id = error instanceof Wrong ? error.field : inputOf(error.param);
+  const place = PLACES[id] ?? id;
+  const node = $(`${place}-fault`) ?? $("general-fault");
+  const about = [error.param && `field ${error.param}`, error.code, error.status >= 400 && `status ${error.status}`].filter(Boolean).join(" · ");
+  node.replaceChildren(h("span", {}, visible(error.message)), about ? h("small", {}, visible(about)) : "");
+  const input = id && $(id);
+  if (!input) return;
+  input.setAttribute("aria-invalid", "true");
+  input.closest("details")?.setAttribute("open", "");
+  input.focus({ preventScroll: true });
+  input.closest(".field").scrollIntoView({ block: "nearest" });
+}

@@ -1,0 +1,377 @@
+/* The playground: generates, shows tokens as they come, and lists what was kept. What comes from the server enters the
+   page as text nodes and attributes, never as HTML; the page's policy would refuse it otherwise. */
+
+import {
+  FINISHES, count, drawKeys, drawLegend, h, inspector, many, nats, prob, tag, tile, verdictTile, visible,
+} from "./inspector.js";
+import { clearFaults, offerPresets, prepare, request, showFault } from "./form.js";
+import { Fault, generate, getJson, getState, getText, key, remove } from "./stream.js";
+
+const $ = (id) => document.getElementById(id);
+const STATE_SECONDS = 5;
+const narrow = matchMedia("(max-width: 899px)");
+const tokens = inspector({ list: $("tokens"), panel: $("panel") });
+
+// ---------------------------------------------------------------- one output
+
+let steps = [];
+let pending = []; // steps that are not drawn yet
+let isDrawing = false;
+let run = null; // of the generation that is shown: when things happened, and what the server said at the end
+
+function begin() {
+  steps = [];
+  pending = [];
+  tokens.clear();
+  for (const id of ["text", "reasoning", "calls", "faults", "after"]) $(id).replaceChildren();
+  for (const id of ["reasoning-box", "calls-box", "faults", "contract"]) $(id).hidden = true;
+  for (const id of ["stats", "legend", "tokens", "panel", "text-box", "keys"]) $(id).hidden = true;
+  run = { sent: performance.now(), first: null, last: null, usage: null, report: null, finish: null, calls: [] };
+}
+
+function draw() {
+  isDrawing = false;
+  const added = pending;
+  const isFirst = steps.length === 0;
+  pending = [];
+  steps.push(...added);
+  tokens.add(added);
+  for (const id of ["stats", "legend", "tokens", "panel", "text-box", "keys"]) $(id).hidden = false;
+  $("empty").hidden = true;
+  tokens.follow();
+  if (isFirst && narrow.matches) $("stats").scrollIntoView({ block: "start" });
+  if (isFirst || added.some((t) => t.was_rejected || t.was_forced || t.token.is_special)) drawLegend($("legend"), steps);
+  drawStats();
+}
+
+function soon() {
+  if (isDrawing) return;
+  isDrawing = true;
+  requestAnimationFrame(() => isDrawing && draw());
+}
+
+const seconds = (ms) => (ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(2)} s`);
+
+function rate(n, ms) {
+  const found = (1000 * n) / Math.max(1, ms);
+  return found.toFixed(found < 10 ? 1 : 0);
+}
+
+function drawStats() {
+  const sum = (name) => steps.reduce((total, step) => total + Math.max(0, step[name] ?? 0), 0);
+  const isInfinite = steps.some((step) => step.tax_nats === null);
+  const forbidden = tokens.forbidden.length;
+  const tiles = [
+    run.report ? tile(...verdictTile(run.report.verdict)) : tile("Verdict", "–", run.finish === null ? "at the end" : ""),
+    tile("Removed mass", prob(steps.length ? sum("removed_mass") / steps.length : 0), `mean; ${many(forbidden, "favourite")} forbidden`),
+    tile("Grammar tax", isInfinite ? "∞ nats" : nats(sum("tax_nats")), "in sum"),
+    tile("Tokens", count(steps.length), run.usage ? `after ${count(run.usage.prompt_tokens)} of the prompt` : ""),
+    tile("First token", run.first === null ? "–" : seconds(run.first - run.sent), run.first === null ? "not from here" : "seen from here"),
+    tile("Speed", run.last === null ? "–" : `${rate(steps.length, run.last - run.sent)}/s`, run.last === null ? "" : "tokens, the first one’s wait included"),
+  ];
+  $("stats").replaceChildren(...tiles);
+}
+
+function append(id, box, said) {
+  $(box).hidden = false;
+  $(id).append(...visible(said));
+}
+
+function take(chunk) {
+  const now = performance.now();
+  const came = (chunk.espalier?.steps ?? []).filter((step) => step.index === 0);
+  if (came.length) {
+    if (run.first === null) refreshState();
+    run.first ??= now;
+    run.last = now;
+    pending.push(...came);
+    soon();
+  }
+  for (const choice of chunk.choices) {
+    if (choice.index !== 0) continue;
+    if (choice.delta.content) append("text", "text-box", choice.delta.content);
+    if (choice.delta.reasoning) append("reasoning", "reasoning-box", choice.delta.reasoning);
+    for (const call of choice.delta.tool_calls ?? []) takeCall(call);
+    if (choice.finish_reason) run.finish = choice.finish_reason;
+  }
+  if (chunk.espalier?.outputs) {
+    run.report = chunk.espalier.outputs[0];
+    run.contract = chunk.espalier.contract;
+  }
+  if (chunk.usage) run.usage = chunk.usage;
+}
+
+function takeCall(call) {
+  const known = (run.calls[call.index] ??= { name: "", arguments: "" });
+  known.name += call.function.name ?? "";
+  known.arguments += call.function.arguments ?? "";
+  $("calls").replaceChildren();
+  append("calls", "calls-box", run.calls.map((one) => `${one.name}(${one.arguments})`).join("\n"));
+}
+
+function drawEnd() {
+  const report = run.report;
+  const errors = report?.verdict?.errors ?? [];
+  $("faults").replaceChildren(...errors.map((error) => h("li", {}, visible(error))));
+  if (report?.fault) $("faults").append(h("li", {}, visible(report.fault)));
+  $("faults").hidden = !$("faults").childElementCount;
+  const parts = [FINISHES[run.finish] ?? run.finish, Number.isSafeInteger(report?.seed) && `seed ${report.seed}`, report?.stop_reason && `stopped by ${JSON.stringify(report.stop_reason)}`];
+  $("after").replaceChildren(...visible(parts.filter(Boolean).join(" · ")));
+  if (report?.trace_id) $("after").append(" · ", pageOf(report.trace_id));
+  drawContract(run.contract ?? []);
+}
+
+/* What becomes of every keyword of a schema, as the server has said it. */
+function drawContract(rows) {
+  const line = (found) => Object.values(found).filter((value) => value !== "").join("  ");
+  $("contract").hidden = rows.length === 0;
+  $("contract-rows").replaceChildren(...visible(rows.map(line).join("\n")));
+}
+
+let running = null; // the AbortController of what is being generated
+
+function busy(controller) {
+  running = controller;
+  $("go").disabled = controller !== null;
+  $("stop").disabled = controller === null;
+  $("ask").setAttribute("aria-busy", String(controller !== null));
+}
+
+async function start() {
+  if (running) return;
+  clearFaults();
+  let body;
+  try {
+    body = request();
+  } catch (error) {
+    showFault(error);
+    return;
+  }
+  begin();
+  const mine = new AbortController();
+  busy(mine);
+  $("status").textContent = "Generating…";
+  let said = "";
+  try {
+    await generate(body, { signal: mine.signal, onChunk: take });
+    said = `Done: ${many(steps.length + pending.length, "token")}.`;
+  } catch (error) {
+    said = mine.signal.aborted ? `Stopped after ${many(steps.length + pending.length, "token")}.` : "Failed.";
+    if (!mine.signal.aborted) fail(error, showFault);
+    run.finish ??= mine.signal.aborted ? "Stopped here; the server has stopped too" : "Cut off by an error";
+  }
+  if (document.activeElement === $("stop")) $("go").disabled = false, $("go").focus();
+  busy(null);
+  if (pending.length || isDrawing) draw();
+  if (steps.length) {
+    tokens.settle();
+    drawStats();
+    drawEnd();
+  }
+  $("empty").hidden = steps.length > 0;
+  $("status").textContent = said;
+  refreshState();
+  refreshTraces();
+}
+
+/* Shows an error where `shown` says; a key that is not taken brings the door. What is none of the server's is a fault
+   of this page, and goes to the browser's console too. */
+function fail(error, shown) {
+  if (!(error instanceof Fault)) {
+    shown(new Fault(`This page has failed: ${error.message}`));
+    reportError(error);
+  } else if (error.status === 401) showDoor(key.get() ? error.message : "");
+  else shown(error);
+}
+
+// ---------------------------------------------------------------- traces that were kept
+
+let lastId = null;
+
+function pageOf(id) {
+  if (!key.get()) return h("a", { href: `traces/${encodeURIComponent(id)}/page`, target: "_blank", rel: "noopener noreferrer" }, "page of this trace");
+  // A link cannot carry the key, and the key belongs in no address: the page comes as a file.
+  const button = h("button", { type: "button", class: "link" }, "save the page of this trace");
+  button.addEventListener("click", () => guarded(async () => {
+    const page = await getText(`traces/${encodeURIComponent(id)}/page`);
+    const address = URL.createObjectURL(new Blob([page], { type: "text/html" }));
+    h("a", { href: address, download: `trace-${id}.html` }).click();
+    setTimeout(() => URL.revokeObjectURL(address), 10_000);
+  }));
+  return button;
+}
+
+function traceFault(error) {
+  $("recent-note").replaceChildren(...visible(error.message));
+}
+
+async function guarded(work) {
+  try {
+    await work();
+  } catch (error) {
+    fail(error, traceFault);
+  }
+}
+
+function row(trace) {
+  const look = h("button", { type: "button" }, "Look");
+  const gone = h("button", { type: "button", "aria-label": `Delete the trace ${trace.id}` }, "Delete");
+  const when = trace.created === undefined ? "" : new Date(typeof trace.created === "number" ? trace.created * 1000 : trace.created).toLocaleString();
+  const node = h("li", {},
+    h("span", { class: "when" }, visible(when)),
+    h("span", { class: "what" }, visible(trace.constraint_kind ?? "no constraint")),
+    h("span", { class: "numbers" }, `${many(trace.tokens, "token")}, ${nats(trace.tax_nats, "∞ nats")}, ${prob(trace.removed_mass)} removed`),
+    trace.valid === null ? tag("not judged", "plain") : trace.valid ? tag("valid", "good") : tag("not valid", "bad"),
+    h("span", { class: "note" }, visible(trace.finish_reason)),
+    h("span", { class: "deeds" }, look, pageOf(trace.id), gone));
+  look.addEventListener("click", () => guarded(() => showKept(trace.id)));
+  gone.addEventListener("click", () => guarded(async () => {
+    await remove(`traces/${encodeURIComponent(trace.id)}`);
+    const near = node.nextElementSibling ?? node.previousElementSibling;
+    node.remove();
+    (near?.querySelector("button") ?? $("refresh")).focus();
+    if (!$("traces").childElementCount) await listTraces(null);
+  }));
+  return node;
+}
+
+async function showKept(id) {
+  if (running) throw new Fault("Stop the generation first.");
+  const trace = await getJson(`traces/${encodeURIComponent(id)}`);
+  begin();
+  pending = trace.steps;
+  run.finish = trace.metadata.finish_reason;
+  run.report = { verdict: trace.metadata.verdict, seed: trace.metadata.sampling?.seed, trace_id: id };
+  draw();
+  tokens.settle();
+  append("text", "text-box", trace.text);
+  drawEnd();
+  $("status").textContent = "A trace that was kept.";
+  $("output-head").scrollIntoView({ block: "start" });
+}
+
+async function listTraces(after) {
+  const list = await getJson(`traces?limit=10${after ? `&after=${encodeURIComponent(after)}` : ""}`);
+  const rows = list.data.map(row);
+  if (after) $("traces").append(...rows);
+  else $("traces").replaceChildren(...rows);
+  lastId = list.last_id;
+  $("older").hidden = !list.has_more;
+  $("recent-note").textContent = $("traces").childElementCount ? "" : "None yet.";
+}
+
+let keepsTraces = true;
+
+async function refreshTraces() {
+  if (!keepsTraces) return;
+  try {
+    await listTraces(null);
+  } catch (error) {
+    keepsTraces = !(error instanceof Fault && error.status === 404);
+    fail(error, traceFault);
+  }
+}
+
+// ---------------------------------------------------------------- the server
+
+let about = { model: null, version: null, state: null };
+
+function drawServer() {
+  const { model, version, state } = about;
+  const known = { ok: ["ready", "good"], full: ["full", "bad"], closing: ["closing", "bad"] };
+  const [word, mood] = state === null ? ["not reached", "bad"] : known[state.status] ?? ["loading", "plain"];
+  const busyness = state && state.running !== undefined ? `${count(state.running)} running, ${count(state.waiting)} waiting` : "";
+  $("server").replaceChildren(
+    tag(word, mood), model ? h("b", {}, visible(model)) : "",
+    version ? h("span", {}, visible(`${version.engine ?? ""} · Espalier ${version.version}`)) : "", h("span", {}, busyness));
+}
+
+async function refreshState() {
+  try {
+    about.state = await getState();
+  } catch {
+    about.state = null; // shown as a server that cannot be reached
+  }
+  drawServer();
+}
+
+function showDoor(said) {
+  $("door").hidden = false;
+  $("work").hidden = true;
+  $("recent").hidden = true;
+  $("forget").hidden = true;
+  about.model = null;
+  drawServer();
+  $("key-fault").replaceChildren(...visible(said));
+  $("key").toggleAttribute("aria-invalid", said !== "");
+  $("key").focus();
+}
+
+/* All that needs the key, if one is needed. Traces and output of another key go. */
+async function enter() {
+  let models;
+  try {
+    models = await getJson("v1/models");
+    offerPresets((await getJson("espalier/presets")).data);
+  } catch (error) {
+    fail(error, (shown) => ($("door").hidden ? showFault(shown) : $("key-fault").replaceChildren(...visible(shown.message))));
+    return;
+  }
+  about.model = models.data[0].id;
+  $("door").hidden = true;
+  $("work").hidden = false;
+  $("recent").hidden = false;
+  $("forget").hidden = !key.get();
+  keepsTraces = true;
+  drawServer();
+  await refreshTraces();
+}
+
+prepare();
+$("panel").classList.toggle("folded", narrow.matches); // where it lies over the text, it starts small
+drawKeys($("keys"));
+$("ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  start();
+});
+$("ask").addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+  event.preventDefault();
+  start();
+});
+$("stop").addEventListener("click", () => running?.abort());
+$("refresh").addEventListener("click", () => {
+  keepsTraces = true;
+  refreshTraces();
+});
+$("older").addEventListener("click", () => guarded(() => listTraces(lastId)));
+$("door-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  key.set($("key").value.trim());
+  $("key").value = "";
+  enter();
+});
+$("forget").addEventListener("click", () => {
+  running?.abort();
+  key.set("");
+  begin();
+  $("empty").hidden = false;
+  $("status").textContent = "";
+  $("traces").replaceChildren();
+  offerPresets([]);
+  showDoor("");
+});
+
+async function watch() {
+  await refreshState();
+  try {
+    about.version = await getJson("version");
+  } catch (error) {
+    fail(error, (shown) => showFault(shown));
+  }
+  drawServer();
+  await enter();
+  setInterval(() => document.visibilityState === "visible" && refreshState(), STATE_SECONDS * 1000);
+}
+
+watch();
