@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
@@ -73,5 +74,6 @@ def demo_model() -> Path:
     raise UnknownModel("the demo model is not here", hint="run `make train-demo`, or name a model")
 
 
-def build_app(settings: Settings | None = None) -> App:
-    return App(read_settings() if settings is None else settings)
+def build_app(settings: Settings | None = None, *, environ: Mapping[str, str] | None = None) -> App:
+    """environ: where settings are read from if none are given; the process's own environment without it."""
+    return App(read_settings(environ) if settings is None else settings)

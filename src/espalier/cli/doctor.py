@@ -26,6 +26,13 @@ class Extra(NamedTuple):
 EXTRAS = (
     Extra("transformers", ("torch", "transformers"), "any causal LM on Hugging Face"),
     Extra("llamacpp", ("llama-cpp-python",), "any GGUF file, with llama.cpp"),
+    Extra(
+        "server",
+        ("fastapi", "uvicorn", "pydantic-settings", "prometheus-client", "sqlalchemy", "alembic"),
+        "espalier serve: an OpenAI-compatible server",
+    ),
+    Extra("postgres", ("psycopg",), "the server's store in PostgreSQL"),
+    Extra("otel", ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"), "OpenTelemetry spans of the server"),
     Extra("wordlists", ("wordfreq",), "word lists by language: espalier wordlist build"),
     Extra("ray", ("ray",), "batch jobs over a cluster (not in this version)"),
 )

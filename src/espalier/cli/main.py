@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from espalier.cli import chat, check, doctor, generate, grammar, output, presets, vocab, wordlist
+from espalier.cli import chat, check, doctor, generate, grammar, output, presets, serve, vocab, wordlist
 from espalier.cli.sampling import WithOverrides
 from espalier.errors import EspalierError, OutputError
 from espalier.version import __version__
@@ -49,6 +49,8 @@ app.add_typer(grammar.app, name="grammar", short_help="Check, print, sample, try
 app.add_typer(wordlist.app, name="wordlist", short_help="Make, list and check against word lists.")
 app.add_typer(presets.app, name="presets", short_help="List, show, add and remove presets.")
 app.command("vocab", short_help="Say what is in a tokenizer's vocabulary.")(vocab.command)
+app.command("serve", short_help="Serve a model over HTTP, to any OpenAI client.")(serve.command)
+app.add_typer(serve.app, name="config", short_help="Show the settings and where they come from.")
 app.command("doctor", short_help="Say what is installed and what can run.")(doctor.command)
 
 

@@ -1,0 +1,82 @@
+"""Around everything: a request id in and out, and an answer to what nobody caught. Pure ASGI, so that streams and
+disconnects pass through as they are. It knows no route and no error but the unexpected one."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from espalier.errors import Forbidden
+from espalier.server.auth import refuses_stranger
+from espalier.server.errors import ErrorShape, internal_error, openai_shape
+
+log = logging.getLogger(__name__)
+PUBLIC = frozenset({"/health", "/ready"})
+"""What orchestrators ask, from wherever they are."""
+SANE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+"""Request ids that are taken over: nothing that could break a log line or a header."""
+
+
+class Edge:
+    """The outermost layer of ours. `request.state.request_id` is the id of a request."""
+
+    def __init__(self, app: ASGIApp, *, shape: ErrorShape = openai_shape) -> None:
+        self.app = app
+        self._shape = shape
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if SANE.fullmatch(given) else new_id("req-")
+        scope.setdefault("state", {})["request_id"] = request_id
+        has_begun = False
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal has_begun
+            if message["type"] == "http.response.start":
+                has_begun = True
+                MutableHeaders(scope=message)["x-request-id"] = request_id
+            await send(message)
+
+        try:
+            await self.app(scope, receive, send_with_id)
+        except Exception:
+            # The log gets the traceback, with the id that the client is told.
+            log.exception("request failed", extra={"fields": {"request_id": request_id}})
+            if has_begun:
+                raise  # the connection must be cut, so that nobody takes a torn answer for a whole one
+            answer = self._shape(internal_error(request_id), Request(scope, receive))
+            await answer(scope, receive, send_with_id)
+
+
+def new_id(prefix: str) -> str:
+    """An id that nobody can guess."""
+    return f"{prefix}{secrets.token_hex(16)}"
+
+
+class LocalOnly:
+    """Keeps strangers out of a server that asks nobody for a key: `app.state.is_open` says that it does not."""
+
+    def __init__(self, app: ASGIApp, *, shape: ErrorShape = openai_shape) -> None:
+        self.app = app
+        self._shape = shape
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_open = scope["type"] == "http" and getattr(scope["app"].state, "is_open", False)
+        if is_open and scope["path"] not in PUBLIC:
+            server = (scope.get("server") or (None,))[0]
+            if refuses_stranger(server, Headers(scope=scope).get("host")):
+                error = Forbidden(
+                    "this server has no API key, and answers to its own machine alone",
+                    hint="set SECRET_TOKEN or API_KEYS_FILE",
+                )
+                await self._shape(error, Request(scope, receive))(scope, receive, send)
+                return
+        await self.app(scope, receive, send)

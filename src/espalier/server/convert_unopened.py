@@ -1,0 +1,34 @@
+"""Fields that only a part of the server opens: the word lists, thinking, beams. A server without it refuses them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from espalier.server.convert import Draft
+from espalier.server.errors import UnsupportedParameter
+from espalier.server.schemas import SharedBody
+from espalier.server.schemas_fields import REFUSED
+from espalier.server.state import Serving
+
+UNOPENED = ("num_beams", "length_penalty", "vocab_lang", "vocab_n_words", "vocab_constraint_mode",
+            "vocab_soft_tier2_max_rank_multiplier", "vocab_soft_tier2_penalty", "vocab_soft_tier3_penalty",
+            "enable_thinking")  # fmt: skip
+"""Fields that a `Change` opens; what it does not open, it refuses."""
+IDLE = {"enable_thinking": (False,)}
+"""Values that ask for nothing, beside those of REFUSED."""
+
+
+def refuse_unopened(body: SharedBody, opened: Sequence[str] = ()) -> None:
+    """Refuse the fields of the word-list server but those that are opened. Raises UnsupportedParameter."""
+    for name in UNOPENED:
+        value = getattr(body, name)
+        idle = REFUSED[name].idle if name in REFUSED else IDLE.get(name, ())
+        if name not in opened and value is not None and value not in idle:
+            why = REFUSED[name].why if name in REFUSED else "this server has no word lists"
+            raise UnsupportedParameter(f"{name} cannot be had here", hint=why, field=name)
+
+
+def without_word_lists(body: SharedBody, draft: Draft, _serving: Serving) -> Draft:
+    """The Change of a server that opens none of these fields."""
+    refuse_unopened(body)
+    return draft

@@ -1,0 +1,168 @@
+"""Where settings come from: flags over the environment over a `.env` file. Names and texts; what they mean is not
+known here but for the names of the word-list server, which are turned into ours or refused.
+
+`ENV_FILE` names the file; without it `.env` in the working directory is read where there is one. `espalier serve`
+hands its flags on as environment, so that its worker processes read the same.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dotenv.parser import parse_stream
+
+from espalier.errors import InputError
+
+Origin = Literal["flag", "environment", ".env", "default"]
+DEVICES = re.compile(r"cpu|mps|cuda(:\d+)?")
+SEED_NAMES = ("TORCH_DTYPE", "DTYPE", "WORDLIST_DIR", "DEVICE_MAP")
+"""Core settings by the names of the word-list server."""
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32"}
+LIBRARIES = re.compile(r"HF_|HUGGING_FACE_|TRANSFORMERS_|TOKENIZERS_|CUDA_|OMP_|MKL_|OTEL_|PROMETHEUS_|NUMBA_|NO_PROXY")
+"""Variables that libraries read for themselves: a `.env` file sets them for the process."""
+
+WITHOUT_EFFECT = {
+    "ATTN_IMPLEMENTATION": "attention is chosen by the engine",
+    "STATIC_KV_CACHE": "the engine keeps its own cache",
+    "TOKENIZER_PADDING_SIDE": "nothing is padded",
+    "PAD_TO_MULTIPLE_OF": "nothing is padded",
+    "GENERATION_MAX_CONCURRENCY": "requests share the model's steps; CONCURRENT_PER_KEY limits them",
+    "BATCH_JOB_TEMP_DIR": "batch jobs are not in this version",
+    "BATCH_JOB_PIPELINE_SIZE": "batch jobs are not in this version",
+    "BATCH_PORT": "batch jobs are not in this version",
+}
+"""Settings of the word-list server that change nothing here, and why."""
+
+REFUSED = {
+    "TRUST_REMOTE_CODE": "code that comes with a model is never run",
+    "ENABLE_THINKING": "reasoning is asked for by each request",
+}
+"""Switches of the word-list server that cannot be on here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """values: every variable, the stronger origin having won. origins: of each. notes: what people should be told at
+    start. file: the `.env` that was read."""
+
+    values: Mapping[str, str]
+    origins: Mapping[str, Origin]
+    notes: tuple[str, ...] = ()
+    file: Path | None = None
+
+
+def read_environment(
+    environ: Mapping[str, str] | None = None,
+    *,
+    env_file: str | None = None,
+    flags: Mapping[str, str] | None = None,
+) -> Environment:
+    """Merge the three. Raises InputError for a file that is named and cannot be read, and for a setting of the
+    word-list server that cannot be honoured."""
+    env = dict(os.environ if environ is None else environ)
+    path = _find(env_file or env.get("ENV_FILE") or None)
+    layers: tuple[tuple[Origin, Mapping[str, str]], ...] = (
+        (".env", {} if path is None else _read(path)),
+        ("environment", env),
+        ("flag", flags or {}),
+    )
+    values: dict[str, str] = {}
+    origins: dict[str, Origin] = {}
+    for origin, given in layers:
+        ours = _in_our_names(given)
+        for name in ours:
+            for other in _RIVALS.get(name, ()):  # the same setting by another name, from a weaker origin
+                values.pop(other, None)
+        values |= ours
+        origins |= dict.fromkeys(ours, origin)
+    _refuse(values)
+    notes = tuple(f"{name} has no effect: {why}" for name, why in WITHOUT_EFFECT.items() if values.get(name))
+    return Environment(values=values, origins=origins, notes=notes, file=path)
+
+
+def export_for_libraries(found: Environment) -> None:
+    """Put what libraries read for themselves (HF_TOKEN, CUDA_VISIBLE_DEVICES, ...) from `.env` into the process.
+    Before those libraries are imported."""
+    for name, value in found.values.items():
+        if found.origins[name] == ".env" and LIBRARIES.match(name) and value:
+            os.environ.setdefault(name, value)
+
+
+def unread_names(found: Environment, known: Collection[str]) -> list[str]:
+    """Names in `.env` that nobody reads: often a setting that is misspelt. `ESPALIER_…` is checked elsewhere."""
+    read = {*known, *SEED_NAMES, *WITHOUT_EFFECT, *REFUSED}
+    return sorted(
+        name
+        for name, origin in found.origins.items()
+        if origin == ".env" and name not in read and not LIBRARIES.match(name) and not name.startswith("ESPALIER_")
+    )
+
+
+_SAME = (("MODEL_NAME", "ESPALIER_MODEL"), ("WORKERS", "UVICORN_WORKERS"))
+_RIVALS = {one: tuple(o for o in names if o != one) for names in _SAME for one in names}
+
+
+def _find(named: str | None) -> Path | None:
+    if named is not None:
+        path = Path(named).expanduser()
+        if not path.is_file():
+            raise InputError(f"there is no file {named}", field="ENV_FILE")
+        return path
+    return path if (path := Path(".env")).is_file() else None
+
+
+def _read(path: Path) -> dict[str, str]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}", field="ENV_FILE") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 at byte {error.start}", field="ENV_FILE") from error
+    return _parse(text)
+
+
+def _parse(text: str) -> dict[str, str]:
+    """Quotes, `export` and inline comments as other tools read them; `${...}` is left as it is written. Raises
+    InputError for a line that is none, of which nothing is shown: it may hold a key."""
+    found: dict[str, str] = {}
+    for binding in parse_stream(io.StringIO(text)):
+        if binding.error:
+            raise InputError(
+                f"line {binding.original.line} of the settings file cannot be read", hint="NAME=value", field="ENV_FILE"
+            )
+        if binding.key is not None:
+            found[binding.key] = binding.value or ""
+    return found
+
+
+def _in_our_names(given: Mapping[str, str]) -> dict[str, str]:
+    """With the word-list server's names of core settings as ours, where ours are not given beside them."""
+    values = {name: value.strip() for name, value in given.items()}
+    dtype = (values.get("TORCH_DTYPE") or values.get("DTYPE") or "").lower()
+    device = values.get("DEVICE_MAP", "").lower()
+    renamed = {
+        "ESPALIER_DTYPE": DTYPES.get(dtype, dtype),
+        "ESPALIER_WORDLIST_DIR": values.get("WORDLIST_DIR", ""),
+        "ESPALIER_DEVICE": device if DEVICES.fullmatch(device) else "",
+    }
+    return values | {name: value for name, value in renamed.items() if value and not values.get(name)}
+
+
+def _refuse(values: Mapping[str, str]) -> None:
+    """Raises InputError for what the word-list server could be told and this one cannot do."""
+    device = values.get("DEVICE_MAP", "").lower()
+    if device not in ("", "auto") and not DEVICES.fullmatch(device):
+        raise InputError(
+            f"DEVICE_MAP={device}: a model is not split over devices here",
+            hint="set ESPALIER_DEVICE to cpu, cuda, cuda:1 or mps",
+            field="DEVICE_MAP",
+        )
+    for name, why in REFUSED.items():
+        if values.get(name, "").lower() in {"1", "true", "yes", "on", "t", "y"}:
+            raise InputError(f"{name}={values[name]}: {why}", hint="remove the line, or set it to false", field=name)

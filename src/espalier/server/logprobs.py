@@ -1,0 +1,83 @@
+"""Log probabilities in OpenAI's two shapes. They are of the model's own distribution, before the constraint and the
+samplers, as vLLM and llama-server give them; what is impossible has -9999.0, since JSON has no infinity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from espalier.trace.records import StepRecord
+
+IMPOSSIBLE = -9999.0
+
+
+class Logprobs(Protocol):
+    """One output's; it may be asked again for what follows."""
+
+    def of(self, steps: Sequence[StepRecord]) -> dict[str, Any]: ...
+
+
+class ChatLogprobs:
+    """`{"content": [{token, bytes, logprob, top_logprobs}]}`, one for every generated token but the end. top: how many
+    of the most probable tokens beside it."""
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+
+    def of(self, steps: Sequence[StepRecord]) -> dict[str, Any]:
+        return {"content": [self._one(step) for step in steps], "refusal": None}
+
+    def _one(self, step: StepRecord) -> dict[str, Any]:
+        best = step.pre_masking[: self._top]
+        tops = [_token(one.text, one.bytes) | {"logprob": of_probability(one.prob)} for one in best]
+        return _token(step.text, step.bytes) | {"logprob": finite(step.logprob), "top_logprobs": tops}
+
+
+class TextLogprobs:
+    """`{tokens, token_logprobs, top_logprobs, text_offset}`. The offsets are in characters of the output, from the
+    first token on, whatever stands before it."""
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+        self._offset = 0
+
+    def of(self, steps: Sequence[StepRecord]) -> dict[str, Any]:
+        offsets = []
+        for step in steps:
+            offsets.append(self._offset)
+            self._offset += len(step.text)
+        return {
+            "tokens": [spelled(step.text, step.bytes) for step in steps],
+            "token_logprobs": [finite(step.logprob) for step in steps],
+            "top_logprobs": [self._tops(step) for step in steps] if self._top else None,
+            "text_offset": offsets,
+        }
+
+    def _tops(self, step: StepRecord) -> dict[str, float]:
+        """Two tokens of one spelling: the more probable one is told."""
+        found: dict[str, float] = {}
+        for one in step.pre_masking[: self._top]:
+            found.setdefault(spelled(one.text, one.bytes), of_probability(one.prob))
+        found.setdefault(spelled(step.text, step.bytes), finite(step.logprob))
+        return found
+
+
+def _token(text: str, raw: bytes) -> dict[str, Any]:
+    return {"token": text, "bytes": list(raw)}
+
+
+def spelled(text: str, raw: bytes) -> str:
+    """A token's text; bytes that are no text as OpenAI writes them."""
+    try:
+        return raw.decode() or text
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+
+
+def finite(logprob: float) -> float:
+    return max(logprob, IMPOSSIBLE) if not math.isnan(logprob) else IMPOSSIBLE
+
+
+def of_probability(probability: float) -> float:
+    return math.log(probability) if probability > 0 else IMPOSSIBLE

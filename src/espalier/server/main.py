@@ -1,0 +1,5 @@
+"""`uvicorn espalier.server.main:app`: the whole server. Importing it reads the settings and loads no model."""
+
+from espalier.server.apps import create_app
+
+app = create_app()

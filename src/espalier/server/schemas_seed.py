@@ -1,0 +1,64 @@
+"""The word-list server's own request, as far as it looked at it: FastAPI's errors come of this. Texts that spell a
+number are numbers, as there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from espalier.errors import InputError
+
+
+class SeedMessage(BaseModel):
+    """content: parts are taken too, which the word-list server refused."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: str
+    content: Any
+
+
+class SeedBody(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    model: str
+    messages: list[SeedMessage]
+    max_tokens: int | None = None
+    vocab_lang: str | None = None
+    vocab_n_words: int | None = None
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    vocab_constraint_mode: str | None = None
+    vocab_soft_tier2_max_rank_multiplier: float | None = None
+    vocab_soft_tier2_penalty: float | None = None
+    vocab_soft_tier3_penalty: float | None = None
+    custom_id: str | None = None
+
+
+class SeedInvalid(InputError):
+    """The body is not what this route takes: 422 where the word-list server's ways are asked for."""
+
+    def __init__(self, found: list[dict[str, Any]]) -> None:
+        """found: as FastAPI lists them."""
+        self.found = found
+        first = found[0]
+        super().__init__(str(first["msg"]), field=".".join(map(str, first["loc"][1:])) or None)
+
+
+def read_seed_body(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What the body says of the fields above. Raises SeedInvalid."""
+    try:
+        found = SeedBody.model_validate(data)
+    except ValidationError as error:
+        listed = error.errors(include_url=False, include_context=False, include_input=False)
+        raise SeedInvalid(
+            [{"type": one["type"], "loc": ["body", *one["loc"]], "msg": one["msg"]} for one in listed]
+        ) from None
+    return found.model_dump(exclude_unset=True)

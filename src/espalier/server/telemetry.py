@@ -1,0 +1,220 @@
+"""Spans for OpenTelemetry, with the gen_ai names: one for each request that generates. No prompts, no answers.
+
+Off unless OTEL=true. It knows no route: a route opens a span with `Spans.request` and says what happened. Where a
+provider of the process is set already (`opentelemetry-instrument`), it is used; otherwise spans go where the usual
+variables say (OTEL_TRACES_EXPORTER, OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from espalier.errors import EspalierError, MissingDependency
+from espalier.version import __version__
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Span, Tracer
+
+Operation = Literal["chat", "text_completion"]
+PARAMETERS = {
+    "max_tokens": "gen_ai.request.max_tokens",
+    "temperature": "gen_ai.request.temperature",
+    "top_p": "gen_ai.request.top_p",
+    "top_k": "gen_ai.request.top_k",
+    "seed": "gen_ai.request.seed",
+    "frequency_penalty": "gen_ai.request.frequency_penalty",
+    "presence_penalty": "gen_ai.request.presence_penalty",
+    "n": "gen_ai.request.choice.count",
+    "constraint": "espalier.constraint",
+    "stream": "espalier.stream",
+}
+EXPORTERS = "opentelemetry_traces_exporter"
+"""The entry points at which exporters make themselves known."""
+
+
+class RequestSpan(Protocol):
+    """What a route says of one request."""
+
+    def parameters(self, **values: Any) -> None:
+        """Those of PARAMETERS that the request has; None is left out."""
+        ...
+
+    def first_token(self) -> None:
+        """The first token is there. Again, it does nothing."""
+        ...
+
+    def finished(
+        self, *, response_id: str, input_tokens: int, output_tokens: int, finish_reasons: Sequence[str]
+    ) -> None: ...
+
+    def failed(self, error: EspalierError) -> None:
+        """For an error that is answered within a stream; one that is raised is seen."""
+        ...
+
+
+class Spans(Protocol):
+    def request(
+        self, *, operation: Operation, model: str, headers: Mapping[str, str], request_id: str = ""
+    ) -> AbstractContextManager[RequestSpan]:
+        """A span around a request, a child of the caller's where `traceparent` is among the headers. It may end in
+        another task than it began in."""
+        ...
+
+    def close(self) -> None:
+        """Send what is still to be sent."""
+        ...
+
+
+class NoSpans:
+    """Where telemetry is off."""
+
+    def request(
+        self, *, operation: Operation, model: str, headers: Mapping[str, str], request_id: str = ""
+    ) -> AbstractContextManager[RequestSpan]:
+        return _silent()
+
+    def close(self) -> None:
+        """There is nothing."""
+
+
+class TracedSpans:
+    """Spans of a provider. clock: seconds, steady."""
+
+    def __init__(
+        self,
+        provider: TracerProvider,
+        *,
+        is_ours: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._provider, self._is_ours, self._clock = provider, is_ours, clock
+        self._tracer: Tracer = provider.get_tracer("espalier", __version__)
+
+    @contextmanager
+    def request(
+        self, *, operation: Operation, model: str, headers: Mapping[str, str], request_id: str = ""
+    ) -> Iterator[RequestSpan]:
+        from opentelemetry.trace import SpanKind  # noqa: PLC0415
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+
+        carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
+        # The span is not made the current one: a stream may be closed from another task, whose context is another.
+        span = self._tracer.start_span(
+            f"{operation} {model}",
+            context=TraceContextTextMapPropagator().extract(carrier),
+            kind=SpanKind.SERVER,
+            attributes={
+                "gen_ai.operation.name": operation,
+                "gen_ai.provider.name": "espalier",
+                "gen_ai.request.model": model,
+                **({"espalier.request_id": request_id} if request_id else {}),
+            },
+        )
+        told = _Told(span, self._clock)
+        try:
+            yield told
+        except BaseException as error:
+            told.raised(error)
+            raise
+        finally:
+            span.end()
+
+    def close(self) -> None:
+        if self._is_ours:
+            self._provider.shutdown()
+
+
+class _Told:
+    def __init__(self, span: Span, clock: Callable[[], float]) -> None:
+        self._span, self._clock = span, clock
+        self._began = clock()
+        self._has_first = False
+
+    def parameters(self, **values: Any) -> None:
+        for name, value in values.items():
+            if value is not None:
+                self._span.set_attribute(PARAMETERS[name], value)
+
+    def first_token(self) -> None:
+        if not self._has_first:
+            self._has_first = True
+            self._span.set_attribute("gen_ai.server.time_to_first_token", self._clock() - self._began)
+
+    def finished(
+        self, *, response_id: str, input_tokens: int, output_tokens: int, finish_reasons: Sequence[str]
+    ) -> None:
+        self._span.set_attributes(
+            {
+                "gen_ai.response.id": response_id,
+                "gen_ai.usage.input_tokens": input_tokens,
+                "gen_ai.usage.output_tokens": output_tokens,
+                "gen_ai.response.finish_reasons": list(finish_reasons),
+                "gen_ai.server.request.duration": self._clock() - self._began,
+            }
+        )
+
+    def failed(self, error: EspalierError) -> None:
+        self._error(error.code)
+
+    def raised(self, error: BaseException) -> None:
+        """Its code or type; not its words, which may quote what was asked."""
+        self._error(error.code if isinstance(error, EspalierError) else type(error).__name__)
+
+    def _error(self, code: str) -> None:
+        from opentelemetry.trace import StatusCode  # noqa: PLC0415
+
+        self._span.set_attribute("error.type", code)
+        self._span.set_status(StatusCode.ERROR)
+
+
+class _Silent:
+    def parameters(self, **values: Any) -> None: ...
+
+    def first_token(self) -> None: ...
+
+    def finished(
+        self, *, response_id: str, input_tokens: int, output_tokens: int, finish_reasons: Sequence[str]
+    ) -> None: ...
+
+    def failed(self, error: EspalierError) -> None: ...
+
+
+@contextmanager
+def _silent() -> Iterator[RequestSpan]:
+    yield _Silent()
+
+
+def make_spans(*, is_on: bool, environ: Mapping[str, str] | None = None) -> Spans:
+    """Raises MissingDependency where it is on and OpenTelemetry, or the exporter that is asked for, is not there."""
+    if not is_on:
+        return NoSpans()
+    try:
+        from opentelemetry import trace  # noqa: PLC0415
+        from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise MissingDependency("opentelemetry-sdk", extra="otel") from error
+    current = trace.get_tracer_provider()
+    if isinstance(current, TracerProvider):
+        return TracedSpans(current, is_ours=False)
+    env = os.environ if environ is None else environ
+    resource = Resource.create({SERVICE_NAME: env.get("OTEL_SERVICE_NAME") or "espalier", SERVICE_VERSION: __version__})
+    provider = TracerProvider(resource=resource)
+    for name in (env.get("OTEL_TRACES_EXPORTER") or "otlp").split(","):
+        if name.strip() != "none":
+            provider.add_span_processor(BatchSpanProcessor(_exporter(name.strip())))
+    return TracedSpans(provider)
+
+
+def _exporter(name: str) -> Any:
+    asked = "otlp_proto_http" if name == "otlp" else name  # what the SDK itself takes `otlp` for is gRPC
+    for point in entry_points(group=EXPORTERS, name=asked):
+        return point.load()()
+    raise MissingDependency(f"the exporter {name!r} of OpenTelemetry", extra="otel")

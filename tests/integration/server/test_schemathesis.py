@@ -1,0 +1,127 @@
+"""Every route as its OpenAPI document has it: documented statuses, media types and shapes alone, and never a 5xx."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("schemathesis")
+
+import jsonschema
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import GenerationMode
+from schemathesis.specs.openapi import checks as openapi_checks
+from starlette.testclient import TestClient
+
+from espalier.server.chat import ROUTE as CHAT
+from espalier.server.completions import ROUTE as COMPLETIONS
+from tests.server_app import MemoryStore, events, make_app
+from tests.server_app import settings as server_settings
+
+EXAMPLES = int(os.environ.get("ESPALIER_SCHEMATHESIS_EXAMPLES", "40"))
+"""Per route and way of making them; more by this variable."""
+CHECKS = [
+    schemathesis.checks.not_a_server_error,
+    openapi_checks.status_code_conformance,
+    openapi_checks.content_type_conformance,
+    openapi_checks.response_schema_conformance,
+    openapi_checks.response_headers_conformance,
+]
+APP = make_app(
+    config=server_settings(
+        compile_seconds="2", step_seconds="2", request_seconds="20", allowed_max_new_tokens="8", max_outputs="4"
+    ),
+    store=MemoryStore(),
+)
+SCHEMA = schemathesis.openapi.from_dict(APP.openapi())
+OPERATIONS = {f"{found.ok().method.upper()} {found.ok().path}": found.ok() for found in SCHEMA.get_all_operations()}
+BODIES = {CHAT: {"messages": [{"role": "user", "content": "hi"}]}, COMPLETIONS: {"prompt": "hi"}}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[TestClient]:
+    with TestClient(APP, raise_server_exceptions=False) as found:
+        yield found
+
+
+def sent(client: TestClient, case: Any) -> Any:
+    """The answer to a generated request."""
+    made = case.as_transport_kwargs(base_url="http://testserver")
+    known = ("method", "url", "params", "headers", "cookies", "json", "content")
+    options = {name: made[name] for name in known if made.get(name) is not None}
+    if made.get("data") is not None:
+        options["content"] = made["data"]
+    options["headers"] = dict(options.get("headers") or {})
+    cookies = options.pop("cookies", None)
+    assert not cookies, "no route takes cookies"
+    return client.request(**options, follow_redirects=False)
+
+
+RIGHT, WRONG = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
+TRIED = [
+    pytest.param(name, mode, id=f"{name}-{'right' if mode is RIGHT else 'wrong'}")
+    for name, operation in sorted(OPERATIONS.items())
+    # Without a body or a query there is nothing wrong to send: any text is a path parameter.
+    for mode in ((RIGHT, WRONG) if operation.body or operation.query else (RIGHT,))
+]
+
+
+@pytest.mark.parametrize(("name", "mode"), TRIED)
+def test_a_route_answers_as_it_is_documented(client: TestClient, name: str, mode: GenerationMode) -> None:
+    operation = OPERATIONS[name]
+    strategy = operation.as_strategy(generation_mode=mode)
+    statuses: Counter[int] = Counter()
+
+    @settings(
+        max_examples=EXAMPLES, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(case=strategy)
+    def check(case: Any) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the tool about itself
+            answer = sent(client, case)
+            case.validate_response(answer, checks=CHECKS)
+        statuses[answer.status_code] += 1
+        if answer.status_code >= 400 and name.split()[1] not in ("/health", "/ready"):
+            assert answer.json()["error"]["message"]
+
+    check()
+    assert not any(status >= 500 for status in statuses)
+
+
+@pytest.mark.parametrize("route", sorted(BODIES))
+def test_streams_have_the_documented_shape(client: TestClient, route: str) -> None:
+    """The document cannot say what is in an event; what it says of the reply holds for the whole and the stream."""
+    for more in (
+        {},
+        {"stream_options": {"include_usage": True}},
+        {"n": 2, "temperature": 0.5},
+        {"grammar": 'root ::= "a"+'},
+    ):
+        body = {**BODIES[route], "stream": True, "max_tokens": 6, **more}
+        case = OPERATIONS[f"POST {route}"].Case(body=body, media_type="application/json")
+        answer = sent(client, case)
+        case.validate_response(answer, checks=CHECKS)
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        *chunks, last = events(answer.text)
+        assert last == "[DONE]"
+        assert all(json.loads(chunk)["object"].endswith(("chunk", "text_completion")) for chunk in chunks)
+
+
+def test_the_document_is_openapi_and_its_schemas_are_schemas() -> None:
+    document = APP.openapi()
+    assert document["openapi"].startswith("3.1")
+    for schema in document["components"]["schemas"].values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+    for path, item in document["paths"].items():
+        for method, route in item.items():
+            assert "422" not in route["responses"], (path, method)

@@ -1,0 +1,123 @@
+"""The applications: what they open and close, what they document, who gets in."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from espalier.server.apps import create_app, create_chat_app
+from espalier.server.schemas_fields import ACCEPTED, REFUSED
+from tests.server_app import Stuck, client, fake_engine, make_app, settings
+
+TARGETS = ("espalier.server.main", "espalier.server.app_chat")
+
+
+def test_importing_a_target_loads_no_model() -> None:
+    code = f"import sys, {', '.join(TARGETS)}; print('torch' in sys.modules, 'transformers' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
+
+
+def test_it_is_ready_once_the_model_is_there_and_no_longer_when_it_has_closed() -> None:
+    async def run() -> list[Any]:
+        app = make_app()
+        before = hasattr(app.state, "serving")
+        async with app.router.lifespan_context(app):
+            during = app.state.closing
+        return [before, during, app.state.closing]
+
+    assert asyncio.run(run()) == [False, False, True]
+
+
+def test_the_scheduler_is_closed_with_its_time_to_drain() -> None:
+    drained: list[float] = []
+
+    class Closing(Stuck):
+        def close(self, *, drain: float = 0.0) -> None:
+            drained.append(drain)
+
+    with client(serve=Closing, config=settings(drain_seconds="3")):
+        assert drained == []
+    assert drained == [3.0]
+
+
+def test_a_brought_engine_stays_open() -> None:
+    engine = fake_engine("Hi")
+    with client(engine=engine):
+        pass
+    assert engine.generate("x", temperature=0).text == "Hi"
+
+
+def test_the_model_has_its_aliases_first() -> None:
+    with client(config=settings(model_alias="small,tiny")) as c:
+        found = c.get("/v1/models").json()
+        assert [one["id"] for one in found["data"]] == ["small", "tiny", "fake"]
+        assert c.get("/v1/models/tiny").json()["id"] == "tiny"
+        asked = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
+        assert c.post("/v1/chat/completions", json=asked).json()["model"] == "tiny"
+
+
+def test_a_server_without_keys_answers_to_its_own_machine_alone() -> None:
+    with client() as c:
+        assert c.get("/v1/models", headers={"host": "evil.example.org"}).status_code == 403
+        assert c.get("/health", headers={"host": "probe.example.org"}).status_code == 200
+        assert c.get("/v1/models", headers={"host": "localhost:8010"}).status_code == 200
+    with client(config=settings(secret_token="sk-long-enough")) as c:
+        found = c.get("/v1/models", headers={"host": "a.example.org", "authorization": "Bearer sk-long-enough"})
+        assert found.status_code == 200
+
+
+def test_other_origins_are_let_in_only_where_they_are_named() -> None:
+    asks = {"origin": "https://a.example", "access-control-request-method": "POST"}
+    with client() as c:
+        assert "access-control-allow-origin" not in c.options("/v1/chat/completions", headers=asks).headers
+    with client(config=settings(cors_origins="https://a.example")) as c:
+        found = c.options("/v1/chat/completions", headers=asks)
+        assert found.headers["access-control-allow-origin"] == "https://a.example"
+
+
+def test_the_document_is_whole_and_tells_of_no_422() -> None:
+    document = make_app().openapi()
+    parts = document["components"]
+
+    def references(node: Any) -> set[str]:
+        if isinstance(node, dict):
+            own = {node["$ref"]} if isinstance(node.get("$ref"), str) else set()
+            return own.union(*(references(one) for one in node.values()))
+        return set().union(*(references(one) for one in node)) if isinstance(node, list) else set()
+
+    for reference in references(document):
+        _, _, kind, name = reference.split("/")
+        assert name in parts[kind], reference
+    for item in document["paths"].values():
+        for route in item.values():
+            assert "422" not in route["responses"]
+    chat = document["paths"]["/v1/chat/completions"]["post"]["responses"]
+    assert {"200", "400", "401", "404", "413", "415", "429", "500", "503", "504"} <= set(chat)
+    assert set(chat["200"]["content"]) == {"application/json", "text/event-stream"}
+    assert {"messages", "temperature", "vocab_lang", "espalier"} <= set(parts["schemas"]["ChatBody"]["properties"])
+
+
+def test_the_documentation_needs_no_network() -> None:
+    with client() as c:
+        page = c.get("/docs")
+    assert page.status_code == 200
+    assert "/v1/chat/completions" in page.text
+    assert "http://" not in page.text
+    assert "https://" not in page.text
+
+
+def test_no_field_is_both_without_effect_and_refused() -> None:
+    assert not set(ACCEPTED) & set(REFUSED)
+
+
+def test_the_chat_server_has_the_same_routes() -> None:
+    routes = [set(make(settings()).openapi()["paths"]) for make in (create_app, create_chat_app)]
+    assert routes[1] <= routes[0]
+    assert "/v1/chat/completions" in routes[1]

@@ -1,0 +1,177 @@
+"""Threads for what blocks: how many may wait, and who gets what nobody waits for any more."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from espalier.budget import check as look
+from espalier.budget import time_limit
+from espalier.errors import Overloaded, Unavailable
+from espalier.server.workers import Workers
+
+
+def nothing(_: object) -> None:
+    raise AssertionError("nobody left")
+
+
+def test_work_comes_back_and_so_do_its_errors() -> None:
+    async def check() -> None:
+        workers = Workers(threads=1, waiting=0)
+        assert await workers.run(lambda: 5, abandoned=nothing) == 5
+
+        def fails() -> None:
+            raise ValueError("broken")
+
+        with pytest.raises(ValueError, match="broken"):
+            await workers.run(fails, abandoned=nothing)
+        workers.close()
+
+    asyncio.run(check())
+
+
+def test_more_than_may_wait_is_refused_and_later_taken() -> None:
+    async def check() -> None:
+        workers, go = Workers(threads=1, waiting=1), threading.Event()
+        tasks = [asyncio.create_task(workers.run(go.wait, abandoned=nothing)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded):
+            await workers.run(go.wait, abandoned=nothing)
+        go.set()
+        assert await asyncio.gather(*tasks) == [True, True]
+        assert await workers.run(lambda: 1, abandoned=nothing) == 1
+        workers.close()
+
+    asyncio.run(check())
+
+
+def test_what_nobody_waits_for_any_more_is_handed_over_or_never_begun() -> None:
+    async def check() -> None:
+        workers, go, begun = Workers(threads=1, waiting=5), threading.Event(), threading.Event()
+        left: list[str] = []
+        over = threading.Event()
+
+        def hand_over(found: str) -> None:
+            left.append(found)
+            over.set()
+
+        def named(name: str) -> Callable[[], str]:
+            def work() -> str:
+                begun.set()
+                go.wait()
+                return name
+
+            return work
+
+        running = asyncio.create_task(workers.run(named("running"), abandoned=hand_over))
+        waiting = asyncio.create_task(workers.run(named("waiting"), abandoned=hand_over))
+        await asyncio.to_thread(begun.wait)
+        for task in (running, waiting):
+            task.cancel()
+        await asyncio.gather(running, waiting, return_exceptions=True)
+        go.set()
+        await asyncio.to_thread(over.wait)
+        assert await workers.run(lambda: 1, abandoned=nothing) == 1
+        assert left == ["running"]
+        workers.close()
+
+    asyncio.run(check())
+
+
+def test_one_owner_leaves_a_thread_to_others() -> None:
+    async def check() -> None:
+        workers, go = Workers(threads=3, waiting=20), threading.Event()
+        flood = [asyncio.create_task(workers.run(go.wait, abandoned=nothing, owner="flood")) for _ in range(9)]
+        await asyncio.sleep(0)
+        assert await workers.run(lambda: 1, abandoned=nothing, owner="innocent") == 1
+        assert not any(task.done() for task in flood)
+        go.set()
+        assert await asyncio.gather(*flood) == [True] * 9
+        workers.close()
+
+    asyncio.run(check())
+
+
+def test_owners_take_turns_at_a_thread() -> None:
+    async def check() -> None:
+        workers, go = Workers(threads=1, waiting=20), threading.Event()
+        begun: list[str] = []
+
+        def named(name: str) -> Callable[[], bool]:
+            def work() -> bool:
+                begun.append(name)
+                return go.wait()
+
+            return work
+
+        owners = ["a", "a", "a", "b", "b"]
+        tasks = [asyncio.create_task(workers.run(named(one), abandoned=nothing, owner=one)) for one in owners]
+        await asyncio.sleep(0)
+        go.set()
+        await asyncio.gather(*tasks)
+        assert begun == ["a", "b", "a", "b", "a"]
+        workers.close()
+
+    asyncio.run(check())
+
+
+def test_a_flood_does_not_fill_the_queue_for_others() -> None:
+    async def check() -> None:
+        workers, go = Workers(threads=1, waiting=4), threading.Event()
+        flood = [asyncio.create_task(workers.run(go.wait, abandoned=nothing, owner="flood")) for _ in range(5)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded):
+            await workers.run(go.wait, abandoned=nothing, owner="flood")
+        other = asyncio.create_task(workers.run(go.wait, abandoned=nothing, owner="other"))
+        await asyncio.sleep(0)
+        go.set()
+        assert await asyncio.gather(other, *flood) == [True] * 6
+        workers.close()
+
+    asyncio.run(check())
+
+
+def test_who_waits_when_it_closes_is_told() -> None:
+    async def check() -> None:
+        workers, go = Workers(threads=1, waiting=4), threading.Event()
+        running, waiting = (asyncio.create_task(workers.run(go.wait, abandoned=nothing)) for _ in range(2))
+        await asyncio.sleep(0)
+        workers.close()
+        go.set()
+        assert await running is True
+        with pytest.raises(Unavailable):
+            await waiting
+        with pytest.raises(Unavailable):
+            await workers.run(go.wait, abandoned=nothing)
+
+    asyncio.run(check())
+
+
+def test_what_is_compiled_for_a_client_that_left_stops() -> None:
+    async def check() -> None:
+        workers, begun, is_off = Workers(threads=1, waiting=4), threading.Event(), threading.Event()
+
+        def compiles() -> None:
+            with time_limit(1e9, cancelled=is_off.is_set):
+                begun.set()
+                while True:
+                    look()
+
+        async def asked() -> None:
+            try:
+                await workers.run(compiles, abandoned=nothing)
+            finally:
+                is_off.set()
+
+        task = asyncio.create_task(asked())
+        await asyncio.to_thread(begun.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await workers.run(lambda: 1, abandoned=nothing) == 1, "its thread is free again"
+        workers.close()
+
+    asyncio.run(check())
