@@ -8,6 +8,7 @@ BENCHMARKS = {
     "engines": "benchmarks.engines.loop",
     "step model": "benchmarks.engines.step_model",
     "llamacpp": "benchmarks.llamacpp.speed",
+    "server": "benchmarks.server.report",
     "vocabulary": "benchmarks.constraints.vocabulary",
     "grammars": "benchmarks.constraints.grammars",
     "llama.cpp": "benchmarks.constraints.llama_cpp",

@@ -1,0 +1,167 @@
+"""Our server against llama-server and llama-cpp-python's, and what a schema, and a round of the scheduler, cost.
+
+How to read it: `tok/s` is over all requests of a burst of so many at once, `first` the time to the first text (median
+and 95th percentile over a burst); all are medians of rounds, in which the servers take turns on the same file, schema,
+sampling, threads, context and KV cache (f16), each with its defaults otherwise. A ratio is the median of the rounds'
+own, ours over the other's, so that load on the machine hits both sides; `bar` is what it must reach.
+`python -m benchmarks.server.report [--rounds N] [--threads N] [--large FILE] [--only demo|large|transformers|rounds]`
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import espalier
+from benchmarks.server.cases import SAMPLING, SCHEMA, prompt
+from benchmarks.server.load import Burst, burst
+from benchmarks.server.rounds import measured
+from benchmarks.server.servers import CONTEXT, Server, llama_cpp_python, llama_server, missing, ours
+from espalier.wiring import demo_model
+
+ROUNDS = 5
+AT_ONCE = (1, 8, 32)
+SLOW = 8  # more requests at once than this are not sent to a server that answers one after the other, on a large model
+OTHERS = 10_000
+LEVEL, THRICE, FREE = 1.0, 3.0, 0.95
+PARTS = ("demo", "large", "transformers", "rounds")
+
+Ask = Callable[[int], Burst]
+
+
+def main(
+    rounds: int = ROUNDS,
+    threads: int | None = None,
+    large: Path | None = None,
+    only: Sequence[str] = PARTS,
+    at_once: Sequence[int] = AT_ONCE,
+) -> None:
+    threads = threads or max(1, (os.cpu_count() or 2) // 2)
+    print(f"{os.cpu_count()} cores, {threads} for each model; medians of {rounds} rounds; load {_load()}")
+    demo = demo_model()
+    if "demo" in only:
+        against("demo model", demo / "demo.gguf", tokens=64, threads=threads, rounds=rounds, at_once=at_once)
+    if "large" in only:
+        with ExitStack() as stack:
+            if large is None:
+                from tests.gguf_models import write_large
+
+                large = write_large(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "large.gguf")
+            against(
+                "random Llama, 100 M", large, tokens=32, threads=threads, rounds=rounds, at_once=at_once, is_slow=True
+            )
+    if "transformers" in only:
+        transformers(demo, threads=threads, rounds=rounds)
+    if "rounds" in only:
+        overhead(demo)
+    print(f"load at the end: {_load()}")
+
+
+def against(
+    title: str, path: Path, *, tokens: int, threads: int, rounds: int, at_once: Sequence[int], is_slow: bool = False
+) -> None:
+    """One table: all servers at each number of requests at once."""
+    print(f"\n{title}, llama.cpp: {tokens} tokens a request")
+    print(f"{'at once':<9}{'server':<24}{'tok/s':>9}{'first ms':>10}{'p95 ms':>9}{'ours / it':>11}{'bar':>6}")
+    for count in at_once:
+        with ExitStack() as stack:
+            mine = stack.enter_context(ours(path, threads=threads, ESPALIER_KV_SIZE=str(max(4, count) * CONTEXT)))
+            asks = {"ours": _ask(mine, count, tokens), "ours, no schema": _ask(mine, count, tokens, is_free=True)}
+            for name in ("llama-server", "llama_cpp.server"):
+                if why := missing(name):
+                    print(f"{count:<9}{name:<24}left out: {why}")
+                elif name == "llama-server":
+                    server = stack.enter_context(llama_server(path, slots=count, threads=threads))
+                    asks[name] = _ask(server, count, tokens)
+                elif is_slow and count > SLOW:
+                    print(f"{count:<9}{name:<24}left out: one after the other, it is as fast as at {SLOW}")
+                else:
+                    asks[name] = _ask(stack.enter_context(llama_cpp_python(path, threads=threads)), count, tokens)
+            found = _in_turns(asks, rounds)
+        bars = {"ours, no schema": FREE if count == 8 else None}
+        bars["llama-server"] = LEVEL if is_slow else None
+        bars["llama_cpp.server"] = THRICE if count == 8 else None
+        for name, bursts in found.items():
+            _row(count, name, bursts, found["ours"], bars.get(name))
+
+
+def transformers(folder: Path, *, threads: int, rounds: int) -> None:
+    """The transformers engine, 8 requests at once against one."""
+    print("\ndemo model, transformers: 64 tokens a request")
+    print(f"{'at once':<9}{'server':<24}{'tok/s':>9}{'first ms':>10}{'p95 ms':>9}{'8 / it':>11}{'bar':>6}")
+    with ours(folder, threads=threads) as server:
+        found = _in_turns(
+            {"8": _ask(server, 8, 64), "8, no schema": _ask(server, 8, 64, is_free=True), "1": _ask(server, 1, 64)},
+            rounds,
+        )
+    for name, bursts in found.items():
+        bar = {"1": THRICE, "8, no schema": FREE}.get(name)
+        _row(int(name[0]), f"ours{name[1:]}", bursts, found["8"], bar)
+
+
+def overhead(folder: Path) -> None:
+    """A round of the scheduler and its parts, on both engines."""
+    print("\na round of the scheduler, demo model, µs of its thread")
+    print(f"{'engine':<14}{'lanes':>6}{'round':>9}{'model':>9}{'plans':>9}{'scheduler':>11}{'a lane':>9}{'share':>8}")
+    size = {"context": CONTEXT, "kv_size": max(AT_ONCE) * CONTEXT, "threads": 1}
+    for name, path, options in (("llama.cpp", folder / "demo.gguf", size), ("transformers", folder, {})):
+        with espalier.load(str(path), **options) as engine:
+            for lanes in AT_ONCE:
+                asked = {**SAMPLING, "repetition_penalty": 1.0}
+                one = measured(engine, lanes=lanes, tokens=64, schema=SCHEMA, options=asked)
+                print(
+                    f"{name:<14}{lanes:>6}{one.whole:>9.0f}{one.model:>9.0f}{one.plans:>9.0f}{one.added:>11.0f}"
+                    f"{one.added / lanes:>9.1f}{one.added / one.whole:>8.1%}",
+                    flush=True,
+                )
+
+
+def _ask(server: Server, count: int, tokens: int, *, is_free: bool = False) -> Ask:
+    more = {**SAMPLING, **({"ignore_eos": True} if is_free else {})}
+
+    def ask(turn: int) -> Burst:
+        # Prompts of its own: the same server must not find those of the other kind in its cache.
+        messages = [prompt(turn, number + OTHERS * is_free) for number in range(count)]
+        return burst(server, messages, tokens=tokens, schema=None if is_free else SCHEMA, more=more)
+
+    return ask
+
+
+def _in_turns(asks: dict[str, Ask], rounds: int) -> dict[str, list[Burst]]:
+    """Every round all of them, forwards and backwards in turn. The first compiles and warms, and does not count."""
+    found: dict[str, list[Burst]] = {name: [] for name in asks}
+    for turn in range(rounds + 1):
+        for name, ask in asks.items() if turn % 2 else reversed(asks.items()):
+            made = ask(turn)
+            if turn:
+                found[name].append(made)
+    return found
+
+
+def _row(count: int, name: str, bursts: Sequence[Burst], mine: Sequence[Burst], bar: float | None) -> None:
+    ratio = statistics.median(a.speed / b.speed for a, b in zip(mine, bursts, strict=True))
+    speed = statistics.median(one.speed for one in bursts)
+    first = statistics.median(one.median_first for one in bursts) * 1e3
+    late = statistics.median(one.late_first for one in bursts) * 1e3
+    shown = "" if bursts is mine else f"{ratio:>11.2f}" + ("" if bar is None else f"{bar:>6}")
+    print(f"{count:<9}{name:<24}{speed:>9.0f}{first:>10.0f}{late:>9.0f}{shown}", flush=True)
+
+
+def _load() -> str:
+    return f"{os.getloadavg()[0]:.1f}"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--threads", type=int, help="by default half the cores, as the engine does")
+    parser.add_argument("--large", type=Path, help="a GGUF file instead of the random one")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--at-once", nargs="+", type=int, default=AT_ONCE)
+    arguments = parser.parse_args()
+    main(arguments.rounds, arguments.threads, arguments.large, arguments.only, arguments.at_once)
