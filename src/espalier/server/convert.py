@@ -67,8 +67,7 @@ class Asked:
     top_logprobs: None without log probabilities, else how many besides the token. ends: ids that end an output and are
     no part of it. echo: what stands before each output. keep_trace: whether traces go to the store. report: whether the
     reply has a key `espalier`, with the trace of `shown_trace`; stream_steps: its steps come with their tokens.
-    truncated: how many tokens each prompt lost, once it was cut. seconds: the time it may take, where it asks for less
-    than the server gives.
+    truncated: how many tokens each prompt lost, once it was cut.
     """
 
     requests: tuple[Request, ...]
@@ -88,7 +87,6 @@ class Asked:
     names: Mapping[str, str]
     warnings: tuple[str, ...]
     truncated: tuple[int, ...] = ()
-    seconds: float | None = None
 
     def named(self, error: EspalierError) -> EspalierError:
         """The error with the field as the body calls it."""

@@ -4,7 +4,6 @@ within the limits of time. It reads no events and knows no shape of a reply."""
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 import time
 from collections.abc import AsyncIterator, MutableMapping, Sequence
@@ -73,7 +72,7 @@ async def generating(
 async def _submit(made: Generation) -> None:
     """Every output, by a worker thread. Nothing is left running that nobody reads."""
     serving, asked = made.serving, made.asked
-    limit = min(serving.settings.request_seconds, asked.seconds or math.inf)
+    limit = serving.settings.request_seconds
     is_off = threading.Event()
 
     def submit() -> list[Running]:
