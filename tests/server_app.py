@@ -167,14 +167,13 @@ class Stuck:
     def __init__(self, engine: Engine, *, refuses: Exception | None = None, fails: Exception | None = None) -> None:
         self.engine, self._refuses, self._fails = engine, refuses, fails
         self.runs: list[_StuckRun] = []
-        self.begun = threading.Event()
+        self.begun = threading.Event()  # a reply is waited for: who leaves before has only cancelled a submission
 
     def submit(self, request: Request, *, owner: str = "", deadline: float | None = None) -> Running:
         if self._refuses is not None:
             raise self._refuses
-        run = _StuckRun(self._fails)
+        run = _StuckRun(self._fails, self.begun)
         self.runs.append(run)
-        self.begun.set()
         return run
 
     def load(self) -> Load:
@@ -185,19 +184,21 @@ class Stuck:
 
 
 class _StuckRun:
-    def __init__(self, fails: Exception | None) -> None:
+    def __init__(self, fails: Exception | None, begun: threading.Event) -> None:
         self.cancelled = threading.Event()
-        self._fails = fails
+        self._fails, self._begun = fails, begun
 
     @property
     def progress(self) -> Progress:
         return Progress()
 
     def __iter__(self) -> Iterator[Event]:
+        self._begun.set()
         self.cancelled.wait()
         return iter(())
 
     async def events(self) -> Any:
+        self._begun.set()
         if self._fails is not None:
             raise self._fails
         await asyncio.Event().wait()
