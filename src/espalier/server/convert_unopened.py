@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from espalier.server.convert import Draft
 from espalier.server.errors import UnsupportedParameter
 from espalier.server.schemas import SharedBody
 from espalier.server.schemas_fields import REFUSED
-from espalier.server.state import Serving
 
 UNOPENED = ("num_beams", "length_penalty", "vocab_lang", "vocab_n_words", "vocab_constraint_mode",
             "vocab_soft_tier2_max_rank_multiplier", "vocab_soft_tier2_penalty", "vocab_soft_tier3_penalty",
@@ -26,9 +24,3 @@ def refuse_unopened(body: SharedBody, opened: Sequence[str] = ()) -> None:
         if name not in opened and value is not None and value not in idle:
             why = REFUSED[name].why if name in REFUSED else "this server has no word lists"
             raise UnsupportedParameter(f"{name} cannot be had here", hint=why, field=name)
-
-
-def without_word_lists(body: SharedBody, draft: Draft, _serving: Serving) -> Draft:
-    """The Change of a server that opens none of these fields."""
-    refuse_unopened(body)
-    return draft

@@ -15,10 +15,10 @@ from espalier.errors import EspalierError
 from espalier.sampling.config import DEFAULT_ORDER
 from espalier.sampling.config_names import OPENAI_ORDER
 from espalier.sampling.presets import Presets
-from espalier.server.convert import Asked, ask_chat
-from espalier.server.convert_unopened import without_word_lists
+from espalier.server.convert import Asked, Draft, ask_chat
+from espalier.server.convert_unopened import refuse_unopened
 from espalier.server.ports import Gate
-from espalier.server.schemas import ChatBody, read_body
+from espalier.server.schemas import ChatBody, SharedBody, read_body
 from espalier.server.schemas_fields import ACCEPTED, REFUSED, TYPES
 from espalier.server.state import Serving
 from tests.server_app import CountingMeter, OneKeyGate, Stuck, fake_engine, settings
@@ -40,9 +40,15 @@ def serving() -> Serving:
     )  # fmt: skip
 
 
+def opens_nothing(body: SharedBody, draft: Draft, _serving: Serving) -> Draft:
+    """The Change of a server without word lists."""
+    refuse_unopened(body)
+    return draft
+
+
 def ask(serving: Serving, **fields: Any) -> Asked:
     body = read_body(ChatBody, {"messages": [{"role": "user", "content": "hi"}], **fields})
-    return ask_chat(body, serving, Presets(), (without_word_lists,))
+    return ask_chat(body, serving, Presets(), (opens_nothing,))
 
 
 def refused(serving: Serving, **fields: Any) -> EspalierError:
