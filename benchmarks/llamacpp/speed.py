@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import espalier
+from benchmarks.record import RECORD
 from espalier.engines import llama_lib
 from espalier.schema.expand import expand
 from espalier.schema.to_gbnf import to_gbnf
@@ -43,17 +44,7 @@ PROMPTS = (
 SCHEMA = {
     "type": "array",
     "minItems": 50,  # so that no text ends early
-    "items": {
-        "type": "object",
-        "properties": {
-            "id": {"type": "integer", "minimum": 0},
-            "name": {"type": "string", "maxLength": 12},
-            "kind": {"enum": ["user", "group", "service"]},
-            "on": {"type": "boolean"},
-        },
-        "required": ["id", "name", "kind", "on"],
-        "additionalProperties": False,
-    },
+    "items": RECORD,
 }
 GRAMMAR = to_gbnf(expand(SCHEMA, format="annotate"))
 SAMPLING = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}  # llama.cpp's own

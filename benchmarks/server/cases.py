@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.record import RECORD
+
 SAMPLING: dict[str, Any] = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}  # llama.cpp's own
 SCHEMA: dict[str, Any] = {
     "type": "array",
     "minItems": 50,  # so that no text ends before it is cut
-    "items": {
-        "type": "object",
-        "properties": {
-            "id": {"type": "integer", "minimum": 0},
-            "name": {"type": "string", "maxLength": 12},
-            "kind": {"enum": ["user", "group", "service"]},
-            "on": {"type": "boolean"},
-        },
-        "required": ["id", "name", "kind", "on"],
-        "additionalProperties": False,
-    },
+    "items": RECORD,
 }
 
 
