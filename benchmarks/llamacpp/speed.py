@@ -146,7 +146,7 @@ def measured(
     held, spec = {"grammar": GRAMMAR}, espalier.Gbnf(GRAMMAR)
     cases = {
         "grammar": ({"constraint": spec, "trace": "off"}, held),
-        "grammar, measures": ({"constraint": spec, "trace": "measures"}, held),
+        "grammar, measures": ({"constraint": spec, "trace": "summary"}, held),
         "grammar, full trace": ({"constraint": spec, "trace": "full"}, held),
         "no grammar": ({"ignore_eos": True, "trace": "off"}, {"ignore_eos": True}),
     }

@@ -101,12 +101,12 @@ def measured(config: SamplingConfig, count: int, size: int) -> list[tuple[float,
 
 
 def levels() -> None:
-    print(f"\n{'µs a step, the default':<28}" + ("{:>12}" * 4).format("plain", "off", "measures", "full"))
+    print(f"\n{'µs a step, the default':<28}" + ("{:>12}" * 4).format("plain", "off", "summary", "full"))
     for count in (0, WIDTH // 2, 10):
         table, mask = rows(), allowing(count)
         config, history = SamplingConfig(), prompt()
         runs = [plain_step(config, history, mask)]
-        runs += [our_step(config, history, mask, level) for level in ("off", "measures", "full")]
+        runs += [our_step(config, history, mask, level) for level in ("off", "summary", "full")]
         times: list[list[float]] = [[] for _ in runs]
         for turn in range(ROUNDS + 1):
             for run, found in zip(runs, times, strict=True):

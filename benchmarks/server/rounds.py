@@ -97,7 +97,7 @@ def measured(
     parts: list[tuple[float, float, float, float]] = []
     for burst in range(bursts + 1):
         for number in range(lanes):
-            usual = {"max_tokens": tokens, "seed": number, "trace": "measures", **options}
+            usual = {"max_tokens": tokens, "seed": number, "trace": "summary", **options}
             if schema is not None:
                 usual["constraint"] = espalier.JsonSchema(schema)
             run = local.prepare(espalier.api.make_request(prompt(burst, number), **usual))

@@ -18,6 +18,7 @@ EspalierError
 ├── GenerationError            went wrong while generating (HTTP 500, exit 1)
 │   ├── TokenRefused           a matcher was advanced by a token that it forbids
 │   ├── DeadEnd                no token is allowed and the text is not complete
+│   ├── BudgetExceeded         the text was not complete when its tokens were used up (HTTP 400)
 │   ├── LimitExceeded          a limit on states, steps or size was reached
 │   ├── BadLogits              the model gave NaN, or nothing finite
 │   ├── Cancelled              whoever asked has gone, or asked to stop (HTTP 499)
@@ -165,6 +166,12 @@ class TokenRefused(GenerationError):
 
 class DeadEnd(GenerationError):
     """No token is allowed here and the text is not complete."""
+
+
+class BudgetExceeded(GenerationError):
+    """The text was not complete when its tokens were used up."""
+
+    http_status = 400
 
 
 class LimitExceeded(GenerationError):

@@ -50,8 +50,11 @@ class LoadedEngine:
 
         constraint: a Spec. soft: a SoftSpec or several, biases beside it or alone. filters: LogitFilters of your own.
         sampling: a SamplingConfig, or its fields by name (temperature=0, seed=1, max_tokens=64, stop=["\\n"], ...).
-        system: a system message. raw: take a text as it is, without the chat template. trace: "full", "measures" or
-        "off"; trace_top_k: candidates per stage. strategy: how the constraint is applied. With n > 1 every prompt gives
+        system: a system message. raw: take a text as it is, without the chat template. trace: "off",
+        "summary" (sums alone), "steps" or "full" (with every distribution); trace_top_k: candidates per stage.
+        strategy: how the constraint is applied, and the fields of `Decoding` by name (num_beams=4, on_budget="close"),
+        or decoding, a Decoding. recorders: told of every step as it happens; request_id: what they call it.
+        With n > 1 every prompt gives
         n results, one after the other in one list: same seed, random streams 0 to n-1. sampler: "espalier", or "native"
         for llama.cpp's own chain and random generator, which draw the tokens that llama-server draws.
 

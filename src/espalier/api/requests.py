@@ -15,13 +15,16 @@ from espalier.constraints.preset_spec import demands_calls, merged
 from espalier.constraints.soft import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.constraints.tool_schemas import tools_of
-from espalier.decoding.step import TraceLevel
+from espalier.decoding.options import FAITHFUL, FIELDS, Decoding
+from espalier.decoding.plan import STRATEGIES
 from espalier.engines.base import Engine, Message, Request, Sampler
 from espalier.errors import CapabilityError, InputError
-from espalier.sampling.config import MAX_N, SamplingConfig
+from espalier.sampling.config import MAX_N, NEUTRAL, SamplingConfig
 from espalier.sampling.filters import LogitFilter
 from espalier.sampling.preset import Preset
 from espalier.sampling.presets import Presets
+from espalier.trace.recorder import Recorder
+from espalier.trace.records import LEVELS, TraceLevel
 
 Prompt: TypeAlias = "str | Sequence[Message]"
 
@@ -47,9 +50,12 @@ def make_request(
     filters: LogitFilter | Iterable[LogitFilter] | None = None,
     sampling: SamplingConfig | None = None,
     system: str | None = None,
-    strategy: str = "mask",
+    strategy: str | None = None,
+    decoding: Decoding | None = None,
+    recorders: Recorder | Iterable[Recorder] | None = None,
+    request_id: str = "",
     sampler: Sampler = "espalier",
-    trace: TraceLevel = "full",
+    trace: TraceLevel = "steps",
     trace_top_k: int = 10,
     raw: bool = False,
     preset: Preset | str | None = None,
@@ -70,9 +76,13 @@ def make_request(
     """
     if sampling is not None and not isinstance(sampling, SamplingConfig):
         raise InputError(f"sampling is a SamplingConfig, not {type(sampling).__name__}", field="sampling")
+    decoding, fields = _decoding(decoding, strategy, fields)
     if sampling is not None and fields:
         raise InputError(f"give sampling= or its fields ({', '.join(fields)}), not both", field="sampling")
-    config = sampling or SamplingConfig.from_json(fields if preset is None else {})
+    # Faithful sampling aims at the whole distribution: what truncates it is off unless it is asked for.
+    aims_at_all = decoding.strategy in FAITHFUL and decoding.target == "full"
+    neutral = NEUTRAL if aims_at_all and sampling is None else {}
+    config = sampling or SamplingConfig.from_json({**neutral, **fields} if preset is None else {})
     if constraint is not None and not isinstance(constraint, Spec):
         raise InputError(
             f"constraint must be a Spec, not {type(constraint).__name__}",
@@ -81,14 +91,15 @@ def make_request(
         )
     if preset is not None:
         found = preset if isinstance(preset, Preset) else (presets or Presets()).get(preset)
-        own = fields if sampling is None else sampling.to_json()
+        neutral = {name: value for name, value in neutral.items() if name not in found.config}
+        own = {**neutral, **fields} if sampling is None else sampling.to_json()
         if tool_choice is None and tools and constraint is None and demands_calls(found):
             tool_choice = "required"
         constraint, config = merged(found, constraint=constraint, has_tools=bool(tools), fields=own)
     if sampler not in get_args(Sampler):
         raise InputError(f"unknown sampler {sampler!r}", hint=" or ".join(get_args(Sampler)), field="sampler")
-    if trace not in ("off", "measures", "full"):
-        raise InputError(f"unknown trace level {trace!r}", hint="off, measures or full", field="trace")
+    if trace not in LEVELS:
+        raise InputError(f"unknown trace level {trace!r}", hint=", ".join(LEVELS), field="trace")
     if isinstance(trace_top_k, bool) or not isinstance(trace_top_k, int) or trace_top_k < 0:
         raise InputError("trace_top_k must be a whole number, at least 0", field="trace_top_k")
     if not isinstance(prompt, str) and not (
@@ -112,7 +123,9 @@ def make_request(
         soft=soft_specs(soft),
         filters=own_filters(filters),
         sampling=config,
-        strategy=strategy,
+        decoding=decoding,
+        recorders=own_recorders(recorders),
+        request_id=request_id,
         sampler=sampler,
         trace=trace,
         trace_top_k=trace_top_k,
@@ -128,6 +141,34 @@ def make_request(
             schema_in_prompt=schema_in_prompt,
         ),
     )
+
+
+def _decoding(
+    given: Decoding | None, strategy: str | None, fields: Mapping[str, Any]
+) -> tuple[Decoding, dict[str, Any]]:
+    """How to decode, and the fields that are left for the sampling. Raises InputError."""
+    own = {name: value for name, value in fields.items() if name in FIELDS}
+    if strategy is not None:
+        own["strategy"] = strategy
+    if given is not None and own:
+        raise InputError(f"give decoding= or its fields ({', '.join(own)}), not both", field="decoding")
+    if given is not None and not isinstance(given, Decoding):
+        raise InputError(f"decoding is a Decoding, not {type(given).__name__}", field="decoding")
+    made = Decoding(**own) if given is None else given
+    STRATEGIES.target(made.strategy)  # raises UnknownName
+    return made, {name: value for name, value in fields.items() if name not in FIELDS}
+
+
+def own_recorders(recorders: Any) -> tuple[Recorder, ...]:
+    """None, one Recorder or several. Raises InputError for anything else."""
+    if recorders is None:
+        return ()
+    several = (recorders,) if isinstance(recorders, Recorder) else recorders
+    found = tuple(several) if isinstance(several, Iterable) else (several,)
+    for one in found:
+        if not isinstance(one, Recorder):
+            raise InputError(f"recorders must be Recorders, not {type(one).__name__}", field="recorders")
+    return found
 
 
 def _chat_fields(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from espalier.automata.nfa import ByteSet, byte_range, bytes_in
 
@@ -20,6 +21,11 @@ MAX_PARTS = 12
 
 def expected(members: ByteSet, tokens: Sequence[str] = (), *, can_end: bool = False) -> str:
     """What can come next: bytes, named tokens, the end. `"a digit, "-" or a space"`."""
+    return _expected(members, tuple(tokens), can_end)
+
+
+@lru_cache(maxsize=4096)  # every step of a trace asks, and the places of a grammar are few
+def _expected(members: ByteSet, tokens: tuple[str, ...], can_end: bool) -> str:
     parts = [*_characters(members), *(f"the token {name}" for name in tokens)]
     if len(parts) > MAX_PARTS:
         parts = [*parts[:MAX_PARTS], f"{len(parts) - MAX_PARTS} more"]

@@ -6,7 +6,8 @@ its own, as far as it is asked. It knows nothing of masks or EOS.
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from functools import lru_cache
+from typing import Protocol, cast
 
 from espalier.automata.blame import Blame
 from espalier.automata.describe import expected, quoted
@@ -32,7 +33,6 @@ class Teller(Protocol):
         ...
 
 
-@runtime_checkable
 class Reasoner(Teller, Protocol):
     """A teller that has words of its own for some refusals."""
 
@@ -72,6 +72,12 @@ class NetworkTeller:
         position = min((p for p, _ in state.items), key=order)
         return net.rule[position] or None, net.leaf[position]
 
+    def reading(self, state: Stacks, byte: int) -> Stacks:
+        """Of a state the stacks that can read a byte, for `place` alone; all of them where none can."""
+        letter = self._network.classes[byte]
+        items = tuple(item for item in state.items if self._network.which[item[0], letter] >= 0)
+        return state if len(items) in (0, len(state.items)) else Stacks(items, False, state.least)
+
 
 class GrammarTeller(NetworkTeller):
     """Of a grammar: its plain network, built when first asked for."""
@@ -79,6 +85,17 @@ class GrammarTeller(NetworkTeller):
     def __init__(self, grammar: Grammar, vocab: Vocab, trie: TokenTrie) -> None:
         network = build_network(grammar, plain=True)
         super().__init__(network, PushdownMachine(network, vocab, trie, needs_bytes=False))
+
+
+def rule_at(teller: Teller, vocab: Vocab, state: State, token: int) -> str | None:
+    """The rule in which the first byte of a token stands that is allowed after `state` (a state of the teller's
+    machine); None for the end, and where the teller knows no rules."""
+    data = vocab.bytes_of(token)
+    if isinstance(state, Stacks) and isinstance(teller, NetworkTeller) and data:
+        state = teller.reading(state, data[0])
+    elif token in vocab.eos_ids:
+        return None
+    return teller.place(state)[0]
 
 
 def blame(teller: Teller, vocab: Vocab, state: State, token: int, member: str) -> Blame:
@@ -96,8 +113,8 @@ def blame(teller: Teller, vocab: Vocab, state: State, token: int, member: str) -
     rule, position = teller.place(at)
     wanted = expected(members, names, can_end=machine.accepts(at))
     own = None
-    if isinstance(teller, Reasoner) and offset < len(data):
-        own = teller.reason(at, data[:offset], data[offset:])
+    if offset < len(data) and _is_reasoner(type(teller)):
+        own = cast("Reasoner", teller).reason(at, data[:offset], data[offset:])
     if own is not None:
         reason = own
     elif token in vocab.eos_ids:
@@ -118,6 +135,12 @@ def blame(teller: Teller, vocab: Vocab, state: State, token: int, member: str) -
         position=str(position) if position else None,
         expected=wanted,
     )
+
+
+@lru_cache(maxsize=64)
+def _is_reasoner(kind: type[Teller]) -> bool:
+    """Asked once of each kind: what a protocol asks takes longer than all the rest."""
+    return callable(getattr(kind, "reason", None))
 
 
 def _shown(rest: bytes) -> str:

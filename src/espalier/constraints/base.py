@@ -74,6 +74,16 @@ class Composite(Protocol):
 
 
 @runtime_checkable
+class Ruled(Protocol):
+    """What a matcher whose text has named parts can tell besides."""
+
+    def rule_of(self, token: int) -> str | None:
+        """The rule of the grammar, or the place in the schema, in which the first byte of an allowed token would stand;
+        None where there is none. Changes nothing that another method shows. Raises LimitExceeded."""
+        ...
+
+
+@runtime_checkable
 class Compiled(Protocol):
     """A spec made ready for one vocabulary. Immutable; safe across threads."""
 

@@ -22,6 +22,7 @@ class _Lane:
     index: int
     plan: Plan
     size: int = 0
+    sequences: int = 1
     branches: dict[int, SequenceId] = field(default_factory=dict)
     need: Need | None = None
     answer: Answer | None = None
@@ -31,26 +32,32 @@ MAX_LANES = 64  # plans that run in lock-step; the others wait, so that a long l
 
 
 def drive(
-    model: StepModel, plans: Sequence[Plan], sizes: Sequence[int] | None = None, room: Room | None = None
+    model: StepModel,
+    plans: Sequence[Plan],
+    sizes: Sequence[int] | None = None,
+    room: Room | None = None,
+    sequences: Sequence[int] | None = None,
 ) -> Generator[tuple[int, Taken | Outcome], None, None]:
     """Run all plans to their end, yielding (plan number, what happened) as it happens.
 
-    sizes: how many tokens each plan can come to hold. A plan waits until there is room for all of it, so that none
-    that has begun is ever without; one that is alone begins in any case. room: shared by all who drive this model at
+    sizes: how many tokens each plan can come to hold; sequences: in how many at once, one each if not given. A plan
+    waits until there is room for all of it, so that none that has begun is ever without; one that is alone begins in
+    any case. room: shared by all who drive this model at
     the same time. Closing the iterator, or an error in any plan, frees every sequence.
 
     Raises LimitExceeded where none of the plans can begin, as others have taken the room.
     """
     known = [0] * len(plans) if sizes is None else sizes
-    waiting = deque(_Lane(index, plan, size) for index, (plan, size) in enumerate(zip(plans, known, strict=True)))
+    many = [1] * len(plans) if sequences is None else sequences
+    waiting = deque(_Lane(index, *one) for index, one in enumerate(zip(plans, known, many, strict=True)))
     lanes: list[_Lane] = []
     ended: list[_Lane] = []  # whose room is given back when those that wait can take it: others come between two yields
     room = Room(model) if room is None else room
     try:
         while lanes or waiting:
             while ended:
-                room.give_back(ended.pop().size)
-            while waiting and len(lanes) < MAX_LANES and room.take(waiting[0].size):
+                room.give_back((over := ended.pop()).size, over.sequences)
+            while waiting and len(lanes) < MAX_LANES and room.take(waiting[0].size, waiting[0].sequences):
                 lanes.append(waiting.popleft())
             if not lanes:
                 raise LimitExceeded(
@@ -81,7 +88,7 @@ def drive(
             lane.plan.close()
             _free(model, lane)
         for lane in (*lanes, *ended):
-            room.give_back(lane.size)
+            room.give_back(lane.size, lane.sequences)
 
 
 def _until_need(lane: _Lane) -> Iterator[Taken | Outcome]:
@@ -107,11 +114,16 @@ def _carry_out(model: StepModel, lanes: list[_Lane]) -> None:
         need = lane.need
         if need is None:
             raise AssertionError("a lane without a need is not in the round")
+        early, late = need.frees(lane.branches) if need.free else ((), ())
+        for branch in early:
+            model.free(lane.branches.pop(branch))
         for source, target in need.fork:
+            if target in lane.branches:
+                raise ValueError(f"a strategy forks to branch {target}, which it has already")
             lane.branches[target] = model.fork(lane.branches[source])
         for branch, length in need.truncate:
             model.truncate(lane.branches[branch], length)
-        for branch in need.free:
+        for branch in late:
             model.free(lane.branches.pop(branch))
         for append in need.append:
             if append.branch not in lane.branches:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from espalier.constraints.base import Composite, Matcher
 from espalier.decoding.plan import Job, Plan, Taken
 from espalier.decoding.ports import Append, Need
-from espalier.decoding.shadow import explained, member_masks, outcome
+from espalier.decoding.shadow import explained, member_masks, outcome, ruler
 from espalier.decoding.stages import CONSTRAINT, Stages, banned_by, favourite_of, shares
+from espalier.decoding.step import LISTED
 from espalier.decoding.stops import TextAssembler
 from espalier.errors import CapabilityError, GenerationError, SamplingError
 from espalier.sampling.chain import Chain
@@ -27,6 +28,7 @@ from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits
 from espalier.trace.measure import allowed_mass, measure
 from espalier.trace.records import StepRecord
+from espalier.trace.sidecar import distribution
 
 SEEDS = 2**32 - 1
 """llama.cpp's seeds are below it; it takes this one as "draw one", which could not be repeated."""
@@ -34,6 +36,10 @@ HOTTEST = 1e-3
 """A lower temperature that is not 0 leaves float32's range."""
 LARGEST = 1e6
 """Of any amount: what is larger can take logits out of float32's range, and llama.cpp then sorts what is no number."""
+
+ORDERS = ("mask", "rejection")
+"""Strategies that an engine's own sampler can be asked for beside: llama.cpp's order is that of `rejection`, and `mask`
+is what a request says that names none."""
 
 
 class NativeChoice(NamedTuple):
@@ -70,7 +76,7 @@ def check_native(config: SamplingConfig, *, strategy: str, soft: int, filters: i
     """Raises CapabilityError for what a sampler of the engine's own cannot do, SamplingError for a value that it cannot
     take, naming the field. soft, filters: how many there are. stream: which of the `n` outputs."""
     asked = {
-        "strategy": strategy != "mask",
+        "strategy": strategy not in ORDERS,
         "soft": soft > 0,
         "filters": filters > 0,
         "min_tokens": config.min_tokens > 0,
@@ -113,7 +119,7 @@ def _steps(job: Job, sampler: NativeSampler) -> Plan:
     assembler = TextAssembler(config.stop)
     ends = frozenset(() if config.ignore_eos else vocab.eos_ids)
     writer = None if job.watch.level == "off" else _Writer(job)
-    full = job.watch.level == "full"
+    full = job.watch.level in LISTED
     generated: list[int] = []
     sampler.accept_prompt(job.prompt)
     answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
@@ -169,6 +175,7 @@ class _Writer:
             self._bans.append(("ignore_eos", banned))
         self._heat = Chain(_heating(config), fitted=fitted)
         self._heat.start(job.prompt)
+        self._rule = ruler(job.matcher)
         # Where llama.cpp counts other tokens than we do, or the temperature depends on what is left, it is not known.
         self._knows_z = not (
             config.is_greedy or config.dynatemp_range or config.frequency_penalty or config.presence_penalty
@@ -181,7 +188,7 @@ class _Writer:
         """Of what `choice` says; the matcher still stands before the token."""
         job, (drawn, first) = self._job, choice
         vocab, matcher, watch = job.vocab, job.matcher, job.watch
-        width, full = raw.shape[0], watch.level == "full"
+        width, full = raw.shape[0], watch.level in LISTED
         constrained = None if matcher is None else masks.unpack(matcher.mask(), width)  # (V,) bool
         allowed: NDArray[np.bool_] | None = constrained
         for _, banned in self._bans:
@@ -195,7 +202,8 @@ class _Writer:
         kept = (drawn.token,) if rejected is None else (drawn.token, rejected)
         stages = Stages(raw, allowed, numbers, vocab, kept, watch.top_k)
         asked = favourite if rejected is None else rejected
-        is_refused = rejected is not None or (allowed is not None and not allowed[favourite])
+        is_changed = allowed is not None and not bool(allowed[favourite])
+        is_refused = rejected is not None or is_changed
         return StepRecord(
             step=step,
             token_id=drawn.token,
@@ -212,13 +220,16 @@ class _Writer:
             z_sampled=z_sampled,
             entropy_before=numbers.entropy_before,
             entropy_after=numbers.entropy_after,
+            was_changed=is_changed,
             was_rejected=first is not None,
             rejected=None if first is None else stages.candidate(first.token, first.prob, first.logit),
             is_special=drawn.token in vocab.special_texts,
             blame=(explained(matcher, asked) or banned_by(asked, self._bans)) if full and is_refused else None,
             removed_by=shares(raw, allowed, constrained, member_masks(self._members), self._bans, name=CONSTRAINT)
-            if full and allowed is not None and (self._members is not None or self._bans)
+            if allowed is not None and (self._members is not None or self._bans)
             else (),
+            rule=self._rule(drawn.token),
+            distribution=distribution(raw, allowed) if watch.level == "full" else None,
         )
 
 

@@ -6,7 +6,7 @@ A strategy does no I/O: it is a generator that yields a `Need` and is sent the l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Literal, NewType, Protocol, TypeAlias
 
@@ -95,13 +95,22 @@ class Append:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What a strategy wants done next, in this order: forks (from, new), truncations (branch, length), frees, then
-    appends, all in one forward pass. The driver sends back `{branch: (n, V) rows}` for the appends."""
+    """What a strategy wants done next, in this order: frees, forks (from, new), truncations (branch, length), then
+    appends, all in one forward pass. The driver sends back `{branch: (n, V) rows}` for the appends.
+
+    A branch that is forked, or made, here is freed after the forks and truncations; every other before them, so that
+    its place and its number can be given again at once."""
 
     append: tuple[Append, ...] = ()
     fork: tuple[tuple[int, int], ...] = ()
     truncate: tuple[tuple[int, int], ...] = ()
     free: tuple[int, ...] = ()
+
+    def frees(self, held: Container[int]) -> tuple[list[int], list[int]]:
+        """What to free before the forks, and after the truncations. held: the branches there are."""
+        sources = {source for source, _ in self.fork}
+        early = [branch for branch in self.free if branch in held and branch not in sources]
+        return early, [branch for branch in self.free if branch not in early]
 
 
 Answer: TypeAlias = dict[int, Rows]

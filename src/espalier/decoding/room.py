@@ -18,18 +18,19 @@ class Room:
         self._tokens = self._sequences = 0
         self._lock = threading.Lock()
 
-    def take(self, size: int) -> bool:
-        """Speak for one sequence of up to `size` tokens, if there is room; where nobody has any, there always is."""
+    def take(self, size: int, sequences: int = 1) -> bool:
+        """Speak for up to `size` tokens in so many sequences, if there is room; where nobody has any, there always
+        is."""
         with self._lock:
-            fits = self._tokens + size <= self._capacity and self._sequences < self._most
+            fits = self._tokens + size <= self._capacity and self._sequences + sequences <= self._most
             if not fits and self._sequences:
                 return False
             self._tokens += size
-            self._sequences += 1
+            self._sequences += sequences
             return True
 
-    def give_back(self, size: int) -> None:
+    def give_back(self, size: int, sequences: int = 1) -> None:
         """What `take` was given; once for each."""
         with self._lock:
             self._tokens -= size
-            self._sequences -= 1
+            self._sequences -= sequences

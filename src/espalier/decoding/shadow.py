@@ -5,10 +5,11 @@ It knows nothing of how tokens are drawn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from espalier.automata.blame import Blame
-from espalier.constraints.base import Composite, Matcher
+from espalier.constraints.base import Composite, Matcher, Ruled
+from espalier.decoding.budget import BudgetMatcher, exceeded
 from espalier.decoding.plan import FinishReason, Job, Outcome
 from espalier.decoding.stops import TextAssembler
 from espalier.errors import LimitExceeded, NotAvailable
@@ -35,21 +36,41 @@ def member_masks(composite: Composite | None) -> Sequence[tuple[str, Mask]]:
         return ()  # the record then says how much was removed, and not by whom
 
 
+def ruler(matcher: Matcher | None) -> Callable[[int], str | None]:
+    """Tells the rule in which a token that is allowed begins; None where the constraint has no rules, or cannot tell.
+    To be made once for a sequence: the check is slow."""
+    if not isinstance(matcher, Ruled):
+        return lambda token: None
+
+    def told(token: int) -> str | None:
+        try:
+            return matcher.rule_of(token)
+        except (NotAvailable, LimitExceeded):
+            return None  # the record then says what the token cost, and not where
+
+    return told
+
+
 def outcome(
     job: Job, generated: list[int], assembler: TextAssembler, finish: FinishReason, stop: str | int | None,
     *, mask_seconds: float | None = None,
 ) -> Outcome:  # fmt: skip
-    """The end of a plan."""
+    """The end of a plan. Raises BudgetExceeded where the text is not complete, and was to be an error then."""
     tail = assembler.finish()
     matcher = job.matcher
+    is_closed = isinstance(matcher, BudgetMatcher) and matcher.decided and matcher.is_finished
+    is_complete = matcher is None or matcher.is_finished or (finish == "length" and matcher.is_accepting)
+    if finish == "length" and not is_complete and matcher is not None and job.options.on_budget == "error":
+        raise exceeded(matcher, len(generated))
     # The held-back tail can itself complete a stop text: none does, since `finish` is only reached without one.
     return Outcome(
         tokens=tuple(generated),
         text=assembler.text,
         tail=tail.text,
-        finish=finish,
+        finish="length" if is_closed else finish,
         stop=stop if stop is not None else tail.stop,
         # A stop text may end the output with more tokens taken than shown: then the matcher's state is not the text's.
-        is_complete=matcher is None or matcher.is_finished or (finish == "length" and matcher.is_accepting),
+        is_complete=is_complete,
         mask_seconds=mask_seconds,
+        closed_by_budget=is_closed,
     )

@@ -6,25 +6,35 @@ It knows neither how a token is drawn nor what a matcher is: it is given logits,
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.blame import Blame
 from espalier.errors import BadLogits
-from espalier.sampling.candidates import leaders
+from espalier.sampling.candidates import kernels, leaders
 from espalier.sampling.fast import Choice
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
-from espalier.trace.measure import Measures, removed_by
+from espalier.trace.lazily import Lazily
+from espalier.trace.measure import Measures, plain, removed_by
 from espalier.trace.records import Candidate
 
 NEG_INF = np.float32(-np.inf)
+Candidates: TypeAlias = tuple[Candidate, ...]
 CONSTRAINT, PADDING = "constraint", "padding"
 """Who removed what a constraint without members, or the end of the vocabulary, forbids."""
+SHORT = 8192
+"""A row of so many, or fewer, is looked through once from end to end; of a longer one first what may be among the best.
+"""
+FEW = 64
+"""So many, or fewer, are kept in order while a row is looked through."""
 NEAR = 4  # how many times k of the best of all are looked at for the k best allowed
+NO_FLAGS = np.empty(0, dtype=np.bool_)  # (0,)
 
 
 def favourite_of(raw: Logits, step: int) -> int:
@@ -76,7 +86,8 @@ def banned_by(token: int, bans: Sequence[tuple[str, NDArray[np.bool_]]], min_tok
 
 class Stages:
     """Builds the candidate lists of one step; each holds the top k and always the `kept` tokens: what was chosen, and
-    what was rejected."""
+    what was rejected. They are made when somebody looks at them: of a short row from a copy, of a longer one, which
+    would take more room than they do, from the places of the best."""
 
     def __init__(
         self,
@@ -89,6 +100,7 @@ class Stages:
     ) -> None:
         self._raw, self._allowed, self._numbers = raw, allowed, numbers
         self._vocab, self._kept, self._k = vocab, kept, top_k
+        self._is_mine = False  # the rows are
 
     def candidate(self, token: int, prob: float, logit: float) -> Candidate:
         return Candidate(
@@ -100,40 +112,110 @@ class Stages:
             allowed=self._allowed is None or bool(self._allowed[token]),
         )
 
-    def wanted(self) -> tuple[Candidate, ...]:
-        return self._list(self._raw, self._numbers.log_total, self._kept)
+    def wanted(self) -> Sequence[Candidate]:
+        if self._is_short():
+            return Lazily(partial(_found, partial(self._listed, None)))
+        return Lazily(self._listed(None))
 
-    def allowed(self) -> tuple[Candidate, ...]:
+    def allowed(self) -> Sequence[Candidate]:
         if self._allowed is None:
             return self.wanted()
-        kept = tuple(token for token in self._kept if self._allowed[token])
-        # Mostly the best allowed tokens are among the best of all; only else is the masked row looked through.
-        near = [int(i) for i in _top(self._raw, NEAR * self._k) if self._allowed[i]][: self._k]
-        if len(near) < self._k:
-            return self._list(np.where(self._allowed, self._raw, NEG_INF), self._numbers.log_allowed, kept)
-        return self._candidates(near, self._raw, self._numbers.log_allowed, kept)
+        if self._is_short():
+            return Lazily(partial(_found, partial(self._listed, self._allowed)))
+        return Lazily(self._listed(self._allowed))
 
-    def sampled(self, drawn: Choice) -> tuple[Candidate, ...]:
+    def sampled(self, drawn: Choice) -> Sequence[Candidate]:
         """What was drawn from; a kept token that it does not hold any more is left out."""
-        order = _top(drawn.probs, self._k)
-        more = [int(i) for kept in self._kept for i in np.flatnonzero(drawn.ids == kept) if i not in order]
-        places = [*map(int, order), *more]
-        return tuple(self.candidate(int(drawn.ids[i]), float(drawn.probs[i]), float(drawn.logits[i])) for i in places)
+        if drawn.ids.size <= FEW and self._is_short():
+            ids, probs, logits = drawn.ids.copy(), drawn.probs.copy(), drawn.logits.copy()  # (n,) each
+            return Lazily(partial(_found, partial(self._drawn, ids, probs, logits)))
+        return Lazily(self._drawn(drawn.ids, drawn.probs, drawn.logits))
 
-    def _list(self, logits: Logits, log_sum: float, kept: tuple[int, ...]) -> tuple[Candidate, ...]:
-        ids = [int(i) for i in _top(logits, self._k) if logits[i] > NEG_INF]
-        return self._candidates(ids, logits, log_sum, kept)
+    def _is_short(self) -> bool:
+        """Whether the rows may be held; from then on they are copies."""
+        if not self._is_mine and self._raw.shape[0] <= SHORT:
+            self._raw, self._is_mine = self._raw.copy(), True
+            self._allowed = None if self._allowed is None else self._allowed.copy()
+        return self._is_mine
 
-    def _candidates(
-        self, ids: list[int], logits: Logits, log_sum: float, kept: tuple[int, ...]
-    ) -> tuple[Candidate, ...]:
-        ids += [token for token in dict.fromkeys(kept) if token not in ids]
-        return tuple(self.candidate(i, math.exp(float(logits[i]) - log_sum), float(self._raw[i])) for i in ids)
+    def _listed(self, allowed: NDArray[np.bool_] | None) -> Callable[[], Candidates]:
+        """allowed: None for what the model wanted. What it gives holds nothing of the rows."""
+        log_sum = self._numbers.log_total if allowed is None else self._numbers.log_allowed
+        ids = top(self._raw, self._k, allowed)
+        listed = set(ids.tolist())
+        more = [t for t in dict.fromkeys(self._kept) if t not in listed and (allowed is None or allowed[t])]
+        if more:
+            ids = np.append(ids, more)
+        flags = None if self._allowed is None else self._allowed[ids]
+        return partial(_weighed, self._vocab, ids, self._raw[ids], log_sum, flags)
+
+    def _drawn(
+        self, ids: NDArray[np.intp], probs: NDArray[np.float64], logits: NDArray[np.float32]
+    ) -> Callable[[], Candidates]:
+        """ids: ascending."""
+        order = top(probs, self._k).tolist()
+        found = ((int(np.searchsorted(ids, kept)), kept) for kept in dict.fromkeys(self._kept))
+        order += [at for at, kept in found if at not in order and at < ids.size and ids[at] == kept]
+        flags = None if self._allowed is None else self._allowed[ids[order]]
+        return partial(_candidates, self._vocab, ids[order], probs[order], logits[order], flags)
 
 
-def _top(values: NDArray[np.floating], k: int) -> NDArray[np.intp]:
-    """The places of the k largest, largest first, ties by place. Never a full sort of V."""
+def _found(find: Callable[[], Callable[[], Candidates]]) -> Candidates:
+    """What `find` finds, made at once."""
+    return find()()
+
+
+def _weighed(
+    vocab: Vocab,
+    ids: NDArray[np.intp],
+    logits: NDArray[np.float32],
+    log_sum: float,
+    allowed: NDArray[np.bool_] | None,
+) -> Candidates:
+    """With the probabilities that the logits have."""
+    probs = [math.exp(logit - log_sum) for logit in logits.tolist()]
+    return _candidates(vocab, ids, probs, logits, allowed)
+
+
+def _candidates(
+    vocab: Vocab,
+    ids: NDArray[np.intp],
+    probs: Iterable[float],
+    logits: NDArray[np.float32],
+    allowed: NDArray[np.bool_] | None,
+) -> Candidates:
+    """`(n,)` each; allowed: None for all of them."""
+    flags = [True] * len(ids) if allowed is None else allowed.tolist()
+    return tuple(
+        Candidate(
+            id=token,
+            text=vocab.text_of(token),
+            bytes=vocab.bytes_of(token),
+            prob=float(prob),
+            logit=logit if math.isfinite(logit) else None,
+            allowed=flag,
+        )
+        for token, prob, logit, flag in zip(ids.tolist(), probs, logits.tolist(), flags, strict=True)
+    )
+
+
+def top(values: NDArray[np.floating], k: int, allowed: NDArray[np.bool_] | None = None) -> NDArray[np.intp]:
+    """The places of the k largest of `(n,)`, largest first, ties by place; fewer where the rest is -inf or not allowed,
+    `(n,) bool`. Never a full sort."""
     if k <= 0:
         return np.empty(0, dtype=np.intp)
-    places = leaders(values, k)  # may hold more than k, where the edge is tied
-    return places[np.argsort(-values[places], kind="stable")][:k]
+    if values.shape[0] <= SHORT and k <= FEW:
+        places = np.empty(min(k, values.shape[0]), dtype=np.intp)
+        flags = NO_FLAGS if allowed is None else plain(allowed)
+        return places[: kernels().best(plain(values), flags, allowed is not None, places)]
+    if allowed is None:
+        near = leaders(values, k)  # may hold more than k, where the edge is tied
+    else:
+        # Mostly the best allowed ones are among the best of all; only else is what is allowed looked through.
+        near = leaders(values, NEAR * k)
+        near = near[allowed[near]]
+        if near.size < k:
+            near = np.flatnonzero(allowed)
+            near = near[leaders(values[near], k)]
+    near = near[np.argsort(-values[near], kind="stable")][:k]
+    return near[values[near] > NEG_INF]

@@ -39,6 +39,13 @@ class TextAssembler:
         self._held += self._decoder.decode(data)
         return self._release(final=False)
 
+    def fork(self) -> TextAssembler:
+        """An independent copy in the same state."""
+        copy = TextAssembler(self._stops)
+        copy._decoder.setstate(self._decoder.getstate())
+        copy._held, copy._shown, copy._stopped = self._held, self._shown.copy(), self._stopped
+        return copy
+
     def finish(self) -> Piece:
         """The rest: held text, and U+FFFD for a character that was cut."""
         if self._stopped:

@@ -15,12 +15,14 @@ from espalier.chat.tools import AUTO, Tool, ToolCall, ToolChoice
 from espalier.constraints.soft import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict
-from espalier.decoding.step import TraceLevel
+from espalier.decoding.options import Decoding
+from espalier.decoding.plan import Weighing
 from espalier.registry import Registry
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.filters import LogitFilter
 from espalier.tokens.vocab import Vocab
-from espalier.trace.records import StepRecord, Trace
+from espalier.trace.recorder import Recorder
+from espalier.trace.records import StepRecord, Trace, TraceLevel
 
 Message: TypeAlias = Mapping[str, Any]
 Sampler: TypeAlias = Literal["espalier", "native"]
@@ -52,7 +54,8 @@ class Request:
     a turn without calls. enable_thinking: for templates that read it. template_variables: more that the chat template
     may read; none of the names that it is given anyway. reasoning: the markers between which the model may think first,
     free of the constraint; `auto` finds them. max_reasoning: after so many tokens the reasoning must end.
-    schema_in_prompt: the constraint's schema is put into the prompt too.
+    schema_in_prompt: the constraint's schema is put into the prompt too. recorders: told of every step, in the thread
+    that reads the events; request_id: what they call it.
     """
 
     prompt: str | None = None
@@ -61,8 +64,8 @@ class Request:
     soft: tuple[SoftSpec, ...] = ()
     filters: tuple[LogitFilter, ...] = ()
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
-    strategy: str = "mask"
-    trace: TraceLevel = "full"
+    decoding: Decoding = field(default_factory=Decoding)
+    trace: TraceLevel = "steps"
     trace_top_k: int = 10
     raw: bool = False
     tools: tuple[Tool, ...] = ()
@@ -77,6 +80,13 @@ class Request:
     prompt_ids: tuple[int, ...] | None = None
     stream: int = 0
     sampler: Sampler = "espalier"
+    recorders: tuple[Recorder, ...] = ()
+    request_id: str = ""
+
+    @property
+    def strategy(self) -> str:
+        """Its name."""
+        return self.decoding.strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +110,9 @@ class Result:
 
     text: all that was generated; turn: the same, split into reasoning, content and calls. stop_reason: the stop text or
     id that ended it, None for EOS and length. mask_seconds: what the constraint's masks took in all, None without one
-    and where it was not timed.
+    and where it was not timed. score: a beam's. weighing: what faithful sampling knows. closed_by_budget: whether the
+    limit on tokens decided how it ends. others: the further texts of the same run, best first (num_return_sequences).
+    records: what was measured of each step, at level `summary` too, whose trace keeps none of it; () with no trace.
     """
 
     text: str
@@ -114,6 +126,11 @@ class Result:
     verdict: Verdict | None = None
     trace: Trace | None = None
     mask_seconds: float | None = field(default=None, compare=False)
+    score: float | None = None
+    weighing: Weighing | None = None
+    closed_by_budget: bool = False
+    others: tuple[Result, ...] = ()
+    records: tuple[StepRecord, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def content(self) -> str:

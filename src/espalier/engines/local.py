@@ -12,34 +12,33 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from hashlib import blake2b
 from typing import Protocol
 
 from espalier.budget import is_limited
-from espalier.chat.deltas import CallBegun, Delta, Turn
 from espalier.chat.template import ChatTemplate
 from espalier.constraints.bad_words import with_bad_words
 from espalier.constraints.compile import COMPILERS, NOWHERE, Compiler, Folders
 from espalier.constraints.portable import portable
-from espalier.constraints.verdict import CUT, Verdict, judge, parse
-from espalier.constraints.word_files import WordFiles
+from espalier.constraints.rewinding import Rewinding, check_only_masks, rewinding_parts
+from espalier.constraints.spec import Spec
+from espalier.decoding.budget import BudgetMatcher, check_budget, closable
 from espalier.decoding.drive import drive
 from espalier.decoding.native import NativeSampler, check_native, native_plan
-from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Outcome, Plan, Taken
+from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Outcome, Strategy, Taken
 from espalier.decoding.ports import StepModel
+from espalier.decoding.rewind import rewind_plan
 from espalier.decoding.room import Room
 from espalier.decoding.step import Watch
-from espalier.engines.base import Capabilities, Event, Finished, Request, Result, TokenEvent, Usage
-from espalier.engines.turns import PreparedTurn, TurnMaker, call_id, calls_tools
-from espalier.errors import CapabilityError, InputError, PromptTooLong
+from espalier.engines.base import Capabilities, Event, Request
+from espalier.engines.prepared import Prepared, watched
+from espalier.engines.turns import PreparedTurn, TurnMaker
+from espalier.errors import CapabilityError, InputError, PromptTooLong, UnsupportedError
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import MAX_N, SamplingConfig
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.filters import LogitFilter, distinct
 from espalier.sampling.fit import Fitted, check_ends, fit
-from espalier.schema.build import BuildError
 from espalier.tokens.vocab import Vocab
-from espalier.trace.records import StepRecord, Trace
 
 
 class Encode(Protocol):
@@ -199,10 +198,15 @@ class LocalEngine:
         for token in config.stop_ids:
             if token >= self._vocab.width:
                 raise InputError(f"stop id {token} is outside 0..{self._vocab.width - 1}", field="stop_ids")
-        make_plan: MakePlan = STRATEGIES.load(request.strategy)
+        strategy: Strategy = STRATEGIES.load(request.strategy)
+        make_plan: MakePlan = strategy.make_plan
         make_native = self._checked_native(request)
+        self._check_strategy(strategy, request)
         turn = self._turn(request)
         turn = replace(turn, spec=with_bad_words(turn.spec, config.bad_words))
+        going_back = rewinding_parts(turn.spec)
+        if going_back:
+            self._check_rewinding(going_back[0], request)
         prompt = self._ids(request, turn.text)
         if not prompt:
             raise InputError("the prompt is empty", hint="this model needs at least one token", field="prompt")
@@ -212,16 +216,37 @@ class LocalEngine:
                 hint=f"shorten it to at most {model.max_positions - 1}",
                 field="prompt",
             )
-        compiler = self._compiler if make_native is None else self._compiler.by_grammar
+        fitted = fit(config, self._vocab, self._vocab.encoder or partial(self._encode, add_special=False))
+        check_budget(
+            request.decoding.on_budget,
+            has_constraint=turn.spec is not None,
+            is_native=make_native is not None,
+            bans=[name for name, _ in fitted.bans],
+        )
+        closes = request.decoding.on_budget == "close"
+        # The last token taken needs no place in the cache, hence the one more.
+        max_tokens = min(config.max_tokens, model.max_positions - len(prompt) + 1)
+        compiler = self._compiler if make_native is None and not closes else self._compiler.by_grammar
         began = self._clock()
-        compiled = None if turn.spec is None else compiler.compile(turn.spec)
+        with closable(closes):
+            compiled = None if turn.spec is None else compiler.compile(turn.spec)
         matcher = compiled.matcher(before=turn.before) if compiled else None
+        if going_back:
+            if not isinstance(matcher, Rewinding):
+                raise UnsupportedError(
+                    f"{going_back[0].kind} cannot take text back as a part of {turn.spec.kind if turn.spec else ''}",
+                    hint="it can alone and as a member of AllOf; mask there instead",
+                    field="constraint",
+                )
+            make_plan = rewind_plan
+        if compiled is not None and matcher is not None and closes:
+            with closable(closes):
+                matcher = BudgetMatcher(matcher, max_tokens, self._vocab, name=compiled.spec.kind)
         if matcher is not None and make_native is None and is_limited():
             matcher.mask()  # what takes too long already here ends here, where nobody waits for it
         compile_seconds = self._clock() - began
         # One less than all of 32 bits: llama.cpp takes the last for none.
         seed = secrets.randbelow(2**32 - MAX_N) if config.seed is None else config.seed
-        fitted = fit(config, self._vocab, self._vocab.encoder or partial(self._encode, add_special=False))
         if compiled is not None:
             check_ends(fitted, self._vocab)
         job = Job(
@@ -230,17 +255,51 @@ class LocalEngine:
             matcher=matcher,
             chain=Chain(config, self._filters(request), fitted=fitted),
             stream=RandomStream(seed, request.stream),
-            # The last token taken needs no place in the cache, hence the one more.
-            max_tokens=min(config.max_tokens, model.max_positions - len(prompt) + 1),
-            watch=Watch(request.trace, request.trace_top_k),
+            max_tokens=max_tokens,
+            watch=Watch(watched(request), request.trace_top_k),
             spelled=compiled.spelled if compiled else {},
             clock=self._clock,
+            options=request.decoding,
+            encode=self._vocab.encoder or partial(self._encode, add_special=False),
         )
         if make_native is not None:
             grammar = None if turn.spec is None else portable(turn.spec, compiler, before=turn.before)
             sampler = make_native(config, fitted, seed=seed + request.stream, grammar=grammar)
             make_plan = partial(native_plan, sampler=sampler)
-        return Prepared(self._name, request, turn, seed, job, make_plan, self._compiler.words, compile_seconds)
+        return Prepared(
+            self._name, request, turn, seed, job, make_plan, self._compiler.words, compile_seconds,
+            sequences=strategy.sequences(request.decoding),
+        )  # fmt: skip
+
+    def _check_strategy(self, strategy: Strategy, request: Request) -> None:
+        """Raises CapabilityError, SamplingError and InputError, naming the field, before anything is compiled."""
+        strategy.check(request.decoding, request.sampling)
+        most = self.model.max_sequences
+        if (asked := strategy.sequences(request.decoding)) > most:
+            raise CapabilityError(
+                f"{request.strategy} wants {asked} sequences at once; {self._name} holds {most}",
+                hint="ask for fewer, or load the model with more (sequences=)",
+                field="num_beams" if request.strategy == "beam" else "particles",
+            )
+        if strategy.truncates and not self.model.can_truncate:
+            raise CapabilityError(
+                f"{self._name} cannot take tokens back, which {request.strategy} needs",
+                hint="its cache is recurrent or has a sliding window; use mask",
+                field="strategy",
+            )
+
+    def _check_rewinding(self, part: Spec, request: Request) -> None:
+        """Whether a constraint can take text back here. part: which asks for it. Raises CapabilityError."""
+        if request.sampler != "espalier":
+            check_only_masks(part, "the engine's own sampler", field="sampler")
+        if request.strategy != "mask":
+            check_only_masks(part, request.strategy, field="strategy")
+        if not self.model.can_truncate:
+            raise CapabilityError(
+                f"{self._name} cannot take tokens back, which {part.kind} needs here",
+                hint="its cache is recurrent or has a sliding window; use a constraint that only masks",
+                field="constraint",
+            )
 
     def _checked_native(self, request: Request) -> MakeNative | None:
         """What makes the sampler that was asked for. Raises CapabilityError, SamplingError naming the field."""
@@ -272,7 +331,8 @@ class LocalEngine:
             if server:
                 driver = server.drive(runs)
             else:
-                driver = drive(model, [r.plan() for r in runs], [r.size for r in runs], self._room)
+                sizes, many = [r.size for r in runs], [r.sequences for r in runs]
+                driver = drive(model, [r.plan() for r in runs], sizes, self._room, many)
             self._direct += server is None
         # Held for one round, not for the whole run: streams of several threads take turns on the model. A server's
         # thread has the model to itself, and waiting for it must not make others wait.
@@ -289,132 +349,5 @@ class LocalEngine:
             with turn:
                 driver.close()
                 self._direct -= server is None
-
-
-def _asked(request: Request) -> str:
-    """What a person wrote last: the prompt, or the last message of a user."""
-    for message in reversed(request.messages or ()):
-        if message.get("role") == "user" and isinstance(message.get("content"), str):
-            return str(message["content"])
-    return request.prompt or ""
-
-
-class Prepared:
-    """One request that is ready to run, and what its reader has heard of it. For one reader."""
-
-    def __init__(
-        self,
-        model: str,
-        request: Request,
-        turn: PreparedTurn,
-        seed: int,
-        job: Job,
-        make_plan: MakePlan,
-        words: WordFiles,
-        compile_seconds: float = 0.0,
-    ) -> None:
-        self.model, self.request, self.turn, self.seed = model, request, turn, seed
-        self.compile_seconds = compile_seconds
-        # What of the text that is judged and parsed stands in the prompt.
-        self.begun = "" if turn.spec is None else turn.spec.begun(turn.before)
-        self.job, self.make_plan, self.words = job, make_plan, words
-        self.parser = turn.parser()
-        self.records: list[StepRecord] = []
-        self.reasoned = 0  # tokens of the reasoning
-
-    @property
-    def cost_key(self) -> bytes | None:
-        """Equal for equal constraints; None where there is none."""
-        spec = self.turn.spec
-        return None if spec is None else blake2b(spec.key().encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-    @property
-    def size(self) -> int:
-        """How many tokens its sequence can come to hold."""
-        return len(self.job.prompt) + self.job.max_tokens - 1  # the last token taken needs no place
-
-    def plan(self) -> Plan:
-        """The plan, not begun. Once: the job's matcher, chain and stream are the plan's from now on."""
-        return self.make_plan(self.job)
-
-    def event(self, happened: Taken | Outcome, index: int = 0, *, reused: int = 0) -> Event:
-        """What a reader is told, in the order in which it happened. index: of the request in its batch. reused: tokens
-        of the prompt that were not computed."""
-        if isinstance(happened, Taken):
-            reasoned = self.parser.is_reasoning
-            deltas = self.deltas(happened.text)
-            self.reasoned += reasoned or self.parser.is_reasoning
-            if happened.record is not None:
-                self.records.append(happened.record)
-            return TokenEvent(
-                index=index,
-                token_id=happened.token,
-                text=happened.text,
-                record=happened.record,
-                deltas=deltas,
-            )
-        deltas = self.deltas(happened.tail, is_last=True)
-        return Finished(index=index, text=happened.tail, result=self.result(happened, reused), deltas=deltas)
-
-    def deltas(self, text: str, *, is_last: bool = False) -> tuple[Delta, ...]:
-        """What more of the text adds to the turn, its calls with their ids."""
-        found = [*self.parser.feed(text), *(self.parser.finish() if is_last else ())]
-        return tuple(
-            replace(one, id=call_id(self.turn.text, self.seed, one.index)) if isinstance(one, CallBegun) else one
-            for one in found
-        )
-
-    def result(self, outcome: Outcome, reused: int = 0) -> Result:
-        spec, turn = self.turn.spec, self._turn()
-        verdict = None
-        if spec is not None:
-            verdict = judge(spec, self.begun + outcome.text, self.words) if outcome.is_complete else CUT
-        parsed = None
-        if outcome.finish == "stop" and (verdict is None or verdict.valid is not False):
-            try:
-                parsed = turn.content if spec is None else parse(spec, self.begun + outcome.text)
-            except BuildError as error:  # the type asks for more than its schema says
-                verdict = Verdict(valid=False, judge="the Python type", errors=(error.message,))
-        trace = None
-        if self.request.trace != "off":
-            trace = Trace(
-                steps=tuple(self.records),
-                text=outcome.text,
-                finish_reason=outcome.finish,
-                model=self.model,
-                prompt=self.turn.text,
-                asked=_asked(self.request),
-                constraint=spec.to_json() if spec is not None else None,
-                soft=tuple(soft.to_json() for soft in self.request.soft),
-                sampling=self.request.sampling.to_json() | {"seed": self.seed} | self._sampler(),
-                strategy=self.request.strategy,
-                verdict=verdict.to_json() if verdict else None,
-            )
-        return Result(
-            text=outcome.text,
-            token_ids=outcome.tokens,
-            finish_reason="tool_calls" if outcome.finish == "stop" and calls_tools(turn) else outcome.finish,
-            stop_reason=outcome.stop,
-            usage=Usage(
-                prompt_tokens=len(self.job.prompt),
-                completion_tokens=len(outcome.tokens),
-                reasoning_tokens=self.reasoned,
-                cached_tokens=reused,
-            ),
-            seed=self.seed,
-            turn=turn,
-            parsed=parsed,
-            verdict=verdict,
-            trace=trace,
-            mask_seconds=outcome.mask_seconds,
-        )
-
-    def _sampler(self) -> dict[str, str]:
-        """Said where it is not our own."""
-        return {} if self.request.sampler == "espalier" else {"sampler": self.request.sampler}
-
-    def _turn(self) -> Turn:
-        """The turn as it was read, its calls with their ids."""
-        found = self.parser.turn
-        calls = (replace(call, id=call_id(self.turn.text, self.seed, call.index)) for call in found.calls)
-        return replace(found, calls=tuple(calls))
+            for run in runs:
+                run.close()

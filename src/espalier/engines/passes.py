@@ -104,13 +104,16 @@ class Passes:
     def _prepare(self, lane: Lane, need: Need, lanes: Iterable[Lane]) -> None:
         """Carry out what comes before the appends. Raises what a plan or the model has done wrong."""
         branches = lane.branches
+        early, late = need.frees(branches) if need.free else ((), ())
+        for branch in early:
+            self._sequences.free(branches.pop(branch))
         for source, target in need.fork:
             if target in branches:
                 raise ValueError(f"a strategy forks to branch {target}, which it has already")
             branches[target] = self._with_room(partial(self._sequences.fork, branches[source]))
         for branch, length in need.truncate:
             self._sequences.truncate(branches[branch], length)
-        for branch in need.free:
+        for branch in late:
             self._sequences.free(branches.pop(branch))
         for append in need.append:
             is_prompt = append.branch not in branches

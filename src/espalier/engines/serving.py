@@ -24,7 +24,8 @@ from espalier.decoding.plan import Outcome, Taken
 from espalier.engines.base import Event, Finished, Load, Progress, Request, Running
 from espalier.engines.delivery import Mailbox, hand_out
 from espalier.engines.lanes import Said, Ticket
-from espalier.engines.local import LocalEngine, Prepared
+from espalier.engines.local import LocalEngine
+from espalier.engines.prepared import Prepared
 from espalier.engines.scheduler import Scheduler
 from espalier.errors import InputError
 
@@ -152,6 +153,7 @@ class _Running:
                         return
         finally:
             self.cancel()  # closed by its reader, or an error: nothing where it has ended
+            self._prepared.close()
 
     async def _async_events(self) -> AsyncIterator[Event]:
         try:
@@ -165,6 +167,7 @@ class _Running:
                         return
         finally:
             self.cancel()
+            self._prepared.close()
 
     def _event(self, said: Said) -> Event:
         if isinstance(said, Exception):
@@ -179,8 +182,8 @@ class _Running:
 
 def _ticket(run: Prepared, reader: tuple[Box, int], *, owner: str = "", deadline: float | None = None) -> Ticket:
     return Ticket(
-        plan=run.plan(), prompt=run.job.prompt, size=run.size, owner=owner, deadline=deadline, reader=reader,
-        cost_key=run.cost_key,
+        plan=run.plan(), prompt=run.job.prompt, size=run.size, sequences=run.sequences, owner=owner,
+        deadline=deadline, reader=reader, cost_key=run.cost_key,
     )  # fmt: skip
 
 

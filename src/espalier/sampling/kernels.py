@@ -118,6 +118,28 @@ def at_least(row: Array, columns: Array, width: int, lines: int, edge: float, pl
     return count
 
 
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def best(row: Array, allowed: Array, has_allowed: bool, places: Array) -> int:
+    """Writes the places (k,) of the largest of row (n,), largest first, of equals the first; without -inf, and, where
+    there is `allowed` (n,) bool, of the allowed alone. Gives how many there are. For k that is small."""
+    k = places.shape[0]
+    count = 0
+    low = -np.inf
+    for i in range(row.shape[0]):
+        value = row[i]
+        if value > low and (not has_allowed or allowed[i]):
+            at = count if count < k else k - 1
+            while at > 0 and row[places[at - 1]] < value:
+                places[at] = places[at - 1]
+                at -= 1
+            places[at] = i
+            if count < k:
+                count += 1
+            if count == k:
+                low = row[places[k - 1]]
+    return count
+
+
 @numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy")
 def _divide(row: Array, heat: float, out: Array) -> Array:
     for i in range(row.shape[0]):

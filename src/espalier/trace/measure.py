@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from espalier.sampling.candidates import kernels
 from espalier.tokens.mask import Logits
+
+T = TypeVar("T", bound=np.generic)
 
 
 class Measures(NamedTuple):
@@ -30,11 +32,10 @@ class Measures(NamedTuple):
     log_allowed: float
 
 
-def measure(raw: Logits, allowed: NDArray[np.bool_] | None) -> Measures:
-    """`raw` is `(V,) float32`, finite or -inf; `allowed` is `(V,) bool` with at least one finite logit under it."""
-    top = float(raw.max())
-    if allowed is not None and bool(allowed.all()):
-        allowed = None
+def measure(raw: Logits, allowed: NDArray[np.bool_] | None, *, top: float | None = None) -> Measures:
+    """`raw` is `(V,) float32`, finite or -inf; `allowed` is `(V,) bool` with at least one finite logit under it. top:
+    the largest logit, where the caller knows it."""
+    top = float(raw.max()) if top is None else top
     total, spread, inside, inside_spread = _sums(raw, allowed, top)
     before, log_total = _entropy(total, spread, top)
     if allowed is None:
@@ -81,6 +82,43 @@ def removed_by(
     return tuple(found.items())
 
 
+class Cost(NamedTuple):
+    """Of some tokens: how many, the sum of their taxes in nats, the mean of their removed masses."""
+
+    tokens: int
+    tax_nats: float
+    removed_mass: float
+
+
+def costs_by(keys: Iterable[str | None], taxes: Iterable[float], masses: Iterable[float]) -> dict[str, Cost]:
+    """Tokens put together by key (a JSON path, a rule), in order of their first; those whose key is None are left out.
+    Three of one length. Sums are rounded once, whatever the order."""
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    for key, tax, mass in zip(keys, taxes, masses, strict=True):
+        if key is not None:
+            costs = found.setdefault(key, ([], []))
+            costs[0].append(tax)
+            costs[1].append(mass)
+    return {key: Cost(len(paid), math.fsum(paid), math.fsum(lost) / len(lost)) for key, (paid, lost) in found.items()}
+
+
+def cumulative(values: Sequence[float]) -> list[float]:
+    """The sum up to each, itself included; each as `math.fsum` gives it."""
+    parts: list[float] = []  # that do not overlap, smallest first (Shewchuk 1997)
+    found = []
+    for value in values:
+        rest, kept = value, []
+        for part in parts:
+            large, small = (rest, part) if abs(rest) >= abs(part) else (part, rest)
+            rest = large + small
+            lost = small - (rest - large)
+            if lost:
+                kept.append(lost)
+        parts = [*kept, rest]
+        found.append(math.fsum(parts))
+    return found
+
+
 OTHERS = "filters"
 TINY = 1e-200  # weights below this are recomputed, far above where float64 loses digits
 
@@ -88,13 +126,17 @@ TINY = 1e-200  # weights below this are recomputed, far above where float64 lose
 NO_FLAGS = np.empty(0, dtype=np.bool_)  # (0,)
 
 
+def plain(array: NDArray[T]) -> NDArray[T]:
+    """The array as kernels take it, in order and writable; a copy only where it is not."""
+    return array if array.flags.carray else np.require(array, requirements=("C", "W", "A"))
+
+
 def _sums(
     logits: NDArray[np.float32], allowed: NDArray[np.bool_] | None, top: float
 ) -> tuple[float, float, float, float]:
     """See `measure_row`; an infinite distance from the top weighs nothing."""
-    logits = np.require(logits, dtype=np.float32, requirements=("C", "W"))
-    flags = NO_FLAGS if allowed is None else np.require(allowed, requirements=("C", "W"))
-    return kernels().measure_row(logits, flags, allowed is not None, top)  # type: ignore[no-any-return]
+    flags = NO_FLAGS if allowed is None else plain(allowed)
+    return kernels().measure_row(plain(logits), flags, allowed is not None, top)  # type: ignore[no-any-return]
 
 
 def _entropy(total: float, spread: float, top: float) -> tuple[float, float]:

@@ -176,7 +176,7 @@ def test_trace_level_and_other_sequences_change_no_token(engine):
     config, spec = set_to(3), Gbnf(GRAMMARS["chess"])
     expected = generate(engine, config, spec).token_ids
     assert generate(engine, config, spec, trace="off").token_ids == expected
-    assert generate(engine, config, spec, trace="measures").token_ids == expected
+    assert generate(engine, config, spec, trace="summary").token_ids == expected
     several = engine.generate([PROMPT, "Hello"], raw=True, constraint=spec, sampling=config, sampler="native")
     assert several[0].token_ids == expected
 

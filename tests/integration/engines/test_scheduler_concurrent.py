@@ -66,7 +66,7 @@ def eng(request):
 def asked(eng, number):
     constraint = CONSTRAINTS[number % len(CONSTRAINTS)]
     prompt = PROMPTS[number // len(CONSTRAINTS) % len(PROMPTS)]
-    level = ("off", "measures", "full")[number % 3]
+    level = ("off", "summary", "full")[number % 3]
     options = {"temperature": 0, "seed": 0, "max_tokens": 32, "trace": level, "strategy": "mask"}
     return eng.requests(prompt, constraint=constraint, **options)[0][0]
 

@@ -160,9 +160,7 @@ def test_nothing_is_recorded_at_level_off_and_no_candidates_at_measures():
     records, _ = run(sampler, Gbnf("root ::= [bc]"), watch=Watch("off"))
     assert records == [None, None]
     assert sampler.asked == [False, False]
-    (record, _), _ = run(
-        Scripted(NativeChoice(drawn(B), drawn(A)), EOS), Gbnf("root ::= [bc]"), watch=Watch("measures")
-    )
+    (record, _), _ = run(Scripted(NativeChoice(drawn(B), drawn(A)), EOS), Gbnf("root ::= [bc]"), watch=Watch("summary"))
     assert record.pre_masking == record.post_grammar == record.post_chain == ()
     assert record.was_rejected
     assert record.removed_mass == pytest.approx(1 - mass([B, C]))
@@ -178,10 +176,10 @@ def test_at_level_off_no_mask_is_made(monkeypatch):
     monkeypatch.setattr(kind, "mask", refuse)
     run(Scripted(NativeChoice(drawn(B), drawn(A)), EOS), spec, watch=Watch("off"))
     with pytest.raises(AssertionError):
-        run(Scripted(B, EOS), spec, watch=Watch("measures"))
+        run(Scripted(B, EOS), spec, watch=Watch("summary"))
 
 
-@pytest.mark.parametrize("level", ["off", "measures", "full"])
+@pytest.mark.parametrize("level", ["off", "summary", "full"])
 def test_a_token_that_our_grammar_refuses_stops_the_run_before_it_is_accepted(level):
     sampler = Scripted(A)
     with pytest.raises(GenerationError, match="the two grammars disagree at step 0: the engine's own took 'a'"):

@@ -148,7 +148,7 @@ def test_a_filters_ban_shrinks_the_allowed_set_and_its_bias_does_not_change_the_
 def test_levels_off_and_measures_record_nothing_and_no_candidates():
     row = np.zeros(13, dtype=np.float32)
     assert step(row, {1}, watch=Watch("off")).record is None
-    record = step(row, {1}, watch=Watch("measures")).record
+    record = step(row, {1}, watch=Watch("summary")).record
     assert record.pre_masking == record.post_grammar == record.post_chain == ()
     assert record.removed_mass > 0.9
 

@@ -36,7 +36,7 @@ SCHEMA = {"type": "object", "properties": {"age": {"type": "integer"}}, "require
 ASKED = [
     ("hi", {"temperature": 0, "seed": 1, "max_tokens": 40}),
     ("hi", {"constraint": espalier.JsonObject(), "temperature": 1.5, "seed": 3, "max_tokens": 60, "trace": "off"}),
-    ("how are you", {"constraint": espalier.Regex(r"\d{3}-[a-z]{4}"), "seed": 4, "trace": "measures"}),
+    ("how are you", {"constraint": espalier.Regex(r"\d{3}-[a-z]{4}"), "seed": 4, "trace": "summary"}),
     ("how is she", {"constraint": espalier.Choice(["yes", "yes!", "no"]), "seed": 5}),
     ("how", {"constraint": espalier.JsonSchema(SCHEMA), "temperature": 0, "seed": 2, "max_tokens": 60}),
     ("hi", {"n": 3, "seed": 9, "max_tokens": 20, "top_k": 0, "temperature": 1.0}),

@@ -1,0 +1,129 @@
+"""How a text is decoded, as data: which strategy, and what each of them can be told. It knows no model and no step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeAlias, get_args
+
+from espalier.errors import InputError
+
+OnBudget: TypeAlias = Literal["close", "truncate", "error"]
+Target: TypeAlias = Literal["full", "truncated"]
+
+USUAL_BEAMS = 4
+USUAL_PARTICLES = 8
+MAX_BRANCHES = 128
+"""Beams and particles at most: each holds a sequence of the model's cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """One request's way through the model.
+
+    strategy: a name of `STRATEGIES`. What belongs to another strategy than the one named must stay at its default.
+
+    beam: num_beams, None for 4. length_penalty: a hypothesis counts `sum of ln p / length ** length_penalty`.
+    early_stopping: True ends with as many finished hypotheses as there are beams, False when no beam is likely to do
+    better, "never" when none can. num_return_sequences: how many of them the result holds, best first.
+
+    best_of, smc, awrs: particles, None for 8. ess_threshold: `smc` and `awrs` resample where the effective sample
+    size falls below this share of the particles. target: "full" is the model's distribution after penalties, bias and
+    temperature, given the constraint; "truncated" the same after top_k, top_p and min_p, and has to be asked for.
+
+    on_budget: what becomes of a constrained text that is not complete at `max_tokens`: `close` brings it to its
+    shortest end in time, `truncate` cuts it off, `error` raises BudgetExceeded. max_rewinds: how often text may be
+    taken back where a constraint finds only later that it cannot stand.
+
+    Raises InputError naming the field.
+    """
+
+    strategy: str = "mask"
+    num_beams: int | None = None
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
+    num_return_sequences: int = 1
+    particles: int | None = None
+    ess_threshold: float = 0.5
+    target: Target = "full"
+    on_budget: OnBudget = "truncate"
+    max_rewinds: int = 100
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.strategy, str):
+            raise InputError(f"strategy is a name, not {self.strategy!r}", field="strategy")
+        for name, least in (("num_beams", 1), ("particles", 1), ("num_return_sequences", 1), ("max_rewinds", 0)):
+            value = getattr(self, name)
+            if value is None and name in ("num_beams", "particles"):
+                continue
+            most = MAX_BRANCHES if name != "max_rewinds" else 2**31
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise InputError(f"{name}: {value!r} must be a whole number from {least} to {most}", field=name)
+        for name in ("length_penalty", "ess_threshold"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise InputError(f"{name}: {value!r} must be a finite number", field=name)
+        if not 0 <= self.ess_threshold <= 1:
+            raise InputError(f"ess_threshold: {self.ess_threshold:g} must be from 0 to 1", field="ess_threshold")
+        if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
+            raise InputError(
+                f"early_stopping: {self.early_stopping!r} must be true, false or never", field="early_stopping"
+            )
+        for name, known in (("on_budget", get_args(OnBudget)), ("target", get_args(Target))):
+            if getattr(self, name) not in known:
+                raise InputError(f"unknown {name} {getattr(self, name)!r}", hint=", ".join(known), field=name)
+        for name, strategies in OWNERS.items():
+            if getattr(self, name) != DEFAULTS[name] and self.strategy not in strategies:
+                raise InputError(
+                    f"{name} means nothing to the strategy {self.strategy}",
+                    hint=f'strategy="{strategies[0]}"',
+                    field=name,
+                )
+
+    @property
+    def beams(self) -> int:
+        return USUAL_BEAMS if self.num_beams is None else self.num_beams
+
+    @property
+    def count(self) -> int:
+        """Of particles."""
+        return USUAL_PARTICLES if self.particles is None else self.particles
+
+    def to_json(self) -> dict[str, Any]:
+        """What differs from the default, and the strategy always."""
+        return {"strategy": self.strategy} | {
+            one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Decoding:
+        """Raises InputError for a field that there is not."""
+        unknown = [name for name in data if name not in FIELDS]
+        if unknown:
+            raise InputError(
+                f"there is no field {unknown[0]!r} of decoding", hint=f"known: {', '.join(FIELDS)}", field=unknown[0]
+            )
+        return Decoding(**data)
+
+
+FAITHFUL = ("best_of", "smc", "awrs")
+OWNERS: Mapping[str, tuple[str, ...]] = {
+    "num_beams": ("beam",),
+    "length_penalty": ("beam",),
+    "early_stopping": ("beam",),
+    "num_return_sequences": ("beam", *FAITHFUL),
+    "particles": FAITHFUL,
+    "ess_threshold": ("smc", "awrs"),
+    "target": FAITHFUL,
+}
+"""Which strategies look at a field; one that no other strategy would look at is refused there, not ignored."""
+FIELDS = tuple(one.name for one in fields(Decoding))
+DEFAULTS = {one.name: one.default for one in fields(Decoding)}
+
+Sequences: TypeAlias = Callable[[Decoding], int]
+
+
+def single(options: Decoding) -> int:  # the shape of `Strategy.sequences`
+    """For strategies that extend one sequence."""
+    return 1

@@ -1,0 +1,57 @@
+"""A sequence that is made when somebody looks at it. It knows nothing of what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar, overload
+
+T = TypeVar("T")
+
+
+class Lazily(Sequence[T], Generic[T]):
+    """Equal to the tuple that `make` gives, and hashed as it. `make` is called once, at the first look, and must give
+    the same whenever that is; what it holds is held until then. Two threads that look first make it twice.
+
+    length: how many there will be, where that is known without making them.
+    """
+
+    __slots__ = ("_length", "_made", "_make")
+
+    def __init__(self, make: Callable[[], tuple[T, ...]], length: int | None = None) -> None:
+        self._make: Callable[[], tuple[T, ...]] | None = make
+        self._made: tuple[T, ...] | None = None
+        self._length = length
+
+    def _all(self) -> tuple[T, ...]:
+        made, make = self._made, self._make
+        if made is None:
+            if make is None:  # another thread has just made it, and forgotten how
+                return self._all()
+            made = self._made = make()
+            self._make = None
+        return made
+
+    @overload
+    def __getitem__(self, place: int) -> T: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, place: int | slice) -> T | tuple[T, ...]:
+        return self._all()[place]
+
+    def __len__(self) -> int:
+        return len(self._all()) if self._length is None else self._length
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Lazily):
+            return self._all() == other._all()
+        return self._all() == other if isinstance(other, tuple) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are plain tuples: what makes them may hold a whole vocabulary."""
+        return tuple, (self._all(),)
