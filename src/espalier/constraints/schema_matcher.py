@@ -193,19 +193,10 @@ class LlgMatcher:
     def forced(self) -> tuple[int, ...]:
         if self._finished:
             return ()
-        vocab = self._compiled.vocab
-        probe = self.fork()
-        data = bytearray()
-        while len(data) < FORCED_BYTES_LIMIT and not probe.is_accepting:
-            ids = masks.allowed_ids(probe.mask(), vocab.width)
-            first = {vocab.bytes_of(int(i))[0] for i in ids}
-            if len(first) != 1:
-                break
-            byte = first.pop()
-            data.append(byte)
-            # Every byte has a token of its own (LlgBackend checks), so the text can be walked byte by byte.
-            probe.advance(self._compiled.trie.segment(bytes([byte]))[0])  # type: ignore[index]  # never None, see above
-        return self._compiled.trie.segment(bytes(data)) or ()
+        # Of bytes only, whatever splits them: it is the tokens that forcing is off for. Changes nothing.
+        data = bytes(self._inner.compute_ff_bytes())[:FORCED_BYTES_LIMIT]
+        self._check()
+        return self._compiled.trie.segment(data) or ()
 
     def explain(self, token: int) -> Blame:
         if self.allows(token):
