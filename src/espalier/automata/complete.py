@@ -26,7 +26,7 @@ def shortest(machine: Machine, trie: TokenTrie, state: State, *, max_walks: int 
     """
     if machine.accepts(state):
         return ()
-    best = _spelled(machine, trie, state)
+    best = spelled(machine, trie, state)
     seen = {state}
     level: list[tuple[State, tuple[int, ...]]] = [(state, ())]
     walks = 0
@@ -56,7 +56,7 @@ def shortest(machine: Machine, trie: TokenTrie, state: State, *, max_walks: int 
     return best
 
 
-def _spelled(machine: Machine, trie: TokenTrie, state: State) -> tuple[int, ...] | None:
+def spelled(machine: Machine, trie: TokenTrie, state: State) -> tuple[int, ...] | None:
     """The completion of fewest bytes and named tokens, spelled with the fewest tokens; None if none spell it."""
     if machine.least(state) > MAX_LENGTH:
         raise LimitExceeded(f"the shortest completion has more than {MAX_LENGTH} bytes")
@@ -79,7 +79,8 @@ def _spelled(machine: Machine, trie: TokenTrie, state: State) -> tuple[int, ...]
                 return None
             found += tokens
             data.clear()
-            at = _named(machine, at, refs, wanted, found)
+            token, at = named(machine, at, refs, wanted)
+            found.append(token)
     tokens = trie.segment(bytes(data))
     if tokens is None:
         return None
@@ -93,13 +94,13 @@ def _spelled(machine: Machine, trie: TokenTrie, state: State) -> tuple[int, ...]
     return tuple(found)
 
 
-def _named(machine: Machine, state: State, refs: tuple[int, ...], wanted: int, found: list[int]) -> State:
+def named(machine: Machine, state: State, refs: tuple[int, ...], wanted: int) -> tuple[int, State]:
+    """A token that is taken by its name and leads to where at most `wanted` bytes and named tokens are left."""
     for ref in refs:
         for token in machine.reference(ref)[1].tolist():
             after = machine.advance(state, token)
             if after is not None and machine.least(after) <= wanted:
-                found.append(token)
-                return after
+                return token, after
     raise AssertionError("a state is further from the end than all that follow it")
 
 
@@ -118,11 +119,11 @@ def forced(machine: Machine, trie: TokenTrie, state: State) -> tuple[int, ...]:
             after = machine.step(at, byte)
         elif not members and len(refs) == 1 and len(ids := machine.reference(refs[0])[1]) == 1:
             token = int(ids[0])
-            spelled = trie.segment(bytes(data))
+            head = trie.segment(bytes(data))
             after = machine.advance(at, token)
-            if spelled is None or after is None:
+            if head is None or after is None:
                 break
-            found += [*spelled, token]
+            found += [*head, token]
             data.clear()
         else:
             break

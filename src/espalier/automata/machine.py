@@ -5,6 +5,7 @@ States are values: never changed, hashable, shared between threads. EOS is the m
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -17,6 +18,15 @@ from espalier.tokens.vocab import Vocab
 
 State: TypeAlias = Any
 """An int or a set of stacks: whoever holds one only hands it back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Landings:
+    """Where the tokens of a state lead. ids: `(n,)`, ascending. which: `(n,)`, the place in `states` of each."""
+
+    ids: NDArray[np.int32]
+    which: NDArray[np.int32]
+    states: tuple[State, ...]
 
 
 class Machine(Protocol):
@@ -58,6 +68,18 @@ class Machine(Protocol):
 
         A token that can be taken by its bytes and by name leads to one state for both; here it may stand for each.
         """
+        ...
+
+    def fewest(self, state: State) -> int | None:
+        """How few tokens complete the text, where that is known without a search."""
+        ...
+
+    def stays_near(self, state: State, most: int) -> bool:
+        """Whether no token leads to where more than `most` tokens are to come. May be False where it is not known."""
+        ...
+
+    def landings(self, state: State) -> Landings:
+        """Where each of the allowed tokens leads."""
         ...
 
 

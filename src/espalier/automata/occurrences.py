@@ -68,8 +68,25 @@ class Search:
 
     def begun(self, state: int) -> bytes:
         """The beginning of a phrase that the text ends with in a state of `avoiding`: the longest there is."""
-        found = bytearray()
+        return self._beginning(int(self.kept[state]))
+
+    def first(self, state: int, data: bytes) -> int | None:
+        """Where reading `data` from a state of `avoiding` completes a phrase: how many bytes before `data` the first
+        that is completed begins, negative or 0 where it begins within. None where none is, or `data` is no UTF-8.
+
+        Right where no phrase holds another: the state at an occurrence then stands for the phrase itself.
+        """
         at = int(self.kept[state])
+        for count, byte in enumerate(data, 1):
+            at = int(self.table[at, self.classes[byte]])
+            if at < 0:
+                return None
+            if self.hit[at]:
+                return len(self._beginning(at)) - count
+        return None
+
+    def _beginning(self, at: int) -> bytes:
+        found = bytearray()
         while self.parent[at] >= 0:
             check_time()
             found.append(int(self.byte[at]))

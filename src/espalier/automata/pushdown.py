@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.cache import ByteCache
-from espalier.automata.machine import missing_bytes, missing_error
+from espalier.automata.machine import Landings, missing_bytes, missing_error
 from espalier.automata.network import Network
 from espalier.automata.nfa import ByteSet
 from espalier.automata.stacks import MAX_INTERNED, MAX_WORK, StackAutomaton, Stacks
@@ -178,6 +178,9 @@ class PushdownMachine:
         self._parts_bytes = parts_bytes
         self._parts_size = 0
         self._masks: ByteCache[Stacks, Mask] = ByteCache(cache_bytes)
+        self._spreads: dict[tuple[Stacks, Places], tuple[int, Places | None]] = {}
+        self._widest: dict[Stacks, int] = {}
+        self._reads: dict[int, ByteSet] = {}  # by position, the bytes that can come next
         self._lock = threading.RLock()
         self._moves = 0
         self.start = self._automaton.start
@@ -228,8 +231,12 @@ class PushdownMachine:
     def options(self, state: Stacks) -> tuple[ByteSet, tuple[int, ...]]:
         found: ByteSet = 0
         for position, _ in state.items:
-            row = self.network.which[position] >= 0  # (C,)
-            found |= sum(1 << b for b in np.flatnonzero(row[self.network.classes]).tolist())
+            known = self._reads.get(position)
+            if known is None:
+                row = self.network.which[position] >= 0  # (C,)
+                known = sum(1 << b for b in np.flatnonzero(row[self.network.classes]).tolist())
+                self._reads[position] = known
+            found |= known
         return found, self._refs_of(state)
 
     def reference(self, number: int) -> tuple[str, NDArray[np.intp]]:
@@ -246,6 +253,70 @@ class PushdownMachine:
                 if after is not None:
                     found.append((self._plainest(ref), after))
             return found
+
+    def fewest(self, state: Stacks) -> int | None:
+        return None
+
+    def stays_near(self, state: Stacks, most: int) -> bool:
+        found = self._widest.get(state)
+        if found is None:
+            with self._lock:
+                self._tidy()
+                found = self._widest[state] = self._farthest(state)
+                self._parts_size += 300
+        return found <= most
+
+    def landings(self, state: Stacks) -> Landings:
+        with self._lock:
+            self._tidy()
+            landed = self._walk().land(self._rows, self._rows.row(state))
+            for ref in self._refs_of(state):
+                named = self._automaton.take_token(state, ref)
+                if named is None:
+                    continue
+                # Whoever can be taken by its bytes too leads to both.
+                matching = masks.allowed_ids(self._refs[ref], self._vocab.width)
+                for before in np.unique(landed[matching]).tolist():
+                    also = None if before < 0 else self._rows.states[before]
+                    joined = named if also is None else self._automaton.union(also, named)
+                    landed[matching[landed[matching] == before]] = self._rows.row(joined)
+            ids = np.flatnonzero(landed >= 0).astype(np.int32)
+            rows, which = np.unique(landed[ids], return_inverse=True)
+            states = [self._rows.states[row] for row in rows.tolist()]
+        return Landings(ids=ids, which=which.astype(np.int32), states=tuple(states))
+
+    def _farthest(self, state: Stacks) -> int:
+        """No token leads further from the end than this, in bytes and named tokens. Found by parts, as masks are: what
+        a token leads to within a part leads on with what lies below that, and maybe elsewhere besides."""
+        automaton = self._automaton
+        far = 0
+        for ref in self._refs_of(state):
+            after = automaton.take_token(state, ref)
+            far = max(far, 0 if after is None else after.least)
+        todo = [(self._whole, state)]
+        seen = set(todo)
+        while todo:
+            places, current = todo.pop()
+            for local, below in current.groups or automaton.groups(current):
+                spread, exits = self._spreads.get((local, places)) or self._spread(local, places)
+                far = max(far, spread + below.least)
+                if exits is not None and below.items:
+                    following = (exits, below.closed or automaton.close(below))
+                    if following not in seen:
+                        seen.add(following)
+                        todo.append(following)
+        return far
+
+    def _spread(self, local: Stacks, places: Places) -> tuple[int, Places | None]:
+        """How far from the end of its part, over the empty stack, a token below these places can lead; and where the
+        part is left."""
+        exits = (self._parts.get((local, places)) or self._part(local, places)).exits
+        first = self._walk().reach(self._rows, self._rows.row(local), places.nodes)
+        states = self._rows.states
+        far = max((states[row].least for row in np.flatnonzero(first >= 0).tolist()), default=0)
+        found = self._spreads[local, places] = (far, exits)
+        self._parts_size += 300
+        return found
 
     def _plainest(self, ref: int) -> int:
         """One id that a reference matches: an ordinary token where there is one, not a chat marker."""
@@ -325,6 +396,8 @@ class PushdownMachine:
 
     def _forget_parts(self) -> None:
         self._parts.clear()
+        self._spreads.clear()
+        self._widest.clear()
         self._places.clear()
         self._words.clear()
         self._joined.clear()

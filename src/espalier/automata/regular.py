@@ -7,13 +7,14 @@ from which acceptance is reached over tokens are found at once, and no token may
 from __future__ import annotations
 
 import threading
+from collections import deque
 
 import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.cache import ByteCache
 from espalier.automata.dfa import Dfa, distances
-from espalier.automata.machine import missing_bytes, missing_error
+from espalier.automata.machine import Landings, missing_bytes, missing_error
 from espalier.automata.nfa import ByteSet
 from espalier.automata.walker import WHOLE, Walker
 from espalier.budget import check as check_time
@@ -63,6 +64,9 @@ class RegularMachine:
         self._uses: NDArray[np.int32] | None = None
         self._wide: dict[tuple[int, int], bool] = {}
         self._least: NDArray[np.int64] | None = None
+        self._fewest: NDArray[np.int32] | None = None  # (S,), in tokens, where bytes are missing
+        self._widest: dict[int, int] = {}  # by state, how far from the end a token can lead at most
+        self._overall = -1  # the same of all states
         self._tokens = vocab.tokens
         # Plain ints out of a memoryview are several times faster than NumPy scalars.
         self._table = dfa.table.data
@@ -140,15 +144,42 @@ class RegularMachine:
         raise IndexError(number)
 
     def least(self, state: int) -> int:
-        if self._least is None:
-            self._least = distances(self.dfa.table, self.dfa.accepting)
-        return int(self._least[state])
+        return int(self._far()[state])
 
     def successors(self, state: int) -> list[tuple[int, int]]:
         with self._lock:
             first = self._walk().reach(self._rows, state)
         ends = np.flatnonzero(first >= 0)
         return list(zip(first[ends].tolist(), ends.tolist(), strict=True))
+
+    def fewest(self, state: int) -> int | None:
+        return None if self._fewest is None else int(self._fewest[state])
+
+    def stays_near(self, state: int, most: int) -> bool:
+        # Each byte has a token, or the tokens are counted.
+        far = self._fewest if self._fewest is not None else self._far()  # (S,)
+        if self._overall < 0:
+            self._overall = int(far.max())
+        if self._overall <= most:
+            return True
+        found = self._widest.get(state)
+        if found is None:
+            with self._lock:
+                first = self._walk().reach(self._rows, state)
+            found = self._widest[state] = int(far[first >= 0].max(initial=0))
+        return found <= most
+
+    def landings(self, state: int) -> Landings:
+        with self._lock:
+            landed = self._walk().land(self._rows, state)
+        ids = np.flatnonzero(landed >= 0).astype(np.int32)
+        states, which = np.unique(landed[ids], return_inverse=True)
+        return Landings(ids=ids, which=which.astype(np.int32), states=tuple(states.tolist()))
+
+    def _far(self) -> NDArray[np.int64]:
+        if self._least is None:
+            self._least = distances(self.dfa.table, self.dfa.accepting)
+        return self._least
 
     def _walk(self) -> Walker:
         if self._walker is None:
@@ -172,17 +203,21 @@ class RegularMachine:
                 if target not in seen:
                     seen.add(target)
                     todo.append(target)
-        live = {state for state in seen if self.dfa.accepting[state]}
-        todo = list(live)
-        while todo:
-            for state in before[todo.pop()]:
-                if state not in live:
-                    live.add(state)
-                    todo.append(state)
-        if self.start not in live:
+        fewest = {state: 0 for state in seen if self.dfa.accepting[state]}
+        waiting = deque(fewest)
+        while waiting:
+            target = waiting.popleft()
+            for state in before[target]:
+                if state not in fewest:
+                    fewest[state] = fewest[target] + 1
+                    waiting.append(state)
+        if self.start not in fewest:
             raise missing_error(missing, "no sequence of tokens spells any of its texts")
+        live = list(fewest)
         self._rows.ends[:] = 0
-        self._rows.ends[list(live)] = 1
+        self._rows.ends[live] = 1
+        self._fewest = np.zeros(len(self.dfa), dtype=np.int32)
+        self._fewest[live] = list(fewest.values())
 
 
 def _uses(dfa: Dfa) -> NDArray[np.int32]:

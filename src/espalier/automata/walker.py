@@ -104,8 +104,8 @@ class Walker:
             exits.sort()
         return bits.view(np.int32), exits
 
-    def reach(self, rows: Rows, state: int) -> NDArray[np.int32]:
-        """By state, the lowest id of a token that leads there from `state`, -1 where none does; `(S,)`."""
+    def reach(self, rows: Rows, state: int, nodes: NDArray[np.int32] = WHOLE) -> NDArray[np.int32]:
+        """By state, the lowest id of a token below `nodes` that leads there, -1 where none does; `(S,)`."""
         trie = self._trie
         first = np.full(rows.table.shape[0], -1, dtype=np.int32)
 
@@ -121,8 +121,23 @@ class Walker:
             )  # fmt: skip
             return int(opened)
 
-        self._until_closed(rows, state, WHOLE, run)
+        self._until_closed(rows, state, nodes, run)
         return first
+
+    def land(self, rows: Rows, state: int) -> NDArray[np.int32]:
+        """By token, the state that it leads to from `state`, -1 where it is refused; `(V,)`."""
+        trie = self._trie
+        landed = np.full(32 * self._words, -1, dtype=np.int32)
+
+        def run(nodes: NDArray[np.int32], states: NDArray[np.int32]) -> int:
+            opened = self._kernels.land(
+                trie.nodes, trie.ids, rows.classes, rows.table, rows.known, rows.ends,
+                nodes, states, self._stack, landed, self._open_nodes, self._open_states,
+            )  # fmt: skip
+            return int(opened)
+
+        self._until_closed(rows, state, WHOLE, run)
+        return landed
 
     def _until_closed(
         self,

@@ -7,6 +7,7 @@ fewest tokens that spell it, since bytes matter and not how they are split.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -16,7 +17,9 @@ from espalier.automata.cache import ByteCache
 from espalier.automata.describe import quoted
 from espalier.automata.explain import PlainTeller, blame
 from espalier.automata.regular import RegularMachine
+from espalier.constraints import closing
 from espalier.constraints.after_border import Border, Landing, advanced, within
+from espalier.constraints.after_closing import AfterEnds
 from espalier.constraints.after_waiting import Waiting
 from espalier.constraints.base import Composite, Matcher
 from espalier.constraints.refusal import refusal
@@ -68,6 +71,16 @@ class AfterCompiled:
         self._answer_in = answer_in
         self._opened_in = opened_in
         self._masks: ByteCache[tuple[int, bool], Mask] = ByteCache(CACHE_BYTES)
+        self._ends: AfterEnds | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def ends(self) -> AfterEnds:
+        """What knows the ways to the end, made when it is first needed."""
+        with self._lock:
+            if self._ends is None:
+                self._ends = AfterEnds(self)
+            return self._ends
 
     def matcher(self, *, before: str = "") -> AfterMatcher:
         """As in `Compiled`. Raises InputError where what the prompt holds of the answer does not fit."""
@@ -329,6 +342,29 @@ class AfterMatcher:
             return self._inner.shortest_completion()
         way = compiled.way(self._place.at, self._count) if self.is_waiting else ()
         return (*way, *compiled.border.shortest())
+
+    def is_loose(self, most: int) -> bool:
+        """See `closing.Closing`, as for the next two."""
+        if self._finished:
+            return True
+        if self._inner is not None:
+            return closing.is_loose(self._inner, most)
+        return self._compiled.ends.is_loose(self._place, self._count, most)
+
+    def closing(self, most: int) -> Mask:
+        compiled = self._compiled
+        if self._finished:
+            return masks.empty(compiled.vocab.width)
+        if self._inner is not None:
+            return closing.closing(self._inner, most, compiled.vocab.width)
+        return compiled.ends.closing(self._place, self._count, most)
+
+    def within(self, most: int) -> tuple[int, ...] | None:
+        if self._finished:
+            return ()
+        if self._inner is not None:
+            return closing.within(self._inner, most)
+        return self._compiled.ends.within(self._place, self._count, most)
 
     def member_masks(self) -> list[tuple[str, Mask]]:
         """As in `Composite`: of an inner matcher that has members, once its text has begun; else this alone."""

@@ -72,6 +72,7 @@ class Waiting:
         self.machine = RegularMachine(dfa, self.vocab, self.trie)
         self.hurry = RegularMachine(_shortest_ways(dfa, self.machine), self.vocab, self.trie) if hurries else None
         self.spanning = _spanning(self.vocab, marker)
+        self._ways: dict[tuple[bool, int], tuple[int, ...]] = {}  # one for each state at most
 
     def opens_with(self, data: bytes) -> bool:
         """Whether a whole text begins with the opening."""
@@ -104,7 +105,11 @@ class Waiting:
 
     def shortest(self, machine: RegularMachine, state: int) -> tuple[int, ...]:
         """The fewest tokens to the marker's last byte."""
-        return shortest(machine, self.trie, state)
+        key = (machine is self.machine, state)
+        found = self._ways.get(key)
+        if found is None:
+            found = self._ways[key] = shortest(machine, self.trie, state)
+        return found
 
 
 def opened(data: bytes, opens: bytes) -> int | None:

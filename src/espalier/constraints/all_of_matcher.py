@@ -100,16 +100,30 @@ class AllOfMatcher:
 
     def fork(self) -> AllOfMatcher:
         other = AllOfMatcher(self._compiled, self._whole.fork())
-        other._tokens = self._tokens.copy()
-        other._members = [member.fork() for member in self._members]
-        other._seen = self._seen.copy()
+        other._follow(self)
         return other
+
+    def _follow(self, origin: AllOfMatcher) -> None:
+        """Be where another is, whose whole this one has forked."""
+        self._tokens = origin._tokens.copy()
+        self._members = [member.fork() for member in origin._members]
+        self._seen = origin._seen.copy()
 
     def forced(self) -> tuple[int, ...]:
         return self._whole.forced()
 
     def shortest_completion(self) -> tuple[int, ...]:
         return self._whole.shortest_completion()
+
+    def is_loose(self, most: int) -> bool:
+        """See `closing.Closing`, as for the next two."""
+        return self._whole.is_loose(most)
+
+    def closing(self, most: int) -> Mask:
+        return self._whole.closing(most)
+
+    def within(self, most: int) -> tuple[int, ...] | None:
+        return self._whole.within(most)
 
     def explain(self, token: int) -> Blame:
         """By the first member that refuses it."""

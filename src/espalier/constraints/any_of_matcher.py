@@ -15,6 +15,7 @@ import numpy as np
 
 from espalier.automata.blame import Blame
 from espalier.constraints.base import Compiled, Composite, Matcher
+from espalier.constraints.closing import closing, is_loose, within
 from espalier.constraints.refusal import refusal
 from espalier.constraints.spec import Spec
 from espalier.errors import InputError, NotAvailable, SpecError
@@ -190,6 +191,18 @@ class AnyOfMatcher:
         if not found and fault is not None:
             raise fault
         return min(found, key=len)
+
+    def is_loose(self, most: int) -> bool:
+        """See `closing.Closing`, as for the next two."""
+        return all(is_loose(member, most) for member in self._living())
+
+    def closing(self, most: int) -> Mask:
+        width = self._compiled.vocab.width
+        found = [closing(member, most, width) for member in self._living()]
+        return reduce(lambda one, other: np.bitwise_or(one, other, out=one), found)
+
+    def within(self, most: int) -> tuple[int, ...] | None:
+        return next((way for member in self._living() if (way := within(member, most)) is not None), None)
 
     def member_masks(self) -> list[tuple[str, Mask]]:
         """As in `Composite`: of the last member that goes along, if it has members; else this alone, since no member

@@ -9,9 +9,10 @@ import threading
 from collections.abc import Callable, Mapping
 
 from espalier.automata.blame import Blame
+from espalier.automata.closing import Ends
 from espalier.automata.complete import forced, shortest
 from espalier.automata.dfa import Dfa
-from espalier.automata.explain import GrammarTeller, PlainTeller, Teller, blame
+from espalier.automata.explain import GrammarTeller, PlainTeller, Teller, blame, rule_at
 from espalier.automata.machine import Machine, State
 from espalier.automata.network import MAX_STATES, Network, build_network
 from espalier.automata.pushdown import PushdownMachine
@@ -78,6 +79,7 @@ class AutomatonCompiled:
         self.spelled: Mapping[int, bytes] = {}
         self._make_teller: Callable[[], Teller] = lambda: PlainTeller(machine)
         self._teller: Teller | None = None
+        self._ends: Ends | None = None
         self._lock = threading.Lock()
 
     def explain_with(self, teller: Callable[[], Teller]) -> None:
@@ -91,6 +93,14 @@ class AutomatonCompiled:
             if self._teller is None:
                 self._teller = self._make_teller()
             return self._teller
+
+    @property
+    def ends(self) -> Ends:
+        """What knows the ways to the end, made when it is first needed."""
+        with self._lock:
+            if self._ends is None:
+                self._ends = Ends(self.machine, self.trie, self.vocab)
+            return self._ends
 
     def matcher(self, *, before: str = "") -> AutomatonMatcher:
         return AutomatonMatcher(self)
@@ -201,11 +211,40 @@ class AutomatonMatcher:
         teller = self._compiled.teller
         return blame(teller, vocab, self._told_state(teller), token, kind)
 
+    def rule_of(self, token: int) -> str | None:
+        """See `Ruled`."""
+        teller = self._compiled.teller
+        return rule_at(teller, self._compiled.vocab, self._told_state(teller), token)
+
     def shortest_completion(self) -> tuple[int, ...]:
         if self._finished:
             return ()
         found = shortest(self._machine, self._compiled.trie, self._state)
         return (*found, self._compiled.vocab.eos_ids[0])
+
+    def is_loose(self, most: int) -> bool:
+        """See `closing.Closing`, as for the next two."""
+        return self._finished or self._compiled.ends.stays_near(self._state, most - 1)
+
+    def closing(self, most: int) -> Mask:
+        vocab = self._compiled.vocab
+        if self._finished:
+            return masks.empty(vocab.width)
+        found = self._compiled.ends.closing(self._state, most - 1)
+        if self._machine.accepts(self._state):
+            masks.set_bits_inplace(found, vocab.eos_ids, True)
+        return found
+
+    def within(self, most: int) -> tuple[int, ...] | None:
+        if self._finished:
+            return ()
+        found = self._compiled.ends.within(self._state, most - 1)
+        return None if found is None else (*found, self._compiled.vocab.eos_ids[0])
+
+    @property
+    def state(self) -> State:
+        """Of the compiled constraint's machine, after all tokens but EOS."""
+        return self._state
 
     def _told_state(self, teller: Teller) -> State:
         """The state of the teller's machine after the same tokens."""

@@ -16,6 +16,7 @@ import numpy as np
 from espalier.automata.blame import Blame
 from espalier.constraints.after_matcher import AfterCompiled, AfterMatcher
 from espalier.constraints.base import Composite, Matcher
+from espalier.constraints.closing import closing, is_loose, within
 from espalier.constraints.refusal import refusal
 from espalier.constraints.spec import Spec
 from espalier.errors import NotAvailable
@@ -193,6 +194,46 @@ class ThinkingMatcher:
         if not found:
             raise fault or NotAvailable("the shortest way on would open a thought, which can no longer come")
         return min(found, key=len)
+
+    def is_loose(self, most: int) -> bool:
+        """See `closing.Closing`, as for the next two."""
+        place = self._place
+        if place.guard is not None and place.answers:
+            return False  # the answer's completion might be read as a thought
+        return all(is_loose(one, most) for one in self._living())
+
+    def closing(self, most: int) -> Mask:
+        compiled, place = self._compiled, self._place
+        width = compiled.vocab.width
+        found = masks.empty(width)
+        if place.answers and self._answer is not None:
+            found = closing(self._answer, most, width)
+            if place.guard is not None:
+                waiting = compiled.thought.waiting
+                near = masks.allowed_ids(found & waiting.machine.mask(place.guard), width)
+                ids = (*compiled.openers(place.guard), *(int(token) for token in near))
+                out = tuple(token for token in ids if not self._answers_within(token, most))
+                masks.set_bits_inplace(found, out, False)
+        if place.thinks:
+            np.bitwise_or(found, closing(self._thought, most, width), out=found)
+        return found
+
+    def _answers_within(self, token: int, most: int) -> bool:
+        """Whether the answer takes a token and knows a completion after it that no thought is read into."""
+        if self._answer is None or not self._takers(token)[1]:
+            return False
+        ahead = self.fork()
+        ahead.advance(token)
+        return ahead.is_finished or ahead._answer_within(most) is not None
+
+    def within(self, most: int) -> tuple[int, ...] | None:
+        place = self._place
+        found = within(self._thought, most) if place.thinks else None
+        return self._answer_within(most) if found is None and place.answers else found
+
+    def _answer_within(self, most: int) -> tuple[int, ...] | None:
+        found = None if self._answer is None else within(self._answer, most)
+        return None if found is None or self._opens(found) else found
 
     def _opens(self, tokens: tuple[int, ...]) -> bool:
         """Whether an answer that goes on like this would be read as a thought."""

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.blame import Blame
+from espalier.automata.complete import spelled
 from espalier.automata.describe import quoted
-from espalier.automata.machine import missing_error
+from espalier.automata.machine import State, missing_error
 from espalier.constraints.automaton_matcher import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.spec import Spec
 from espalier.constraints.unique import ITEM, LETTERS, Clash, Point, UniqueTracker
@@ -65,8 +66,9 @@ class UniqueCompiled:
     """inner: what the grammar allows. Raises VocabError for a vocabulary in which strings cannot always go on."""
 
     def __init__(self, inner: AutomatonCompiled, spots: Spots, quotes: QuoteTokens) -> None:
-        plain = all(spot.plain for spot in spots)
-        if lacking := quotes.lacking if plain else inner.vocab.missing_bytes():
+        self.plain = all(spot.plain for spot in spots)
+        """Whether any letter makes such a string longer, and another."""
+        if lacking := quotes.lacking if self.plain else inner.vocab.missing_bytes():
             raise missing_error(lacking, "an item could not be made another than those before it")
         self.inner = inner
         self.quotes = quotes
@@ -183,8 +185,13 @@ class UniqueMatcher:
     def shortest_completion(self) -> tuple[int, ...]:
         """The grammar's, if that repeats no string; else one with letters added, which need not be the shortest."""
         found = self._inner.shortest_completion()
-        if not found:
-            return found
+        mended = found if not found else self._mended(found)
+        if mended is None:
+            raise NotAvailable("no way to the end was found that repeats no item")
+        return mended
+
+    def _mended(self, found: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The grammar's completion, or one with letters added where it repeats a string; None where none was found."""
         compiled, point = self._compiled, self._points[-1]
         data = compiled.vocab.decode(found)
         clash = compiled.tracker.feed(point, data)
@@ -199,7 +206,63 @@ class UniqueMatcher:
             tokens = compiled.inner.trie.segment(text)
             if tokens is not None and self._completes(tokens):
                 return (*tokens, found[-1])
-        raise NotAvailable("no way to the end was found that repeats no item")
+        return None
+
+    def is_loose(self, most: int) -> bool:
+        """See `closing.Closing`, as for the next two."""
+        if self.is_finished:
+            return True
+        # What `within` mends are the fewest bytes: `least` of them hold `least / 2` strings at most, and each needs no
+        # more letters than it takes to halve the strings that there can be until none is left.
+        longest = max(self._compiled.inner.trie.max_depth, 1)
+        letters = (len(self._points) * longest + most).bit_length() + 1
+        least = 2 * (most - 1 - letters) // (2 + letters)
+        return self._compiled.plain and least > 0 and self._inner.is_loose(least + 1)
+
+    def closing(self, most: int) -> Mask:
+        found = self._inner.closing(most) & self.mask()
+        if self.is_finished:
+            return found
+        vocab, machine = self._compiled.vocab, self._compiled.inner.machine
+        frame = self._points[-1].frame
+        watched = self._points[-1].mode == ITEM
+        while frame is not None and not watched:
+            watched, frame = frame.unique, frame.parent
+        ways: dict[State, tuple[int, ...] | None] = {}
+        out: list[int] = []
+        for token in masks.allowed_ids(found, vocab.width).tolist():
+            after = machine.advance(self._inner.state, token)
+            if after is None:  # EOS
+                continue
+            if after not in ways:
+                ways[after] = self._compiled.inner.ends.within(after, most - 1)
+            way = ways[after]
+            if way is None:
+                out.append(token)
+                continue
+            data = vocab.bytes_of(token) + vocab.decode(way)
+            if watched or b"[" in data:
+                ended = self._compiled.tracker.feed(self._points[-1], data)
+                if isinstance(ended, Clash) and not self._mends(token, most):
+                    out.append(token)
+        masks.set_bits_inplace(found, tuple(out), False)
+        return found
+
+    def _mends(self, token: int, most: int) -> bool:
+        ahead = self.fork()
+        ahead.advance(token)
+        return ahead.within(most) is not None
+
+    def within(self, most: int) -> tuple[int, ...] | None:
+        found = self._inner.within(most)
+        if not found:
+            return found
+        compiled = self._compiled
+        if isinstance(compiled.tracker.feed(self._points[-1], compiled.vocab.decode(found)), Point):
+            return found
+        plainest = spelled(compiled.inner.machine, compiled.inner.trie, self._inner.state)
+        mended = None if plainest is None else self._mended((*plainest, found[-1]))
+        return mended if mended is not None and len(mended) <= most else None
 
     def _completes(self, tokens: tuple[int, ...]) -> bool:
         ahead = self._inner.fork()
