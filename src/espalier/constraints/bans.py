@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from espalier.automata.describe import quoted
 from espalier.automata.dfa import Dfa
@@ -14,23 +14,31 @@ from espalier.automata.occurrences import Search, avoiding, search
 from espalier.constraints.automaton_matcher import compile_dfa
 from espalier.constraints.base import Compiled
 from espalier.constraints.compile import Compiler
+from espalier.constraints.lured_matcher import LuredCompiled
 from espalier.constraints.spec import Spec, check_text
 from espalier.constraints.verdict import Verdict
 from espalier.constraints.word_files import WordFiles
 from espalier.errors import SpecError
 
 MAX_SHOWN = 5
+BanMode: TypeAlias = Literal["mask", "rewind"]
 
 
 @dataclass(frozen=True, slots=True)
 class Ban(Spec):
     """Any text in which none of the phrases occurs: exactly these characters, wherever in the text.
 
-    A phrase that holds another one is left out: where the shorter may not occur, the longer cannot. Raises SpecError.
+    A phrase that holds another one is left out: where the shorter may not occur, the longer cannot.
+
+    mode: `mask` forbids the token that would complete a phrase, so that the text goes on from its beginning in another
+    way. `rewind` lets it be tried: then the text goes back to the token in which the phrase begins, and another one is
+    taken there. What has begun like a phrase is not shown before it is clear that it is none. It goes alone or in an
+    AllOf, with the strategy `mask`; once `max_rewinds` are used up it masks. Raises SpecError.
     """
 
     kind: ClassVar[str] = "ban"
     phrases: tuple[str, ...]
+    mode: BanMode = field(default="mask", kw_only=True)
 
     def __post_init__(self) -> None:
         if isinstance(self.phrases, str) or not isinstance(self.phrases, Sequence):
@@ -41,7 +49,18 @@ class Ban(Spec):
             check_text(phrase, f"phrase {place}", "phrases")
             if not phrase:
                 raise SpecError(f"phrase {place} is empty, which would leave nothing to say", field="phrases")
+        if self.mode not in get_args(BanMode):
+            raise SpecError(f"unknown mode {self.mode!r}", hint=", ".join(get_args(BanMode)), field="mode")
         object.__setattr__(self, "phrases", _shortest(self.phrases))
+
+    def to_json(self) -> dict[str, Any]:
+        """As `Spec.to_json`; the mode only where it is not as usual."""
+        found: dict[str, Any] = {"kind": self.kind, "phrases": list(self.phrases)}
+        return found if self.mode == "mask" else found | {"mode": self.mode}
+
+    @property
+    def rewinds(self) -> bool:
+        return self.mode == "rewind"
 
 
 def _shortest(phrases: Sequence[str]) -> tuple[str, ...]:
@@ -74,11 +93,11 @@ def compile_ban(spec: Ban, compiler: Compiler) -> Compiled:
     found = search([phrase.encode() for phrase in spec.phrases])
     compiled = compile_dfa(found.avoiding, spec, compiler.vocab, compiler.trie)
     compiled.explain_with(lambda: _Teller(compiled.machine, found, spec))
-    return compiled
+    return LuredCompiled(compiled, _Phrases(found)) if spec.rewinds else compiled
 
 
 def ban_language(spec: Ban, compiler: Compiler) -> Dfa:
-    """As `compile_ban`."""
+    """As `compile_ban`; the same texts in either mode."""
     return avoiding([phrase.encode() for phrase in spec.phrases])
 
 
@@ -104,6 +123,23 @@ class _Teller:
         comes = said if before else phrase
         went = f"after {_shown(before)} comes {_shown(comes)}" if before else f"here comes {_shown(comes)}"
         return f"{went}: it would complete the banned {_shown(phrase)}"
+
+
+class _Phrases:
+    """A `Reader` of phrases: a state of the search stands for the longest beginning of one that the text ends with."""
+
+    def __init__(self, found: Search) -> None:
+        self._search = found
+
+    def begun(self, state: State, text: bytearray) -> int:
+        return len(self._search.begun(state))
+
+    def completes(self, state: State, data: bytes) -> bool:
+        found = self._search.first(state, data)
+        return found is not None and found > 0
+
+    def reach(self, state: State, text: bytearray, data: bytes) -> int:
+        return self._search.first(state, data) or 0
 
 
 def _shown(data: bytes) -> str:

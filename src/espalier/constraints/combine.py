@@ -6,10 +6,10 @@ meet in a dead end. It knows no kind: a member is whatever has an automaton (`LA
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from espalier.automata.dfa import Dfa, intersect
 from espalier.automata.network import Network
@@ -20,9 +20,12 @@ from espalier.constraints.base import Compiled
 from espalier.constraints.compile import Compiler
 from espalier.constraints.members import Joined
 from espalier.constraints.spec import Spec
+from espalier.constraints.together_matcher import LuringAllOfCompiled, SideBySideCompiled
 from espalier.constraints.verdict import PARSERS, Verdict, judge, parse
 from espalier.constraints.word_files import WordFiles
 from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError
+
+DeadEnds: TypeAlias = Literal["refuse", "rewind"]
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -31,19 +34,96 @@ class AllOf(Joined):
 
     The members are given one by one or as one sequence. An AllOf among them counts as its members; of equal members
     one is kept. Their order is the order of blame: a token is refused by the first member that refuses it.
-    Raises SpecError.
+
+    dead_ends: what becomes of members without an automaton in common, such as two grammars, which could each go on
+    without there being a text for all. `refuse` refuses them. `rewind` lets them go along with one another: where no
+    token is left, the text goes back one token, which is not taken there again, and so on (`max_rewinds`, strategy
+    `mask`). As any token may go back, such a text is shown when it has ended. An AllOf among the members that rewinds
+    makes the whole do so. A member that takes text back itself, such as `Ban(..., mode="rewind")`, needs no more than
+    to be a member. Raises SpecError.
     """
 
     kind: ClassVar[str] = "all_of"
+    dead_ends: DeadEnds
+
+    def __init__(self, *members: Spec | Sequence[Spec], dead_ends: DeadEnds = "refuse") -> None:
+        Joined.__init__(self, *members)
+        if dead_ends not in get_args(DeadEnds):
+            raise SpecError(f"unknown dead_ends {dead_ends!r}", hint=", ".join(get_args(DeadEnds)), field="dead_ends")
+        given: Any = members[0] if len(members) == 1 and isinstance(members[0], Sequence) else members
+        inner = any(isinstance(one, AllOf) and one.dead_ends == "rewind" for one in given)
+        object.__setattr__(self, "dead_ends", "rewind" if inner else dead_ends)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `Spec.to_json`; dead_ends only where it is not as usual."""
+        found = Joined.to_json(self)
+        return found if self.dead_ends == "refuse" else found | {"dead_ends": self.dead_ends}
+
+    @classmethod
+    def from_fields(cls, values: dict[str, Any]) -> AllOf:
+        found = super(AllOf, cls).from_fields(values)
+        return AllOf(found.members, dead_ends=values.get("dead_ends", "refuse"))
+
+    def named(self) -> list[tuple[str, Spec]]:
+        """The members by their names."""
+        return list(zip(self.names(), self.members, strict=True))
+
+    def begun(self, before: str) -> str:
+        """Of the first member for which the prompt holds a beginning."""
+        return next((found for member in self.members if (found := member.begun(before))), "")
+
+    @property
+    def rewinds(self) -> bool:
+        return self.dead_ends == "rewind" and len(self.members) > 1
 
 
 def compile_all_of(spec: AllOf, compiler: Compiler) -> Compiled:
     """A single member compiles as itself. Raises what the members' own compilers raise; SpecError, naming them, for
-    members that contradict one another; UnsupportedError for two that are not regular; LimitExceeded."""
+    members that contradict one another; UnsupportedError for two that are not regular, unless dead ends are accepted;
+    LimitExceeded."""
     if len(spec.members) == 1:
         return compiler.compile(spec.members[0])
-    whole = compile_automaton(all_of_language(spec, compiler), spec, compiler.vocab, compiler.trie)
-    return AllOfCompiled(whole, spec.names(), lambda: [compiler.compile(member) for member in spec.members])
+    takers = [member for member in spec.members if member.rewinds]
+    try:
+        language = all_of_language(spec, compiler)
+    except (UnsupportedError, LimitExceeded):
+        if not spec.rewinds and not takers:
+            raise
+        return _side_by_side(spec, compiler)
+    whole = compile_automaton(language, spec, compiler.vocab, compiler.trie)
+    if not spec.rewinds and not takers:
+        return AllOfCompiled(whole, spec.names(), lambda: [compiler.compile(member) for member in spec.members])
+    return LuringAllOfCompiled(
+        whole,
+        spec.names(),
+        lambda: [compiler.compile(member) for member in spec.members],
+        lured=[(name, compiler.compile(one)) for name, one in spec.named() if one.rewinds],
+        rest=_rest(spec, compiler),
+    )
+
+
+def _rest(spec: AllOf, compiler: Compiler) -> Compiled | None:
+    """The automaton of the members that do not rewind, where others do."""
+    others = [member for member in spec.members if not member.rewinds]
+    if not others or len(others) == len(spec.members):
+        return None
+    language = all_of_language(AllOf(others), compiler)
+    return compile_automaton(language, spec, compiler.vocab, compiler.trie)
+
+
+def _side_by_side(spec: AllOf, compiler: Compiler) -> Compiled:
+    """Members without an automaton in common. Where dead ends are not accepted, those that do not rewind are made one
+    first: beside them, one that rewinds forbids little."""
+    named = spec.named()
+    if spec.dead_ends == "refuse":
+        others = [(name, one) for name, one in named if not one.rewinds]
+        takers = [(name, one) for name, one in named if one.rewinds]
+        if len(others) > 1:
+            others = [(" and ".join(name for name, _ in others), AllOf([one for _, one in others]))]
+        named = [*others, *takers]
+    names, members = zip(*named, strict=True)
+    may_strand = spec.dead_ends == "rewind"
+    return SideBySideCompiled(spec, names, [compiler.compile(one) for one in members], may_strand=may_strand)
 
 
 def all_of_language(spec: AllOf, compiler: Compiler) -> Dfa | Network:
@@ -59,7 +139,8 @@ def all_of_language(spec: AllOf, compiler: Compiler) -> Dfa | Network:
     if len(stacked) > 1:
         raise UnsupportedError(
             f"{' and '.join(stacked)} are not regular, and two such members could lead into a dead end",
-            hint="keep one of them; the others must be regular: expressions, choices, word lists, bans",
+            hint="keep one of them, the others being regular: expressions, choices, word lists, bans; or accept that "
+            'text is taken back where it leads nowhere: dead_ends="rewind"',
             field="members",
         )
     try:
@@ -102,7 +183,7 @@ def _contradiction(found: dict[str, Dfa | Network]) -> tuple[str, ...]:
 def judge_all_of(spec: Spec, text: str, words: WordFiles) -> Verdict:
     """What the judge of each member says."""
     assert isinstance(spec, AllOf)
-    found = {name: judge(member, text, words) for name, member in zip(spec.names(), spec.members, strict=True)}
+    found = {name: judge(member, text, words) for name, member in spec.named()}
     said = [verdict.valid for verdict in found.values()]
     return Verdict(
         valid=False if False in said else None if None in said else True,

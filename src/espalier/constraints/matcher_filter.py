@@ -14,6 +14,7 @@ import numpy as np
 
 from espalier.constraints.base import Compiled
 from espalier.constraints.compile import Compiler
+from espalier.constraints.rewinding import check_only_masks
 from espalier.constraints.spec import Gbnf, JsonSchema, Spec
 from espalier.constraints.tool_calls import ToolCalls
 from espalier.errors import DeadEnd, InputError, NotAvailable, SchemaError
@@ -39,6 +40,7 @@ class MatcherFilter:
                 hint="espalier.compile(spec, vocab=vocab)",
                 field="compiled",
             )
+        check_only_masks(compiled.spec, "a filter", field="compiled")
         self.compiled = compiled
         self.name = compiled.spec.kind if name is None else name
         self._matcher = compiled.matcher()

@@ -16,6 +16,7 @@ from espalier.constraints.after_border import GAP, WHITESPACE
 from espalier.constraints.any_of import AnyOf
 from espalier.constraints.compile import Compiler
 from espalier.constraints.json_spec import object_grammar
+from espalier.constraints.rewinding import check_only_masks
 from espalier.constraints.schema_check import grammar_contract
 from espalier.constraints.schema_roads import SchemaRoads
 from espalier.constraints.spec import Gbnf, JsonObject, JsonSchema, Regex, Spec
@@ -48,6 +49,7 @@ def portable(spec: Spec, compiler: Compiler, *, before: str = "") -> str:
     before: what the prompt already holds of the model's turn, as for `Compiled.matcher`. Raises CapabilityError naming
     why for what has no such text, and what is wrong with the spec itself as its compiler does.
     """
+    check_only_masks(spec, "a grammar", field="constraint")
     try:
         return print_grammar(within_limits(rewritten(trim(_grammar(spec, compiler, before)))))
     except CapabilityError:

@@ -63,6 +63,11 @@ class Spec(ABC):
         """From the values of `json_fields`, some of which may be left out. Raises TypeError for one that may not."""
         return cls(**values)
 
+    @property
+    def rewinds(self) -> bool:
+        """Whether it asks to take text back that has begun what it must not become; not whether a part of it does."""
+        return False
+
     def word_languages(self) -> tuple[str, ...]:
         """The languages whose word files this constraint reads, its members' too."""
         return ()
@@ -276,6 +281,7 @@ SPECS = Registry(
         "gbnf": "espalier.constraints.spec:Gbnf",
         "wordlist": "espalier.constraints.wordlist:Wordlist",
         "ban": "espalier.constraints.bans:Ban",
+        "safety": "espalier.constraints.safety:Safety",
         "all_of": "espalier.constraints.combine:AllOf",
         "any_of": "espalier.constraints.any_of:AnyOf",
         "after": "espalier.constraints.after:After",

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from espalier.constraints.base import Compiled, Matcher
+from espalier.constraints.rewinding import check_only_masks
 from espalier.constraints.spec import Spec
 from espalier.errors import DeadEnd, InputError, MissingDependency, TokenRefused
 from espalier.tokens import mask as masks
@@ -46,6 +47,7 @@ class ConstraintLogitsProcessor(LogitsProcessor):
             raise InputError(
                 f"a constraint is a Spec or a Compiled, not {type(constraint).__name__}", field="constraint"
             )
+        check_only_masks(constraint.spec, "a logits processor", field="constraint")
         self._compiled = constraint
         self._prompt_length: int | None = None
         self._steps = 0

@@ -353,16 +353,16 @@ def test_what_a_filter_bans_is_not_a_member_s_doing():
     assert sum(dict(banned.removed_by).values()) == pytest.approx(banned.removed_mass, abs=1e-9)
 
 
-def test_only_compositions_and_full_traces_share_it_out():
+def test_only_compositions_share_it_out_and_a_summary_has_it_too():
     vocab = tokenizers.byte_level_vocab()
     assert not isinstance(compiler(vocab).compile(Regex("a")).matcher(), Composite)
     matcher = compiler(vocab).compile(CASES["regex x choice"][0]).matcher()
     done = decide(
         np.zeros(vocab.width, dtype=np.float32), matcher.mask(), vocab=vocab, chain=Chain(SamplingConfig()),
-        stream=RandomStream(1), context=CONTEXT, watch=Watch("measures"), members=matcher.member_masks,
+        stream=RandomStream(1), context=CONTEXT, watch=Watch("summary"), members=matcher.member_masks,
     )  # fmt: skip
     assert done.record is not None
-    assert done.record.removed_by == ()
+    assert sum(mass for _, mass in done.record.removed_by) == pytest.approx(done.record.removed_mass)
 
 
 # Verdicts
