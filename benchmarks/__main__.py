@@ -17,7 +17,13 @@ BENCHMARKS = {
     "word lists": "benchmarks.constraints.wordlists",
     "compositions": "benchmarks.constraints.compositions",
     "tools": "benchmarks.constraints.tools",
+    "safety": "benchmarks.safety",
     "sampling": "benchmarks.sampling.steps",
+    "trace": "benchmarks.sampling.traces",
+    "jump": "benchmarks.jump",
+    "budget": "benchmarks.budget",
+    "faithful": "benchmarks.faithful",
+    "beams": "benchmarks.beams",
 }
 
 

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 from espalier.constraints.bans import Ban
 from espalier.constraints.combine import AllOf
 from espalier.constraints.matcher_filter import schema_spec, tool_calls
+from espalier.constraints.safety import Custom, Safety, check_category, preset_categories
+from espalier.constraints.safety_joined import with_safety
 from espalier.constraints.spec import Gbnf, JsonObject, JsonSchema, Spec
 from espalier.errors import InputError, UnknownName, UnsupportedError
 from espalier.grammar.builtin import GRAMMARS
@@ -42,10 +44,13 @@ writes no half of a surrogate pair, and a schema's strings have no escapes that 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one filter adds. A request's own constraint takes the place of `spec`; bans and biases stay beside it."""
+    """What one filter adds. A request's own constraint takes the place of `spec`; bans, safety and biases stay beside
+    it. categories, patterns: of safety, which add up to one filter."""
 
     spec: Spec | None = None
     ban: Ban | None = None
+    categories: tuple[str, ...] = ()
+    patterns: tuple[str | Custom | Mapping[str, str], ...] = ()
     biases: tuple[tuple[int | str, float], ...] = ()
 
 
@@ -81,8 +86,13 @@ def _token_ban(ids: Sequence[int]) -> Part:
     return Part(biases=tuple((token, -math.inf) for token in TokenBan(ids).ids))
 
 
-def _safety(**_: Any) -> Part:
-    raise UnsupportedError("it has a safety filter, which this version cannot enforce yet")
+def _safety(categories: Sequence[str] = (), preset: str | None = None, patterns: Sequence[Any] = ()) -> Part:
+    if isinstance(categories, str) or isinstance(patterns, str):
+        raise InputError("categories and patterns are lists", field="safety")
+    if preset is None and not categories and not patterns:
+        raise InputError("there is nothing to enforce", hint="a preset, categories or patterns", field="safety")
+    named = tuple(check_category(name) for name in categories)
+    return Part(categories=(*(preset_categories(preset) if preset else ()), *named), patterns=tuple(patterns))
 
 
 FILTER_TYPES: Mapping[str, FilterType] = {
@@ -118,22 +128,36 @@ def demands_calls(preset: Preset) -> bool:
 
 
 def preset_parts(preset: Preset) -> list[Part]:
-    """Of the preset's texts and of each enabled filter. Raises UnsupportedError, UnknownName, InputError and its kin,
-    each naming the preset."""
-    if preset.safety_preset is not None:
-        raise UnsupportedError(
-            f"the preset {preset.name!r} names the safety preset {preset.safety_preset!r}, which this version cannot "
-            "enforce yet",
-            hint="a preset is applied whole or not at all",
-            field="preset",
-        )
+    """Of the preset's texts and of each enabled filter. Raises UnknownName, InputError and its kin, each naming the
+    preset."""
     parts = [_part(preset, one) for one in preset.filters]
     types = {one.type for one in preset.filters if one.enabled}
     if preset.grammar is not None and IMPLIED.get(preset.grammar) not in types:
         parts.insert(0, Part(spec=grammar_spec(preset.grammar)))
     if preset.json_schema is not None:
         parts.insert(0, Part(spec=schema_spec(preset.json_schema)))
-    return [part for part in parts if part is not None]
+    if preset.safety_preset is not None:
+        parts.append(Part(categories=_named(preset, lambda: preset_categories(preset.safety_preset))))
+    found = [part for part in parts if part is not None]
+    _named(preset, lambda: safety_of_parts(found))
+    return found
+
+
+def safety_of_parts(parts: Sequence[Part]) -> Safety | None:
+    """What all of them ask for as one filter, None if nothing. Raises SpecError where none of it can be enforced."""
+    categories = [name for part in parts for name in part.categories]
+    patterns = [one for part in parts for one in part.patterns]
+    return Safety(categories=categories, patterns=patterns) if categories or patterns else None
+
+
+def _named(preset: Preset, make: Callable[[], Any]) -> Any:
+    """What is made, with the preset named in what is wrong with it."""
+    try:
+        return make()
+    except InputError as error:
+        said = f"the preset {preset.name!r}: {error.message}"
+        kind = UnknownName if isinstance(error, UnknownName) else InputError
+        raise kind(said, hint=error.hint, field="preset") from error
 
 
 def grammar_spec(text: str) -> Spec:
@@ -154,8 +178,8 @@ def merged(
     """The constraint and the sampling of a request that names a preset.
 
     Its own constraint, or its tools, and its own sampling fields take the place of the preset's, as mirostat does of
-    truncations; bans add up: phrases, words, and tokens with a bias of -inf. A request's finite biases take the place
-    of the field's, and go over those of filters. Raises as `preset_parts`, and SamplingError.
+    truncations; bans and safety add up: phrases, words, categories, and tokens with a bias of -inf. A request's finite
+    biases take the place of the field's, and go over those of filters. Raises as `preset_parts`, and SamplingError.
     """
     parts, fields = preset_parts(preset), dict(fields or {})
     own = constraint is not None or has_tools
@@ -164,6 +188,8 @@ def merged(
     specs += [part.ban for part in parts if part.ban is not None]
     distinct = list({spec.key(): spec for spec in specs}.values())
     whole = None if not distinct else distinct[0] if len(distinct) == 1 else AllOf(*distinct)
+    safety = safety_of_parts(parts)
+    whole = whole if safety is None else with_safety(whole, [safety])
     config = over_config(preset.config, fields)
     biases = dict(preset.config.get("logit_bias", ()))
     if "logit_bias" in fields:

@@ -282,6 +282,7 @@ JUDGES = Parts(
         "choice": "espalier.constraints.verdict:judge_choice",
         "wordlist": "espalier.constraints.word_check:judge_wordlist",
         "ban": "espalier.constraints.bans:judge_ban",
+        "safety": "espalier.constraints.safety_search:judge_safety",
         "all_of": "espalier.constraints.combine:judge_all_of",
         "any_of": "espalier.constraints.any_of:judge_any_of",
         "after": "espalier.constraints.after:judge_after",

@@ -12,8 +12,9 @@ from espalier.api import make_request
 from espalier.constraints.bans import Ban
 from espalier.constraints.combine import AllOf
 from espalier.constraints.preset_spec import FILTER_TYPES, SPECS, merged, preset_parts
+from espalier.constraints.safety import Safety
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema
-from espalier.errors import GrammarError, InputError, SamplingError, SchemaError, UnknownName, UnsupportedError
+from espalier.errors import GrammarError, InputError, SamplingError, SchemaError, UnknownName
 from espalier.grammar.builtin import GRAMMARS, builtin
 from espalier.grammar.sample import Sampler
 from espalier.sampling.config import SamplingConfig
@@ -44,14 +45,41 @@ def test_built_in_presets_are_applied_whole(name, spec):
     assert make_request("hi", preset=BUILTIN[name]) == request
 
 
-@pytest.mark.parametrize(("name", "safety"), [("safe_chat", "standard"), ("code_generation", "minimal")])
-def test_what_cannot_be_enforced_is_refused(name, safety):
-    with pytest.raises(UnsupportedError, match=f"'{name}' names the safety preset '{safety}', which this version"):
-        make_request("hi", preset=name)
-    with pytest.raises(UnsupportedError, match="'mine': it has a safety filter"):
-        merged(preset(("safety", {"categories": ["pii"]})))
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        ("safe_chat", Safety("standard", categories=["profanity", "violence"])),
+        ("code_generation", Safety("minimal")),
+    ],
+)
+def test_presets_apply_their_safety(name, spec):
+    assert make_request("hi", preset=name).constraint == spec
+    assert make_request("hi", preset=name, constraint=Choice(["a"])).constraint == AllOf(Choice(["a"]), spec)
+    both = make_request("hi", preset=name, constraint=Safety(categories=["pii"])).constraint
+    assert set(both.categories) == {*spec.categories, "pii"}
+
+
+def test_what_has_no_list_is_told_and_the_rest_applied():
+    spec = make_request("hi", preset="safe_chat").constraint
+    assert spec.unenforced() == ("profanity", "violence")
+
+
+def test_safety_of_a_preset_is_applied_whole_or_refused():
+    mine = preset(("safety", {"categories": ["pii"], "patterns": ["x", {"regex": "y+"}]}), safety_preset="minimal")
+    assert merged(mine)[0] == Safety("minimal", categories=["pii"], patterns=["x", {"regex": "y+"}])
     off = Preset(name="mine", filters=({"type": "safety", "enabled": False},))
     assert merged(off) == (None, SamplingConfig())
+    for options, words in (
+        ({"categories": ["hate"]}, "'mine': nothing would be enforced: hate needs a list"),
+        ({"categories": ["hat"]}, "unknown safety category 'hat'"),
+        ({"preset": "strikt"}, "unknown safety preset 'strikt'"),
+        ({}, "there is nothing to enforce"),
+        ({"categories": "pii"}, "are lists"),
+    ):
+        with pytest.raises(InputError, match=words):
+            merged(preset(("safety", options)))
+    with pytest.raises(UnknownName, match="the preset 'mine': unknown safety preset 'none'"):
+        merged(preset(safety_preset="none"))
 
 
 @pytest.mark.parametrize("name", SPECS)

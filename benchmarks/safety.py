@@ -1,0 +1,119 @@
+"""Safety filters: what a step costs at V = 131,072, what making one costs, and what ordinary text sets off.
+
+A step is `decide` with the trace off on a row of logits (`sampling/steps.py`), with the filter's mask or without any,
+in turns; medians of CPU time. In progress: a text that has just begun matches of several categories. The texts are this
+project's own source, tests and docs, by the search that judges outputs, so every line that is told was looked at by
+none of the automata.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.sampling.steps import ROUNDS, WIDTH, chain_after, prompt, rows, timed
+from espalier import Safety, SamplingConfig, Vocab
+from espalier.constraints.base import Matcher
+from espalier.constraints.compile import Compiler
+from espalier.constraints.safety_matcher import filter_of
+from espalier.constraints.safety_patterns import CATEGORIES, PATTERNS, PRESETS
+from espalier.constraints.safety_search import find
+from espalier.decoding.step import Watch, decide
+from espalier.sampling.draw import RandomStream
+from espalier.sampling.filters import FilterContext
+
+ROOT = Path(__file__).parents[1]
+BEGUN = ("then rm -r", "password", "4111 1111 1111 111", "how to make a ", "cat x | ba", "AKIAIOSF")
+TEXTS = {
+    "source (Python)": ("src", "*.py"),
+    "tests (Python)": ("tests", "*.py"),
+    "docs (Markdown)": ("docs", "*.md"),
+}
+
+
+def main() -> None:
+    making()
+    steps()
+    false_positives()
+
+
+def making() -> None:
+    print(f"{'making the automaton':<22}{'s':>8}{'states':>10}")
+    for name in PRESETS:
+        filter_of.cache_clear()
+        start = time.process_time()
+        found = filter_of(Safety(name))
+        print(f"{name:<22}{time.process_time() - start:>8.2f}{len(found.dfa):>10}", flush=True)
+
+
+def vocabulary() -> Vocab:
+    """Bytes, and pieces of words of the project's docs and source as a tokenizer would have them, to the full width."""
+    text = "\n".join(path.read_text() for path in sorted((ROOT / "src").rglob("*.py")))
+    pieces: dict[bytes, None] = {bytes([byte]): None for byte in range(256)}
+    stream = random.Random(5)
+    while len(pieces) < WIDTH - 1:
+        at, size = stream.randrange(len(text)), 1 + min(int(stream.expovariate(0.25)), 15)
+        pieces[text[at : at + size].encode()] = None
+    return Vocab.from_tokens([*pieces, b""], eos_ids=[WIDTH - 1])
+
+
+def steps() -> None:
+    vocab = vocabulary()
+    compiled = Compiler(vocab).compile(Safety("maximum"))
+    compiled.matcher().mask()  # the kernels are compiled
+    table, context, watch = rows(), FilterContext(step=0, prompt=(), generated=()), Watch("off")
+    config, history = SamplingConfig(), prompt()
+    chain, stream = chain_after(config, history), RandomStream(1)
+
+    def step(row: NDArray[np.float32], matcher: Matcher | None) -> None:
+        mask = None if matcher is None else matcher.mask()
+        decide(row, mask, vocab=vocab, chain=chain, stream=stream, context=context, watch=watch)
+
+    places = {"nothing in progress": [b"The quick brown fox. "], "in progress": [text.encode() for text in BEGUN]}
+    print(f"\n{'µs a step, V = 131,072':<28}{'without':>10}{'maximum':>10}{'ratio':>8}{'first time':>12}")
+    for name, texts in places.items():
+        bare: list[float] = []
+        filtered: list[float] = []
+        cold: list[float] = []
+        for text in texts:
+            matcher = compiled.matcher()
+            for byte in text:
+                matcher.advance(vocab.tokens.index(bytes([byte])))
+            cold.append(timed(matcher.mask))
+            for turn in range(ROUNDS + 1):
+                for row in table:
+                    one, other = timed(partial(step, row, None)), timed(partial(step, row, matcher))
+                    if turn:
+                        bare.append(one)
+                        filtered.append(other)
+        a, b = statistics.median(bare), statistics.median(filtered)
+        print(f"{name:<28}{a:>10.1f}{b:>10.1f}{b / a:>8.2f}{statistics.median(cold):>12.0f}", flush=True)
+    print("first time: the mask of a state that was never met before, which the filter then remembers")
+
+
+def false_positives() -> None:
+    options = [one.name for one in PATTERNS if one.is_option]
+    spec = Safety("maximum", include=options)
+    print(f"\n{'found in':<20}{'KB':>8}  by category and pattern")
+    for name, (folder, pattern) in TEXTS.items():
+        size, found = 0, Counter[str]()
+        for path in sorted((ROOT / folder).rglob(pattern)):
+            if "safety" in path.name:
+                continue  # they hold what is to be caught
+            text = path.read_text()
+            size += len(text.encode())
+            found.update(f"{one.category}/{one.pattern}" for one in find(spec, text))
+        told = ", ".join(f"{name} {count}" for name, count in sorted(found.items())) or "nothing"
+        print(f"{name:<20}{size / 1000:>8.0f}  {told}", flush=True)
+    print(f"{len(CATEGORIES)} categories; those that need a list have none here")
+
+
+if __name__ == "__main__":
+    main()
