@@ -85,6 +85,7 @@ class CountingMeter:
         self.compiles: list[str] = []
         self.finishes: list[Finish] = []
         self.refusals: list[tuple[str, str]] = []
+        self.faults = 0
 
     def started(self, *, route: str, max_tokens: int, outputs: int) -> None:
         self.begun.append((route, max_tokens, outputs))
@@ -97,6 +98,9 @@ class CountingMeter:
 
     def refused(self, *, route: str, code: str) -> None:
         self.refusals.append((route, code))
+
+    def unrecorded(self) -> None:
+        self.faults += 1
 
     def answered(self, *, route: str, status: int) -> None:
         pass

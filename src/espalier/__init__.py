@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from espalier.constraints.tool_calls import ToolCalls
     from espalier.constraints.tool_schemas import multi_tool_call_schema, tool_call_schema, tools_of
     from espalier.constraints.wordlist import Wordlist
+    from espalier.decoding.options import Decoding
     from espalier.engines.base import Result
     from espalier.errors import EspalierError
     from espalier.sampling.config import SamplingConfig
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
     from espalier.schema.shorthand import parse_shorthand
     from espalier.tokens.analyse import analyse_vocab
     from espalier.tokens.vocab import Vocab
+    from espalier.trace.recorder import Recorder
+    from espalier.trace.recording import JsonLinesRecorder, MemoryRecorder
     from espalier.trace.records import Trace
+    from espalier.trace.rejection_log import RejectionLog
 
 __all__ = [
     "After",
@@ -39,23 +43,28 @@ __all__ = [
     "AnyOf",
     "Ban",
     "Choice",
+    "Decoding",
     "EspalierError",
     "FilterChain",
     "FilterContext",
     "Free",
     "Gbnf",
     "GrammarFilter",
+    "JsonLinesRecorder",
     "JsonObject",
     "JsonSchema",
     "JsonSchemaFilter",
     "LoadedEngine",
     "LogitBias",
     "MatcherFilter",
+    "MemoryRecorder",
     "Preset",
     "PresetBuilder",
     "Priority",
+    "Recorder",
     "Regex",
     "Region",
+    "RejectionLog",
     "Result",
     "SamplingConfig",
     "SoftJson",

@@ -14,6 +14,7 @@ import typer
 from espalier import api
 from espalier.cli import output
 from espalier.cli.constraints import read_constraint
+from espalier.cli.decoding import DecodingFlags, MaxRewinds, NumBeams, OnBudgetFlag, Particles, Strategy
 from espalier.cli.generate import report
 from espalier.cli.inputs import check_trace_path
 from espalier.cli.models import (
@@ -32,6 +33,7 @@ from espalier.cli.models import (
 )
 from espalier.cli.sampling import DEFAULTS, SAMPLER_HELP, check_single, read_fields
 from espalier.constraints.spec import Spec
+from espalier.decoding.options import Decoding
 from espalier.engines.base import Event, Finished, Result
 from espalier.errors import EspalierError, InputError
 from espalier.sampling.config import SamplingConfig
@@ -45,7 +47,8 @@ HELP = """\
 /regex PATTERN   answers that match                    /choice A B ...  one of these
 /grammar FILE    answers in a GBNF grammar             /free            no constraint
 /system TEXT     set the system message, start anew    /reset           forget the conversation
-/trace FILE      write the last answer's trace         /quit            leave (or Ctrl-D)"""
+/strategy NAME   how the constraint is applied         /trace FILE      write the last trace
+/quit            leave (or Ctrl-D)"""
 
 
 @dataclass
@@ -60,6 +63,7 @@ class Conversation:
     last: Result | None = None
     preset: Preset | None = None
     sampler: str = "espalier"
+    decoding: DecodingFlags = field(default_factory=DecodingFlags)
 
     def prompt(self) -> list[dict[str, Any]]:
         head = [{"role": "system", "content": self.system}] if self.system else []
@@ -92,6 +96,11 @@ def command(
         typer.Option("-o", "--option", help="Any field of the sampling; repeat it.", metavar="KEY VALUE"),
     ] = None,
     sampler: Annotated[str, typer.Option(help=SAMPLER_HELP, metavar="NAME")] = "espalier",
+    strategy: Strategy = None,
+    num_beams: NumBeams = None,
+    particles: Particles = None,
+    on_budget: OnBudgetFlag = None,
+    max_rewinds: MaxRewinds = None,
     device: Device = None,
     dtype: Dtype = None,
     ctx_size: CtxSize = None,
@@ -108,6 +117,9 @@ def command(
     fields = read_fields(
         option, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, max_tokens=max_tokens
     )
+    decoding = DecodingFlags(
+        strategy=strategy, num_beams=num_beams, particles=particles, on_budget=on_budget, max_rewinds=max_rewinds
+    )
     flags = ModelFlags(
         model=model,
         device=device,
@@ -123,13 +135,14 @@ def command(
     )
     app = build_app()
     fields = fields if preset is not None else {"max_tokens": PER_ANSWER} | fields
+    fields = decoding.sampling(fields, preset=preset)
     found = None if preset is None else app.presets.get(preset)
-    sampling = api.make_request("", preset=found, **fields | {"sampler": sampler}).sampling
+    sampling = api.make_request("", preset=found, **fields | decoding.options() | {"sampler": sampler}).sampling
     check_single(sampling)
     with flags.load(app) as engine:
         output.note(flags.described(engine, app))
         output.note("/help for commands, Ctrl-D to leave")
-        talk(Conversation(engine, sampling, constraint, system, preset=found, sampler=sampler))
+        talk(Conversation(engine, sampling, constraint, system, preset=found, sampler=sampler, decoding=decoding))
 
 
 def talk(conversation: Conversation) -> None:
@@ -184,6 +197,7 @@ def _stream(conversation: Conversation) -> Generator[Event, None, None]:
         sampling=conversation.sampling,
         preset=conversation.preset,
         sampler=conversation.sampler,
+        **conversation.decoding.options(),
     )
 
 
@@ -232,6 +246,16 @@ def _system(conversation: Conversation, rest: str) -> None:
     _reset(conversation, rest)
 
 
+def _strategy(conversation: Conversation, rest: str) -> None:
+    """What was said of the strategy before goes with it: beams mean nothing to another."""
+    name = _need(rest, "the name of a strategy")
+    kept = conversation.decoding
+    decoding = DecodingFlags(strategy=name, on_budget=kept.on_budget, max_rewinds=kept.max_rewinds)
+    Decoding(**decoding.options())
+    conversation.decoding = decoding
+    output.note(f"strategy: {name}")
+
+
 def _trace(conversation: Conversation, rest: str) -> None:
     path = _need(rest, "a file name")
     target = check_trace_path(path)
@@ -252,6 +276,7 @@ COMMANDS: dict[str, Callable[[Conversation, str], None]] = {
     "free": lambda c, rest: _constrain(c),
     "reset": _reset,
     "system": _system,
+    "strategy": _strategy,
     "trace": _trace,
 }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +12,25 @@ import typer
 from espalier import api
 from espalier.cli import output
 from espalier.cli.constraints import WordFlags, read_constraint, read_soft
+from espalier.cli.decoding import (
+    DecodingFlags,
+    EarlyStopping,
+    EssThreshold,
+    LengthPenalty,
+    MaxRewinds,
+    NumBeams,
+    NumReturnSequences,
+    OnBudgetFlag,
+    Particles,
+    RecordFlag,
+    RejectionLogFlag,
+    Strategy,
+    TargetFlag,
+    TraceLevelFlag,
+    open_recorders,
+    read_level,
+    told,
+)
 from espalier.cli.inputs import check_trace_path, read_prompt
 from espalier.cli.models import (
     BatchSize,
@@ -25,6 +46,7 @@ from espalier.cli.models import (
     ModelFlags,
     Threads,
 )
+from espalier.cli.safety import SafetyFlags, SafetyLevel, SafetyLists, SafetyModeFlag, tell_filters
 from espalier.cli.sampling import DEFAULTS, SAMPLER_HELP, check_single, read_fields
 from espalier.cli.tools import ChatFlags, ShownTurn, call_line
 from espalier.engines.base import Event, Finished, Result
@@ -61,6 +83,9 @@ def command(
     ban: Annotated[
         list[str] | None, typer.Option(help="A text that must not occur; repeat it.", metavar="TEXT")
     ] = None,
+    safety: SafetyLevel = None,
+    safety_mode: SafetyModeFlag = None,
+    safety_list: SafetyLists = None,
     after: Annotated[
         str | None, typer.Option(help='The constraint begins after this, such as "</think>".', metavar="MARKER")
     ] = None,
@@ -117,7 +142,20 @@ def command(
         typer.Option("-o", "--option", help="Any field of the sampling; repeat it.", metavar="KEY VALUE"),
     ] = None,
     sampler: Annotated[str, typer.Option(help=SAMPLER_HELP, metavar="NAME")] = "espalier",
+    strategy: Strategy = None,
+    num_beams: NumBeams = None,
+    length_penalty: LengthPenalty = None,
+    early_stopping: EarlyStopping = None,
+    num_return_sequences: NumReturnSequences = None,
+    particles: Particles = None,
+    ess_threshold: EssThreshold = None,
+    target: TargetFlag = None,
+    on_budget: OnBudgetFlag = None,
+    max_rewinds: MaxRewinds = None,
     trace: Annotated[str | None, typer.Option(help="Write the trace: .html or .json.", metavar="FILE")] = None,
+    trace_level: TraceLevelFlag = None,
+    rejection_log: RejectionLogFlag = None,
+    record: RecordFlag = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
     device: Device = None,
     dtype: Dtype = None,
@@ -163,6 +201,7 @@ def command(
         after=after,
         max_before=max_before,
     )
+    spec = SafetyFlags(level=safety, mode=safety_mode, lists=tuple(safety_list or ())).join(spec)
     soft = read_soft(soft_json=soft_json, words=soft_words)
     chat = ChatFlags(
         tools=tools,
@@ -173,7 +212,22 @@ def command(
         max_reasoning=max_reasoning,
         schema_in_prompt=schema_in_prompt,
     )
-    options = chat.options() | {"sampler": sampler}
+    decoding = DecodingFlags(
+        strategy=strategy,
+        num_beams=num_beams,
+        length_penalty=length_penalty,
+        early_stopping=early_stopping,
+        num_return_sequences=num_return_sequences,
+        particles=particles,
+        ess_threshold=ess_threshold,
+        target=target,
+        on_budget=on_budget,
+        max_rewinds=max_rewinds,
+    )
+    decoding.options()  # what is wrong with them is said first
+    if rejection_log is not None:
+        decoding = decoding.for_log(sampler=sampler)
+    options = chat.options() | decoding.options() | {"sampler": sampler, "trace": read_level(trace_level, trace=trace)}
     sampling = read_fields(
         option,
         temperature=temperature,
@@ -184,6 +238,7 @@ def command(
         max_tokens=max_tokens,
         stop=stop,
     )
+    sampling = decoding.sampling(sampling, preset=preset)
     flags = ModelFlags(
         model=model,
         device=device,
@@ -200,9 +255,12 @@ def command(
     app = build_app()
     asked = api.make_request("", constraint=spec, preset=preset, presets=app.presets, **sampling, **options)
     check_single(asked.sampling)  # what is wrong with them was found
-    target = check_trace_path(trace)
+    tell_filters(asked.constraint)
+    page = check_trace_path(trace)
     text = read_prompt(prompt)
-    with flags.load(app) as engine:
+    with ExitStack() as stack:
+        recorders = open_recorders(stack, rejection_log=rejection_log, record=record)
+        engine = stack.enter_context(flags.load(app))
         events = engine.stream(
             text,
             constraint=spec,
@@ -211,7 +269,7 @@ def command(
             **sampling,
             system=system,
             raw=raw,
-            trace="full" if trace else "measures",
+            recorders=recorders,
             **options,
         )
         result = show(events, live=_is_terminal() and not as_json, split=chat.splits)
@@ -219,8 +277,8 @@ def command(
         output.data_json(as_dict(result, engine.name))
     else:
         write(result, live=_is_terminal(), split=chat.splits)
-    if target is not None and result.trace is not None:
-        result.trace.save(target)
+    if page is not None and result.trace is not None:
+        result.trace.save(page)
         output.note(f"trace: {trace}")
     raise typer.Exit(report(result))
 
@@ -246,7 +304,14 @@ def show(events: Any, *, live: bool, split: bool = False) -> Result:
 
 
 def write(result: Result, *, live: bool, split: bool) -> None:
-    """The answer on stdout, as far as it is not there already: the text, or the content and one line for each call."""
+    """The answer on stdout, as far as it is not there already: the text, or the content and one line for each call.
+    Further texts of the same run follow, best first."""
+    _write_one(result, live=live, split=split)
+    for other in result.others:
+        _write_one(other, live=False, split=split)
+
+
+def _write_one(result: Result, *, live: bool, split: bool) -> None:
     text = result.content if split else result.text
     if live and (text or not result.tool_calls):
         output.piece("\n")
@@ -258,20 +323,37 @@ def write(result: Result, *, live: bool, split: bool) -> None:
 
 def report(result: Result) -> int:
     """Say on stderr what a user must not miss. Returns the exit code: 1 for an answer that breaks its constraint."""
-    verdict = result.verdict
-    if result.finish_reason == "length":
+    for line in told(result):
+        output.note(line)
+    if result.finish_reason == "length" and not result.closed_by_budget:
         output.note(f"stopped at the limit of {result.usage.completion_tokens} tokens")
     for call in result.tool_calls:
         if not call.is_complete:
             output.note(f"the call of {call.name} was cut off")
-    if verdict is not None and verdict.valid is False:
-        output.note(f"not valid ({verdict.judge}): {'; '.join(verdict.errors)}")
-        return 1
-    return 0
+    code = 0
+    for number, one in enumerate((result, *result.others), 1):
+        verdict = one.verdict
+        if verdict is not None and verdict.valid is False:
+            which = f"text {number} is " if result.others else ""
+            output.note(f"{which}not valid ({verdict.judge}): {'; '.join(verdict.errors)}")
+            code = 1
+    return code
 
 
 def as_dict(result: Result, model: str) -> dict[str, Any]:
-    """The result as plain JSON; the same run gives the same bytes."""
+    """The result as plain JSON; the same run gives the same bytes. What only some strategies give is in it only then:
+    `score`, `weighing`, `closed_by_budget`, `rewinds`, and `others`, the further texts, best first."""
+    more: dict[str, Any] = {}
+    if result.score is not None:
+        more["score"] = result.score
+    if result.weighing is not None:
+        more["weighing"] = asdict(result.weighing)
+    if result.closed_by_budget:
+        more["closed_by_budget"] = True
+    if result.trace is not None and result.trace.rewinds:
+        more["rewinds"] = [one.to_json() for one in result.trace.rewinds]
+    if result.others:
+        more["others"] = [as_dict(one, model) for one in result.others]
     return {
         "text": result.text,
         "content": result.content,
@@ -290,4 +372,5 @@ def as_dict(result: Result, model: str) -> dict[str, Any]:
         },
         "verdict": result.verdict.to_json() if result.verdict else None,
         "trace": result.trace.summary() if result.trace else None,
+        **more,
     }

@@ -64,6 +64,9 @@ EnvFile = Annotated[str | None, typer.Option(help="File with settings. [default:
 RootPath = Annotated[str | None, typer.Option(help="Path that a proxy in front takes off.")]
 KeyFile = Annotated[str | None, typer.Option("--api-key-file", help="TOML file with API keys and their limits.")]
 Uds = Annotated[str | None, typer.Option(help="UNIX socket to listen on, in place of host and port.")]
+RejectionLog = Annotated[
+    str | None, typer.Option("--rejection-log", help="File for refused tokens; the strategy is rejection.")
+]
 LogLevel = Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR. [default: INFO]")]
 
 app = typer.Typer(no_args_is_help=True, help="Settings: what they are, and where they come from.")
@@ -79,13 +82,14 @@ def command(
     api_key_file: KeyFile = None,
     uds: Uds = None,
     log_level: LogLevel = None,
+    rejection_log: RejectionLog = None,
     only: Annotated[str, typer.Option(help="Which routes: all, or chat.")] = "all",
 ) -> None:
     """Serve a model over HTTP, to any OpenAI client. Settings: docs/server.md, .env.example."""
     _need_server()
     if only not in TARGETS:
         raise InputError(f"--only {only}: one of {', '.join(TARGETS)}", field="only")
-    flags = _flags(model, host, port, workers, root_path, api_key_file, uds, log_level)
+    flags = _flags(model, host, port, workers, root_path, api_key_file, uds, log_level, rejection_log)
     found, settings = _read(flags, env_file)
     from espalier.server.auth import check_bind, read_keys  # noqa: PLC0415
     from espalier.server.environment import export_for_libraries  # noqa: PLC0415
@@ -115,11 +119,12 @@ def show(
     api_key_file: KeyFile = None,
     uds: Uds = None,
     log_level: LogLevel = None,
+    rejection_log: RejectionLog = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Print every setting, its value (secrets are masked) and where it comes from."""
     _need_server()
-    flags = _flags(model, host, port, workers, root_path, api_key_file, uds, log_level)
+    flags = _flags(model, host, port, workers, root_path, api_key_file, uds, log_level, rejection_log)
     rows = list(_rows(*_read(flags, env_file)))
     if as_json:
         output.data_json({name: {"value": value, "origin": origin} for name, value, origin in rows})
@@ -139,6 +144,7 @@ def _flags(
     api_key_file: str | None,
     uds: str | None,
     log_level: str | None,
+    rejection_log: str | None,
 ) -> dict[str, str]:
     """Those that were given, as the variables that say the same."""
     given = {
@@ -150,6 +156,7 @@ def _flags(
         "API_KEYS_FILE": api_key_file,
         "UDS": uds,
         "LOG_LEVEL": log_level,
+        "REJECTION_LOG": rejection_log,
     }
     return {name: str(value) for name, value in given.items() if value is not None}
 
@@ -290,6 +297,7 @@ def _announce(
     lines += [f"  docs     {docs}", f"  auth     {auth}"]
     lines += [f"  routes   {only}"] if only != "all" else []
     lines += [f"  workers  {settings.workers}, each with the model"] if settings.workers > 1 else []
+    lines += [f"  log      of rejections: {settings.rejection_log}"] if settings.rejection_log is not None else []
     lines += [f"  settings {found.file}"] if found.file is not None else []
     for line in lines:
         output.note(line)

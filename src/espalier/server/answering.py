@@ -22,7 +22,7 @@ from espalier.server.convert import Asked, Change
 from espalier.server.deps import caller_of, request_id_of, serving_of, tools_of, while_connected
 from espalier.server.errors import code_of, error_body, internal_error
 from espalier.server.generation import Generation
-from espalier.server.replies import Chunks, Head, report, reports
+from espalier.server.replies import Chunks, Head, outputs, report, reports
 from espalier.server.schemas import Body, read_body
 from espalier.server.settings import ServerSettings
 from espalier.server.sse import DONE, EventStream, event
@@ -114,7 +114,10 @@ async def _whole(running: Generation, kind: Kind[B], head: Head) -> bytes:
         reply = kind.whole(asked, head, ordered)
         if asked.report:
             ids = [one.trace_id for one in running.outputs]
-            found = (report(asked, index, result, ids[index]) for index, result in enumerate(ordered))
+            found = (
+                report(asked, choice, run, result, ids[run] if place == 0 else None)
+                for choice, run, place, result in outputs(asked, ordered)
+            )
             reply["espalier"] = reports(running.contract, found)
         return to_bytes_by_parts(reply if kind.finish is None else kind.finish(reply, running))
 
@@ -129,7 +132,7 @@ async def _stream(running: Generation, chunks: Chunks, done: bytes) -> AsyncGene
         async with aclosing(running.events()) as events:
             async for index, happened in events:
                 trace_id = running.outputs[index].trace_id
-                if isinstance(happened, Finished) and running.asked.shown_trace == "full":  # the whole trace at once
+                if isinstance(happened, Finished) and running.asked.shown_trace == "steps":  # the whole trace at once
                     yield await asyncio.to_thread(_events, chunks, index, happened, trace_id)
                     continue
                 for chunk in chunks.of(index, happened, trace_id):

@@ -48,6 +48,7 @@ from espalier.server.loading import Failed, Loading, beside
 from espalier.server.metrics import MOST_TOKENS, make_meter
 from espalier.server.ports import Gate, Meter, TraceStore
 from espalier.server.prebuild import check_lists, prebuilding, wanted_lists
+from espalier.server.recording import Guarded
 from espalier.server.seed import seed_shape
 from espalier.server.settings import ServerSettings
 from espalier.server.state import Serving
@@ -56,6 +57,8 @@ from espalier.server.workers import Workers
 from espalier.store.counters import StoredCounters
 from espalier.store.open import Store, open_store
 from espalier.store.retention import Limits, keep
+from espalier.trace.recorder import Recorder
+from espalier.trace.rejection_log import RejectionLog
 from espalier.version import __version__
 from espalier.wiring import App, build_app
 
@@ -65,6 +68,8 @@ ROUTERS = (
 )  # fmt: skip
 CHANGES: tuple[Change, ...] = (word_lists,)
 """What other parts make of a body, in order."""
+REJECTION = "rejection"
+"""The strategy of requests that name none, where there is a rejection log: another would leave it empty."""
 RETENTION_SECONDS = 300.0
 DAY = 86_400.0
 WORK_THREADS = 4
@@ -199,6 +204,11 @@ async def _open(
             )  # fmt: skip
             stack.callback(own_meter.close)
             meter = own_meter
+        recorders: tuple[Recorder, ...] = ()
+        if settings.rejection_log is not None:
+            opened_log = await asyncio.to_thread(RejectionLog, settings.rejection_log, settings.rejection_log_bytes)
+            stack.push_async_callback(asyncio.to_thread, opened_log.close)
+            recorders = (Guarded(opened_log, failed=meter.unrecorded),)
         spans = telemetry.make_spans(is_on=settings.otel)
         stack.push_async_callback(asyncio.to_thread, spans.close)
         workers = Workers(threads=min(WORK_THREADS, 2 * (os.cpu_count() or 1)), waiting=settings.queue_size)
@@ -210,6 +220,7 @@ async def _open(
         api.state.serving = Serving(
             settings=settings, engine=engine, scheduler=scheduler, names=names, gate=gate, meter=meter,
             store=store if parts.store is not None or _keeps(settings) else None, started=int(time.time()),
+            recorders=recorders, usual_strategy=REJECTION if recorders else None,
         )  # fmt: skip
         if lists and isinstance(engine.engine, LocalEngine):
             begun = prebuilding(settings, engine.engine.compiler, lists)

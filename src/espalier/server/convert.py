@@ -13,11 +13,13 @@ from espalier.chat.messages import check_messages
 from espalier.chat.wire import wire_format
 from espalier.constraints.soft import SoftSpec
 from espalier.constraints.spec import Spec
-from espalier.decoding.step import TraceLevel
+from espalier.decoding.options import FIELDS
 from espalier.engines.base import Request
 from espalier.errors import CapabilityError, EspalierError, UnknownModel
 from espalier.sampling.presets import Presets
 from espalier.server.convert_constraint import Constrained, read_constraint
+from espalier.server.convert_decoding import Decoded, check_decoding, read_decoding
+from espalier.server.convert_safety import join_safety
 from espalier.server.convert_sampling import check_lists, read_sampling
 from espalier.server.errors import BadRequest, UnsupportedParameter
 from espalier.server.schemas import ChatBody, CompletionBody, EspalierOptions, SharedBody
@@ -26,12 +28,13 @@ from espalier.server.state import Serving
 from espalier.server.token_ids import check_ids, text_of
 from espalier.server.truncate import in_buckets
 from espalier.tokens.vocab import Vocab
+from espalier.trace.records import LEVELS, TraceLevel
 
-LEVELS: tuple[TraceLevel, ...] = ("off", "measures", "full")
 COMPLETION_TOKENS = 16
 """`max_tokens` of `/v1/completions` where nothing is said, as OpenAI has it."""
-LATER = {"strategy": ("mask",), "on_budget": (), "safety": ()}
 """Fields of `espalier` that later versions open, and the values that ask for nothing."""
+SHOWN_CANDIDATES = 10
+"""Of every stage of a step, where steps are shown or written down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +55,10 @@ class Draft:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     request: Mapping[str, Any] = field(default_factory=dict)
+    usual_beams: tuple[int, str] | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    decoded: Decoded = field(default_factory=Decoded)
 
 
 Change: TypeAlias = Callable[[SharedBody, Draft, Serving], Draft]
@@ -62,7 +67,8 @@ Change: TypeAlias = Callable[[SharedBody, Draft, Serving], Draft]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """requests: every output of every prompt, in the order of the choices. model: as the reply names it.
+    """requests: every run of every prompt, in the order of the choices; n: runs of one prompt. returned: how many
+    choices a run gives at most, its Result and that one's `others`. model: as the reply names it.
 
     top_logprobs: None without log probabilities, else how many besides the token. ends: ids that end an output and are
     no part of it. echo: what stands before each output. keep_trace: whether traces go to the store. report: whether the
@@ -81,12 +87,13 @@ class Asked:
     token_ids: bool
     keep_trace: bool
     report: bool
-    shown_trace: Literal["none", "summary", "full"]
+    shown_trace: Literal["none", "summary", "steps"]
     stream_steps: bool
     constraint: Spec | None
     names: Mapping[str, str]
     warnings: tuple[str, ...]
     truncated: tuple[int, ...] = ()
+    returned: int = 1
 
     def named(self, error: EspalierError) -> EspalierError:
         """The error with the field as the body calls it."""
@@ -178,12 +185,6 @@ def _draft(
     if body.stream_options is not None and not body.stream:
         raise BadRequest("stream_options wants stream", hint='"stream": true', field="stream_options")
     ours = body.espalier or EspalierOptions()
-    for name, idle in LATER.items():
-        value = getattr(ours, name)
-        if value is not None and value not in idle:
-            raise UnsupportedParameter(
-                f"espalier.{name} is not open yet", hint="opens with the strategies", field=f"espalier.{name}"
-            )
     if ours.stream_steps and not (body.stream and ours.trace):
         raise BadRequest(
             "stream_steps wants a stream and a trace", hint='"stream": true and "espalier": {"trace": "full"}',
@@ -192,26 +193,30 @@ def _draft(
     named = ("preset", "reasoning", "max_reasoning", "max_calls", "tool_format", "schema_in_prompt")
     options |= {name: value for name in named if (value := getattr(ours, name)) is not None}
     constrained: Constrained = read_constraint(body, max_bytes=settings.max_schema_bytes)
+    constraint, told = join_safety(constrained.spec, ours.safety, max_bytes=settings.max_schema_bytes)
     sampling, defaults = read_sampling(body)
     check_lists(body, serving)
     draft = Draft(
-        constraint=constrained.spec,
+        constraint=constraint,
         soft=_soft(ours),
         sampling=sampling,
         defaults=defaults,
         options=options,
         names={**NAMES, **constrained.names},
-        warnings=constrained.warnings,
+        warnings=(*constrained.warnings, *told),
         **given,
     )
     for change in changes:
         draft = change(body, draft, serving)
-    return draft
+    decoded = read_decoding(body, n=body.n or body.n_cmpl or 1, usual=draft.usual_beams)
+    names = {**NAMES, **draft.names, **decoded.names}
+    return replace(draft, decoded=decoded, names=names)
 
 
 NAMES = {name: f"espalier.{name}" for name in ("preset", "reasoning", "max_reasoning", "max_calls", "tool_format",
                                                "schema_in_prompt", "soft")}  # fmt: skip
 NAMES["template_variables"] = "chat_template_kwargs"
+NAMES |= {name: f"espalier.{name}" for name in FIELDS}
 
 
 def _soft(ours: EspalierOptions) -> tuple[SoftSpec, ...]:
@@ -238,9 +243,13 @@ def _asked(
     fields = dict(draft.sampling)
     if "preset" not in draft.options:
         fields = {**draft.defaults, **fields}
+    if draft.decoded.is_search:
+        fields["n"] = 1  # one run gives all of them
+    decoding = with_usual(draft.decoded.fields, serving, sampler=None if ours is None else ours.sampler)
+    shows_steps = ours is not None and ours.trace in ("steps", "full")
     _check_names(draft.options, presets)
     requests: list[Request] = []
-    n = 1
+    n = returned = 1
     for prompt, ids in zip(prompts, draft.ids or (None,), strict=True):
         try:
             one = make_request(
@@ -249,8 +258,9 @@ def _asked(
                 soft=draft.soft,
                 presets=presets,
                 trace=level,
-                trace_top_k=max(top or 0, 10 if ours is not None and ours.trace == "full" else 1),
+                trace_top_k=max(top or 0, SHOWN_CANDIDATES if shows_steps else 1),
                 **draft.options,
+                **decoding,
                 **fields,
             )
             one = replace(one, prompt_ids=ids, sampling=in_buckets(one.sampling, settings), **draft.request)
@@ -258,20 +268,20 @@ def _asked(
                 one = replace(one, sampler=ours.sampler)
                 if one.sampler == "native" and not serving.engine.capabilities.native_sampler:
                     raise CapabilityError(f"{serving.engine.name} has no sampler of its own", field="espalier.sampler")
+            check_decoding(one, draft.names, serving)
             check_capabilities(serving.engine.engine, one)
         except EspalierError as error:
             error.field = draft.names.get(error.field or "", error.field)
             raise
-        n = one.sampling.n
-        if n * len(prompts) > settings.max_outputs:
+        n, returned = one.sampling.n, one.decoding.num_return_sequences
+        if (outputs := n * returned * len(prompts)) > settings.max_outputs:
             raise BadRequest(
-                f"{n * len(prompts)} outputs are asked for; {settings.max_outputs} are given",
-                field="n" if len(prompts) == 1 else "prompt",
+                f"{outputs} outputs are asked for; {settings.max_outputs} are given",
+                field="prompt" if len(prompts) > 1 else draft.names["num_return_sequences"] if returned > 1 else "n",
             )
         requests += outputs_of(one)
     _check_tools(requests[0], settings)
     check_candidates(requests, serving, "top_logprobs" if top else "espalier.trace")
-    full = ours is not None and ours.trace == "full"
     return Asked(
         requests=tuple(requests),
         model=model,
@@ -285,12 +295,21 @@ def _asked(
         keep_trace=settings.store_traces == "always"
         or (settings.store_traces == "asked" and ours is not None and bool(ours.trace)),
         report=ours is not None,
-        shown_trace="none" if ours is None or not ours.trace else "full" if full else "summary",
+        shown_trace="none" if ours is None or not ours.trace else "steps" if shows_steps else "summary",
         stream_steps=ours is not None and bool(ours.stream_steps),
         constraint=requests[0].constraint,
         names=draft.names,
         warnings=draft.warnings,
+        returned=returned,
     )
+
+
+def with_usual(fields: Mapping[str, Any], serving: Serving, *, sampler: str | None) -> dict[str, Any]:
+    """How to decode, with the server's own strategy where none is named."""
+    usual = serving.usual_strategy
+    if usual is None or "strategy" in fields or sampler == "native":
+        return dict(fields)
+    return {**fields, "strategy": usual}
 
 
 def _check_names(options: Mapping[str, Any], presets: Presets) -> None:
@@ -311,9 +330,9 @@ def check_candidates(requests: Sequence[Request], serving: Serving, field: str) 
     context = serving.engine.capabilities.max_context
     found = 0
     for one in requests:
-        if one.trace == "full":
+        if one.trace == "steps":
             tokens = one.sampling.max_tokens if context is None else min(one.sampling.max_tokens, context)
-            found += tokens * max(1, one.trace_top_k)
+            found += tokens * max(1, one.trace_top_k) * one.decoding.num_return_sequences
     limit = serving.settings.max_candidates
     if found > limit:
         raise BadRequest(
@@ -344,10 +363,16 @@ def model_name(asked: str | None, serving: Serving) -> str:
 
 
 def _level(settings: ServerSettings, ours: EspalierOptions | None, top: int | None) -> TraceLevel:
-    """The most that anyone wants of the steps: the server, the client, the log probabilities."""
-    wanted: list[TraceLevel] = [settings.trace_level]
+    """The most that anyone wants of the steps: the server, the client, the log probabilities. Whole distributions are
+    not kept here: they are in no reply, and the memory they take is the number of tokens times the vocabulary."""
+    wanted: list[TraceLevel] = [server_level(settings)]
     if top is not None:  # that of the token itself is measured; the others are candidates
-        wanted.append("full" if top else "measures")
+        wanted.append("steps" if top else "summary")
     if ours is not None and ours.trace:
-        wanted.append("measures" if ours.trace is True else ours.trace)
+        wanted.append("steps" if ours.trace in ("steps", "full") else "summary")
     return max(wanted, key=LEVELS.index)
+
+
+def server_level(settings: ServerSettings) -> TraceLevel:
+    """Of requests that do not ask."""
+    return "steps" if settings.trace_level == "full" else settings.trace_level

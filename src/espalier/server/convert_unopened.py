@@ -1,4 +1,4 @@
-"""Fields that only a part of the server opens: the word lists, thinking, beams. A server without it refuses them."""
+"""Fields that only a part of the server opens: the word lists, thinking. A server without it refuses them."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ from collections.abc import Sequence
 
 from espalier.server.errors import UnsupportedParameter
 from espalier.server.schemas import SharedBody
-from espalier.server.schemas_fields import REFUSED
 
-UNOPENED = ("num_beams", "length_penalty", "vocab_lang", "vocab_n_words", "vocab_constraint_mode",
+UNOPENED = ("vocab_lang", "vocab_n_words", "vocab_constraint_mode",
             "vocab_soft_tier2_max_rank_multiplier", "vocab_soft_tier2_penalty", "vocab_soft_tier3_penalty",
             "enable_thinking")  # fmt: skip
 """Fields that a `Change` opens; what it does not open, it refuses."""
 IDLE = {"enable_thinking": (False,)}
-"""Values that ask for nothing, beside those of REFUSED."""
+"""Values that ask for nothing."""
 
 
 def refuse_unopened(body: SharedBody, opened: Sequence[str] = ()) -> None:
     """Refuse the fields of the word-list server but those that are opened. Raises UnsupportedParameter."""
     for name in UNOPENED:
         value = getattr(body, name)
-        idle = REFUSED[name].idle if name in REFUSED else IDLE.get(name, ())
-        if name not in opened and value is not None and value not in idle:
-            why = REFUSED[name].why if name in REFUSED else "this server has no word lists"
-            raise UnsupportedParameter(f"{name} cannot be had here", hint=why, field=name)
+        if name not in opened and value is not None and value not in IDLE.get(name, ()):
+            raise UnsupportedParameter(f"{name} cannot be had here", hint="this server has no word lists", field=name)

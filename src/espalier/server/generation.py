@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from espalier.decoding.plan import STRATEGIES, Strategy
 from espalier.engines.base import Event, Finished, Result, Running, TokenEvent
 from espalier.errors import EspalierError, LimitExceeded
 from espalier.server import logs
@@ -92,7 +93,7 @@ class Generation:
         return {
             "prompt_tokens": sum(prompts),
             "completion_tokens": sum(
-                one.tokens if one.result is None else one.result.usage.completion_tokens for one in self.outputs
+                one.tokens if one.result is None else completion_tokens(one.result) for one in self.outputs
             ),
             "finish_reason": ",".join(one.finish or self.code for one in self.outputs),
         }
@@ -107,8 +108,8 @@ class Generation:
             while left:
                 found = await queue.get()
                 if isinstance(found, Exception):
-                    if isinstance(found, LimitExceeded) and self.kind is not None:
-                        found = too_costly(self.asked, found)  # its constraint asks for more than a step is given
+                    if isinstance(found, LimitExceeded) and (self.kind is not None or branches_field(self.asked)):
+                        found = too_costly(self.asked, found)  # it asks for more than a step is given
                     self.failed(found)
                     raise found
                 if found is None:
@@ -163,14 +164,15 @@ class Generation:
         )
 
     def ended(self, reply_id: str, results: Sequence[Result]) -> None:
-        """Tell telemetry and the log of a whole reply."""
+        """Tell telemetry and the log of a whole reply. results: of each run."""
+        shown = [one for result in results for one in (result, *result.others)]
         self.span.finished(
             response_id=reply_id,
             input_tokens=sum(result.usage.prompt_tokens for result in results[:: self.asked.n]),
-            output_tokens=sum(result.usage.completion_tokens for result in results),
-            finish_reasons=[result.finish_reason for result in results],
+            output_tokens=sum(one.usage.completion_tokens for one in shown),
+            finish_reasons=[one.finish_reason for one in shown],
         )
-        texts = [result.text for result in results]
+        texts = [one.text for one in shown]
         logs.content(
             self.request_id, prompt=self.asked.requests[0].messages or self.asked.requests[0].prompt, texts=texts
         )
@@ -211,7 +213,7 @@ class Generation:
             "constraint_kind": self.kind,
             "streamed": self.asked.stream,
             "prompt_tokens": result.usage.prompt_tokens,
-            "completion_tokens": result.usage.completion_tokens,
+            "completion_tokens": completion_tokens(result),
             "queued": self.waited(self.outputs[index])[1],
             "to_first_token": None if first is None else first - self.began,
             "total": time.monotonic() - self.began,
@@ -220,9 +222,27 @@ class Generation:
         }
 
 
+def completion_tokens(result: Result) -> int:
+    """Of all texts of a run."""
+    return sum(one.usage.completion_tokens for one in (result, *result.others))
+
+
+def branches_field(asked: Asked) -> str | None:
+    """What the body calls the number of texts that one run of it follows at once, None where that is one."""
+    decoding = asked.requests[0].decoding
+    strategy: Strategy = STRATEGIES.load(decoding.strategy)
+    if strategy.sequences(decoding) < 2:
+        return None
+    given = {"num_beams": decoding.num_beams, "particles": decoding.particles}
+    return next((asked.names.get(name, name) for name, value in given.items() if value is not None), None) or (
+        asked.names.get("strategy", "espalier.strategy")
+    )
+
+
 def too_costly(asked: Asked, error: LimitExceeded) -> TooCostly:
     """A limit that was met in working for this request alone: it asks for too much. It names the part that does."""
-    part = "constraint" if asked.constraint is not None else "tools" if asked.requests[0].tools else "prompt"
+    part = "constraint" if asked.constraint is not None else "tools" if asked.requests[0].tools else None
+    part = part or branches_field(asked) or "prompt"
     made = TooCostly(error.message, hint=error.hint, field=error.field or part)
     made.__cause__ = error
     return made

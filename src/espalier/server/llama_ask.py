@@ -20,7 +20,7 @@ from espalier.sampling.config import MAX_N
 from espalier.sampling.config_names import LLAMA_NAMES, LLAMA_OFF, from_llama, to_llama
 from espalier.sampling.presets import Presets
 from espalier.server.body import read_object
-from espalier.server.convert import Asked, Change, check_candidates, model_name
+from espalier.server.convert import Asked, Change, check_candidates, model_name, server_level, with_usual
 from espalier.server.convert_constraint import read_constraint
 from espalier.server.convert_sampling import MAX_STOPS, check_lists
 from espalier.server.deps import serving_of
@@ -108,7 +108,8 @@ def ask_llama(body: LlamaBody, serving: Serving, presets: Presets, changes: Sequ
         try:
             one = make_request(
                 text, constraint=constrained.spec, sampling=config, raw=True, presets=presets,
-                trace="full" if top else settings.trace_level, trace_top_k=top or 1,
+                trace="steps" if top else server_level(settings), trace_top_k=top or 1,
+                **with_usual({}, serving, sampler=None),
             )  # fmt: skip
             check_capabilities(serving.engine.engine, one)
         except EspalierError as error:

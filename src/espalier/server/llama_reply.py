@@ -83,7 +83,7 @@ def _final(asked: LlamaAsked, index: int, result: Result) -> Json:
         "tokens_cached": result.usage.prompt_tokens + result.usage.completion_tokens - 1,
     }
     if body.n_probs and result.trace is not None:
-        found["completion_probabilities"] = [probabilities(asked, step) for step in result.trace.steps]
+        found["completion_probabilities"] = [probabilities(asked, step) for step in result.records]
     return found
 
 

@@ -128,6 +128,7 @@ class PrometheusMeter:
             registry=self._registry,
         )  # fmt: skip
         self._queue_size.labels(model, ENGINE).set(queue_size)
+        self._unrecorded = self._counter("espalier:recorder_errors", "What a recorder failed to write down.")
         self._begin_at_zero()
         self.refresh()
         if folder is not None:
@@ -145,6 +146,9 @@ class PrometheusMeter:
     def refused(self, *, route: str, code: str) -> None:
         self._refused.labels(route, code).inc()
 
+    def unrecorded(self) -> None:
+        self._unrecorded.labels(self._model, ENGINE).inc()
+
     def answered(self, *, route: str, status: int) -> None:
         self._responses.labels(route, str(status)).inc()
 
@@ -160,8 +164,9 @@ class PrometheusMeter:
         own.labels(finish.model, ENGINE, result.finish_reason).inc()
         for counter in self._prompt if finish.is_first else ():
             counter.labels(finish.model, ENGINE).inc(result.usage.prompt_tokens)
+        generated = sum(one.usage.completion_tokens for one in (result, *result.others))
         for counter in self._generated:
-            counter.labels(finish.model, ENGINE).inc(result.usage.completion_tokens)
+            counter.labels(finish.model, ENGINE).inc(generated)
         for name, seconds in _durations(finish, result):
             for prefix in PREFIXES:
                 observe_all(self._times[prefix, name].labels(finish.model, ENGINE), seconds)
@@ -200,16 +205,16 @@ class PrometheusMeter:
             self._invalid.labels(*labels).inc()
         if result.mask_seconds is not None and result.token_ids:
             self._mask.labels(*labels).observe(result.mask_seconds / len(result.token_ids))
-        if result.trace is None or not result.trace.steps:
+        if result.trace is None or not result.records:
             return
-        observe_all(self._mass.labels(*labels), [step.removed_mass for step in result.trace.steps])
+        observe_all(self._mass.labels(*labels), [step.removed_mass for step in result.records])
         self._tax.labels(*labels).observe(result.trace.total_tax_nats)
         self._rejected.labels(*labels, "favourite").inc(result.trace.changed_steps)
-        self._rejected.labels(*labels, "drawn").inc(sum(step.was_rejected for step in result.trace.steps))
+        self._rejected.labels(*labels, "drawn").inc(sum(step.was_rejected for step in result.records))
 
     def _begin_at_zero(self) -> None:
         """Series that have not counted yet are there with 0: a rate needs a beginning."""
-        for family in (*self._prompt, *self._generated, *self._times.values(), self._spared):
+        for family in (*self._prompt, *self._generated, *self._times.values(), self._spared, self._unrecorded):
             family.labels(self._model, ENGINE)
         for counter, reasons in zip(self._ended, (set(REASONS.values()), set(REASONS)), strict=True):
             for reason in sorted({*reasons, "abort", "error"}):

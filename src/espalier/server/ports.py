@@ -62,6 +62,10 @@ class Meter(Protocol):
 
     def refused(self, *, route: str, code: str) -> None: ...
 
+    def unrecorded(self) -> None:
+        """A recorder has failed to write something down."""
+        ...
+
     def answered(self, *, route: str, status: int) -> None:
         """A response has been sent. route: the path as it was declared, never one that was asked for."""
         ...

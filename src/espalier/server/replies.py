@@ -7,8 +7,8 @@ The extra key `espalier` is in them only where a request asked for it, and nothi
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from espalier.chat.deltas import ArgumentsDelta, CallBegun, ContentDelta, Delta, ReasoningDelta
@@ -49,36 +49,53 @@ def text_head(asked: Asked, fingerprint: str) -> Head:
                 fingerprint=fingerprint)  # fmt: skip
 
 
+def outputs(asked: Asked, results: Sequence[Result]) -> Iterator[tuple[int, int, int, Result]]:
+    """Of the results of all runs every text: the index of its choice, of its run, its place there, and itself."""
+    for run, result in enumerate(results):
+        for place, one in enumerate((result, *result.others)):
+            yield run * asked.returned + place, run, place, one
+
+
 def usage(results: Sequence[Result], n: int) -> Json:
     """Tokens of all outputs; a prompt counts once, however many outputs it has. Those of reasoning are told where there
     is some."""
+    texts = [one for result in results for one in (result, *result.others)]
     prompt = sum(result.usage.prompt_tokens for result in results[::n])
-    completion = sum(result.usage.completion_tokens for result in results)
+    completion = sum(one.usage.completion_tokens for one in texts)
     found: Json = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
     found["prompt_tokens_details"] = {"cached_tokens": sum(result.usage.cached_tokens for result in results[::n])}
-    if any(result.reasoning is not None for result in results):
-        reasoning = sum(result.usage.reasoning_tokens for result in results)
+    if any(one.reasoning is not None for one in texts):
+        reasoning = sum(one.usage.reasoning_tokens for one in texts)
         found["completion_tokens_details"] = {"reasoning_tokens": reasoning}
     return found
 
 
-def report(asked: Asked, index: int, result: Result, trace_id: str | None) -> Json:
-    """What `espalier` says of one output."""
+def report(asked: Asked, choice: int, run: int, result: Result, trace_id: str | None) -> Json:
+    """What `espalier` says of one output. choice: its index. run: which it comes of."""
     found: Json = {
-        "index": index,
+        "index": choice,
         "seed": result.seed,
+        "strategy": asked.requests[run].strategy,
         "stop_reason": result.stop_reason,
         "verdict": None if result.verdict is None else result.verdict.to_json(),
     }
-    if asked.truncated and asked.truncated[index]:
-        found["truncated"] = asked.truncated[index]
+    if result.score is not None:
+        found["score"] = result.score
+    if result.weighing is not None:
+        found["weighing"] = asdict(result.weighing)
+    if result.closed_by_budget:
+        found["closed_by_budget"] = True
+    if result.trace is not None and result.trace.rewinds:
+        found["rewinds"] = [one.to_json() for one in result.trace.rewinds]
+    if asked.truncated and asked.truncated[run]:
+        found["truncated"] = asked.truncated[run]
     if result.turn.fault:
         found["fault"] = result.turn.fault
     if asked.shown_trace != "none" and result.trace is not None:
         found["summary"] = result.trace.summary()
     if trace_id is not None:
         found["trace_id"] = trace_id
-    if asked.shown_trace == "full" and not asked.stream_steps and result.trace is not None:
+    if asked.shown_trace == "steps" and not asked.stream_steps and result.trace is not None:
         found["trace"] = result.trace.to_json()
     return found
 
@@ -91,7 +108,7 @@ def reports(contract: Sequence[Mapping[str, str]] | None, outputs: Iterable[Json
 def whole_chat(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
     """A `chat.completion`."""
     choices = []
-    for index, result in enumerate(results):
+    for index, _, _, result in outputs(asked, results):
         message: Json = {"role": "assistant", "content": result.content, "refusal": None}
         if result.reasoning is not None:
             message |= {"reasoning": result.reasoning, "reasoning_content": result.reasoning}
@@ -108,8 +125,8 @@ def whole_chat(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
 def whole_text(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
     """A `text_completion`."""
     choices = []
-    for index, result in enumerate(results):
-        before = asked.echo[index]
+    for index, run, _, result in outputs(asked, results):
+        before = asked.echo[run]
         choice: Json = {
             "index": index, "text": before + result.text, "logprobs": None, "finish_reason": plain_reason(result)
         }  # fmt: skip
@@ -129,13 +146,13 @@ def _with_ids(choice: Json, asked: Asked, result: Result) -> Json:
 
 
 def _steps(asked: Asked, result: Result) -> list[StepRecord]:
-    steps = () if result.trace is None else result.trace.steps
-    return [step for step in steps if step.token_id not in asked.ends]
+    return [step for step in result.records if step.token_id not in asked.ends]
 
 
 @dataclass(slots=True)
 class Chunks:
-    """The chunks of one reply, made of what happens. One for each stream; subclasses know a route's shape."""
+    """The chunks of one reply, made of what happens. One for each stream; subclasses know a route's shape. Of a run
+    that gives several texts the first comes as it is made, each of the others at the end, in one piece."""
 
     asked: Asked
     head: Head
@@ -147,6 +164,17 @@ class Chunks:
 
     def first(self) -> list[Json]:
         """What stands before everything."""
+        chunks = []
+        for run in range(len(self.asked.requests)):
+            chunks += [self._chunk([one]) for one in self.opening(run * self.asked.returned, run)]
+        return chunks
+
+    def opening(self, index: int, run: int) -> list[Json]:
+        """The choice that an output begins with, if any."""
+        raise NotImplementedError
+
+    def at_once(self, result: Result) -> Json | None:
+        """The choice, as `pieces` gives them, with all of a text; None where there is none."""
         raise NotImplementedError
 
     def pieces(self, index: int, happened: Event) -> list[Json]:
@@ -160,8 +188,9 @@ class Chunks:
     def logprobs(self) -> Logprobs:
         raise NotImplementedError
 
-    def of(self, index: int, happened: Event, trace_id: str | None) -> list[Json]:
+    def of(self, run: int, happened: Event, trace_id: str | None) -> list[Json]:
         """The chunks of one event. Log probabilities wait for the text of their tokens, at the latest for the end."""
+        index = run * self.asked.returned
         if isinstance(happened, TokenEvent):
             if happened.record is not None and happened.token_id not in self.asked.ends:
                 self._steps.setdefault(index, []).append(happened.record)
@@ -172,12 +201,29 @@ class Chunks:
             chunks = chunks or [self._chunk([])]  # a token whose text is still held back
             chunks[0]["espalier"] = {"steps": [{"index": index, **happened.record.to_json()}]}
         if isinstance(happened, Finished):
-            self.results[index] = happened.result
-            last = self._chunk([self._dressed(index, self.ending(index, happened.result))])
-            if self.asked.report:
-                last["espalier"] = reports(self.contract, [report(self.asked, index, happened.result, trace_id)])
-            chunks.append(last)
+            self.results[run] = happened.result
+            chunks.append(self._ended(index, run, happened.result, trace_id))
+            for other in happened.result.others:
+                index += 1
+                chunks += self._other(index, run, other)
         return chunks
+
+    def _ended(self, index: int, run: int, result: Result, trace_id: str | None) -> Json:
+        last = self._chunk([self._dressed(index, self.ending(index, result))])
+        if self.asked.report:
+            last["espalier"] = reports(self.contract, [report(self.asked, index, run, result, trace_id)])
+        return last
+
+    def _other(self, index: int, run: int, result: Result) -> list[Json]:
+        """A text that nothing was told of yet."""
+        chunks = [self._chunk([one]) for one in self.opening(index, run)]
+        self._steps[index], self._ids[index] = _steps(self.asked, result), list(result.token_ids)
+        if (whole := self.at_once(result)) is not None:
+            chunks.append(self._chunk([self._dressed(index, whole)]))
+        if self.asked.stream_steps:
+            told = [{"index": index, **step.to_json()} for step in result.records]
+            chunks.append({**self._chunk([]), "espalier": {"steps": told}})
+        return [*chunks, self._ended(index, run, result, None)]
 
     def last(self) -> list[Json]:
         """The usage, where it was asked for."""
@@ -204,12 +250,20 @@ class Chunks:
 class ChatChunks(Chunks):
     """`chat.completion.chunk`s."""
 
-    def first(self) -> list[Json]:
+    def opening(self, index: int, run: int) -> list[Json]:
         role = {"role": "assistant", "content": ""}
-        return [
-            self._chunk([{"index": index, "delta": dict(role), "logprobs": None, "finish_reason": None}])
-            for index in range(len(self.asked.requests))
-        ]
+        return [{"index": index, "delta": role, "logprobs": None, "finish_reason": None}]
+
+    def at_once(self, result: Result) -> Json | None:
+        delta: Json = {}
+        if result.reasoning is not None:
+            delta |= {"reasoning": result.reasoning, "reasoning_content": result.reasoning}
+        if result.content:
+            delta["content"] = result.content
+        if result.tool_calls:
+            calls = enumerate(call.to_json() for call in result.tool_calls)
+            delta["tool_calls"] = [{"index": place, **call} for place, call in calls]
+        return {"delta": delta} if delta else None
 
     def pieces(self, index: int, happened: Event) -> list[Json]:
         deltas = (_delta(one) for one in happened.deltas)
@@ -239,12 +293,12 @@ def _delta(one: Delta) -> Json:
 class TextChunks(Chunks):
     """`text_completion` chunks."""
 
-    def first(self) -> list[Json]:
-        return [
-            self._chunk([{"index": index, "text": text, "logprobs": None, "finish_reason": None}])
-            for index, text in enumerate(self.asked.echo)
-            if text
-        ]
+    def opening(self, index: int, run: int) -> list[Json]:
+        text = self.asked.echo[run]
+        return [{"index": index, "text": text, "logprobs": None, "finish_reason": None}] if text else []
+
+    def at_once(self, result: Result) -> Json | None:
+        return {"text": result.text} if result.text else None
 
     def pieces(self, index: int, happened: Event) -> list[Json]:
         return [{"text": happened.text}] if happened.text else []

@@ -88,14 +88,15 @@ class StructuredOutputs(Body):
 class EspalierOptions(Body):
     """What only we have. With it, also empty, the reply has a key `espalier` too.
 
-    preset: sampling and constraint by name. trace: true for the server's level. stream_steps: in a stream, each step
-    of the trace comes with its token, and not again at the end. allow: `checked` takes keywords of a
+    preset: sampling and constraint by name. trace: true or `summary` for sums, `steps` or `full` for every step.
+    stream_steps: in a stream, each step of the trace comes with its token, and not again at the end. strategy to
+    max_rewinds: how to decode, as `Decoding` has it. allow: `checked` takes keywords of a
     schema that can only be checked when the text is complete. constraint: any constraint with its `kind`. soft: biases
     with their `kind`. reasoning: `auto`, a name, or two markers.
     """
 
     preset: str | None = None
-    trace: bool | Literal["measures", "full"] | None = None
+    trace: bool | Literal["summary", "steps", "full"] | None = None
     stream_steps: bool | None = None
     allow: Literal["checked"] | None = None
     constraint: dict[str, Any] | None = None
@@ -107,7 +108,15 @@ class EspalierOptions(Body):
     schema_in_prompt: bool | None = None
     sampler: Literal["espalier", "native"] | None = None
     strategy: str | None = None
-    on_budget: str | None = None
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    early_stopping: bool | Literal["never"] | None = None
+    num_return_sequences: int | None = None
+    particles: int | None = None
+    ess_threshold: float | None = None
+    target: Literal["full", "truncated"] | None = None
+    on_budget: Literal["close", "truncate", "error"] | None = None
+    max_rewinds: int | None = None
     safety: Any = None
 
 
@@ -176,8 +185,11 @@ class SharedBody(Body):
     vocab_soft_tier3_penalty: float | None = None
     enable_thinking: bool | None = None
     custom_id: str | None = None
+    # beams: the word-list server's, transformers' and vLLM's
     num_beams: int | None = None
     length_penalty: float | None = None
+    early_stopping: bool | Literal["never"] | None = None
+    use_beam_search: bool | None = None
     # what of the reply
     return_token_ids: bool | None = None
     espalier: EspalierOptions | None = None

@@ -43,8 +43,9 @@ class Refusal:
     why: str = "leave it out"
 
 
-_BEAMS = "opens with the strategies; leave it out until then"
+_BEST_OF = 'say `n` with `use_beam_search`, or "espalier": {"strategy": "best_of", "particles": ...}'
 _OLD = "an old field of OpenAI's: "
+_ROUTES = "only /v1/chat/completions and /v1/completions search"
 _ROUTE = "only llama-server's own route /completion has it"
 REFUSED: Mapping[str, Refusal] = {
     # OpenAI
@@ -59,11 +60,11 @@ REFUSED: Mapping[str, Refusal] = {
     "verbosity": Refusal(idle=("medium",), why="ask for it in a message"),
     "suffix": Refusal(idle=("",), why="text cannot be inserted before another"),
     # vLLM and the word-list server
-    "best_of": Refusal(idle=(1,), why=_BEAMS),
-    "use_beam_search": Refusal(idle=(False,), why=_BEAMS),
-    "num_beams": Refusal(idle=(1,), why=_BEAMS),
-    "length_penalty": Refusal(idle=(1, 0), why=_BEAMS),
-    "early_stopping": Refusal(idle=(False,), why=_BEAMS),
+    "best_of": Refusal(idle=(1,), why=_BEST_OF),
+    "use_beam_search": Refusal(idle=(False,), why=_ROUTES),
+    "num_beams": Refusal(idle=(1,), why=_ROUTES),
+    "length_penalty": Refusal(idle=(1, 0), why=_ROUTES),
+    "early_stopping": Refusal(idle=(False,), why=_ROUTES),
     "prompt_logprobs": Refusal(idle=(0,), why="only generated tokens have log probabilities"),
     "logprob_token_ids": Refusal(idle=([],), why="say `top_logprobs`"),
     "return_tokens_as_token_ids": Refusal(idle=(False,), why="say `return_token_ids`"),

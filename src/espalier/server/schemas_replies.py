@@ -28,12 +28,19 @@ class Usage(Reply):
 
 
 class Output(Reply):
-    """One output, in the key `espalier`. truncated: how many tokens the prompt lost."""
+    """One output, in the key `espalier`. score: a beam's. weighing: what faithful sampling knows. closed_by_budget:
+    true where the limit on tokens decided how it ends. rewinds: what was taken back. truncated: how many tokens the
+    prompt lost."""
 
     index: int
     seed: int
+    strategy: str
     stop_reason: str | int | None
     verdict: dict[str, Any] | None
+    score: float | None = None
+    weighing: dict[str, Any] | None = None
+    closed_by_budget: bool | None = None
+    rewinds: list[dict[str, Any]] | None = None
     truncated: int | None = None
     fault: str | None = None
     summary: dict[str, Any] | None = None

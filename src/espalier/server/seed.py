@@ -59,8 +59,6 @@ async def read_seed_chat(request: Request, settings: ServerSettings) -> dict[str
         found["max_tokens"] = max(1, found["max_tokens"])  # of which the smallest bucket comes
     if not found.get("vocab_lang"):
         found["vocab_lang"] = None
-    if found.get("temperature") is None:
-        found["temperature"] = 0.0  # it never sampled
     request.state.vocab_lang = found["vocab_lang"]
     return found
 

@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from espalier.errors import InputError
 from espalier.server.environment import read_environment
+from espalier.trace.rejection_log import LEAST_BYTES
 
 SECRETS = frozenset({"secret_token", "database_url"})
 """Fields whose values are never printed."""
@@ -42,7 +43,7 @@ class ServerSettings(BaseSettings):
     the last token. prefix_tokens: of ended requests that are kept; 0 keeps none, None a sixteenth of the cache.
     drain_seconds: how long requests may still run when the server stops. allowed_max_new_tokens: buckets that
     `max_tokens` is rounded up to. uds: a UNIX socket in place of host and port. forwarded_allow_ips: proxies whose
-    X-Forwarded-For is believed.
+    X-Forwarded-For is believed. rejection_log: a file; rejection_log_bytes: where it is moved away and begun anew.
     """
 
     model_config = SettingsConfigDict(extra="ignore", frozen=True, validate_by_name=True, validate_by_alias=True)
@@ -96,7 +97,9 @@ class ServerSettings(BaseSettings):
     database_url: str | None = Field(default=None, repr=False)
     store_traces: Literal["never", "asked", "always"] = "asked"
     store_generations: bool = False
-    trace_level: Literal["off", "measures", "full"] = "measures"
+    trace_level: Literal["off", "summary", "steps", "full"] = "summary"
+    rejection_log: str | None = None
+    rejection_log_bytes: int | None = Field(default=100_000_000, ge=LEAST_BYTES)
     retention_days: float | None = Field(default=7.0, gt=0)
     retention_rows: int | None = Field(default=10_000, ge=1)
 
@@ -167,6 +170,10 @@ class ServerSettings(BaseSettings):
             raise InputError(
                 "VOCAB_SOFT_TIER2_PENALTY is above VOCAB_SOFT_TIER3_PENALTY: rarer words would be the cheaper ones",
                 field="VOCAB_SOFT_TIER2_PENALTY",
+            )
+        if self.rejection_log is not None and self.workers > 1:
+            raise InputError(
+                f"REJECTION_LOG has one writer, and WORKERS is {self.workers}", hint="WORKERS=1", field="REJECTION_LOG"
             )
         return self
 

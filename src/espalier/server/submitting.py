@@ -23,6 +23,7 @@ from espalier.server.convert import Asked
 from espalier.server.deps import Tools
 from espalier.server.generation import Generation, Output, too_costly
 from espalier.server.ports import Caller
+from espalier.server.recording import recorded
 from espalier.server.state import Serving
 from espalier.server.telemetry import RequestSpan
 from espalier.server.truncate import cut_prompts
@@ -51,11 +52,11 @@ async def generating(
     span.parameters(
         max_tokens=sampling.max_tokens, temperature=sampling.temperature, top_p=sampling.top_p, top_k=sampling.top_k,
         seed=sampling.seed, frequency_penalty=sampling.frequency_penalty, presence_penalty=sampling.presence_penalty,
-        n=asked.n, constraint=made.kind, stream=asked.stream,
+        n=asked.n * asked.returned, constraint=made.kind, stream=asked.stream,
     )  # fmt: skip
-    async with serving.gate.admit(caller, requests=len(asked.requests)):
+    async with serving.gate.admit(caller, requests=len(asked.requests) * asked.returned):
         await _submit(made)
-        serving.meter.started(route=route, max_tokens=sampling.max_tokens, outputs=len(asked.requests))
+        serving.meter.started(route=route, max_tokens=sampling.max_tokens, outputs=len(asked.requests) * asked.returned)
         try:
             yield made
         except Exception as error:
@@ -83,7 +84,7 @@ async def _submit(made: Generation) -> None:
                 made.contract = _contract(made)
                 if made.contract is not None:  # for which the schema was compiled
                     made.compiled = time.monotonic() - looked
-                requests = _cut(made)
+                requests = recorded(_cut(made), serving, request_id=made.request_id)
             for one, request in zip(made.outputs, requests, strict=True):
                 left = limit - (time.monotonic() - made.began)
                 if is_off.is_set() or left <= 0:

@@ -1,5 +1,6 @@
 """The word-list server's fields: `vocab_lang` with `vocab_n_words` hold a text to the first words of a list, or make
 all others dearer; `enable_thinking` lets the model reason first. Whether there is such a list is found by compiling it.
+As that server did, beams search such a text where nothing is said of how to decode or to sample.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from espalier.constraints.wordlist import Wordlist
 from espalier.engines.local import LocalEngine
 from espalier.errors import EspalierError, SpecError
 from espalier.server.convert import Draft
+from espalier.server.convert_decoding import most_sequences
 from espalier.server.convert_unopened import refuse_unopened
 from espalier.server.errors import BadRequest, UnsupportedParameter
 from espalier.server.schemas import SharedBody
@@ -30,13 +32,19 @@ OPENED = (*PAIR, MODE, *(SOFT + name for name in TIERS), "enable_thinking")
 NAMES = {"lang": "vocab_lang", "top": "vocab_n_words"} | {name: SOFT + name for name in TIERS}
 """By what an error of a word list names, the field of the body."""
 SWITCH = "enable_thinking"
+USUAL_BEAMS = 10
+DRAWS = ("temperature", "top_p", "top_k", "min_p", "typical_p", "typ_p", "top_n_sigma", "xtc_probability",
+         "dynatemp_range", "mirostat", "samplers")  # fmt: skip
+"""Fields that say how to draw: who gives one wants a text that is drawn, as that server made it later."""
 
 
 def word_lists(body: SharedBody, draft: Draft, serving: Serving) -> Draft:
     """The Change that opens these fields. Raises BadRequest for half of the pair and for details of what is not asked
-    for; SpecError; UnsupportedParameter for beams, and for JSON made of words."""
+    for; SpecError; UnsupportedParameter for JSON made of words."""
     refuse_unopened(body, OPENED)
     draft = _thinking(body, draft, serving)
+    if serving.settings.seed_compat and draft.messages is not None:  # it never sampled unless it was told to
+        draft = replace(draft, defaults={**draft.defaults, "temperature": 0.0})
     given = [name for name in PAIR if getattr(body, name) is not None]
     if not given:
         _refuse_alone(body, [MODE, *(SOFT + name for name in TIERS)], "vocab_lang and vocab_n_words")
@@ -55,7 +63,18 @@ def word_lists(body: SharedBody, draft: Draft, serving: Serving) -> Draft:
         raise _named(error) from None
     if not serving.settings.seed_compat:  # whose clients send all fields always
         _refuse_alone(body, [SOFT + name for name in TIERS], f'{MODE} "soft"')
-    return replace(draft, constraint=_joined(draft.constraint, words))
+    return replace(draft, constraint=_joined(draft.constraint, words), usual_beams=_usual_beams(body, draft, serving))
+
+
+def _usual_beams(body: SharedBody, draft: Draft, serving: Serving) -> tuple[int, str] | None:
+    """How many search where nothing is said: ten, or as many as the model holds."""
+    ours = body.espalier
+    says_sampler = ours is not None and (ours.sampler == "native" or ours.preset is not None)
+    most = most_sequences(serving)
+    beams = USUAL_BEAMS if most is None else min(USUAL_BEAMS, most)
+    if says_sampler or beams < 2 or any(getattr(body, name) is not None for name in DRAWS):
+        return None
+    return beams, "vocab_lang"
 
 
 def _tiers(body: SharedBody, settings: ServerSettings) -> Mapping[str, Any]:

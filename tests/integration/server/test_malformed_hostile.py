@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,10 +86,10 @@ def test_a_step_that_takes_too_long_ends_its_own_request_alone(monkeypatch: pyte
     thinks = threading.Event()
 
     def slow(job: Any) -> Any:
-        steps = plain(job)
+        steps = plain.make_plan(job)
         return _stuck(steps, thinks) if job.matcher is not None else steps
 
-    monkeypatch.setattr(STRATEGIES, "load", lambda name: slow)
+    monkeypatch.setattr(STRATEGIES, "load", lambda name: replace(plain, make_plan=slow))
 
     async def main() -> None:
         async with client(step_seconds="0.2") as http:

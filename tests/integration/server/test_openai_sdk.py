@@ -141,7 +141,7 @@ def test_models(client: openai.OpenAI) -> None:
 
 
 def test_extra_fields_reach_the_server_and_its_key_comes_back(client: openai.OpenAI) -> None:
-    extra = {"structured_outputs": {"regex": "[0-9]{4}"}, "espalier": {"trace": "measures"}}
+    extra = {"structured_outputs": {"regex": "[0-9]{4}"}, "espalier": {"trace": "summary"}}
     found = client.chat.completions.create(model="fake", messages=MESSAGES, temperature=0, extra_body=extra)
     assert len(found.choices[0].message.content) == 4
     assert found.model_extra["espalier"]["outputs"][0]["summary"]["total_steps"] == 5

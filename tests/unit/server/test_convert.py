@@ -111,9 +111,11 @@ def test_each_way_of_saying_a_constraint_is_read(serving: Serving, fields: dict[
         ({"grammar": "x" * 600}, "grammar"),
         ({"espalier": {"constraint": {"kind": "nonsense"}}}, "espalier.constraint"),
         ({"espalier": {"soft": {"kind": "nonsense"}}}, "espalier.soft.kind"),
-        ({"espalier": {"strategy": "beam"}}, "espalier.strategy"),
-        ({"espalier": {"on_budget": "close"}}, "espalier.on_budget"),
         ({"espalier": {"safety": {}}}, "espalier.safety"),
+        ({"espalier": {"safety": "strikt"}}, "espalier.safety.preset"),
+        ({"espalier": {"safety": {"categories": ["x"]}}}, "espalier.safety.categories"),
+        ({"espalier": {"safety": {"nope": 1}}}, "espalier.safety"),
+        ({"espalier": {"safety": 3}}, "espalier.safety"),
         ({"espalier": {"preset": "nonsense"}}, "espalier.preset"),
         ({"espalier": {"tool_format": "nonsense"}, "tools": [TOOL]}, "espalier.tool_format"),
         ({"espalier": {"reasoning": "nonsense"}}, "espalier.reasoning"),
@@ -149,15 +151,13 @@ def test_each_way_of_saying_a_constraint_is_read(serving: Serving, fields: dict[
         ({"vocab_lang": "es"}, "vocab_lang"),
         ({"vocab_n_words": 0}, "vocab_n_words"),
         ({"enable_thinking": True}, "enable_thinking"),
-        ({"num_beams": 10}, "num_beams"),
-        ({"length_penalty": 2.0}, "length_penalty"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused_by_its_field(serving: Serving, fields: dict[str, Any], param: str) -> None:
     assert refused(serving, **fields).field == param
 
 
-@pytest.mark.parametrize("name", sorted(set(REFUSED) - {"num_beams", "length_penalty", "chat_template_kwargs"}))
+@pytest.mark.parametrize("name", sorted(set(REFUSED) - set(ChatBody.model_fields)))
 def test_a_refused_field_is_taken_only_where_it_asks_for_nothing(serving: Serving, name: str) -> None:
     error = refused(serving, **{name: {"some": "thing"}})
     assert (error.field, error.hint) == (name, REFUSED[name].why)
@@ -211,8 +211,8 @@ def test_what_could_be_more_candidates_than_are_kept_is_refused_before_it_runs(s
 
 
 def test_log_probabilities_without_others_want_no_candidates(serving: Serving) -> None:
-    assert ask(serving, logprobs=True).requests[0].trace == "measures"
-    assert ask(serving, logprobs=True, top_logprobs=1).requests[0].trace == "full"
+    assert ask(serving, logprobs=True).requests[0].trace == "summary"
+    assert ask(serving, logprobs=True, top_logprobs=1).requests[0].trace == "steps"
 
 
 def test_as_many_top_logprobs_as_openai_gives() -> None:
@@ -251,9 +251,9 @@ def test_a_preset_gives_what_the_request_does_not_say(serving: Serving) -> None:
     assert ask(serving, espalier={"preset": preset.name}, temperature=0.33).requests[0].sampling.temperature == 0.33
 
 
-def test_log_probabilities_want_a_full_trace_of_as_many_candidates(serving: Serving) -> None:
+def test_log_probabilities_want_steps_of_as_many_candidates(serving: Serving) -> None:
     request = ask(serving, logprobs=True, top_logprobs=4).requests[0]
-    assert (request.trace, request.trace_top_k) == ("full", 4)
+    assert (request.trace, request.trace_top_k) == ("steps", 4)
 
 
 def test_every_name_of_the_model_is_taken_and_told_back(serving: Serving) -> None:

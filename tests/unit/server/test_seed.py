@@ -122,11 +122,16 @@ def test_fault_4_half_of_the_pair_is_refused_here_too(c: TestClient, name: str) 
     assert "vocab_" in found
 
 
-@pytest.mark.parametrize("changed", [{"num_beams": 4}, {"num_beams": 10}, {"length_penalty": 0.5}])
-def test_beams_are_refused_with_the_reason(c: TestClient, changed: Any) -> None:
-    status, found = detail(c.post(ROUTE, json=ASK | changed, headers=AUTH))
-    assert status == 400
-    assert next(iter(changed)) in found
+@pytest.mark.parametrize("changed", [{"num_beams": 4}, {"num_beams": 10, "length_penalty": 0.5}, {"num_beams": None}])
+def test_its_beams_are_searched(c: TestClient, changed: Any) -> None:
+    reply = c.post(ROUTE, json=ASK | WORDS | changed | {"max_tokens": 16}, headers=AUTH)
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["choices"][0]["message"]["content"] == "Hola amigo."
+
+
+def test_a_length_penalty_without_beams_is_refused_with_the_reason(c: TestClient) -> None:
+    status, found = detail(c.post(ROUTE, json=ASK | {"length_penalty": 0.5}, headers=AUTH))
+    assert (status, "length_penalty wants beams" in found) == (400, True)
 
 
 def test_unknown_fields_are_ignored_and_logged_by_name_alone(c: TestClient, caplog: pytest.LogCaptureFixture) -> None:

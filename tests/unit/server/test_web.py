@@ -112,7 +112,7 @@ def test_each_step_comes_with_its_token_and_not_again_at_the_end() -> None:
 
 def test_steps_of_several_outputs_say_whose_they_are() -> None:
     with client("ab") as c:
-        chunks = streamed(c, n=2, espalier={"trace": "measures", "stream_steps": True})
+        chunks = streamed(c, n=2, espalier={"trace": "summary", "stream_steps": True})
     told = [step for chunk in chunks for step in chunk.get("espalier", {}).get("steps", ())]
     assert {step["index"] for step in told} == {0, 1}
     assert all(step["pre_masking"] == [] for step in told), "measures are told where only measures were asked for"

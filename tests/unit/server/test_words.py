@@ -85,8 +85,10 @@ def test_fault_4_half_of_the_pair_is_refused_and_not_ignored(spanish: TestClient
         ({"vocab_constraint_mode": "soft", "vocab_lang": "xx"}, "vocab_lang"),
         ({"vocab_constraint_mode": "soft", "vocab_n_words": 10**9}, "vocab_n_words"),
         ({"response_format": {"type": "json_object"}}, "vocab_lang"),
-        ({"num_beams": 4}, "num_beams"),
+        ({"num_beams": 0}, "num_beams"),
+        ({"num_beams": 129}, "num_beams"),
         ({"length_penalty": 0.7}, "length_penalty"),
+        ({"num_beams": 1, "early_stopping": True}, "early_stopping"),
     ],
 )  # fmt: skip
 def test_fault_13_what_a_client_asks_wrongly_is_a_400_naming_its_field(

@@ -1,0 +1,316 @@
+"""Reads rejection logs: llama.cpp's, ours, and what is left of either. Streaming, in memory for one event.
+
+No JSON library reads them. Streaming readers such as ijson and json-stream refuse a bare `-inf`, as printf writes it,
+and Python's own refuses it too and wants the whole text; all of them stop at a file that is cut. So the brackets are
+found here, and each event, once it is whole, is given to Python's reader, with what stands outside its strings put
+right before. It knows neither what wrote the file nor what is done with the events.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from typing import IO, Any
+
+from espalier.errors import InputError, LimitExceeded
+
+CHUNK = 1 << 16
+MAX_EVENT = 64 << 20
+"""Bytes of one event, or of one field beside the events; what is larger is refused, so that memory is bounded."""
+MAX_FIELDS = 1000
+STAGES = ("pre_masking", "post_grammar", "post_chain")
+
+_SPACE = re.compile(rb"[ \t\r\n]*")
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_TO_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
+_TEXT = rb'[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+"'
+_LEAF = rb"(?:%s)*+" % _TEXT
+_INNER = rb"(?:%s|\{%s\}|\[%s\])*+" % (_TEXT, _LEAF, _LEAF)
+_SHALLOW = re.compile(rb"\{(?:%s|\{%s\}|\[%s\])*+\}" % (_TEXT, _INNER, _INNER), re.DOTALL)
+"""An object with at most two levels in it, as an event has: what most events are found with, in one match."""
+_SCALAR = re.compile(rb"[^\s,\[\]{}\":]*")
+_STRINGS = re.compile(r'("(?:[^"\\]++|\\.)*+")', re.DOTALL)
+_NUMBER = re.compile(r"([+-]?)\b([iI](?:nf|NF)(?:inity|INITY)?|[nN](?:an|aN|AN))(?:\([0-9A-Za-z_]*\))?(?![\w.(])")
+_COMMA = re.compile(r",(\s*[}\]])")
+_JSON = json.JSONDecoder(strict=False)
+_GAP = "\0"
+"""Stands for a string while the rest is put right; it cannot stand outside one."""
+
+
+class LogError(InputError):
+    """This is not a rejection log."""
+
+
+class LogReader:
+    """The events of one file, in order, each an object as it stands there.
+
+    file: of bytes, or of text; read forwards only. offset: of a byte where an earlier reader of the same file stopped
+    (`self.offset`), to go on from there; then the file must be of bytes and seekable.
+
+    Bare `inf`, `-inf`, `+inf`, `nan`, `-nan`, `nan(ind)`, `Infinity` and `NaN` are numbers; strings are left as they
+    are. A byte order mark, trailing commas and missing brackets at the end change nothing. Of a file that is cut, also
+    inside an event, a string or an escape, every event before the cut is given. Bytes that are no UTF-8 become U+FFFD.
+    Of a file on disk, opened for bytes, it reads as much as there is when it is made: what a writer adds meanwhile,
+    over the closing brackets, is for the next reader.
+
+    header: what stands beside the events, `log_version` and `timestamp` among it, as far as it was read. is_closed:
+    whether the end of the events was met. offset: of the byte after the last event that was given, before the first of
+    the one after the bracket that they begin with, and 0 before that.
+    """
+
+    def __init__(self, file: IO[bytes] | IO[str], *, offset: int = 0) -> None:
+        self._bytes = _Window(file, offset)
+        self.header: dict[str, Any] = {}
+        self.is_closed = False
+        self.offset = offset
+        self._goes_on = offset > 0
+        self._count = 0
+
+    @property
+    def log_version(self) -> str:
+        return str(self.header.get("log_version") or "unknown")
+
+    @property
+    def timestamp(self) -> str:
+        return str(self.header.get("timestamp") or "unknown")
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Once. Each has `step`, and lists for the three stages. Raises LogError for what is no such log and for an
+        event that is none, naming it; LimitExceeded for one larger than MAX_EVENT; OSError of the file."""
+        if self._goes_on:
+            yield from self._events()
+        elif not self._begin():
+            return
+        while (name := self._key()) is not None:
+            if name == "events" and self._bytes.peek() == b"[":
+                self._bytes.skip(1)
+                self.offset = self._bytes.place
+                yield from self._events()
+                if not self.is_closed:
+                    return
+                continue
+            value = self._bytes.value()
+            if value is None:
+                return
+            if len(self.header) >= MAX_FIELDS:
+                raise LimitExceeded(f"there are more than {MAX_FIELDS} fields beside the events")
+            self.header[name] = _parsed(value, f"the field {name[:60]!r}")
+
+    def _begin(self) -> bool:
+        """Whether there is anything: the byte order mark and the first brace."""
+        self._bytes.drop(b"\xef\xbb\xbf")
+        first = self._bytes.next()
+        if first not in (b"", b"{"):
+            raise LogError(f"this is not a rejection log: it begins with {first!r}", hint="it is a JSON object")
+        return bool(first)
+
+    def _key(self) -> str | None:
+        """The next name of the outermost object and its colon, None at the end of it or of the file."""
+        here = self._bytes
+        while here.peek() == b",":
+            here.skip(1)
+        if (found := here.peek()) in (b"", b"}"):
+            here.skip(len(found))
+            if here.peek():
+                raise LogError(f"something follows the log at byte {here.place}")
+            return None
+        if found != b'"':
+            raise LogError(f"there is no name at byte {here.place}", hint="the log is damaged there")
+        name = here.value()
+        if name is None or not here.peek():
+            return None
+        if here.next() != b":":
+            raise LogError(f"there is no colon at byte {here.place - 1}", hint="the log is damaged there")
+        return str(_parsed(name, "a name"))
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        here = self._bytes
+        while True:
+            found = here.peek()
+            if found == b",":
+                here.skip(1)
+            elif found == b"]":
+                here.skip(1)
+                self.is_closed = True
+                return
+            elif not found:
+                return
+            else:
+                event = self._event(found)
+                if event is None:
+                    return
+                yield event
+
+    def _event(self, first: bytes) -> dict[str, Any] | None:
+        """The next one, None where the file ends in it."""
+        place = self._bytes.place
+        named = f"event {self._count} at byte {place}"
+        text = self._bytes.value()
+        if text is None:
+            return None
+        if first != b"{":
+            raise LogError(f"{named} is no object")
+        event: dict[str, Any] = _parsed(text, named)
+        if "step" not in event:
+            raise LogError(f"{named} (task {event.get('task_id')}) has no step")
+        step = event["step"]
+        if isinstance(step, bool) or not isinstance(step, int):
+            raise LogError(f"{named} (task {event.get('task_id')}): its step is no whole number")
+        for name in STAGES:
+            if event.get(name) is None:
+                event[name] = []
+        self._count += 1
+        self.offset = self._bytes.place
+        return event
+
+
+class _Window:
+    """What of a file has been read and not yet used."""
+
+    def __init__(self, file: IO[bytes] | IO[str], offset: int) -> None:
+        if offset:
+            file.seek(offset)
+        self._file = file
+        self._held = b""
+        self._at = 0  # in what is held
+        self._before = offset  # bytes of the file before what is held
+        self._is_read = False
+        self._left = _size(file) - offset  # bytes
+
+    @property
+    def place(self) -> int:
+        """Of the next byte, in the file."""
+        return self._before + self._at
+
+    def peek(self) -> bytes:
+        """The next byte that is no white space, empty at the end of the file."""
+        while True:
+            self._at = _end(_SPACE, self._held, self._at)
+            if self._at < len(self._held) or not self._more():
+                return self._held[self._at : self._at + 1]
+
+    def next(self) -> bytes:
+        found = self.peek()
+        self._at += len(found)
+        return found
+
+    def skip(self, count: int) -> None:
+        self._at += count
+
+    def drop(self, prefix: bytes) -> None:
+        """Skip it where it stands next."""
+        while len(self._held) - self._at < len(prefix) and self._more():
+            pass
+        if self._held.startswith(prefix, self._at):
+            self._at += len(prefix)
+
+    def value(self) -> bytes | None:
+        """The JSON value that begins at the next byte, as it is written; None where the file ends in it."""
+        first = self.peek()
+        end = self._string() if first == b'"' else self._nested() if first in (b"{", b"[") else self._scalar()
+        if end is None:
+            return None
+        found = self._held[self._at : self._at + end]
+        self._at += end
+        return found
+
+    def _string(self) -> int | None:
+        """Its length in bytes."""
+        while True:
+            found = _STRING.match(self._held, self._at)
+            if found is not None:
+                return found.end() - self._at
+            if not self._more():
+                return None
+
+    def _scalar(self) -> int | None:
+        """As for strings. One that the end of the file follows may be cut."""
+        while True:
+            end = _end(_SCALAR, self._held, self._at)
+            if end < len(self._held):
+                if end == self._at:
+                    raise LogError(f"there is no value at byte {self.place}", hint="the log is damaged there")
+                return end - self._at
+            if not self._more():
+                return None
+
+    def _nested(self) -> int | None:
+        whole = _SHALLOW.match(self._held, self._at)
+        if whole is not None:
+            return whole.end() - self._at
+        depth, scanned = 0, 0  # scanned: bytes from the next one
+        while True:
+            found = _end(_TO_BRACKET, self._held, self._at + scanned)
+            if found == len(self._held) or self._held[found : found + 1] == b'"':  # a string that is not whole yet
+                scanned = found - self._at
+                if not self._more():
+                    return None
+                continue
+            depth += 1 if self._held[found : found + 1] in (b"{", b"[") else -1
+            scanned = found + 1 - self._at
+            if depth == 0:
+                return scanned
+
+    def _more(self) -> bool:
+        """Read on; False at the end of the file. Twice as much each time, so that a long event is not scanned over and
+        over. Raises LimitExceeded."""
+        if self._is_read:
+            return False
+        rest = self._held[self._at :]
+        if len(rest) > MAX_EVENT:
+            raise LimitExceeded(f"what begins at byte {self.place} is longer than {MAX_EVENT >> 20} MiB")
+        read = self._file.read(min(max(CHUNK, len(rest)), self._left))
+        self._left -= len(read)
+        self._is_read = not read
+        self._before += self._at
+        self._at = 0
+        self._held = rest + (read.encode("utf-8", "surrogatepass") if isinstance(read, str) else read)
+        return not self._is_read
+
+
+def _size(file: IO[bytes] | IO[str]) -> int:
+    """Bytes of a file on disk, of what else there is without a known end so many that they are never reached."""
+    if not isinstance(getattr(file, "raw", file), io.FileIO) or not file.seekable():
+        return sys.maxsize
+    return os.fstat(file.fileno()).st_size
+
+
+def _end(pattern: re.Pattern[bytes], text: bytes, start: int) -> int:
+    """Where a match that may be empty ends."""
+    found = pattern.match(text, start)
+    return start if found is None else found.end()
+
+
+def _parsed(value: bytes, what: str) -> Any:
+    """As Python. Raises LogError naming what it is."""
+    text = value.decode("utf-8", "replace")
+    try:
+        try:
+            return _JSON.decode(text)
+        except ValueError:
+            return _JSON.decode(_put_right(text))
+    except (ValueError, RecursionError) as error:
+        raise LogError(f"{what} cannot be read: {error}") from error
+
+
+def _put_right(text: str) -> str:
+    """With numbers as Python's reader takes them, and without trailing commas; strings are not touched."""
+    parts = _STRINGS.split(text)  # every second one is a string
+    outside = _GAP.join(parts[::2])
+    outside = _COMMA.sub(r"\1", _NUMBER.sub(_number, outside))
+    between = outside.split(_GAP)
+    if len(between) != len(parts[::2]):  # a NUL outside a string
+        return text
+    parts[::2] = between
+    return "".join(parts)
+
+
+def _number(found: re.Match[str]) -> str:
+    sign, name = found.groups()
+    if name.lower() == "nan":
+        return "NaN"
+    return "-Infinity" if sign == "-" else "Infinity"
