@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from espalier.cli import chat, check, doctor, generate, grammar, output, presets, serve, vocab, wordlist
+from espalier.cli import chat, check, doctor, generate, grammar, output, presets, safety, serve, trace, vocab, wordlist
 from espalier.cli.sampling import WithOverrides
 from espalier.errors import EspalierError, OutputError
 from espalier.version import __version__
@@ -47,7 +47,9 @@ app.command("chat", short_help="Talk with a model.", cls=WithOverrides)(chat.com
 app.command("check", short_help="Say what of a JSON Schema will be enforced.")(check.command)
 app.add_typer(grammar.app, name="grammar", short_help="Check, print, sample, try and make GBNF grammars.")
 app.add_typer(wordlist.app, name="wordlist", short_help="Make, list and check against word lists.")
+app.add_typer(trace.app, name="trace", short_help="Look at traces; merge, compare and replay them.")
 app.add_typer(presets.app, name="presets", short_help="List, show, add and remove presets.")
+app.add_typer(safety.app, name="safety", short_help="Say what safety filters catch.")
 app.command("vocab", short_help="Say what is in a tokenizer's vocabulary.")(vocab.command)
 app.command("serve", short_help="Serve a model over HTTP, to any OpenAI client.")(serve.command)
 app.add_typer(serve.app, name="config", short_help="Show the settings and where they come from.")

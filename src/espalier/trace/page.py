@@ -65,9 +65,10 @@ def frame(page: str) -> str:
     )
 
 
-def json_text(data: Mapping[str, Any]) -> str:
-    """Strict JSON on one line: what JSON cannot say (infinities, NaN) is null."""
-    return json.dumps(_plain(data), ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
+def json_text(data: Mapping[str, Any], *, indent: int | None = None) -> str:
+    """Strict JSON, on one line without an indent: what JSON cannot say (infinities, NaN) is null."""
+    separators = (",", ":") if indent is None else (",", ": ")
+    return json.dumps(_plain(data), ensure_ascii=False, separators=separators, allow_nan=False, indent=indent) + "\n"
 
 
 WRITERS: dict[str, Callable[[Mapping[str, Any]], str]] = {".html": render, ".json": json_text}

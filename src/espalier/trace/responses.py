@@ -1,0 +1,329 @@
+"""Reads the replies of OpenAI-compatible servers: what was generated, and the log probabilities that came with it.
+
+Chat completions and completions, as one JSON object or as a recorded stream of events; llama-server's own route too.
+What a reply says is taken as it stands; it knows neither logs of rejections nor what may be concluded.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.errors import InputError
+
+
+class ResponseError(InputError):
+    """This is not the reply of a completion."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiStep:
+    """One generated token as the reply tells it. id: None where the server gives none. logprob: ln of its probability,
+    None where it is not finite. top: the candidates beside it, untouched. after: whether the probabilities are those
+    after grammar and samplers (`post_sampling_probs`), which say nothing of the model's wish."""
+
+    id: int | None
+    text: str
+    bytes: tuple[int, ...] | None
+    logprob: float | None
+    top: tuple[Mapping[str, Any], ...]
+    after: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiChoice:
+    """One output. steps: None where the reply holds no probabilities. text: the content as it was shown."""
+
+    index: int
+    text: str
+    reasoning: str
+    finish_reason: str | None
+    steps: tuple[ApiStep, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """One reply. slot: llama-server's, where it was told. settings: `generation_settings`, empty where not told."""
+
+    request_id: str
+    model: str
+    created: int
+    choices: tuple[ApiChoice, ...]
+    slot: int | None = None
+    prompt: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def choice(self, index: int = 0) -> ApiChoice:
+        """Raises ResponseError for one that is not there, or that has no probabilities."""
+        for one in self.choices:
+            if one.index == index:
+                if one.steps is None:
+                    raise ResponseError(
+                        f"choice {index} of the response has no log probabilities",
+                        hint='ask for them: "logprobs": true, "top_logprobs": 10',
+                        field="logprobs",
+                    )
+                return one
+        known = ", ".join(str(one.index) for one in self.choices)
+        raise ResponseError(f"the response has no choice {index}", hint=f"it has: {known or 'none'}", field="choice")
+
+    @property
+    def temperature(self) -> float | None:
+        """None where the reply does not tell."""
+        found = self.settings.get("temperature")
+        return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+
+
+def read_response(text: str | bytes) -> Response:
+    """A reply as it was received: a JSON object, or the lines of a stream (`data: {...}`).
+
+    A byte order mark changes nothing. Raises ResponseError saying what is wrong.
+    """
+    try:
+        read = text.decode("utf-8-sig") if isinstance(text, bytes) else text.removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise ResponseError(f"the response is not UTF-8 at byte {error.start}") from error
+    if not read.strip():
+        raise ResponseError("the response is empty")
+    if read.lstrip()[0] in "{[":
+        return response_of(_loaded(read, "the response"))
+    return _streamed(_events(read))
+
+
+def response_of(data: Any) -> Response:
+    """The reply of one JSON object. Raises ResponseError."""
+    if not isinstance(data, Mapping):
+        raise ResponseError(f"the response is no object but {_kind(data)}")
+    if "error" in data and "choices" not in data:
+        error = data["error"]
+        message = error.get("message") if isinstance(error, Mapping) else error
+        raise ResponseError(f"the response is an error: {str(message)[:200]}")
+    verbose = data.get("__verbose")
+    verbose = verbose if isinstance(verbose, Mapping) else {}
+    if "choices" not in data:
+        if "content" not in data and "completion_probabilities" not in data:
+            raise ResponseError("the response has no choices", hint="it is no reply of a completion")
+        return _made(data, [_native(data)], data)
+    choices = data["choices"]
+    if not isinstance(choices, Sequence) or isinstance(choices, str) or not choices:
+        raise ResponseError("the response has no choices", field="choices")
+    found = []
+    for place, one in enumerate(choices):
+        if not isinstance(one, Mapping):
+            raise ResponseError(f"choices[{place}] is no object but {_kind(one)}")
+        found.append(_choice(one, place, verbose if len(choices) == 1 else {}))
+    return _made(data, found, verbose)
+
+
+def _made(data: Mapping[str, Any], choices: Iterable[ApiChoice], verbose: Mapping[str, Any]) -> Response:
+    settings = verbose.get("generation_settings")
+    slot, created = verbose.get("id_slot"), data.get("created")
+    return Response(
+        request_id=str(data.get("id") or "unknown"),
+        model=str(data.get("model") or "unknown"),
+        created=created if isinstance(created, int) else 0,
+        choices=tuple(choices),
+        slot=slot if isinstance(slot, int) and not isinstance(slot, bool) and slot >= 0 else None,
+        prompt=verbose["prompt"] if isinstance(verbose.get("prompt"), str) else "",
+        settings=settings if isinstance(settings, Mapping) else {},
+    )
+
+
+def _choice(data: Mapping[str, Any], place: int, verbose: Mapping[str, Any]) -> ApiChoice:
+    message = data.get("message")
+    message = message if isinstance(message, Mapping) else {}
+    index = data.get("index")
+    steps = _steps(data.get("logprobs"), f"choices[{place}].logprobs")
+    if steps is None:  # of a server with --verbose, which says it twice
+        steps = _steps(verbose.get("completion_probabilities"), "__verbose.completion_probabilities")
+    return ApiChoice(
+        index=index if isinstance(index, int) else place,
+        text=_text(message.get("content", data.get("text"))),
+        reasoning=_text(message.get("reasoning_content")),
+        finish_reason=data.get("finish_reason"),
+        steps=steps,
+    )
+
+
+def _native(data: Mapping[str, Any]) -> ApiChoice:
+    """llama-server's own route."""
+    stopped = data.get("stop_type")
+    return ApiChoice(
+        index=0,
+        text=_text(data.get("content")),
+        reasoning="",
+        finish_reason=None if stopped is None else "length" if stopped == "limit" else "stop",
+        steps=_steps(data.get("completion_probabilities"), "completion_probabilities"),
+    )
+
+
+def _steps(data: Any, where: str) -> tuple[ApiStep, ...] | None:
+    if data is None:
+        return None
+    if isinstance(data, Mapping):
+        if "tokens" in data:
+            return _old(data, where)
+        data = data.get("content")
+        if data is None:
+            return None
+    if not isinstance(data, Sequence) or isinstance(data, str):
+        raise ResponseError(f"{where} is no list but {_kind(data)}")
+    return tuple(_step(one, f"{where}[{place}]") for place, one in enumerate(data))
+
+
+def _step(data: Any, where: str) -> ApiStep:
+    if not isinstance(data, Mapping):
+        raise ResponseError(f"{where} is no object but {_kind(data)}")
+    after = "logprob" not in data and "prob" in data
+    logprob = _ln(data.get("prob")) if after else data.get("logprob")
+    top = data.get("top_probs" if after else "top_logprobs")
+    token = data.get("id")
+    spelled = data.get("bytes")
+    return ApiStep(
+        id=token if isinstance(token, int) and not isinstance(token, bool) else None,
+        text=_text(data.get("token")),
+        bytes=tuple(spelled) if isinstance(spelled, Sequence) and not isinstance(spelled, str) else None,
+        logprob=_finite(logprob),
+        top=tuple(one for one in top if isinstance(one, Mapping)) if isinstance(top, Sequence) else (),
+        after=after,
+    )
+
+
+def _old(data: Mapping[str, Any], where: str) -> tuple[ApiStep, ...]:
+    """The first shape of OpenAI's completions: parallel lists."""
+    tokens, logprobs = data["tokens"], data.get("token_logprobs") or []
+    top = data.get("top_logprobs") or []
+    if not isinstance(tokens, Sequence) or isinstance(tokens, str):
+        raise ResponseError(f"{where}.tokens is no list but {_kind(tokens)}")
+    found = []
+    for place, text in enumerate(tokens):
+        near = top[place] if place < len(top) and isinstance(top[place], Mapping) else {}
+        found.append(
+            ApiStep(
+                id=None,
+                text=_text(text),
+                bytes=None,
+                logprob=_finite(logprobs[place] if place < len(logprobs) else None),
+                top=tuple({"token": one, "logprob": value} for one, value in near.items()),
+            )
+        )
+    return tuple(found)
+
+
+# A recorded stream
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A choice while its stream is read."""
+
+    text: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    finish: str | None = None
+    steps: list[ApiStep] | None = None
+
+
+def _events(text: str) -> Iterator[Mapping[str, Any]]:
+    """The objects of `data:` lines; comments, other fields and the end mark are skipped. A last line that is cut is
+    left out: a recording may end anywhere."""
+    lines = text.splitlines()
+    seen = False
+    for place, line in enumerate(lines):
+        name, colon, value = line.partition(":")
+        if not colon or name.strip() != "data":
+            continue
+        seen = True
+        value = value.strip()
+        if not value or value == "[DONE]":
+            continue
+        try:
+            found = json.loads(value)
+        except ValueError as error:
+            if place == len(lines) - 1 and not text.endswith("\n"):
+                return
+            raise ResponseError(f"line {place + 1} of the stream is no JSON: {error}") from error
+        if isinstance(found, Mapping):
+            yield found
+    if not seen:
+        raise ResponseError("this is neither a JSON object nor a recorded stream", hint="lines begin with `data: `")
+
+
+def _streamed(events: Iterable[Mapping[str, Any]]) -> Response:
+    first: Mapping[str, Any] = {}
+    verbose: Mapping[str, Any] = {}
+    growing: dict[int, _Growing] = {}
+    for event in events:
+        if "error" in event:
+            return response_of(event)
+        first = first or event
+        told = event.get("__verbose", event if "generation_settings" in event else None)
+        verbose = told if isinstance(told, Mapping) else verbose
+        choices = event.get("choices")
+        if choices is None and ("content" in event or "completion_probabilities" in event):
+            native = growing.setdefault(0, _Growing())
+            native.text.append(_text(event.get("content")))
+            _grow(native, event.get("completion_probabilities"), "completion_probabilities")
+            native.finish = _native(event).finish_reason if event.get("stop") else native.finish
+        for one in choices if isinstance(choices, Sequence) else ():
+            delta = one.get("delta")
+            delta = delta if isinstance(delta, Mapping) else {}
+            mine = growing.setdefault(one.get("index") or 0, _Growing())
+            mine.text.append(_text(delta.get("content", one.get("text"))))
+            mine.reasoning.append(_text(delta.get("reasoning_content")))
+            mine.finish = one.get("finish_reason") or mine.finish
+            _grow(mine, one.get("logprobs"), "logprobs")
+    if not growing:
+        raise ResponseError("the stream holds no choice")
+    choices_ = [
+        ApiChoice(
+            index=index,
+            text="".join(one.text),
+            reasoning="".join(one.reasoning),
+            finish_reason=one.finish,
+            steps=None if one.steps is None else tuple(one.steps),
+        )
+        for index, one in sorted(growing.items())
+    ]
+    return _made(first, choices_, verbose)
+
+
+def _grow(mine: _Growing, data: Any, where: str) -> None:
+    steps = _steps(data, where)
+    if steps is not None:
+        mine.steps = [*(mine.steps or ()), *steps]
+
+
+# Values
+
+
+def _loaded(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ResponseError(f"{what} is no JSON: {error}") from error
+
+
+def _text(value: Any) -> str:
+    """Content of parts is the text of its parts."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Sequence):
+        return "".join(_text(one.get("text")) for one in value if isinstance(one, Mapping))
+    return ""
+
+
+def _ln(prob: Any) -> float | None:
+    return math.log(prob) if isinstance(prob, int | float) and not isinstance(prob, bool) and prob > 0 else None
+
+
+def _finite(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _kind(value: Any) -> str:
+    return {type(None): "null", list: "a list", str: "a text", bool: "true or false"}.get(type(value), "a number")

@@ -1,0 +1,168 @@
+"""Each rule of the diagnosis with a trace that it must speak of, and one that it must not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from espalier.automata.blame import Blame
+from espalier.trace.diagnose import DIGITS, HIGH_TAX, LIKELY, MISALIGNED, REPEATS, SPACE_TOKENS, diagnose
+from espalier.trace.records import Candidate, Rewind, StepRecord, Trace
+from tests.traces import sample_trace
+
+EOS = 2
+SCHEMA = {"kind": "json_schema", "schema": {"type": "object"}, "whitespace": "flexible"}
+
+
+def candidate(text: str, prob: float, *, allowed: bool = True, special: bool = False) -> Candidate:
+    id_ = EOS if special else 100 + sum(text.encode())
+    return Candidate(id=id_, text=text, bytes=b"" if special else text.encode(), prob=prob, allowed=allowed)
+
+
+def step(
+    text: str,
+    *,
+    wish: tuple[str, float] | None = None,
+    tax: float = 0.0,
+    special: bool = False,
+    wish_is_special: bool = False,
+) -> StepRecord:
+    """A token that was taken. wish: a favourite that was not allowed."""
+    taken = candidate(text, 0.5, special=special)
+    first = () if wish is None else (candidate(*wish, allowed=False, special=wish_is_special),)
+    return StepRecord(
+        step=0, token_id=taken.id, text=text, bytes=taken.bytes, logprob=-tax, pre_masking=(*first, taken),
+        post_grammar=(taken,), post_chain=(taken,), resampled=taken, allowed_count=1, removed_mass=-math.expm1(-tax),
+        tax_nats=tax, z_sampled=1.0, entropy_before=0.0, entropy_after=0.0, is_special=special,
+    )  # fmt: skip
+
+
+def trace(steps: Sequence[StepRecord], *, finish: str = "stop", **more: Any) -> Trace:
+    numbered = tuple(
+        StepRecord(**{name: getattr(one, name) for name in FIELDS} | {"step": place}) for place, one in enumerate(steps)
+    )
+    text = b"".join(one.bytes for one in steps).decode("utf-8", "replace")
+    return Trace(steps=numbered, text=text, finish_reason=finish, **{"constraint": SCHEMA} | more)
+
+
+FIELDS = (
+    "token_id", "text", "bytes", "logprob", "pre_masking", "post_grammar", "post_chain", "resampled", "allowed_count",
+    "removed_mass", "tax_nats", "z_sampled", "entropy_before", "entropy_after", "is_special",
+)  # fmt: skip
+END = step("<eos>", special=True)
+WORDS = ("one", " two", " three", " four", " five", " six", " seven", " eight")
+
+
+def codes(found: Trace) -> list[str]:
+    return [one.code for one in diagnose(found)]
+
+
+CASES: dict[str, tuple[list[StepRecord], list[StepRecord]]] = {
+    "whitespace_loop": (
+        [step("{"), *[step("\n ")] * SPACE_TOKENS, step("}"), END],
+        [step("{"), *[step("\n ")] * (SPACE_TOKENS - 1), step("}"), END],
+    ),
+    "digit_loop": (
+        [step("1"), *[step(str(n % 10)) for n in range(DIGITS - 1)], END],
+        [step("1"), *[step(str(n % 10)) for n in range(DIGITS - 2)], END],
+    ),
+    "phrase_loop": (
+        [step("so"), *[step(" it is"), step(" what")] * REPEATS, END],
+        [step("so"), *[step(" it is"), step(" what")] * (REPEATS - 1), END],
+    ),
+    "eos_forbidden": (
+        [step("a", wish=("<eos>", LIKELY, ), wish_is_special=True), END],
+        [step("a", wish=("<eos>", LIKELY - 0.01), wish_is_special=True), END],
+    ),
+    "eos_forced": (
+        [step("a"), step("<eos>", special=True, tax=4.0)],
+        [step("a"), step("<eos>", special=True, tax=1.0)],
+    ),
+    "misaligned": (
+        [step('"', wish=('":', 0.6))] * MISALIGNED + [END],
+        [step('"', wish=('":', 0.6))] * (MISALIGNED - 1) + [END],
+    ),
+    "fights_the_prompt": (
+        [step(one, tax=HIGH_TAX) for one in WORDS[:4]] + [END],
+        [step(one, tax=HIGH_TAX) for one in WORDS[:3]] + [END],
+    ),
+    "reasoning_suppressed": (
+        [step("{", wish=("<think>", 0.9)), END],
+        [step("{", wish=("<b>", 0.9)), END],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_a_rule_speaks_at_its_threshold_and_not_below(code):
+    positive, negative = CASES[code]
+    assert code in codes(trace(positive))
+    assert code not in codes(trace(negative))
+
+
+def test_a_text_with_nothing_wrong_has_no_finding():
+    assert codes(trace([step(one) for one in WORDS] + [END])) == []
+
+
+def test_a_text_that_was_cut_off_is_a_fault_and_one_that_was_closed_in_time_is_noted():
+    steps = [step(one) for one in WORDS]
+    assert codes(trace(steps, finish="length")) == ["cut_off"]
+    assert codes(trace(steps, finish="length", closed_by_budget=True)) == ["closed_by_budget"]
+    assert codes(trace(steps, finish="length", constraint=None)) == []
+
+
+def test_rewinds_are_counted_and_whose_they_are_is_said():
+    back = Rewind(step=1, tokens=(5, 6), text="bad", blame=Blame(member="ban", reason="no"))
+    (found,) = diagnose(trace([step("a"), END], rewinds=(back, back)))
+    assert (found.code, found.evidence) == ("rewinds", {"rewinds": 2, "tokens": 4})
+    assert "by ban" in found.message
+
+
+def test_wishes_that_were_not_recorded_are_said_to_be_missing():
+    bare = StepRecord(**{name: getattr(END, name) for name in FIELDS} | {"step": 0, "pre_masking": ()})
+    assert [one.code for one in diagnose(Trace(steps=(bare,), text="", finish_reason="stop"))] == ["not_recorded"]
+
+
+def test_a_number_and_a_blank_line_that_repeat_are_named_once_by_their_own_rule():
+    assert codes(trace([step("7")] * 40 + [END])) == ["digit_loop"]
+    assert codes(trace([step("\n")] * 60 + [END])) == ["whitespace_loop"]
+
+
+def test_a_phrase_is_named_by_its_shortest_period():
+    (found,) = diagnose(trace([step(" blue sky")] * 12 + [END]))
+    assert (found.evidence["phrase"], found.evidence["repeats"]) == (" blue sky", 12)
+
+
+def test_keys_and_values_of_a_document_are_judged_apart():
+    document = ['{"', "na", "me", '": ', '"', "A", "d", "a", '"', "}"]
+    dear = {1, 2, 3, 0}
+    found = diagnose(trace([step(one, tax=2.0 if i in dear else 0.0) for i, one in enumerate(document)] + [END]))
+    assert [one.evidence["part"] for one in found if one.code == "fights_the_prompt"] == ["the keys"]
+
+
+def test_remedies_that_are_not_for_this_constraint_or_are_in_force_are_left_out():
+    steps = CASES["fights_the_prompt"][0]
+    assert [one.action for one in diagnose(trace(steps))[0].remedies] == [
+        "schema_in_prompt", "property_order", "another_strategy",
+    ]  # fmt: skip
+    (found,) = diagnose(trace(steps, constraint={"kind": "regex", "pattern": "x"}, strategy="smc"))
+    assert found.remedies == ()
+    spaces = CASES["whitespace_loop"][0]
+    (compact,) = diagnose(trace(spaces, constraint=SCHEMA | {"whitespace": "compact"}))
+    assert [one.action for one in compact.remedies] == ["schema_in_prompt"]
+
+
+def test_findings_are_plain_json_and_faults_come_first():
+    steps = [step("{", wish=("<think>", 0.9)), *[step(" ")] * 60]
+    found = diagnose(trace(steps, finish="length"))
+    assert [one.severity for one in found] == ["fault", "fault", "cost"]
+    assert all({"code", "severity", "message", "steps", "evidence", "remedies"} == set(one.to_json()) for one in found)
+    assert found[0].to_json()["remedies"][0]["change"] == {"whitespace": "compact"}
+
+
+def test_a_made_up_trace_of_2000_steps_is_diagnosed():
+    assert diagnose(sample_trace(2000)) is not None
+    assert "fights_the_prompt" not in codes(sample_trace(40))

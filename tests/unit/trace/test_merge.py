@@ -1,0 +1,310 @@
+"""A response and a rejection log become one. Every fault of the original tracer that can occur here has a test."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from espalier.errors import InputError
+from espalier.trace.log_reader import LogReader
+from espalier.trace.matching import MatchError, Tasks, misfit
+from espalier.trace.merge import Combined, estimate, merge, merge_files, text_of
+from espalier.trace.responses import ResponseError, read_response
+
+
+def token(id_: int, text: str, logprob: float, *top: tuple[int, str, float]) -> dict[str, Any]:
+    near = [{"id": i, "token": t, "bytes": list(t.encode()), "logprob": lp} for i, t, lp in top]
+    return {"id": id_, "token": text, "bytes": list(text.encode()), "logprob": logprob, "top_logprobs": near}
+
+
+STEPS = [
+    token(11, "a", -0.1, (11, "a", -0.1), (12, "b", -3.0)),
+    token(12, "b", -2.0, (13, "-info", -0.2), (12, "b", -2.0)),
+    token(13, "-info", -0.5, (13, "-info", -0.5), (11, "a", -1.5)),
+]
+
+
+def response(steps: Sequence[Any] = STEPS, **more: Any) -> dict[str, Any]:
+    text = "".join(one["token"] for one in steps)
+    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop",
+              "logprobs": {"content": list(steps)}}  # fmt: skip
+    return {"id": "chatcmpl-1", "model": "m", "created": 5, "object": "chat.completion", "choices": [choice], **more}
+
+
+def event(task: int, step: int, taken: dict[str, Any] | int, *, slot: int = 0, **more: Any) -> dict[str, Any]:
+    found = taken if isinstance(taken, dict) else STEPS[taken]
+    return {
+        "task_id": task,
+        "slot_id": slot,
+        "step": step,
+        "rejected": {"id": 99, "text": "<x>", "prob": 0.9},
+        "pre_masking": [{"id": 99, "text": "-infinite", "prob": 0.9}],
+        "post_grammar": [{"id": 99, "text": "<x>", "logit": -math.inf}],
+        "post_chain": [],
+        "resampled": {"id": found["id"], "text": found["token"], "prob": 1.0},
+        **more,
+    }
+
+
+def written(events: Sequence[dict[str, Any]], *, closed: bool = True) -> str:
+    body = ",".join(json.dumps(one).replace("-Infinity", "-inf") for one in events)
+    return '{"log_version":"2","timestamp":"then","events":[' + body + ("]}" if closed else "")
+
+
+def merged(data: dict[str, Any], log: str, **told: Any) -> Combined:
+    return merge(read_response(json.dumps(data)), lambda: LogReader(io.BytesIO(log.encode())), **told)
+
+
+def rejected(found: Combined) -> list[int]:
+    return [one["step"] for one in found.data["steps"] if one["rejection_sampling"]["was_rejected"]]
+
+
+def test_the_combined_form_has_every_field_of_the_original_and_those_its_readme_leaves_out():
+    found = merged(response(), written([event(7, 1, 1)]))
+    assert found.data == {
+        "metadata": {
+            "request_id": "chatcmpl-1",
+            "model": "m",
+            "created": 5,
+            "rejection_log_version": "2",
+            "rejection_log_timestamp": "then",
+        },
+        "steps": [
+            {
+                "step": place,
+                "token": {"id": one["id"], "text": one["token"], "bytes": one["bytes"], "logprob": one["logprob"]},
+                "api_top_logprobs": one["top_logprobs"],
+                "rejection_sampling": found.data["steps"][place]["rejection_sampling"],
+            }
+            for place, one in enumerate(STEPS)
+        ],
+        "summary": {"total_steps": 3, "rejected_steps": 1, "rejection_rate": 1 / 3, "final_output": "ab-info"},
+    }
+    assert list(found.data["steps"][1]["rejection_sampling"]) == [
+        "task_id", "slot_id", "was_rejected", "rejected", "pre_masking", "post_grammar", "post_chain", "resampled",
+    ]  # fmt: skip
+    assert list(found.data["steps"][0]["rejection_sampling"]) == ["was_rejected", "note"]
+    assert json.loads(text_of(found))["steps"][1]["rejection_sampling"]["post_grammar"][0]["logit"] is None
+    assert text_of(found).startswith('{\n  "metadata": {\n    "request_id"')
+
+
+def test_fault_1_minus_inf_within_a_text_stays_as_it_is():
+    told = merged(response(), written([event(7, 1, 1)])).data
+    assert told["steps"][2]["token"]["text"] == "-info"
+    assert told["steps"][1]["rejection_sampling"]["pre_masking"][0]["text"] == "-infinite"
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_fault_2_a_log_merges_whether_it_was_closed_or_cut(closed):
+    assert rejected(merged(response(), written([event(7, 1, 1)], closed=closed))) == [1]
+    cut = written([event(7, 0, 0), event(7, 1, 1)])[:-40]
+    assert rejected(merged(response(), cut)) == [0]
+
+
+def test_fault_3_a_later_task_does_not_overwrite_the_steps_of_an_earlier_one():
+    log = written([event(7, 0, 0), event(8, 1, STEPS[0]), event(7, 1, 1), event(8, 2, STEPS[0])])
+    found = merged(response(), log)
+    assert (rejected(found), found.task.task if found.task else None) == ([0, 1], 7)
+
+
+def test_fault_4_the_rejections_of_another_request_are_not_this_ones():
+    found = merged(response(), written([event(8, 1, STEPS[0]), event(8, 2, STEPS[0])]))
+    assert rejected(found) == []
+    assert "taken as a response without rejections" in found.warnings[0]
+
+
+def test_a_response_that_shows_rejections_is_not_merged_with_a_log_that_has_none_of_its_own():
+    settings = {"generation_settings": {"temperature": 0.0}}
+    with pytest.raises(MatchError, match="shows 1 rejected steps"):
+        merged(response(__verbose=settings), written([event(8, 1, STEPS[0])]))
+
+
+def test_an_ambiguous_match_is_refused_unless_told():
+    log = written([event(7, 1, 1), event(8, 1, 1, slot=1)])
+    with pytest.raises(MatchError, match=r"task 7 \(slot 0\), task 8 \(slot 1\)"):
+        merged(response(), log)
+    assert rejected(merged(response(), log, task=8)) == [1]
+    assert merged(response(), log, slot=0).data["steps"][1]["rejection_sampling"]["task_id"] == 7
+    told = merged(response(__verbose={"id_slot": 1}), log)
+    assert told.data["steps"][1]["rejection_sampling"]["task_id"] == 8
+
+
+def test_a_task_that_does_not_fit_is_taken_when_told_and_that_is_said():
+    found = merged(response(), written([event(8, 1, STEPS[0])]), task=8)
+    assert rejected(found) == [1]
+    assert "does not fit" in found.warnings[0]
+
+
+def test_a_task_or_slot_that_the_log_does_not_have_is_refused():
+    for told in ({"task": 9}, {"slot": 9}):
+        with pytest.raises(MatchError, match="the log has no"):
+            merged(response(), written([event(7, 1, 1)]), **told)
+
+
+def test_a_server_that_was_started_again_counts_its_tasks_anew():
+    log = written([event(7, 1, STEPS[0]), event(7, 2, STEPS[0]), event(7, 0, 0), event(7, 1, 1)])
+    found = merged(response(), log)
+    assert (rejected(found), found.task.part if found.task else None) == ([0, 1], 1)
+
+
+def test_fault_6_a_response_without_log_probabilities_is_a_clear_error():
+    bare = response()
+    bare["choices"][0]["logprobs"] = None
+    with pytest.raises(ResponseError, match="choice 0 of the response has no log probabilities"):
+        merged(bare, written([]))
+    with pytest.raises(ResponseError, match="no choices"):
+        merged(response() | {"choices": []}, written([]))
+
+
+def test_of_several_choices_the_one_that_is_asked_for_is_merged():
+    data = response()
+    data["choices"].append({"index": 1, "message": {"content": "b"}, "logprobs": {"content": [STEPS[1]]}})
+    found = merged(data, written([event(7, 0, 1)]), choice=1)
+    assert (rejected(found), found.data["summary"]["final_output"]) == ([0], "b")
+    assert "2 choices" in found.warnings[-1]
+    with pytest.raises(ResponseError, match="no choice 2"):
+        merged(data, written([]), choice=2)
+
+
+def test_a_recorded_stream_merges_as_the_whole_response_does():
+    lines = [": comment"]
+    for place, one in enumerate(STEPS):
+        delta = {"index": 0, "delta": {"content": one["token"]}, "logprobs": {"content": [one]}}
+        lines.append("data: " + json.dumps({"id": "chatcmpl-1", "model": "m", "created": 5, "choices": [delta]}))
+        lines += ["", f"id: {place}"]
+    end = {"index": 0, "delta": {}, "finish_reason": "stop"}
+    lines += ["data: " + json.dumps({"id": "chatcmpl-1", "choices": [end]}), "data: [DONE]"]
+    log = written([event(7, 1, 1)])
+    found = merge(read_response("\n".join(lines)), lambda: LogReader(io.BytesIO(log.encode())))
+    assert found.data == merged(response(), log).data
+
+
+def test_llama_servers_own_route_and_probabilities_after_sampling_are_read():
+    native = {"content": "ab", "stop_type": "eos", "id_slot": 0, "completion_probabilities": STEPS[:2]}
+    assert (
+        read_response(json.dumps(native)).choice().steps
+        == read_response(json.dumps(response(STEPS[:2]))).choice().steps
+    )
+    after = [{"id": 11, "token": "a", "bytes": [97], "prob": 0.5, "top_probs": [{"id": 11, "token": "a", "prob": 0.5}]}]
+    found = merged(native | {"completion_probabilities": after}, written([event(7, 0, 0)]))
+    assert found.data["steps"][0]["token"]["logprob"] == math.log(0.5)
+    assert found.data["metadata"]["post_sampling_probs"] is True
+    with pytest.raises(InputError, match="after sampling"):
+        estimate(read_response(json.dumps(native | {"completion_probabilities": after})))
+
+
+def test_the_first_shape_of_completions_is_matched_by_text():
+    old = {
+        "tokens": ["a", "b"],
+        "token_logprobs": [-0.1, -2.0],
+        "top_logprobs": [{"a": -0.1}, {"-info": -0.2, "b": -2}],
+    }
+    data = {"id": "c", "model": "m", "created": 1, "choices": [{"index": 0, "text": "ab", "logprobs": old}]}
+    found = merged(data, written([event(7, 1, 1)]))
+    assert rejected(found) == [1]
+    assert found.data["steps"][0]["token"] == {"id": None, "text": "a", "bytes": None, "logprob": -0.1}
+
+
+def test_an_event_beyond_the_response_or_of_another_token_does_not_fit():
+    steps = read_response(json.dumps(response())).choice().steps or ()
+    assert misfit(event(1, 1, 1), steps) == ""
+    assert "beyond" in misfit(event(1, 3, 1), steps)
+    assert "took token 11, the response has 12" in misfit(event(1, 1, 0), steps)
+    assert "does not say" in misfit({"step": 1}, steps)
+
+
+def test_files_are_named_where_they_cannot_be_read(tmp_path):
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(response()))
+    with pytest.raises(InputError, match=r"nothing\.json"):
+        merge_files(path, tmp_path / "nothing.json")
+    with pytest.raises(InputError, match=r"nowhere\.json"):
+        merge_files(tmp_path / "nowhere.json", path)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "empty"),
+        ("[1]", "no object but a list"),
+        ("{", "no JSON"),
+        ("hello", "neither a JSON object nor a recorded stream"),
+        ('{"error": {"message": "model not found"}}', "model not found"),
+        ('{"choices": [1]}', r"choices\[0\] is no object"),
+        ('{"choices": [{"logprobs": {"content": [3]}}]}', r"content|logprobs\[0\]"),
+        ("data: {bad}\n\n", "line 1 of the stream"),
+        ("data: [DONE]\n", "holds no choice"),
+        ('{"foo": 1}', "no choices"),
+    ],
+)
+def test_what_is_no_response_is_said(text, fault):
+    with pytest.raises(ResponseError, match=fault):
+        read_response(text)
+
+
+def test_a_stream_whose_last_line_is_cut_keeps_what_came_before():
+    one = {"id": "x", "choices": [{"index": 0, "delta": {"content": "a"}, "logprobs": {"content": [STEPS[0]]}}]}
+    text = "data: " + json.dumps(one) + "\n\ndata: " + json.dumps(one)[:30]
+    assert read_response(text).choice().text == "a"
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), st.integers(0, 5)), max_size=30))
+def test_within_one_task_steps_only_grow(raw):
+    tasks = Tasks()
+    last: dict[Any, int] = {}
+    for task, slot, step in raw:
+        key = tasks.key({"task_id": task, "slot_id": slot, "step": step})
+        assert step > last.get(key, -1)
+        last[key] = step
+
+
+# Estimates
+
+
+def settled(**settings: Any) -> dict[str, Any]:
+    return response(__verbose={"generation_settings": settings})
+
+
+def verdicts(data: dict[str, Any], **told: Any) -> list[str]:
+    found = estimate(read_response(json.dumps(data)), **told)
+    return [one["rejection_sampling"]["verdict"] for one in found.data["steps"]]
+
+
+def test_at_temperature_0_every_step_is_certain():
+    found = estimate(read_response(json.dumps(settled(temperature=0.0))))
+    assert [one["rejection_sampling"]["verdict"] for one in found.data["steps"]] == ["accepted", "rejected", "accepted"]
+    step = found.data["steps"][1]["rejection_sampling"]
+    assert step["rejected"] == {"id": 13, "text": "-info", "prob": math.exp(-0.2)}
+    assert step["removed_mass"]["lower"] == pytest.approx(math.exp(-0.2))
+    assert step["removed_mass"]["upper"] == pytest.approx(1 - math.exp(-2.0))
+    assert found.data["metadata"]["estimated"] is True
+    summary = found.data["summary"]
+    assert (summary["rejected_steps"], summary["estimated"], summary["unknown_steps"]) == (1, True, 0)
+
+
+def test_nothing_is_certain_where_the_temperature_is_not_told_or_penalties_are_on():
+    assert verdicts(response()) == ["unknown"] * 3
+    assert verdicts(response(), temperature=0.0)[1] == "rejected"
+    assert verdicts(settled(temperature=0.0, repeat_penalty=1.1)) == ["unknown"] * 3
+
+
+def test_a_token_that_the_samplers_would_have_taken_away_was_drawn_a_second_time():
+    order = ["penalties", "top_k", "min_p", "temperature"]
+    assert verdicts(settled(temperature=0.8, top_k=1, samplers=order))[1] == "rejected"
+    assert verdicts(settled(temperature=0.8, top_k=40, min_p=0.3, samplers=order))[1] == "rejected"
+    assert verdicts(settled(temperature=0.8, top_k=40, min_p=0.05, samplers=order)) == ["unknown"] * 3
+    heated = ["temperature", "min_p"]
+    assert verdicts(settled(temperature=0.8, min_p=0.3, samplers=heated)) == ["unknown"] * 3
+
+
+def test_equal_probabilities_are_no_rejection():
+    tied = [token(12, "b", -0.69315, (11, "a", -0.69314), (12, "b", -0.69315))]
+    data = response(tied, __verbose={"generation_settings": {"temperature": 0.0}})
+    assert verdicts(data) == ["accepted"]
