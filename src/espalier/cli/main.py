@@ -12,7 +12,21 @@ from typing import Annotated
 
 import typer
 
-from espalier.cli import chat, check, doctor, generate, grammar, output, presets, safety, serve, trace, vocab, wordlist
+from espalier.cli import (
+    chat,
+    check,
+    doctor,
+    explain,
+    generate,
+    grammar,
+    output,
+    presets,
+    safety,
+    serve,
+    trace,
+    vocab,
+    wordlist,
+)
 from espalier.cli.sampling import WithOverrides
 from espalier.errors import EspalierError, OutputError
 from espalier.version import __version__
@@ -43,6 +57,9 @@ def main(
 
 
 app.command("generate", short_help="Generate text under a constraint.", cls=WithOverrides)(generate.command)
+app.command("explain", short_help="Say what a constraint costs, where, why, and what to do.", cls=WithOverrides)(
+    explain.command
+)
 app.command("chat", short_help="Talk with a model.", cls=WithOverrides)(chat.command)
 app.command("check", short_help="Say what of a JSON Schema will be enforced.")(check.command)
 app.add_typer(grammar.app, name="grammar", short_help="Check, print, sample, try and make GBNF grammars.")

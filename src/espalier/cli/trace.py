@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from espalier.cli import output
+from espalier.cli import output, trace_list, trace_replay, trace_show
+from espalier.cli.trace_read import Choice, DatabaseUrl, Slot, Task, Temperature, TraceArgument, read_trace
 from espalier.errors import InputError
+from espalier.trace import page
+from espalier.trace.diagnose import diagnose
+from espalier.trace.export import FORMATS
+from espalier.trace.foreign import has_gaps
 from espalier.trace.merge import Combined, estimate, merge_files, read_bytes, save, text_of
+from espalier.trace.records import Trace
 from espalier.trace.responses import read_response
 
 app = typer.Typer(
@@ -17,9 +24,134 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("replay", short_help="Go through a run once more, as it was or otherwise.")(trace_replay.replay_command)
+app.command("diff", short_help="Say where two traces part, and what each cost.")(trace_replay.diff_command)
 
 DEFAULT_OUT = "combined_output.json"
 """As the rejection tracer's own script."""
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+
+
+@app.command("show", short_help="Draw a trace in the terminal.")
+def show_command(
+    trace: TraceArgument,
+    step: Annotated[int | None, typer.Option(help="One step, its stages as bars.", metavar="N")] = None,
+    limit: Annotated[int | None, typer.Option(help="Tokens and rows of tables; 0 is all.", metavar="N")] = None,
+    choice: Choice = 0,
+    task: Task = None,
+    slot: Slot = None,
+    temperature: Temperature = None,
+    database: DatabaseUrl = None,
+) -> None:
+    """Draw a trace: what it cost, its tokens, where it was dear, what was found and what to do about it."""
+    if limit is not None and limit < 0:
+        raise InputError(f"--limit: {limit} must be at least 0", field="limit")
+    read = read_trace(trace, choice=choice, task=task, slot=slot, temperature=temperature, database=database)
+    if step is None:
+        trace_show.show(read, trace_show.terminal(), limit=limit)
+    else:
+        trace_show.show_step(read, step, trace_show.terminal(), limit=limit)
+
+
+@app.command("html", short_help="Write a trace as a page.")
+def html_command(
+    trace: TraceArgument,
+    out: Annotated[str | None, typer.Argument(help="Default: TRACE with .html; `-` is stdout.")] = None,
+    beside: Annotated[
+        str | None, typer.Option("--with", help="A second trace, shown beside it.", metavar="TRACE")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    choice: Choice = 0,
+    task: Task = None,
+    slot: Slot = None,
+    temperature: Temperature = None,
+    database: DatabaseUrl = None,
+) -> None:
+    """Write a trace, or two side by side, as one HTML file that needs nothing else."""
+    target = Path(out or f"{trace}.html" if database else out or Path(trace).with_suffix(".html")).expanduser()
+    if out != "-" and target.exists() and not force:
+        raise InputError(f"{target} is there already", hint="--force overwrites it", field="out")
+    read = read_trace(trace, choice=choice, task=task, slot=slot, temperature=temperature, database=database)
+    if beside is None:
+        text = page.render(read.to_json(), findings=_found(read))
+    else:
+        # What says which part of a file to read is said of the first; a second one that needs it can be merged before.
+        other = read_trace(beside, database=database)
+        text = page.render_pair(read.to_json(), other.to_json(), titles=(Path(trace).name, Path(beside).name))
+    if out == "-":
+        output.data(text)
+    else:
+        page.write_whole(target, text.encode("utf-8", "backslashreplace"))
+        output.note(f"page: {target}")
+
+
+@app.command("diagnose", short_help="Say what went wrong, and what to do.")
+def diagnose_command(
+    trace: TraceArgument,
+    as_json: AsJson = False,
+    choice: Choice = 0,
+    task: Task = None,
+    slot: Slot = None,
+    temperature: Temperature = None,
+    database: DatabaseUrl = None,
+) -> None:
+    """Say what was found in a trace, faults first, and what to do about each."""
+    read = read_trace(trace, choice=choice, task=task, slot=slot, temperature=temperature, database=database)
+    if has_gaps(read):
+        raise InputError(
+            "a rejection log by itself has no run of tokens to diagnose",
+            hint="espalier trace merge RESPONSE LOG, and diagnose what it writes",
+            field="trace",
+        )
+    if as_json:
+        output.data_json({"findings": _found(read)})
+    else:
+        trace_show.show_findings(diagnose(read), trace_show.terminal())
+
+
+@app.command("export", short_help="Print a trace as CSV, JSON, JSON lines or SVG.")
+def export_command(
+    trace: TraceArgument,
+    kind: Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.", metavar="NAME")] = "csv",
+    choice: Choice = 0,
+    task: Task = None,
+    slot: Slot = None,
+    temperature: Temperature = None,
+    database: DatabaseUrl = None,
+) -> None:
+    """Print a trace: a row or line for each step, the whole as JSON, or its cost over time as a drawing."""
+    if kind not in FORMATS:
+        raise InputError(f"--format: unknown format {kind!r}", hint=f"known are {', '.join(FORMATS)}", field="format")
+    read = read_trace(trace, choice=choice, task=task, slot=slot, temperature=temperature, database=database)
+    output.piece(FORMATS[kind](read))
+
+
+@app.command("list", short_help="List the traces of a folder or a database.")
+def list_command(
+    folder: Annotated[str | None, typer.Argument(help="Default: this one.", show_default=False)] = None,
+    database: DatabaseUrl = None,
+    limit: Annotated[int, typer.Option(help="Of a database, the newest N.", metavar="N")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """List what `show` can show: file or id, model, steps, cost, rejected steps, how it ended."""
+    if folder is not None and database is not None:
+        raise InputError("a folder and --database are two places", hint="give one", field="database")
+    if limit < 1:
+        raise InputError(f"--limit: {limit} must be at least 1", field="limit")
+    if database is None:
+        rows = trace_list.rows_of_folder(folder or ".")
+    else:
+        rows = trace_list.rows_of_database(database, limit=limit)
+    if as_json:
+        output.data_json(rows)
+    elif rows:
+        trace_list.draw(rows, trace_show.terminal())
+    else:
+        output.note("no traces")
+
+
+def _found(trace: Trace) -> list[dict[str, object]]:
+    return [] if has_gaps(trace) else [one.to_json() for one in diagnose(trace)]
 
 
 @app.command("merge", short_help="A reply and a rejection log become one.")

@@ -8,14 +8,20 @@ from espalier.constraints.base import Composite
 from espalier.decoding.plan import Job, Plan, Strategy
 from espalier.decoding.shadow import explained, member_masks, ruler
 from espalier.decoding.step import Decision, decide
-from espalier.decoding.walk import TimedMask, walk
+from espalier.decoding.walk import Take, TimedMask, walk
 from espalier.sampling.filters import FilterContext
 from espalier.tokens.mask import Logits
 
 
 def mask_plan(job: Job) -> Plan:
     """One sequence, one token per forward pass."""
-    matcher, timed, rule = job.matcher, TimedMask(job), ruler(job.matcher)
+    timed = TimedMask(job)
+    return walk(job, take_masked(job, timed), timed)
+
+
+def take_masked(job: Job, timed: TimedMask) -> Take:
+    """How one token is taken."""
+    matcher, rule = job.matcher, ruler(job.matcher)
     composite = matcher if isinstance(matcher, Composite) else None  # once: the check is slower than a warm mask
 
     def take(raw: Logits, context: FilterContext) -> Decision:
@@ -24,7 +30,7 @@ def mask_plan(job: Job) -> Plan:
             explain=partial(explained, matcher), members=partial(member_masks, composite), rule=rule,
         )  # fmt: skip
 
-    return walk(job, take, timed)
+    return take
 
 
 MASK = Strategy(make_plan=mask_plan)

@@ -21,8 +21,12 @@ from espalier.tokens.mask import Logits, Mask
 def rejection_plan(job: Job) -> Plan:
     """One sequence, one token per forward pass."""
     timed = TimedMask(job)
-    take = _free(job, timed) if job.matcher is None else _held(job, job.matcher, timed)
-    return walk(job, take, timed)
+    return walk(job, take_late(job, timed), timed)
+
+
+def take_late(job: Job, timed: TimedMask) -> Take:
+    """How one token is taken."""
+    return _free(job, timed) if job.matcher is None else _held(job, job.matcher, timed)
 
 
 def _held(job: Job, matcher: Matcher, timed: TimedMask) -> Take:

@@ -5,6 +5,7 @@ It runs in the thread of whoever reads. It knows no model and no driver.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from hashlib import blake2b
 
@@ -12,6 +13,7 @@ from espalier.chat.deltas import CallBegun, Delta, Turn
 from espalier.constraints.verdict import CUT, Verdict, judge, parse
 from espalier.constraints.word_files import WordFiles
 from espalier.decoding.plan import Job, MakePlan, Outcome, Plan, Taken
+from espalier.decoding.stops import TextAssembler
 from espalier.engines.base import Event, Finished, Request, Result, TokenEvent, Usage
 from espalier.engines.turns import PreparedTurn, call_id, calls_tools
 from espalier.schema.build import BuildError
@@ -80,9 +82,7 @@ class Prepared:
         """What a reader is told, in the order in which it happened. index: of the request in its batch. reused: tokens
         of the prompt that were not computed."""
         if isinstance(happened, Taken):
-            reasoned = self.parser.is_reasoning
-            deltas = self.deltas(happened.text)
-            self.reasoned += reasoned or self.parser.is_reasoning
+            deltas = self._heard(happened.text)
             if happened.record is not None:
                 for one in self._recorders():
                     one.step(happened.record)
@@ -109,7 +109,8 @@ class Prepared:
         if record.distribution is not None and level != "full":
             record = replace(record, distribution=None)
         if level == "summary" and self.job.watch.level != level:
-            record = replace(record, pre_masking=(), post_grammar=(), post_chain=(), blame=None)
+            blame = record.blame if self.job.watch.counts else None
+            record = replace(record, pre_masking=(), post_grammar=(), post_chain=(), blame=blame)
         return record
 
     def close(self) -> None:
@@ -126,13 +127,23 @@ class Prepared:
                 output=self.request.stream,
                 seed=self.seed,
             )
-            self._recording = [one.begin(info) for one in self.request.recorders]
+            self._recording = []
+            for one in self.request.recorders:
+                self._recording.append(one.begin(info))  # those that have begun are told of the end, whatever comes
         return self._recording
 
     def _end(self, trace: Trace | None) -> None:
         told, self._recording = self._recorders(), []
-        for one in told:
-            one.end(trace)
+        with ExitStack() as stack:  # each of them, also where another fails
+            for one in reversed(told):
+                stack.callback(one.end, trace)
+
+    def _heard(self, text: str) -> tuple[Delta, ...]:
+        """What one token adds to the turn; it counts as reasoning if any of it is."""
+        reasoned = self.parser.is_reasoning
+        deltas = self.deltas(text)
+        self.reasoned += reasoned or self.parser.is_reasoning
+        return deltas
 
     def deltas(self, text: str, *, is_last: bool = False) -> tuple[Delta, ...]:
         """What more of the text adds to the turn, its calls with their ids."""
@@ -148,7 +159,10 @@ class Prepared:
         for one in outcome.others:
             alone = Prepared(self.model, self.request, self.turn, self.seed, self.job, self.make_plan, self.words)
             alone.records = [record for step in one.records if (record := self._asked_of(step)) is not None]
-            alone.deltas(one.text, is_last=True)
+            pieces = TextAssembler(self.request.sampling.stop)
+            for token in one.tokens:
+                alone._heard(pieces.feed(self._spelled(token)).text)
+            alone.deltas(pieces.finish().text, is_last=True)
             others.append(alone.result(one))
         spec, turn = self.turn.spec, self._turn()
         verdict = None
@@ -191,7 +205,7 @@ class Prepared:
         is_summed = request.trace == "summary"
         return Trace(
             steps=() if is_summed else tuple(self.records),
-            sums=summarise(self.records, constraint, outcome.text) if is_summed else None,
+            sums=summarise(self.records, constraint, outcome.text, outcome.rewinds) if is_summed else None,
             level=request.trace,
             text=outcome.text,
             finish_reason=outcome.finish,
@@ -208,7 +222,21 @@ class Prepared:
             rewinds=outcome.rewinds,
             score=outcome.score,
             weighing=None if outcome.weighing is None else asdict(outcome.weighing),
+            prompt_ids=self.job.prompt,
+            setup={
+                "before": self.turn.before,
+                "stream": request.stream,
+                "max_tokens": self.job.max_tokens,
+                "filters": [one.name for one in request.filters],
+            },
         )
+
+    def _spelled(self, token: int) -> bytes:
+        """What a token adds to the text."""
+        job = self.job
+        if token in job.chain.config.stop_ids:
+            return b""
+        return job.spelled.get(token) or job.vocab.bytes_of(token)
 
     def _sampler(self) -> dict[str, str]:
         """Said where it is not our own."""

@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from espalier.errors import InputError
-from espalier.trace.responses import ApiStep, Response
+from espalier.trace.responses import ApiStep, Response, finite
 
 Verdict = Literal["rejected", "accepted", "unknown"]
 CLOSE = 1e-4
 """Nats within which two log probabilities count as equal: servers print them rounded."""
 PENALTIES: Mapping[str, float] = {
     "repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "dry_multiplier": 0.0, "mirostat": 0.0,
+    "dynatemp_range": 0.0, "xtc_probability": 0.0, "typical_p": 1.0, "ignore_eos": 0.0,
 }  # fmt: skip
-"""With one of them off its neutral value, the samplers do not see the probabilities that the reply holds."""
+"""With one of them off its neutral value, the samplers do not see the probabilities that the reply holds, or may leave
+out a more likely token than they keep; then the order of the candidates proves nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +52,20 @@ def estimates(
             field="response",
         )
     heat = response.temperature if temperature is None else temperature
+    if response.settings.get("grammar") == "":
+        return tuple(_free(one) for one in steps)
     return tuple(_estimate(one, response.settings, heat) for one in steps)
 
 
+def _free(step: ApiStep) -> Estimate:
+    return Estimate(verdict="accepted", why="the request had no grammar", upper=0.0)
+
+
 def _estimate(step: ApiStep, settings: Mapping[str, Any], heat: float | None) -> Estimate:
-    if step.logprob is None or not step.top:
+    if step.logprob is None or step.logprob > CLOSE or not step.top:
         return Estimate(verdict="unknown", why="the response lists no candidates here")
     upper = max(0.0, -math.expm1(step.logprob))  # all but the token itself
-    ranked = [one for one in step.top if isinstance(one.get("logprob"), int | float)]
+    ranked = ranked_of(step)
     better = [one for one in ranked if one["logprob"] > step.logprob + CLOSE]
     if not better:
         sure = heat is not None and heat <= 0 and not _penalised(settings)
@@ -75,7 +83,7 @@ def _estimate(step: ApiStep, settings: Mapping[str, Any], heat: float | None) ->
         mass = math.fsum(math.exp(one["logprob"]) for one in better)
         return Estimate(
             verdict="rejected",
-            why=f"at temperature 0 the most likely token is taken, and {_place(len(better) + 1, ranked)} was",
+            why=f"at temperature 0 the most likely token is taken, and it was {_place(len(better) + 1, ranked)}",
             rejected=better[0],
             lower=min(mass, upper),
             upper=upper,
@@ -95,7 +103,10 @@ def _cut_by(
     temperature, they would see another one.
     """
     order = settings.get("samplers")
-    active = [name for name in order if isinstance(name, str)] if isinstance(order, Sequence) else []
+    active = [name for name in order if isinstance(name, str)] if isinstance(order, list) else []
+    kept = finite(settings.get("min_keep")) or 0.0  # tokens that samplers by probability leave in any case
+    if kept > len(better):
+        return ""
     for name in active:
         if name in ("penalties", "dry"):
             continue  # neutral, or this is not asked
@@ -106,7 +117,7 @@ def _cut_by(
         elif name == "min_p":
             # After top_k or top_p it still compares with the best, which they keep.
             least = settings.get("min_p")
-            if isinstance(least, int | float) and least > 0 and _below(step, ranked, least):
+            if isinstance(least, int | float) and 0 < least <= 1 and _below(step, ranked, least):
                 return f"min_p {least:g}"
         elif name == "top_p" and "top_k" not in active[: active.index(name)]:
             most = settings.get("top_p")
@@ -137,9 +148,18 @@ def _is_on(name: str, settings: Mapping[str, Any]) -> bool:
 
 
 def _penalised(settings: Mapping[str, Any]) -> bool:
+    target = finite(settings.get("adaptive_target"))
+    if target is not None and target >= 0:  # below, that sampler is off
+        return True
     return any(name in settings and settings[name] != neutral for name, neutral in PENALTIES.items()) or bool(
         settings.get("logit_bias")
     )
+
+
+def ranked_of(step: ApiStep) -> list[Mapping[str, Any]]:
+    """The candidates of a step that have a log probability, most likely first."""
+    found = [one for one in step.top if (ln := finite(one.get("logprob"))) is not None and ln <= CLOSE]
+    return sorted(found, key=lambda one: -float(one["logprob"]))
 
 
 def _mass(candidates: Sequence[Mapping[str, Any]]) -> float:

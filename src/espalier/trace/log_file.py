@@ -126,6 +126,7 @@ class LogFile:
             _lock(self._file, self.path)
             self._put(self._begin())
             if self._keep:
+                _numbered(self.path, 1).unlink(missing_ok=True)  # only where no more than one is kept
                 os.link(self.path, _numbered(self.path, 1))
             name.replace(self.path)
         except BaseException:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from espalier.errors import InputError
-from espalier.trace.responses import ApiStep
+from espalier.trace.responses import ApiStep, spelled_bytes
 
 MAX_NAMED = 8
+LOST = "\ufffd".encode()
+"""The bytes that llama-server gives for a part of a character: they say nothing."""
 
 
 class MatchError(InputError):
@@ -85,6 +87,9 @@ def misfit(event: Mapping[str, Any], steps: Sequence[ApiStep]) -> str:
     if said.id is not None and _whole(taken.get("id")) is not None:
         return "" if taken["id"] == said.id else f"step {step} took token {taken['id']}, the response has {said.id}"
     same = taken.get("text") == said.text
+    exact = spelled_bytes(taken.get("bytes"))
+    if same and exact is not None and said.bytes is not None and bytes(said.bytes) != LOST:
+        same = exact == said.bytes  # parts of characters are all shown as U+FFFD
     return "" if same else f"step {step} took {taken.get('text')!r}, the response has {said.text!r}"
 
 
@@ -100,7 +105,7 @@ def choose(
     named = {key: one for key, one in found.items() if task in (None, key.task) and slot in (None, key.slot)}
     if (task is not None or slot is not None) and not named:
         asked = f"task {task}" if task is not None else f"slot {slot}"
-        raise MatchError(f"the log has no {asked}", hint=f"it has {_names(found)}", field="task")
+        raise MatchError(f"the log has no {asked}", hint=f"it has {named_tasks(found)}", field="task")
     if told_slot is not None and slot is None and task is None:
         named = {key: one for key, one in named.items() if key.slot in (None, told_slot)}
     fitting = [key for key, one in named.items() if not one.wrong]
@@ -108,19 +113,19 @@ def choose(
         return fitting[0], []
     if len(fitting) > 1:
         raise MatchError(
-            f"{len(fitting)} tasks of the log fit this response: {_names(fitting)}",
+            f"{len(fitting)} tasks of the log fit this response: {named_tasks(fitting)}",
             hint="say which with --task or --slot",
             field="task",
         )
     if task is None:
         return None, []
     if len(named) > 1:
-        raise MatchError(f"{_names(named)} have that number", hint="say which with --slot", field="task")
+        raise MatchError(f"{named_tasks(named)} have that number", hint="say which with --slot", field="task")
     (key, one), *_ = named.items()
     return key, [f"{key} does not fit: {one.wrong} of its {one.events} events, the first: {one.first_wrong}"]
 
 
-def _names(keys: Iterable[TaskKey]) -> str:
+def named_tasks(keys: Iterable[TaskKey]) -> str:
     every = [str(key) for key in keys]
     more = f" and {len(every) - MAX_NAMED} more" if len(every) > MAX_NAMED else ""
     return ", ".join(every[:MAX_NAMED]) + more if every else "no task"

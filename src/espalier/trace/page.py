@@ -1,8 +1,8 @@
 """A trace as one HTML file that needs nothing else, or as JSON; and how either reaches the disk whole or not at all.
 
 It takes the plain JSON of a trace, so it knows neither the records nor how the numbers came about. The page itself
-is `pages/trace.html`, `.css` and `.js`, with the `inspector` that other pages share; the one place where anything is
-put into it is `render`.
+is `pages/trace.html` (`pair.html` for two of them) with the styles and scripts that are named below; the one place
+where anything is put into it is `_document`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from espalier.errors import InputError, OutputError
+from espalier.trace.paths import document_start, json_paths
 
 TITLE_LIMIT = 80
 FRAME_HEIGHT = 760
@@ -35,32 +36,58 @@ SOURCE_FIELDS = {
 }
 """Which field of a constraint is the text that a person wrote. Other kinds are shown as JSON."""
 
+SHARED_SCRIPTS = ("inspector.js", "view.js", "chart.js", "costs.js", "export.js", "about.js")
+"""In this order: each sees what those before it export, and calls what comes later only once all are there."""
+SCRIPTS, STYLES = (*SHARED_SCRIPTS, "trace.js"), ("inspector.css", "trace.css")
+PAIR_SCRIPTS, PAIR_STYLES = (*SHARED_SCRIPTS, "pair.js"), (*STYLES, "pair.css")
+
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
-def render(data: Mapping[str, Any], *, title: str | None = None) -> str:
-    """The page of a trace, given as `Trace.to_json()`. Without a title it is named after what was asked."""
-    style, script = _joined("inspector.css", "trace.css"), _joined("inspector.js", "trace.js")
+def render(data: Mapping[str, Any], *, title: str | None = None, findings: Sequence[Mapping[str, Any]] = ()) -> str:
+    """The page of a trace, given as `Trace.to_json()`. Without a title it is named after what was asked.
+
+    findings: what a diagnosis says of it, each as `Finding.to_json()`.
+    """
+    parts = {"title": title or _title(data), "data": data, "shown": _shown(data) | {"findings": list(findings)}}
+    return _document("trace.html", styles=STYLES, scripts=SCRIPTS, parts=parts)
+
+
+def render_pair(
+    a: Mapping[str, Any], b: Mapping[str, Any], titles: tuple[str, str] = ("A", "B"), *, title: str | None = None
+) -> str:
+    """Two traces on one page, side by side, to be compared token by token; each as `Trace.to_json()`.
+
+    titles: what to call each, say "with the schema" and "without".
+    """
+    parts = {
+        "title": title or _title(a),
+        "a": a,
+        "b": b,
+        "shown": {"titles": [str(one) for one in titles], "traces": [_shown(a), _shown(b)]},
+    }
+    return _document("pair.html", styles=PAIR_STYLES, scripts=PAIR_SCRIPTS, parts=parts)
+
+
+def _document(template: str, *, styles: Sequence[str], scripts: Sequence[str], parts: Mapping[str, Any]) -> str:
+    """A page of its files and its parts; a text stands in it escaped, and everything else as JSON."""
+    style, script = _joined(*styles), _joined(*scripts)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    parts = {
-        "policy": html.escape(policy, quote=True),
-        "title": html.escape(_visible(title or _title(data)), quote=True),
-        "style": style,
-        "script": script,
-        "data": _embedded(data),
-        "shown": _embedded(_shown(data)),
-    }
+    filled = {"policy": html.escape(policy, quote=True), "style": style, "script": script}
+    for name, value in parts.items():
+        filled[name] = html.escape(_visible(value), quote=True) if isinstance(value, str) else _embedded(value)
     # One pass: a text of the trace that looks like a place is never looked at again.
-    return _PLACE.sub(lambda match: parts[match[1]], _resource("trace.html"))
+    return _PLACE.sub(lambda match: filled[match[1]], _resource(template))
 
 
 def frame(page: str) -> str:
-    """A page for a notebook: an iframe that may run its own script and reach nothing outside itself."""
+    """A page for a notebook: an iframe that may run its own script, hand out files, and reach nothing else."""
     return (
-        f'<iframe sandbox="allow-scripts" title="Espalier trace" srcdoc="{html.escape(page, quote=True)}" '
+        f'<iframe sandbox="allow-scripts allow-downloads" title="Espalier trace" '
+        f'srcdoc="{html.escape(page, quote=True)}" '
         f'style="width:100%;height:{FRAME_HEIGHT}px;border:0" loading="lazy"></iframe>'
     )
 
@@ -108,11 +135,41 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def _shown(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What JavaScript would change on its way through a number or an object: big integers, order of keys."""
+    """What JavaScript would change on its way through a number or an object (big integers, order of keys), and what it
+    would have to work out: the paths of the tokens."""
     metadata = data["metadata"]
-    sampling = [[k, v if isinstance(v, str) else json.dumps(v)] for k, v in _plain(metadata["sampling"]).items()]
     soft = [_source(one) for one in metadata.get("soft", ())]
-    return {"sampling": sampling, "constraint": _source(metadata["constraint"]), "soft": soft}
+    decoding = {k: v for k, v in metadata.get("decoding", {}).items() if k != "strategy"}
+    return {
+        "sampling": _spelled(metadata["sampling"]),
+        "decoding": _spelled(decoding),
+        "constraint": _source(metadata["constraint"]),
+        "soft": soft,
+        "paths": _paths(data),
+    }
+
+
+def _spelled(options: Mapping[str, Any]) -> list[list[str]]:
+    return [[k, v if isinstance(v, str) else json.dumps(v)] for k, v in _plain(options).items()]
+
+
+def _paths(data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The JSON pointer of each token's first byte, as a list of `names` and, `at` each token, the place of its name or
+    -1; None where there is no document. What belongs to which is decided as in `Summary.by_path`."""
+    text = str(data["text"]).encode("utf-8", "replace").decode()  # half a character has no place in bytes
+    start = document_start(data["metadata"]["constraint"], text)
+    if start is None:
+        return None
+    tokens = [step["token"] for step in data["steps"]]
+    found = json_paths(
+        (
+            str(one["text"]).encode("utf-8", "replace") if start and one["is_special"] else bytes(one["bytes"])
+            for one in tokens
+        ),
+        start,
+    )
+    names = {name: place for place, name in enumerate(dict.fromkeys(one for one in found if one is not None))}
+    return {"names": list(names), "at": [-1 if one is None else names[one] for one in found]}
 
 
 def _source(constraint: Mapping[str, Any] | None) -> dict[str, Any] | None:

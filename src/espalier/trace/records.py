@@ -31,7 +31,9 @@ class Trace:
     constraint, soft: what held the text, and what was a bias alone, as JSON. decoding: the strategy and its options.
     closed_by_budget: whether the limit on tokens decided how it ends. rewinds: what was taken back on the way. score: a
     beam's; weighing: what faithful sampling knows. level: how much of it was asked for. sums: over steps that are not
-    kept, at level `summary`.
+    kept, at level `summary`. prompt_ids: what the prompt was split into. setup: what else a replay must know: `before`,
+    what the prompt held of the model's turn, `stream`, `max_tokens` as far as the context allowed, and the names of the
+    user's `filters`. Traces of before have neither.
     """
 
     steps: tuple[StepRecord, ...]
@@ -52,6 +54,8 @@ class Trace:
     weighing: Mapping[str, Any] | None = None
     level: TraceLevel = "steps"
     sums: Summary | None = None
+    prompt_ids: tuple[int, ...] = ()
+    setup: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def total_tax_nats(self) -> float:
@@ -94,7 +98,13 @@ class Trace:
 
     @property
     def _summed(self) -> Summary:
-        return self.sums or summarise(self.steps, self.constraint, self.text)
+        return self.sums or summarise(self.steps, self.constraint, self.text, self.rewinds)
+
+    def safety_counts(self) -> dict[str, dict[str, dict[str, int]]]:
+        """What safety filters did, by category and pattern: `refused_favourites`, the steps at which one refused what
+        the model wanted most, or what was drawn; `taken_back`, how often one took text back. Empty where none did."""
+        found = {"refused_favourites": self._summed.refused_favourites, "taken_back": self._summed.taken_back}
+        return {name: counts for name, counts in found.items() if counts}
 
     def summary(self) -> dict[str, Any]:
         """The sums over the run, as JSON; the same at every level but `off`."""
@@ -120,6 +130,8 @@ class Trace:
                 "score": self.score,
                 "weighing": self.weighing,
                 "level": self.level,
+                "prompt_ids": list(self.prompt_ids),
+                "setup": dict(self.setup),
             },
             "text": self.text,
             "steps": [s.to_json() for s in self.steps],
@@ -131,6 +143,7 @@ class Trace:
         metadata = dict(data["metadata"])
         metadata["rewinds"] = tuple(Rewind.from_json(one) for one in metadata.get("rewinds", ()))
         soft = tuple(metadata.get("soft", ()))  # traces of before have none
+        metadata["prompt_ids"] = tuple(metadata.get("prompt_ids", ()))
         steps = tuple(StepRecord.from_json(s) for s in data["steps"])
         sums = Summary.from_json(data["summary"]) if metadata.get("level") == "summary" else None
         return Trace(steps=steps, text=data["text"], sums=sums, **{**metadata, "soft": soft})

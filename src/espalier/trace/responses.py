@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from espalier.errors import InputError
+
+_LINE_END = re.compile(r"\r\n|\n|\r")
+"""Of a stream of events; Python's `splitlines` would also cut at U+2028, which may stand within a text."""
 
 
 class ResponseError(InputError):
@@ -73,8 +77,7 @@ class Response:
     @property
     def temperature(self) -> float | None:
         """None where the reply does not tell."""
-        found = self.settings.get("temperature")
-        return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+        return finite(self.settings.get("temperature"))
 
 
 def read_response(text: str | bytes) -> Response:
@@ -82,10 +85,7 @@ def read_response(text: str | bytes) -> Response:
 
     A byte order mark changes nothing. Raises ResponseError saying what is wrong.
     """
-    try:
-        read = text.decode("utf-8-sig") if isinstance(text, bytes) else text.removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        raise ResponseError(f"the response is not UTF-8 at byte {error.start}") from error
+    read = _decoded(text).removeprefix("\ufeff")
     if not read.strip():
         raise ResponseError("the response is empty")
     if read.lstrip()[0] in "{[":
@@ -93,11 +93,23 @@ def read_response(text: str | bytes) -> Response:
     return _streamed(_events(read))
 
 
+def _decoded(text: str | bytes) -> str:
+    """A recording may end within a character, which is then left out."""
+    if isinstance(text, str):
+        return text
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.end == len(text) and error.reason == "unexpected end of data":
+            return text[: error.start].decode("utf-8")
+        raise ResponseError(f"the response is not UTF-8 at byte {error.start}") from error
+
+
 def response_of(data: Any) -> Response:
     """The reply of one JSON object. Raises ResponseError."""
     if not isinstance(data, Mapping):
         raise ResponseError(f"the response is no object but {_kind(data)}")
-    if "error" in data and "choices" not in data:
+    if data.get("error") is not None and not data.get("choices"):
         error = data["error"]
         message = error.get("message") if isinstance(error, Mapping) else error
         raise ResponseError(f"the response is an error: {str(message)[:200]}")
@@ -143,7 +155,7 @@ def _choice(data: Mapping[str, Any], place: int, verbose: Mapping[str, Any]) -> 
         index=index if isinstance(index, int) else place,
         text=_text(message.get("content", data.get("text"))),
         reasoning=_text(message.get("reasoning_content")),
-        finish_reason=data.get("finish_reason"),
+        finish_reason=_name(data.get("finish_reason")),
         steps=steps,
     )
 
@@ -171,10 +183,11 @@ def _steps(data: Any, where: str) -> tuple[ApiStep, ...] | None:
             return None
     if not isinstance(data, Sequence) or isinstance(data, str):
         raise ResponseError(f"{where} is no list but {_kind(data)}")
-    return tuple(_step(one, f"{where}[{place}]") for place, one in enumerate(data))
+    return tuple(step_of(one, f"{where}[{place}]") for place, one in enumerate(data))
 
 
-def _step(data: Any, where: str) -> ApiStep:
+def step_of(data: Any, where: str) -> ApiStep:
+    """One entry of the list of tokens, in any of the shapes of llama-server. Raises ResponseError naming `where`."""
     if not isinstance(data, Mapping):
         raise ResponseError(f"{where} is no object but {_kind(data)}")
     after = "logprob" not in data and "prob" in data
@@ -185,8 +198,8 @@ def _step(data: Any, where: str) -> ApiStep:
     return ApiStep(
         id=token if isinstance(token, int) and not isinstance(token, bool) else None,
         text=_text(data.get("token")),
-        bytes=tuple(spelled) if isinstance(spelled, Sequence) and not isinstance(spelled, str) else None,
-        logprob=_finite(logprob),
+        bytes=spelled_bytes(spelled),
+        logprob=finite(logprob),
         top=tuple(one for one in top if isinstance(one, Mapping)) if isinstance(top, Sequence) else (),
         after=after,
     )
@@ -194,10 +207,11 @@ def _step(data: Any, where: str) -> ApiStep:
 
 def _old(data: Mapping[str, Any], where: str) -> tuple[ApiStep, ...]:
     """The first shape of OpenAI's completions: parallel lists."""
-    tokens, logprobs = data["tokens"], data.get("token_logprobs") or []
-    top = data.get("top_logprobs") or []
-    if not isinstance(tokens, Sequence) or isinstance(tokens, str):
-        raise ResponseError(f"{where}.tokens is no list but {_kind(tokens)}")
+    tokens = data["tokens"]
+    logprobs, top = (data.get(name) or [] for name in ("token_logprobs", "top_logprobs"))
+    for name, given in (("tokens", tokens), ("token_logprobs", logprobs), ("top_logprobs", top)):
+        if not isinstance(given, list):
+            raise ResponseError(f"{where}.{name} is no list but {_kind(given)}")
     found = []
     for place, text in enumerate(tokens):
         near = top[place] if place < len(top) and isinstance(top[place], Mapping) else {}
@@ -206,7 +220,7 @@ def _old(data: Mapping[str, Any], where: str) -> tuple[ApiStep, ...]:
                 id=None,
                 text=_text(text),
                 bytes=None,
-                logprob=_finite(logprobs[place] if place < len(logprobs) else None),
+                logprob=finite(logprobs[place] if place < len(logprobs) else None),
                 top=tuple({"token": one, "logprob": value} for one, value in near.items()),
             )
         )
@@ -229,7 +243,7 @@ class _Growing:
 def _events(text: str) -> Iterator[Mapping[str, Any]]:
     """The objects of `data:` lines; comments, other fields and the end mark are skipped. A last line that is cut is
     left out: a recording may end anywhere."""
-    lines = text.splitlines()
+    lines = _LINE_END.split(text)
     seen = False
     for place, line in enumerate(lines):
         name, colon, value = line.partition(":")
@@ -241,8 +255,8 @@ def _events(text: str) -> Iterator[Mapping[str, Any]]:
             continue
         try:
             found = json.loads(value)
-        except ValueError as error:
-            if place == len(lines) - 1 and not text.endswith("\n"):
+        except (ValueError, RecursionError) as error:
+            if place == len(lines) - 1:
                 return
             raise ResponseError(f"line {place + 1} of the stream is no JSON: {error}") from error
         if isinstance(found, Mapping):
@@ -256,7 +270,7 @@ def _streamed(events: Iterable[Mapping[str, Any]]) -> Response:
     verbose: Mapping[str, Any] = {}
     growing: dict[int, _Growing] = {}
     for event in events:
-        if "error" in event:
+        if event.get("error") is not None:
             return response_of(event)
         first = first or event
         told = event.get("__verbose", event if "generation_settings" in event else None)
@@ -267,13 +281,15 @@ def _streamed(events: Iterable[Mapping[str, Any]]) -> Response:
             native.text.append(_text(event.get("content")))
             _grow(native, event.get("completion_probabilities"), "completion_probabilities")
             native.finish = _native(event).finish_reason if event.get("stop") else native.finish
-        for one in choices if isinstance(choices, Sequence) else ():
-            delta = one.get("delta")
+        for one in choices if isinstance(choices, list) else ():
+            if not isinstance(one, Mapping):
+                raise ResponseError(f"a choice of the stream is no object but {_kind(one)}")
+            delta, index = one.get("delta"), one.get("index")
             delta = delta if isinstance(delta, Mapping) else {}
-            mine = growing.setdefault(one.get("index") or 0, _Growing())
+            mine = growing.setdefault(index if isinstance(index, int) else 0, _Growing())
             mine.text.append(_text(delta.get("content", one.get("text"))))
             mine.reasoning.append(_text(delta.get("reasoning_content")))
-            mine.finish = one.get("finish_reason") or mine.finish
+            mine.finish = _name(one.get("finish_reason")) or mine.finish
             _grow(mine, one.get("logprobs"), "logprobs")
     if not growing:
         raise ResponseError("the stream holds no choice")
@@ -319,11 +335,28 @@ def _ln(prob: Any) -> float | None:
     return math.log(prob) if isinstance(prob, int | float) and not isinstance(prob, bool) and prob > 0 else None
 
 
-def _finite(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+def _name(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def finite(value: Any) -> float | None:
+    """A number that a float holds; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        found = float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        return None
+    return found if math.isfinite(found) else None
+
+
+def spelled_bytes(value: Any) -> tuple[int, ...] | None:
+    """A list of bytes; None for anything else."""
+    if not isinstance(value, list) or not all(type(one) is int and 0 <= one < 256 for one in value):
+        return None
+    return tuple(value)
 
 
 def _kind(value: Any) -> str:
-    return {type(None): "null", list: "a list", str: "a text", bool: "true or false"}.get(type(value), "a number")
+    names = {type(None): "null", list: "a list", str: "a text", bool: "true or false", dict: "an object"}
+    return names.get(type(value), "a number")

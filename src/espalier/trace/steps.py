@@ -65,6 +65,8 @@ class StepRecord:
     was_changed: whether the token that the model wanted most was not allowed; None where nobody looked.
     rule: the rule of the grammar, or the place in the schema, in which the token's first byte stands; None where the
     constraint has none or cannot tell. distribution: the model's own, at level `full`; it is not in the JSON.
+    bounds: the least and the most that the removed mass can be, where a reply or a log alone tells of the step
+    (exactness `bounded`; removed_mass and tax_nats are then the least); None where it was measured.
     The three lists hold the top k of their stage, most probable first, and always the chosen and rejected token.
     """
 
@@ -92,6 +94,7 @@ class StepRecord:
     exactness: Exactness = "exact"
     was_changed: bool | None = None
     rule: str | None = None
+    bounds: tuple[float, float] | None = None
     distribution: Distribution | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -139,6 +142,7 @@ class StepRecord:
             "exactness": self.exactness,
             "was_changed": self.was_changed,
             "rule": self.rule,
+            **({} if self.bounds is None else {"bounds": list(self.bounds)}),
         }
 
     @staticmethod
@@ -161,6 +165,7 @@ class StepRecord:
             removed_by=tuple(data.get("removed_by", {}).items()),
             was_changed=data.get("was_changed"),
             rule=data.get("rule"),
+            bounds=_pair(data.get("bounds")),
             **_stages(data),
             **{name: data[name] for name in plain},
         )
@@ -188,6 +193,13 @@ class Rewind:
 def _stages(data: Mapping[str, Any]) -> dict[str, Any]:
     names = ("pre_masking", "post_grammar", "post_chain")
     return {name: tuple(Candidate.from_json(c) for c in data[name]) for name in names}
+
+
+def _pair(found: Sequence[float] | None) -> tuple[float, float] | None:
+    if found is None:
+        return None
+    lower, upper = found
+    return float(lower), float(upper)
 
 
 def _finite(value: float | None) -> float | None:

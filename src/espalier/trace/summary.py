@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Protocol
 
+from espalier.automata.blame import Blame
 from espalier.trace.measure import costs_by, cumulative
 from espalier.trace.paths import document_start, json_paths
 
@@ -18,6 +19,11 @@ WORST = 10
 """So many of the dearest tokens are named."""
 
 Costs = dict[str, dict[str, float]]
+Counts = dict[str, dict[str, int]]
+"""By category, and in it by pattern."""
+SAFETY = "safety"
+"""The member that safety filters are blamed as, alone or at the end of a composition's path; the rule of such a blame
+is `category/pattern`."""
 
 
 class Measured(Protocol):
@@ -39,6 +45,15 @@ class Measured(Protocol):
     def removed_by(self) -> tuple[tuple[str, float], ...]: ...
     @property
     def rule(self) -> str | None: ...
+    @property
+    def blame(self) -> Blame | None: ...
+
+
+class TakenBack(Protocol):
+    """What is looked at of a `Rewind`."""
+
+    @property
+    def blame(self) -> Blame | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +76,8 @@ class Summary:
     None where no step says. by_path, by_rule: `tokens`, `tax_nats`, the sum, and `removed_mass`, the mean, by JSON
     pointer and by rule of the grammar; None where there is no document, and where nothing tells the rules.
     worst_tokens: the dearest first, of equals the earlier; none that cost nothing.
+    refused_favourites: by category and pattern, the steps at which a safety filter refused what the model wanted most,
+    or what was drawn; taken_back: how often it took text back. None where it did so nowhere.
     """
 
     total_steps: int
@@ -75,6 +92,8 @@ class Summary:
     by_path: Costs | None = None
     by_rule: Costs | None = None
     worst_tokens: tuple[WorstToken, ...] = ()
+    refused_favourites: Counts | None = None
+    taken_back: Counts | None = None
 
     @property
     def rejected_rate(self) -> float:
@@ -102,6 +121,8 @@ class Summary:
             "by_path": self.by_path,
             "by_rule": self.by_rule,
             "worst_tokens": [asdict(one) for one in self.worst_tokens],
+            "refused_favourites": self.refused_favourites,
+            "taken_back": self.taken_back,
         }
 
     @staticmethod
@@ -126,11 +147,15 @@ class TokenCost(NamedTuple):
     rule: str | None
 
 
-def summarise(steps: Iterable[Measured], constraint: Mapping[str, Any] | None, text: str) -> Summary:
+def summarise(
+    steps: Iterable[Measured], constraint: Mapping[str, Any] | None, text: str, rewinds: Iterable[TakenBack] = ()
+) -> Summary:
     """constraint: as its `to_json` says; text: the whole of it."""
     sums = Sums()
     for step in steps:
         sums.add(step)
+    for one in rewinds:
+        sums.take_back(one)
     return sums.summary(constraint, text)
 
 
@@ -156,6 +181,8 @@ class Sums:
         self._numbers: list[tuple[float, float, float, float]] = []
         self._rejected = self._forced = self._changed = 0
         self._removed: dict[str, list[float]] = {}
+        self._refused: Counts = {}
+        self._taken_back: Counts = {}
 
     def add(self, step: Measured) -> None:
         self._rows.append((step.step, step.text, step.bytes, step.is_special, step.rule))
@@ -166,6 +193,10 @@ class Sums:
         self._changed += changed
         for name, mass in step.removed_by:
             self._removed.setdefault(name, []).append(mass)
+        _count(self._refused, step.blame)
+
+    def take_back(self, one: TakenBack) -> None:
+        _count(self._taken_back, one.blame)
 
     def summary(self, constraint: Mapping[str, Any] | None, text: str) -> Summary:
         """constraint: as its `to_json` says; text: the whole of it."""
@@ -195,7 +226,18 @@ class Sums:
                 )
                 for at in worst
             ),
+            refused_favourites=self._refused or None,
+            taken_back=self._taken_back or None,
         )
+
+
+def _count(counts: Counts, blame: Blame | None) -> None:
+    """Where a safety filter is to blame; a refusal of bytes that no text holds there has no rule, and is none of it."""
+    if blame is None or blame.rule is None or blame.member.rpartition(".")[2] != SAFETY:
+        return
+    category, _, pattern = blame.rule.partition("/")
+    found = counts.setdefault(category, {})
+    found[pattern] = found.get(pattern, 0) + 1
 
 
 def _table(keys: Sequence[str | None], taxes: Sequence[float], masses: Sequence[float]) -> Costs:

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from espalier.errors import InputError, OutputError
-from espalier.trace.page import render
+from espalier.trace.page import render, render_pair
 from tests.traces import sample_trace
 
 EVIL = '</script><script>alert(1)</script><img src=x onerror=alert(1)> & "quoted" \u2028\u2029\x00\x1b[31m {{data}}'
@@ -46,6 +46,18 @@ def test_hostile_text_stays_text():
     assert not any(name.startswith("on") for _, attributes in tags for name in attributes)
 
 
+def test_a_page_of_two_holds_both_and_hostile_titles_and_findings_stay_text():
+    a, b = sample_trace(3), dataclasses.replace(sample_trace(5), text=EVIL, prompt=EVIL)
+    found = [{"code": "x", "severity": "fault", "message": EVIL, "remedies": []}]
+    pair = render_pair(a.to_json(), b.to_json(), (EVIL, EVIL))
+    held = re.findall(r'<script type="application/json" id="trace-[ab]">(.*?)</script>', pair, re.DOTALL)
+    assert [json.loads(one)["text"] for one in held] == [a.text, EVIL]
+    for page, scripts in ((pair, 4), (render(a.to_json(), findings=found), 3)):
+        tags = [tag for tag, _ in Tags(page).tags]
+        assert tags.count("script") == scripts
+        assert "img" not in tags
+
+
 def test_the_page_needs_nothing_else():
     for _, attributes in Tags(render(sample_trace(5).to_json())).tags:
         for name in ("src", "href", "action"):
@@ -70,7 +82,7 @@ def test_html_and_json_are_chosen_by_suffix(tmp_path):
 
 def test_a_notebook_shows_a_frame_that_cannot_reach_out():
     shown = sample_trace(3)._repr_html_()
-    assert shown.startswith('<iframe sandbox="allow-scripts"')
+    assert shown.startswith('<iframe sandbox="allow-scripts allow-downloads" ')
     assert "<script" not in shown  # all of it is escaped inside srcdoc
 
 

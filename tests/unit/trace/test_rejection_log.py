@@ -218,10 +218,11 @@ def test_what_is_there_and_is_no_log_of_ours_is_left_alone(tmp_path: Path, text:
     assert path.read_text() == text
 
 
-def test_beyond_its_size_the_file_is_moved_away_between_two_events(tmp_path: Path) -> None:
+@pytest.mark.parametrize("keep", [0, 1, 2, 3])
+def test_beyond_its_size_the_file_is_moved_away_between_two_events(tmp_path: Path, keep: int) -> None:
     path = tmp_path / "log.json"
-    write(path, 40, max_bytes=4096, keep=3)
-    files = [path, *(tmp_path / f"log.json.{number}" for number in (1, 2, 3))]
+    write(path, 40, max_bytes=4096, keep=keep)
+    files = [path, *(tmp_path / f"log.json.{number}" for number in range(1, keep + 1))]
     assert sorted(tmp_path.iterdir()) == sorted(files)
     found = [step for one in reversed(files) for _, step in steps(one)]
     assert found == list(range(found[0], 40))

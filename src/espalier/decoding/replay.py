@@ -1,0 +1,358 @@
+"""A generation gone through once more: at each step what would be taken now is set beside what was taken then.
+
+Teacher-forced: whatever is drawn, the sequence goes on with the stored token, up to its end or to a token that the
+constraint refuses. The logits come from a model (`replay_plan`), or from the distributions that the trace kept
+(`replay_rows`). Those are half-precision numbers, so a draw may differ for that alone: it counts as within rounding
+where logits that round to the stored ones draw the stored token with the same random numbers. It knows no engine, and
+takes a token as the strategy itself does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.automata.blame import Blame
+from espalier.decoding.plan import Job, Outcome, Plan
+from espalier.decoding.ports import Append, Need
+from espalier.decoding.shadow import explained, ruler
+from espalier.decoding.step import Decision
+from espalier.decoding.walk import Take, TimedMask
+from espalier.errors import DeadEnd
+from espalier.registry import Registry
+from espalier.sampling.filters import FilterContext
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Logits
+from espalier.trace.sidecar import Distribution
+from espalier.trace.steps import StepRecord
+
+TAKES = Registry(
+    "takes",
+    {"mask": "espalier.decoding.masking:take_masked", "rejection": "espalier.decoding.rejection:take_late"},
+)
+"""Names of strategies that take one token by one row of logits, to how they take it: `(Job, TimedMask) -> Take`."""
+
+HALF = 2.0**-11
+"""Of a float16: half a unit in the last place, of the number itself."""
+SINGLE = 2.0**-22
+"""Of a float32, two operations long."""
+TINY = 2.0**-24
+"""The smallest step of a float16."""
+HALVINGS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """The first step at which not the stored token was taken. drawn: what was taken instead, None where nothing could
+    be. is_refused: whether the constraint does not allow the stored token; blame: why. reason: why nothing was taken.
+    tokens are ids."""
+
+    step: int
+    token: int
+    text: str
+    drawn: int | None
+    drawn_text: str | None
+    is_refused: bool = False
+    blame: Blame | None = None
+    reason: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "token": {"id": self.token, "text": self.text},
+            "drawn": None if self.drawn is None else {"id": self.drawn, "text": self.drawn_text},
+            "is_refused": self.is_refused,
+            "blame": None if self.blame is None else self.blame.to_json(),
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedStep:
+    """token: the stored one, which the sequence went on with; drawn: what would have been taken. Taxes in nats, then
+    and now. is_rounding: whether the two differ within half precision alone."""
+
+    step: int
+    token: int
+    drawn: int
+    stored_tax: float
+    tax: float
+    is_rounding: bool = False
+
+    @property
+    def is_same(self) -> bool:
+        return self.drawn == self.token or self.is_rounding
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "token": self.token,
+            "drawn": self.drawn,
+            "stored_tax_nats": self.stored_tax,
+            "tax_nats": self.tax,
+            "is_rounding": self.is_rounding,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """steps: those gone through, up to the stored end, or to where the constraint refused a token. records: of the same
+    steps, with the stored token in its place and `resampled` what was drawn. first: None where all is as stored.
+    stored: how many steps there were to go through. end: what kept it from going on; it may be the first as well."""
+
+    steps: tuple[ReplayedStep, ...]
+    records: tuple[StepRecord, ...]
+    first: Divergence | None
+    stored: int
+    end: Divergence | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was refused before the stored end."""
+        return len(self.steps) == self.stored
+
+    @property
+    def is_same(self) -> bool:
+        """Whether every step took the stored token, half precision aside."""
+        return self.first is None and self.is_whole
+
+    @property
+    def is_exact(self) -> bool:
+        """The same with nothing aside, and with every tax the same number."""
+        return self.is_same and all(one.drawn == one.token and one.tax == one.stored_tax for one in self.steps)
+
+    @property
+    def roundings(self) -> int:
+        """Steps that differ within half precision alone."""
+        return sum(one.is_rounding for one in self.steps)
+
+    @property
+    def changes(self) -> int:
+        """Steps that took another token."""
+        return sum(not one.is_same for one in self.steps)
+
+    @property
+    def stored_tax(self) -> float:
+        """Nats, over the steps gone through."""
+        return math.fsum(one.stored_tax for one in self.steps)
+
+    @property
+    def tax(self) -> float:
+        """Nats, over the same steps now."""
+        return math.fsum(one.tax for one in self.steps)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "stored_steps": self.stored,
+            "replayed_steps": len(self.steps),
+            "same": self.is_same,
+            "exact": self.is_exact,
+            "within_rounding": self.roundings,
+            "changed_draws": self.changes,
+            "first_divergence": None if self.first is None else self.first.to_json(),
+            "end": None if self.end is None else self.end.to_json(),
+            "stored_tax_nats": self.stored_tax,
+            "tax_nats": self.tax,
+            "steps": [one.to_json() for one in self.steps],
+        }
+
+
+class Replay:
+    """One replay while it runs. For one sequence.
+
+    job: with the constraint, chain and stream of now, from level `steps` on, not begun. steps: as stored. is_own:
+    whether this is how they were made: mirostat then learns from the stored probabilities. is_rounded: whether the
+    logits went through half precision. Raises UnknownName for a strategy that is not of `TAKES`.
+    """
+
+    def __init__(
+        self, job: Job, steps: Sequence[StepRecord], *, strategy: str, is_own: bool = False, is_rounded: bool = False
+    ) -> None:
+        self._job, self._stored = job, steps
+        self._take: Take = TAKES.load(strategy)(job, TimedMask(job))
+        self._rule = ruler(job.matcher)
+        self._is_own, self._is_rounded = is_own, is_rounded
+        self._steps: list[ReplayedStep] = []
+        self._records: list[StepRecord] = []
+        self._first: Divergence | None = None
+        self._end: Divergence | None = None
+        self._ids: list[int] = []
+        job.chain.start(job.prompt)
+
+    def step(self, raw: Logits) -> bool:
+        """Go through one by `(V,) float32` logits. False where that was the last."""
+        job, at = self._job, len(self._steps)
+        stored = self._stored[at]
+        token = stored.token_id
+        generated = tuple(self._ids) if len(job.chain.filters) else ()
+        context = FilterContext(step=at, prompt=job.prompt, generated=generated)
+        is_refused = job.matcher is not None and not job.matcher.allows(token)
+        place = job.stream.count
+        try:
+            decision = self._take(raw, context)
+        except DeadEnd as error:
+            self._diverge(at, None, is_refused=is_refused, reason=error.message)
+            return False
+        if is_refused:
+            self._diverge(at, decision.token, is_refused=True)
+            return False
+        is_rounding = decision.token != token and self._is_rounded and self._rounds(raw, context, place, decision.token)
+        if decision.token != token and not is_rounding:
+            self._diverge(at, decision.token)
+        record = decision.record
+        if record is None:
+            raise AssertionError("a replay records its steps")
+        prob = self._prob(raw, context, stored, decision)
+        if decision.token != token:
+            record = self._as_stored(record, raw, stored)
+        tax = record.tax_nats
+        self._steps.append(
+            ReplayedStep(
+                step=at, token=token, drawn=decision.token, stored_tax=stored.tax_nats, tax=tax, is_rounding=is_rounding
+            )
+        )
+        self._records.append(record)
+        if job.matcher is not None:
+            job.matcher.advance(token)
+        job.chain.on_token(token, prob)
+        self._ids.append(token)
+        return len(self._steps) < len(self._stored)
+
+    def found(self) -> Replayed:
+        """What was found up to now."""
+        return Replayed(
+            steps=tuple(self._steps),
+            records=tuple(self._records),
+            first=self._first,
+            stored=len(self._stored),
+            end=self._end,
+        )
+
+    @property
+    def job(self) -> Job:
+        return self._job
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """The stored tokens gone through."""
+        return self._ids
+
+    def _diverge(self, at: int, drawn: int | None, *, is_refused: bool = False, reason: str | None = None) -> None:
+        if self._first is not None and not is_refused and reason is None:
+            return
+        stored, vocab = self._stored[at], self._job.vocab
+        found = Divergence(
+            step=at,
+            token=stored.token_id,
+            text=stored.text,
+            drawn=drawn,
+            drawn_text=None if drawn is None else vocab.text_of(drawn),
+            is_refused=is_refused,
+            blame=explained(self._job.matcher, stored.token_id) if is_refused else None,
+            reason=reason,
+        )
+        self._first = self._first or found
+        self._end = found if is_refused or reason is not None else None
+
+    def _as_stored(self, record: StepRecord, raw: Logits, stored: StepRecord) -> StepRecord:
+        """The record with the stored token in its place; `resampled` stays what was drawn."""
+        log_total = float(raw[record.token_id]) - record.logprob
+        return replace(
+            record,
+            token_id=stored.token_id,
+            text=stored.text,
+            bytes=stored.bytes,
+            is_special=stored.is_special,
+            logprob=float(raw[stored.token_id]) - log_total,
+            rule=self._rule(stored.token_id),
+        )
+
+    def _prob(self, raw: Logits, context: FilterContext, stored: StepRecord, decision: Decision) -> float | None:
+        """How probable the token was that the chain learns of. Only mirostat looks at it."""
+        job = self._job
+        if not job.chain.config.mirostat or self._is_own:
+            return stored.resampled.prob
+        if decision.token == stored.token_id:
+            return decision.prob
+        row = job.chain.bias(raw, context).astype(np.float32)  # (V,), a copy
+        if job.matcher is not None:
+            row[~masks.unpack(job.matcher.mask(), row.shape[0])] = -np.inf
+        shaped = job.chain.shape(row).astype(np.float64)
+        top = float(shaped.max())
+        if shaped[stored.token_id] == -np.inf:
+            return None  # it could not have been drawn, and mirostat learns nothing
+        return float(np.exp(shaped[stored.token_id] - top) / np.exp(shaped - top).sum())
+
+    def _rounds(self, raw: Logits, context: FilterContext, place: int, drawn: int) -> bool:
+        """Whether logits that half precision cannot tell from `raw` draw the stored token with the same numbers. If so
+        the stream stands where they leave it."""
+        stream, token, left = self._job.stream, self._stored[context.step].token_id, self._job.stream.count
+        error = rounding_error(raw)
+        ids = np.arange(raw.shape[0])
+        # Drawing runs through the ids in order: with less on one side of the token and more on the other, its share
+        # comes to lie elsewhere. Where it is passed over, less of the same meets it.
+        side = np.where(ids < token, -1.0, 1.0) if drawn < token else np.where(ids < token, 1.0, -1.0)
+        for sign in (np.full(raw.shape[0], -1.0), side):
+            sign[token] = 1.0
+            low, high = 0.0, 1.0
+            for _ in range(HALVINGS):
+                amount = high if high == 1.0 and low == 0.0 else (low + high) / 2
+                again = self._retake(raw, sign * error * amount, context, place)
+                if again == token:
+                    return True
+                is_over = again is not None and again != drawn and (again > token) == (drawn < token)
+                if amount == 1.0:
+                    if not is_over:
+                        break
+                    high = np.nextafter(1.0, 0.0)
+                elif is_over:
+                    high = amount
+                else:
+                    low = amount
+        stream.count = left
+        return False
+
+    def _retake(self, raw: Logits, moved: NDArray[np.float64], context: FilterContext, place: int) -> int | None:
+        self._job.stream.count = place
+        try:
+            return self._take((raw + moved).astype(np.float32), context).token
+        except DeadEnd:
+            return None
+
+
+def rounding_error(raw: Logits) -> NDArray[np.float64]:
+    """How far a logit of a stored distribution, `(V,)`, may lie from the model's own: see `trace/sidecar.py`. 0 for
+    -inf."""
+    top = float(raw.max())
+    below = top - raw.astype(np.float64)
+    error = below * HALF + (below + abs(top)) * SINGLE + TINY
+    return np.where(np.isfinite(below), error, 0.0)
+
+
+def restored(found: Distribution) -> Logits:
+    """The model's logits, `(V,) float32`, as exact as half precision is."""
+    return (found.logits.astype(np.float32) + np.float32(found.top)).astype(np.float32)
+
+
+def replay_plan(run: Replay) -> Plan:
+    """Through a model, one token per forward pass, as they were generated: other passes round otherwise."""
+    following: tuple[int, ...] = run.job.prompt
+    while True:
+        answer = yield Need(append=(Append(branch=0, tokens=following),))
+        if answer is None:
+            raise AssertionError("the driver must answer a Need")
+        if not run.step(answer[0][-1]):
+            return Outcome(tokens=tuple(run.ids), text="", tail="", finish="length", stop=None)
+        following = (run.ids[-1],)
+
+
+def replay_rows(run: Replay, rows: Iterable[Distribution]) -> None:
+    """Through the stored distributions, one for each step, without a model."""
+    for row in rows:
+        if not run.step(restored(row)):
+            return

@@ -1,0 +1,259 @@
+"""Two traces beside one another: how far they are the same text, where they part, and what each cost, by place too.
+
+As data and as lines for a terminal. It knows neither how a trace is made nor whether one is a replay of the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from espalier.trace.records import Trace
+
+SAME_TAX = 1e-9
+"""Nats: two costs of a step that differ by less are the same; beyond that forward passes were summed up otherwise."""
+WIDTH = 80
+SHOWN = 10
+"""Rows of each table, those that differ most first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    id: int
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"id": self.id, "text": self.text}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parting:
+    """The first place at which the tokens differ; a side is None where its text has come to an end."""
+
+    step: int
+    left: Token | None
+    right: Token | None
+
+    def to_json(self) -> dict[str, Any]:
+        sides = {"left": self.left, "right": self.right}
+        return {"step": self.step} | {name: one.to_json() if one else None for name, one in sides.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Of one side, by its own summary. Taxes in nats."""
+
+    tokens: int
+    tax_nats: float
+    rejected: int
+    forced: int
+    changed: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "tokens": self.tokens,
+            "tax_nats": self.tax_nats,
+            "rejected_steps": self.rejected,
+            "forced_steps": self.forced,
+            "changed_steps": self.changed,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What a path or a rule cost on each side, in nats; None where a side has no such place."""
+
+    name: str
+    left: float | None
+    right: float | None
+
+    @property
+    def more(self) -> float:
+        """Nats that the right one costs more."""
+        return (self.right or 0.0) - (self.left or 0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "left": self.left, "right": self.right, "difference": self.more}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceDiff:
+    """common: tokens that both begin with, None where a side kept no steps (level `summary`). parting: where they part;
+    None where they do not, or nobody can tell. common_tax: nats of the common tokens on each side. dearer: of the
+    common tokens, those whose cost differs, as (step, left, right). paths, rules: those that differ most
+    first; none where nothing tells those of one side."""
+
+    texts: tuple[str, str]
+    finishes: tuple[str, str]
+    common: int | None
+    parting: Parting | None
+    costs: tuple[Cost, Cost]
+    common_tax: tuple[float, float]
+    dearer: tuple[tuple[int, float, float], ...]
+    paths: tuple[Place, ...]
+    rules: tuple[Place, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """The same text of the same tokens, ended in the same way, at the same cost."""
+        if self.common is None and not _is_near(self.costs[0].tax_nats, self.costs[1].tax_nats):
+            return False
+        return (
+            self.parting is None
+            and self.texts[0] == self.texts[1]
+            and self.finishes[0] == self.finishes[1]
+            and self.costs[0].tokens == self.costs[1].tokens
+            and not self.dearer
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        left, right = self.costs
+        return {
+            "same": self.is_same,
+            "common_tokens": self.common,
+            "first_divergence": None if self.parting is None else self.parting.to_json(),
+            "left": {"text": self.texts[0], "finish_reason": self.finishes[0], **left.to_json()},
+            "right": {"text": self.texts[1], "finish_reason": self.finishes[1], **right.to_json()},
+            "tax_difference_nats": right.tax_nats - left.tax_nats,
+            "common_tax_nats": {"left": self.common_tax[0], "right": self.common_tax[1]},
+            "steps": [{"step": step, "left": one, "right": other} for step, one, other in self.dearer],
+            "by_path": [one.to_json() for one in self.paths],
+            "by_rule": [one.to_json() for one in self.rules],
+        }
+
+    def lines(self, names: tuple[str, str] = ("left", "right")) -> list[str]:
+        """For a terminal of 80 columns."""
+        if self.is_same:
+            left = self.costs[0]
+            return [f"the same: {_tokens(left.tokens)}, {left.tax_nats:.2f} nats"]
+        return [
+            *self._where(names),
+            "",
+            f"{'':<16}{clip(names[0], 20):>20}{clip(names[1], 20):>20}{'difference':>14}",
+            *self._figures(),
+            *self.tables(),
+        ]
+
+    def tables(self) -> list[str]:
+        """What each path and rule cost: left, right, and how much more; those that differ most, none if none does."""
+        return [*self._table("path", self.paths), *self._table("rule", self.rules)]
+
+    def _where(self, names: tuple[str, str]) -> list[str]:
+        if self.common is None:
+            return ["one of them kept no steps, so only the sums are compared"]
+        if self.parting is None:
+            if self.texts[0] != self.texts[1] or self.finishes[0] != self.finishes[1]:
+                return [f"the same {_tokens(self.common)}, and another end: {' and '.join(self.finishes)}"]
+            return [f"the same {_tokens(self.common)}; the cost differs at {len(self.dearer)} of them"]
+        found = [f"the first {_tokens(self.common)} are the same; they part at step {self.parting.step}:"]
+        for name, one in zip(names, (self.parting.left, self.parting.right), strict=True):
+            taken = "its end" if one is None else repr(one.text)
+            found.append(clip(f"  {clip(name, 24):<24} {taken}", WIDTH))
+        return found
+
+    def _figures(self) -> list[str]:
+        left, right = self.costs
+        rows: list[tuple[str, float, float, str]] = [
+            ("tokens", left.tokens, right.tokens, ".0f"),
+            ("tax, nats", left.tax_nats, right.tax_nats, ".2f"),
+            ("rejected", left.rejected, right.rejected, ".0f"),
+            ("changed", left.changed, right.changed, ".0f"),
+            ("forced", left.forced, right.forced, ".0f"),
+        ]
+        if self.common:
+            rows.insert(2, ("in common, nats", *self.common_tax, ".2f"))
+        return [f"{name:<16}{one:>20{form}}{two:>20{form}}{two - one:>+14{form}}" for name, one, two, form in rows]
+
+    def _table(self, what: str, places: Sequence[Place]) -> list[str]:
+        found = [one for one in places if abs(one.more) >= 0.005][:SHOWN]
+        if not found:
+            return []
+        lines = ["", f"{'tax by ' + what:<36}"]
+        for one in found:
+            left, right = ("-" if tax is None else f"{tax:.2f}" for tax in (one.left, one.right))
+            lines.append(f"{clip(one.name or '(document)', 34):<36}{left:>15}{right:>15}{one.more:>+14.2f}")
+        return lines
+
+
+def diff(left: Trace, right: Trace) -> TraceDiff:
+    """Of whole traces; a side at level `summary` is compared by its sums alone."""
+    has_steps = all(one.sums is None for one in (left, right))
+    common, parting = _common(left, right) if has_steps else (None, None)
+    taxes = [[step.tax_nats for step in one.steps[: common or 0]] for one in (left, right)]
+    return TraceDiff(
+        texts=(left.text, right.text),
+        finishes=(left.finish_reason, right.finish_reason),
+        common=common,
+        parting=parting,
+        costs=(_cost(left), _cost(right)),
+        common_tax=(math.fsum(taxes[0]), math.fsum(taxes[1])),
+        dearer=tuple(
+            (at, one, two) for at, (one, two) in enumerate(zip(*taxes, strict=True)) if not _is_near(one, two)
+        ),
+        paths=_places(_by_path(left, right), _by_path(right, left)),
+        rules=_places(left.by_rule(), right.by_rule()),
+    )
+
+
+def clip(text: str, width: int) -> str:
+    """At most so many characters, the last one an ellipsis where more is cut off; what does not print is spelled, so
+    that no text of a model moves the terminal's cursor."""
+    plain = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return plain if len(plain) <= width else plain[: width - 1] + "…"
+
+
+def _common(left: Trace, right: Trace) -> tuple[int, Parting | None]:
+    ids = [[step.token_id for step in one.steps] for one in (left, right)]
+    common = next((at for at, (one, two) in enumerate(zip(*ids, strict=False)) if one != two), min(map(len, ids)))
+    sides = [
+        Token(id=one.steps[common].token_id, text=one.steps[common].text) if common < len(one.steps) else None
+        for one in (left, right)
+    ]
+    if sides == [None, None]:
+        return common, None
+    return common, Parting(step=common, left=sides[0], right=sides[1])
+
+
+def _cost(trace: Trace) -> Cost:
+    found = trace.summary()
+    return Cost(
+        tokens=found["total_steps"],
+        tax_nats=found["total_tax_nats"],
+        rejected=found["rejected_steps"],
+        forced=found["forced_steps"],
+        changed=found["changed_steps"],
+    )
+
+
+def _by_path(trace: Trace, other: Trace) -> Mapping[str, Mapping[str, float]] | None:
+    """By its own constraint; where that makes no document and the texts are the same, by the other's."""
+    found = trace.by_path()
+    if found is not None or trace.sums is not None or trace.text != other.text:
+        return found
+    return replace(trace, constraint=other.constraint).by_path()
+
+
+def _places(
+    left: Mapping[str, Mapping[str, float]] | None, right: Mapping[str, Mapping[str, float]] | None
+) -> tuple[Place, ...]:
+    if left is None or right is None:
+        return ()  # nothing tells the places of one side, and a column of gaps would say that it has none
+    found = [
+        Place(
+            name=name,
+            left=left[name]["tax_nats"] if name in left else None,
+            right=right[name]["tax_nats"] if name in right else None,
+        )
+        for name in dict.fromkeys([*left, *right])
+    ]
+    return tuple(sorted(found, key=lambda place: -abs(place.more)))
+
+
+def _is_near(one: float, two: float) -> bool:
+    return one == two or abs(one - two) <= SAME_TAX
+
+
+def _tokens(count: int) -> str:
+    return f"{count} token{'' if count == 1 else 's'}"

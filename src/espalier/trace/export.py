@@ -1,0 +1,143 @@
+"""A trace as a table, as lines of JSON, and as a drawing of its cost over time. Text out; it writes no files."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from espalier.trace import page
+from espalier.trace.records import Trace
+
+COLUMNS = (
+    "step", "token_id", "text", "logprob", "removed_mass", "removed_mass_upper", "tax_nats", "cumulative_tax_nats",
+    "entropy_before", "entropy_after", "allowed_count", "was_rejected", "rejected_id", "rejected_text", "was_forced",
+    "is_changed", "exactness", "path", "rule",
+)  # fmt: skip
+WIDTH, HEIGHT = 960, 320
+LEFT, RIGHT, TOP, BOTTOM = 56, 56, 34, 40
+"""Pixels around the chart, for its axes and title."""
+
+
+def rows(trace: Trace) -> list[dict[str, Any]]:
+    """One for each step, with COLUMNS; None where nothing is known. What was not measured has no entropy, and in
+    removed_mass and tax_nats the least that it can be."""
+    found = []
+    for step, cost in zip(trace.steps, trace.by_token(), strict=True):
+        known = step.exactness == "exact"
+        found.append(
+            {
+                "step": step.step,
+                "token_id": step.token_id if step.token_id >= 0 else None,
+                "text": step.text,
+                "logprob": step.logprob if math.isfinite(step.logprob) else None,
+                "removed_mass": step.removed_mass,
+                "removed_mass_upper": step.removed_mass if step.bounds is None else step.bounds[1],
+                "tax_nats": step.tax_nats,
+                "cumulative_tax_nats": cost.cumulative_tax_nats,
+                "entropy_before": step.entropy_before if known else None,
+                "entropy_after": step.entropy_after if known else None,
+                "allowed_count": step.allowed_count if known else None,
+                "was_rejected": step.was_rejected,
+                "rejected_id": None if step.rejected is None or step.rejected.id < 0 else step.rejected.id,
+                "rejected_text": None if step.rejected is None else step.rejected.text,
+                "was_forced": step.was_forced,
+                "is_changed": step.is_changed,
+                "exactness": step.exactness,
+                "path": cost.path,
+                "rule": cost.rule,
+            }
+        )
+    return found
+
+
+def to_csv(trace: Trace) -> str:
+    """RFC 4180 with a head line; texts as JSON strings, so that a line of the file is a step, and a sheet of cells
+    takes none for a formula."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS)
+    writer.writeheader()
+    for row in rows(trace):
+        texts = {name: json.dumps(value, ensure_ascii=False) for name, value in row.items() if _is_text(name, value)}
+        writer.writerow(row | texts)
+    return out.getvalue()
+
+
+def to_json_lines(trace: Trace) -> str:
+    """Each step as in the trace's own JSON, one a line."""
+    return "".join(page.json_text(one.to_json()) for one in trace.steps)
+
+
+def to_json(trace: Trace) -> str:
+    """As `Trace.save` writes it."""
+    return page.json_text(trace.to_json())
+
+
+def to_svg(trace: Trace) -> str:
+    """The tax of each step as bars, and the sum so far as a line, in nats; 960 by 320 pixels, with words for those who
+    do not see it."""
+    taxes = [one.tax_nats for one in trace.steps]
+    sums = trace.cumulative_tax_nats
+    most, total = max(taxes, default=0.0), sums[-1] if sums else 0.0
+    bounded = any(one.exactness == "bounded" for one in trace.steps)
+    least = "at least " if bounded else ""
+    said = f"{len(taxes)} steps, tax {least}{total:.2f} nats in all, {least}{most:.2f} at the dearest step"
+    wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+    pitch = wide / max(1, len(taxes))
+    bars, line = [], []
+    for place, (tax, up_to) in enumerate(zip(taxes, sums, strict=True)):
+        x = LEFT + place * pitch
+        size = high * tax / most if most else 0.0
+        if size >= 0.05:
+            fill = "#b3401e" if trace.steps[place].was_rejected else "#c98a1b"
+            bars.append(
+                f'<rect x="{x:.2f}" y="{TOP + high - size:.2f}" width="{max(0.6, 0.85 * pitch):.2f}" '
+                f'height="{size:.2f}" fill="{fill}"/>'
+            )
+        line.append(f"{x + pitch / 2:.2f},{TOP + high - (high * up_to / total if total else 0.0):.2f}")
+    base = TOP + high
+    labels = [
+        _label(LEFT, 20, said, "start"),
+        _label(LEFT - 6, TOP + 8, f"{most:.2f}", "end"),
+        _label(LEFT - 6, base, "0", "end"),
+        _label(WIDTH - RIGHT + 6, TOP + 8, f"{total:.2f}", "start"),
+        _label(LEFT, base + 18, "step 0", "start"),
+        _label(WIDTH - RIGHT, base + 18, str(trace.steps[-1].step) if trace.steps else "", "end"),
+        _label(WIDTH // 2, base + 32, "bars: nats a step (red: rejected); line: the sum so far", "middle"),
+    ]
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
+            f'height="{HEIGHT}" role="img" aria-label="{html.escape(said, quote=True)}">',
+            f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
+            f'<path d="M{LEFT} {base}H{WIDTH - RIGHT}" stroke="#888888"/>',
+            *bars,
+            f'<polyline points="{" ".join(line)}" fill="none" stroke="#2457a6" stroke-width="1.5"/>',
+            *labels,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+FORMATS = {"csv": to_csv, "json": to_json, "jsonl": to_json_lines, "svg": to_svg}
+
+
+def _label(x: int, y: int, text: str, anchor: str) -> str:
+    return (
+        f'<text x="{x}" y="{y}" font-family="sans-serif" font-size="12" fill="#333333" '
+        f'text-anchor="{anchor}">{html.escape(text)}</text>'
+    )
+
+
+def _is_text(name: str, value: Any) -> bool:
+    return isinstance(value, str) and name in ("text", "rejected_text", "path", "rule")
+
+
+def names() -> Sequence[str]:
+    """Of the formats."""
+    return tuple(FORMATS)
