@@ -1,11 +1,19 @@
-"""The trace page in headless Chromium: no console error, the keyboard moves between tokens, a click pins."""
+"""The trace page in headless Chromium: no console error, the keyboard moves between tokens, a click pins, and what is
+chosen, searched, sorted and saved is what the trace says."""
 
+import csv
 import dataclasses
+import io
+import json
 import shutil
+import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
-from tests.traces import sample_trace
+from espalier.trace.page import render, render_pair
+from espalier.trace.records import Rewind
+from tests.traces import as_json, sample_trace
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -34,18 +42,20 @@ def browser():
 
 @pytest.fixture
 def open_page(browser, tmp_path):
-    """Open a trace; at the end of the test the page must have had no error."""
+    """Open a trace, or a page as text; at the end of the test the page must have had no error."""
     pages, faults = [], []
 
     def load(trace, fragment="", **options):
         path = tmp_path / "trace.html"
-        trace.save(path)
+        path.write_text(trace if isinstance(trace, str) else render(trace.to_json()), encoding="utf-8")
         page = browser.new_page(viewport={"width": 1280, "height": 900}, **options)
         page.on("console", lambda m: faults.append(m.text) if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda e: faults.append(str(e)))
-        page.on("request", lambda r: faults.append(r.url) if not r.url.startswith(("file:", "data:")) else None)
+        page.on(
+            "request", lambda r: faults.append(r.url) if not r.url.startswith(("file:", "data:", "blob:")) else None
+        )
         page.goto(path.as_uri() + fragment)
-        page.wait_for_selector("[data-i]")
+        page.wait_for_selector("#exports button")
         pages.append(page)
         return page
 
@@ -158,3 +168,241 @@ def test_two_thousand_tokens_stay_responsive(open_page):
     for _ in range(30):
         page.keyboard.press("ArrowRight")
     assert current(page) == 30
+
+
+def classes(page, place):
+    return page.locator(f"#tokens [data-i='{place}']").get_attribute("class").split()
+
+
+def said(page):
+    return page.locator("#view [role=status]").inner_text()
+
+
+def test_chips_are_coloured_by_what_is_chosen_and_the_legend_follows(open_page):
+    trace = sample_trace(50)
+    rejected = next(i for i, s in enumerate(trace.steps) if s.was_rejected)
+    forced = next(i for i, s in enumerate(trace.steps) if s.was_forced)
+    page = open_page(trace)
+    assert "Removed mass" in page.locator("#legend").inner_text()
+    page.get_by_role("button", name="Probability", exact=True).click()
+    assert "Probability for the model" in page.locator("#legend").inner_text()
+    assert "q4" in classes(page, 0), "a token of probability 0.2% is between 0.1% and 1%"
+    page.locator("h1").click()
+    page.keyboard.press("c")
+    assert page.get_by_role("button", name="Stage", exact=True).get_attribute("aria-pressed") == "true"
+    assert "s2" in classes(page, rejected)
+    assert "s3" in classes(page, forced)
+    page.keyboard.press("c")
+    assert "b5" in classes(page, 0)
+
+
+def test_f_cycles_the_filter_and_n_visits_what_passes(open_page):
+    trace = sample_trace(60)
+    rejected = [i for i, s in enumerate(trace.steps) if s.was_rejected]
+    assert len(rejected) >= 2
+    page = open_page(trace, f"#t{rejected[0]}")
+    page.keyboard.press("f")
+    out = page.locator("#tokens .out").count()
+    assert out == len(trace.steps) - len(rejected)
+    assert said(page) == f"1 of {len(rejected)} steps"
+    page.keyboard.press("n")
+    assert current(page) == rejected[1]
+    page.keyboard.press("N")
+    page.keyboard.press("N")
+    assert current(page) == rejected[-1], "from the first it goes on at the last"
+    for _ in range(3):
+        page.keyboard.press("f")
+    assert page.locator("#tokens .out").count() == 0
+    assert said(page) == ""
+
+
+def test_search_finds_text_across_tokens_in_any_case(open_page):
+    trace = sample_trace(50)
+    page = open_page(trace)
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.keyboard.type("ADA LOVELACE")
+    page.keyboard.press("Enter")
+    first = next(i for i, s in enumerate(trace.steps) if s.bytes == b"Ada")
+    assert said(page) == "1 of 1 match"
+    assert current(page) == first
+    hits = page.locator("#tokens .hit").all_inner_texts()
+    assert "".join(hits).replace("\u00b7", " ") == "Ada Lovelace"
+    page.locator("#search").fill("\U0001f33f\u00a0caf")  # the leaf is spelled by two tokens
+    page.keyboard.press("Enter")
+    assert said(page) == "1 of 1 match"
+    assert page.locator("#tokens .hit").count() == 3
+    page.locator("#search").fill("no such text")
+    page.keyboard.press("Enter")
+    assert said(page) == "No match"
+    page.keyboard.press("Escape")
+    assert said(page) == ""
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.dataset.i") is not None
+
+
+def test_a_row_of_the_costs_shows_its_tokens_and_the_table_sorts(open_page):
+    trace = sample_trace(50)
+    told = trace.by_path()
+    page = open_page(trace)
+    rows = page.locator("#costs tbody tr")
+    assert rows.count() == len(told)
+    by_tax = sorted(told, key=lambda path: -told[path]["tax_nats"])
+    assert rows.nth(0).locator("th").inner_text() == (by_tax[0] or "the document itself")
+    page.locator("#costs [data-by=tokens] button").click()
+    counts = [int(text) for text in page.locator("#costs tbody td:nth-of-type(1)").all_inner_texts()]
+    assert counts == sorted((round(cost["tokens"]) for cost in told.values()), reverse=True)
+    assert page.locator("#costs [data-by=tokens]").get_attribute("aria-sort") == "descending"
+    page.get_by_role("button", name="/email", exact=True).click()
+    assert page.locator("#tokens .tok:not(.out)").count() == told["/email"]["tokens"]
+    page.get_by_role("button", name="/email", exact=True).click()
+    assert page.locator("#tokens .out").count() == 0
+
+
+def test_the_dearest_tokens_lead_to_their_steps(open_page):
+    trace = sample_trace(50)
+    worst = trace.summary()["worst_tokens"]
+    page = open_page(trace)
+    links = page.locator("#worst a")
+    assert [link.get_attribute("href") for link in links.all()] == [f"#t{one['step']}" for one in worst]
+    links.nth(1).click()
+    assert selected(page) == str(worst[1]["step"])
+
+
+def saved(page, name):
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name=name).click()
+    return Path(waiting.value.path()).read_text(encoding="utf-8")
+
+
+def test_what_is_saved_is_what_the_trace_says(open_page):
+    trace = sample_trace(50)
+    page = open_page(trace)
+    assert json.loads(saved(page, "Trace as JSON")) == as_json(trace)
+    rows = list(csv.DictReader(io.StringIO(saved(page, "Steps as CSV"), newline="")))
+    assert [json.loads(row["text_json"]) for row in rows] == [s.text for s in trace.steps]
+    assert [float(row["tax_nats"]) for row in rows] == pytest.approx([s.tax_nats for s in trace.steps])
+    assert float(rows[-1]["cumulative_tax_nats"]) == pytest.approx(trace.total_tax_nats)
+    assert [row["path"] for row in rows] == [one.path or "" for one in trace.by_token()]
+    drawn = ET.fromstring(saved(page, "Chart as SVG"))  # its own output
+    bars = [node for node in drawn.iter("{http://www.w3.org/2000/svg}path") if node.get("d")]
+    assert bars
+    assert all("var(" not in (node.get("fill") or "var(") for node in bars)
+
+
+def test_the_output_is_copied_as_it_is(open_page):
+    trace = sample_trace(50)
+    page = open_page(trace)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy the output").click()
+    page.wait_for_function("document.querySelector('#exports [role=status]').textContent === 'Copied.'")
+    assert page.evaluate("navigator.clipboard.readText()") == trace.text
+
+
+def test_faults_come_first_and_remedies_are_text(open_page):
+    findings = [
+        {"code": "x", "severity": "note", "message": "worth <b>knowing</b>", "steps": [3], "remedies": []},
+        {
+            "code": "y", "severity": "fault", "message": "it repeats itself", "steps": [9],
+            "remedies": [{"action": "a", "text": "<img src=x> penalise it", "change": {}}],
+        },
+    ]  # fmt: skip
+    page = open_page(render(sample_trace(20).to_json(), findings=findings))
+    shown = page.locator("#findings .findings > li").all_inner_texts()
+    assert "it repeats itself" in shown[0]
+    assert "<img src=x> penalise it" in shown[0]
+    assert "worth <b>knowing</b>" in shown[1]
+    page.locator("#findings a").nth(0).click()
+    assert selected(page) == "9"
+
+
+def test_how_it_was_decoded_and_what_was_taken_back_is_said(open_page):
+    weighing = {"log_weight": -12.5, "ess": 5.25, "particles": 8, "acceptance": 0.5, "log_z": -9.0}
+    trace = dataclasses.replace(
+        sample_trace(20), strategy="smc", decoding={"strategy": "smc", "particles": 8}, closed_by_budget=True,
+        rewinds=(Rewind(step=4, tokens=(7, 8), text="<i>no</i>"),), score=-3.5, weighing=weighing,
+    )  # fmt: skip
+    page = open_page(trace)
+    page.locator("#about details summary").last.click()
+    about = page.locator("#about").inner_text()
+    for words in (
+        "smc",
+        "particles 8",
+        "score \u22123.500",
+        "log weight \u221212.5",
+        "50.0%",
+        "closed by budget",
+        "<i>no</i>",
+    ):
+        assert words in about
+
+
+def test_bounds_are_never_shown_as_exact(open_page):
+    data = as_json(sample_trace(20))
+    for step in data["steps"]:
+        step |= {"bounds": [0.25, 1.0], "exactness": "bounded", "allowed_count": 0, "z_sampled": None}
+    page = open_page(render(data), "#t3")
+    panel = page.locator("#panel").inner_text()
+    assert "at least 25.0% and at most 100%" in panel
+    assert "at least 0.288 nats" in panel
+    assert "0 allowed" not in panel, "what nobody counted is no count"
+    assert panel.count("not known") >= 4
+    assert "at least 5.754 nats" in page.locator("#stats").inner_text()  # -20 ln 0.75
+    assert "at least 25.0%" in page.locator("#stats").inner_text()
+
+
+def test_an_old_trace_and_one_without_steps_are_shown(open_page):
+    data = as_json(sample_trace(20))
+    for name in ("decoding", "closed_by_budget", "rewinds", "score", "weighing", "level", "soft"):
+        del data["metadata"][name]
+    for name in ("by_path", "by_rule", "worst_tokens"):
+        del data["summary"][name]
+    for step in data["steps"]:
+        del step["was_changed"], step["rule"]
+    assert open_page(render(data)).locator("#tokens [data-i]").count() == 20
+    whole = as_json(sample_trace(20))
+    whole["steps"], whole["metadata"]["level"] = [], "summary"
+    page = open_page(render(whole))
+    assert "not its steps" in page.locator("main").inner_text()
+    assert page.locator("#costs tbody tr").count() == len(whole["summary"]["by_path"])
+
+
+def test_two_traces_stand_side_by_side_and_where_they_part_is_marked(open_page):
+    a, b = sample_trace(40), sample_trace(50, seed=1)
+    ids = [[s.token_id for s in one.steps] for one in (a, b)]
+    apart = next(i for i, (x, y) in enumerate(zip(*ids, strict=False)) if x != y)
+    page = open_page(render_pair(a.to_json(), b.to_json(), ("with <b>", "without")))
+    assert f"they part at token {apart + 1}" in page.locator("#split-at").inner_text()
+    assert page.locator(".first-apart").evaluate_all("all => all.map((one) => one.id)") == [f"a{apart}", f"b{apart}"]
+    assert page.locator("#texts .same").count() == 2 * apart
+    change = b.total_tax_nats - a.total_tax_nats
+    row = page.locator("#totals tbody tr").nth(0).inner_text()
+    assert f"{abs(change):.3f} nats" in row
+    page.locator("#a0").click()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#step-head").inner_text().startswith("Token 2 of 40 and 50")
+    page.keyboard.press("d")
+    assert "the first that differs" in page.locator("#step-head").inner_text()
+    same = open_page(render_pair(a.to_json(), a.to_json()))
+    assert "the same, token by token" in same.locator("#split-at").inner_text()
+
+
+def test_two_thousand_steps_are_searched_and_filtered(open_page, record_property):
+    trace = sample_trace(2000)
+    page = open_page(trace)
+    # From the start of the navigation to the end of the page's script, which is when it answers to keys.
+    ready = page.evaluate("performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd")
+    record_property("milliseconds_until_interactive", ready)
+    page.keyboard.press("f")
+    assert page.locator("#tokens .tok:not(.out)").count() == sum(s.was_rejected for s in trace.steps)
+    page.keyboard.press("/")
+    page.keyboard.type("lovelace")
+    page.keyboard.press("Enter")
+    found = trace.text.lower().count("lovelace")
+    page.keyboard.press("Escape")
+    for _ in range(3):
+        page.locator("h1").click()
+        page.keyboard.press("f")
+    page.locator("#search").fill("lovelace")
+    page.keyboard.press("Enter")
+    assert said(page).endswith(f"of {found} matches")

@@ -149,11 +149,21 @@ export const BINS = [0.01, 0.1, 0.5, 0.9, 0.99];
 export const BIN_NAMES = ["under 1%", "1–10%", "10–50%", "50–90%", "90–99%", "over 99%"];
 export const bin = (mass) => BINS.filter((b) => (mass || 0) >= b).length;
 const favourite = (step) => step.pre_masking[0] || null;
-export const isForbidden = (step) => Boolean(favourite(step)) && !favourite(step).allowed;
+export const isForbidden = (step) => step.was_changed ?? (Boolean(favourite(step)) && !favourite(step).allowed);
+
+/* The mass that was surely removed: where a step has only bounds, the lower one. */
+export const massOf = (step) => Math.max(0, (step.bounds ? step.bounds[0] : step.removed_mass) || 0);
+/* In nats; Infinity where all was removed. */
+export const taxOf = (step) =>
+  step.bounds ? -Math.log1p(-massOf(step)) : step.tax_nats === null || step.tax_nats === undefined ? Infinity : Math.max(0, step.tax_nats);
+/* Whether it is known how many tokens were allowed: a reply or a log alone does not tell, and nothing is told as 0. */
+const knowsAllowed = (step) => !(step.bounds && !step.allowed_count);
+/* What stands before a figure of removed mass: nothing where it is exact. */
+export const limitOf = (step) => (step.bounds ? (step.bounds[1] > 0 ? "at least " : "") : step.exactness === "bounded" ? "at most " : "");
 
 function describe(step, i) {
-  const said = [`Token ${i + 1}`, step.token.is_special ? `special ${step.token.text}` : plain(step.token.bytes, step.token.text)];
-  if ((step.removed_mass || 0) >= BINS[0]) said.push(`${prob(step.removed_mass)} removed`);
+  const said = [`Token ${i + 1}`, step.token.is_special ? `special ${step.token.text || "end"}` : plain(step.token.bytes, step.token.text)];
+  if (massOf(step) >= BINS[0]) said.push(`${limitOf(step)}${prob(massOf(step))} removed`);
   if (isForbidden(step)) said.push("favourite forbidden");
   if (step.was_rejected) said.push("first draw refused");
   if (step.was_forced) said.push("forced");
@@ -169,14 +179,14 @@ function story(step) {
   const taken = chip(step.token);
   if (!wish) return ["Only measures were recorded for this step, not what the model wanted."];
   const wanted = [chip(wish), ` (${prob(wish.prob)})`];
-  const choice = step.allowed_count === 1 ? "the only token allowed" : `one of ${count(step.allowed_count)} allowed`;
+  const choice = !knowsAllowed(step) ? "how many were allowed is not known" : step.allowed_count === 1 ? "the only token allowed" : `one of ${count(step.allowed_count)} allowed`;
   if (step.was_rejected && step.rejected) {
     return [chip(step.rejected), " was drawn first, and the constraint refused it. ", taken, ` was drawn instead: ${choice}.`];
   }
   const how = step.was_forced ? " was put there without a draw: " : " was taken: ";
   if (!wish.allowed) return ["The model wanted ", wanted, ", which the constraint forbids. ", taken, how, choice, "."];
   if (wish.id !== step.token.id) return ["The model’s favourite ", wanted, " was allowed, but ", taken, step.was_forced ? " was forced." : " was drawn."];
-  const rest = (step.removed_mass || 0) >= BINS[0] ? ` The constraint removed ${prob(step.removed_mass)} of what else it considered.` : "";
+  const rest = massOf(step) >= BINS[0] ? ` The constraint removed ${limitOf(step)}${prob(massOf(step))} of what else it considered.` : "";
   return ["The model wanted ", wanted, step.was_forced ? ", which was forced anyway." : " and got it.", rest];
 }
 
@@ -225,26 +235,29 @@ function table(step, everything) {
   const more = hidden > 0 || everything
     ? h("button", { type: "button", class: "link", id: "more" }, everything ? "Show fewer" : `Show ${many(hidden, "more token")}`) : null;
   return h("div", {}, h("table", {},
-    h("thead", {}, h("tr", {}, head("Token", ""), head("Wanted", "by the model"), head("Allowed", count(step.allowed_count)), head("Sampled from", "after samplers"))),
+    h("thead", {}, h("tr", {}, head("Token", ""), head("Wanted", "by the model"), head("Allowed", knowsAllowed(step) ? count(step.allowed_count) : "not known"), head("Sampled from", "after samplers"))),
     h("tbody", {}, drawn)), rows.length > 8 ? more : null);
 }
 
 function measures(step) {
   const items = [];
   const item = (label, value, note) => items.push(h("div", {}, h("dt", {}, label), h("dd", {}, value, note && h("small", {}, ` ${note}`))));
-  const left = step.tax_nats === null ? 0 : Math.exp(-step.tax_nats);
-  const limit = step.exactness === "bounded" ? "at most " : "";
-  item("Removed mass", limit + prob(Math.max(0, step.removed_mass)), `${prob(left)} left`);
-  item("Tax", limit + nats(step.tax_nats, "∞"), step.tax_nats === null ? null : bits(step.tax_nats));
-  item("Entropy before", nats(step.entropy_before, "none"));
-  item("Entropy after", nats(step.entropy_after, "none"));
-  item("Mass when sampled", step.z_sampled === null ? "none" : prob(step.z_sampled), step.z_sampled === null ? "nothing drawn" : "z_sampled");
-  item("Allowed", many(step.allowed_count, "token"));
+  const [tax, limit] = [taxOf(step), limitOf(step)];
+  const top = step.bounds && prob(Math.max(0, Math.min(1, step.bounds[1])));
+  item("Removed mass", limit + prob(massOf(step)), step.bounds && step.bounds[1] > 0 ? `and at most ${top}` : `${prob(Math.exp(-tax))} left`);
+  item("Tax", Number.isFinite(tax) ? limit + nats(tax) : "∞", Number.isFinite(tax) ? bits(tax) : null);
+  const isMeasured = knowsAllowed(step);
+  item("Entropy before", isMeasured ? nats(step.entropy_before, "none") : "not known");
+  item("Entropy after", isMeasured ? nats(step.entropy_after, "none") : "not known");
+  if (step.z_sampled === null) item("Mass when sampled", isMeasured ? "none" : "not known", isMeasured ? "nothing drawn" : null);
+  else item("Mass when sampled", prob(step.z_sampled), "z_sampled");
+  item("Allowed", isMeasured ? many(step.allowed_count, "token") : "not known");
   item("Probability", step.token.logprob === null ? "0" : prob(Math.exp(step.token.logprob)),
     step.token.logprob === null ? "log −∞" : `log ${num(step.token.logprob)}`);
   item("Token id", String(step.token.id));
   item("Bytes", step.token.bytes.length ? h("code", {}, step.token.bytes.map((b) => b.toString(16).toUpperCase().padStart(2, "0")).join(" ")) : "none");
-  item("Exactness", step.exactness === "bounded" ? "bounded" : step.exactness, step.exactness === "bounded" ? "only the top is known" : null);
+  item("Exactness", step.bounds ? "bounded" : step.exactness, step.bounds ? "estimated, not measured" : step.exactness === "bounded" ? "only the top is known" : null);
+  if (step.rule) item("Rule", h("code", {}, step.rule));
   return h("dl", { class: "measures" }, items);
 }
 
@@ -272,10 +285,10 @@ function shares(step) {
 
 const swatch = (kind, text = "ab") => h("span", { class: `tok ${kind}`, "aria-hidden": "true" }, text);
 
-export function drawLegend(node, steps) {
+/* scale: what the colours say, where they do not say how much was removed. */
+export function drawLegend(node, steps, scale = massScale()) {
   const key = (mark, text) => h("span", { class: "key" }, mark, text);
-  node.replaceChildren(
-    h("span", { class: "scale" }, h("span", { class: "note" }, "Removed mass"), BIN_NAMES.map((name, i) => h("span", { class: `step b${i}` }, name))),
+  node.replaceChildren(scale,
     h("span", { class: "marks" },
       key(swatch("forb"), "favourite forbidden"),
       steps.some((t) => t.was_rejected) && key(swatch("rej"), "first draw refused"),
@@ -284,9 +297,16 @@ export function drawLegend(node, steps) {
   );
 }
 
-export function drawKeys(node) {
+export const drawScale = (label, names, kind) => h("span", { class: "scale" },
+  h("span", { class: "note" }, label), names.map((name, i) => h("span", { class: `step ${kind}${i}` }, name)));
+const massScale = () => drawScale("Removed mass", BIN_NAMES, "b");
+
+/* more: further keys of a page, each as [keys, what they do]. */
+export function drawKeys(node, more = []) {
   const kbd = (text) => h("kbd", {}, text);
-  node.replaceChildren(kbd("←"), kbd("→"), " token ", kbd("↑"), kbd("↓"), " line ", kbd("n"), kbd("p"), " next, previous forbidden ", kbd("Enter"), " pin");
+  node.replaceChildren(kbd("←"), kbd("→"), " token ", kbd("↑"), kbd("↓"), " line ", kbd("n"), kbd("p"),
+    more.length ? " next, previous " : " next, previous forbidden ", kbd("Enter"), " pin ",
+    ...more.flatMap(([keys, text]) => [...keys.map(kbd), ` ${text} `]));
 }
 
 export const tile = (label, value, note, kind = "") =>
@@ -309,14 +329,16 @@ export const FINISHES = {
 const TYPING = "input, textarea, select, [contenteditable]";
 
 /* The chips of a text and the panel beside them. list, panel: their elements. onShow: told which step is shown, when
-   that changes; onPin: which one is pinned, -1 for none.
+   that changes; onPin: which one is pinned, -1 for none. keys: more keys of the page, each with what it does.
 
    A step is added as it comes; until somebody points at one, the newest is shown. */
-export function inspector({ list, panel, onShow = () => {}, onPin = () => {} }) {
+export function inspector({ list, panel, onShow = () => {}, onPin = () => {}, keys = {} }) {
   const narrow = matchMedia("(max-width: 899px)");
   const steps = [];
   let chips = [];
   let forbidden = [];
+  let stops = null; // where the jumps go, if not to what was forbidden
+  let paint = (step) => `b${bin(massOf(step))}`;
   let shared = new Map(); // step -> the character of which it spells a part
   let sharedOf = 0; // for how many steps
   let cursor = 0; // where the keyboard is
@@ -329,7 +351,7 @@ export function inspector({ list, panel, onShow = () => {}, onPin = () => {} }) 
 
   function node(step, i) {
     const marks = [
-      `tok b${bin(step.removed_mass)}`, isForbidden(step) && "forb", step.was_rejected && "rej", step.was_forced && "forced",
+      `tok ${paint(step)}`, isForbidden(step) && "forb", step.was_rejected && "rej", step.was_forced && "forced",
       step.token.is_special && "pill",
     ];
     return h("span", {
@@ -368,12 +390,29 @@ export function inspector({ list, panel, onShow = () => {}, onPin = () => {} }) 
     steps.length = 0;
     chips = [];
     forbidden = [];
+    stops = null;
     special.clear();
     sharedOf = 0;
     [cursor, pinned, hovered, current, drawn] = [0, -1, -1, -1, -1];
     isTouched = false;
     list.replaceChildren();
     panel.replaceChildren();
+  }
+
+  /* Gives every token another colour: next says which class is a step's. */
+  function repaint(next) {
+    steps.forEach((step, i) => chips[i].classList.replace(paint(step), next(step)));
+    paint = next;
+  }
+
+  /* out: whether a step stands back; hit: whether it was found; found: where the jumps go, null for what was forbidden. */
+  function mark(out, hit, found) {
+    chips.forEach((one, i) => {
+      one.classList.toggle("out", out(i));
+      one.classList.toggle("hit", hit(i));
+    });
+    stops = found;
+    if (chips.length) drawPanel(current);
   }
 
   function place(to) {
@@ -394,23 +433,25 @@ export function inspector({ list, panel, onShow = () => {}, onPin = () => {} }) 
     const button = (id, text, label, disabled) => h("button", { type: "button", id, "aria-label": label, title: label, disabled }, text);
     const focused = panel.contains(document.activeElement) ? document.activeElement.id : "";
     const isFolded = panel.classList.contains("folded");
+    const there = stops ?? forbidden;
+    const what = stops ? "match" : "step whose favourite was forbidden";
     const head = h("div", { class: "head" },
       h("h2", {}, "Token ", h("b", {}, String(i + 1)), ` of ${count(steps.length)}`, pinned >= 0 && tag("pinned", "plain")),
       h("div", { class: "nav" },
         button("back", "‹", "Previous token", i === 0), button("on", "›", "Next token", i === steps.length - 1),
-        button("forb-back", "‹‹", "Previous step whose favourite was forbidden", !forbidden.some((j) => j < i)),
-        button("forb-on", "››", "Next step whose favourite was forbidden", !forbidden.some((j) => j > i)),
+        button("forb-back", "‹‹", `Previous ${what}`, !there.some((j) => j < i)),
+        button("forb-on", "››", `Next ${what}`, !there.some((j) => j > i)),
         h("button", { type: "button", id: "fold", class: "fold", "aria-expanded": String(!isFolded), "aria-controls": "panel-body" },
           isFolded ? "More" : "Less")));
     const tags = [
       isForbidden(step) && tag("favourite forbidden", "bad"), step.was_rejected && tag("first draw refused", "bad"),
       step.was_forced && tag("forced", "plain"), step.token.is_special && tag("special token", "plain"),
-      step.exactness === "bounded" && tag("bounded, not exact", "plain"),
+      (step.bounds || step.exactness === "bounded") && tag("bounded, not exact", "plain"),
     ].filter(Boolean);
     const scroll = i === drawn ? panel.scrollTop : 0;
     const character = spelledTogether(i);
     panel.replaceChildren(head,
-      h("div", { class: "taken-now" }, chip(step.token, `big tok b${bin(step.removed_mass)}`), tags),
+      h("div", { class: "taken-now" }, chip(step.token, `big tok b${bin(massOf(step))}`), tags),
       h("p", { class: "story" }, story(step),
         character !== undefined && [" These bytes are part of ", h("span", { class: "chip" }, plain([], character)), "."]),
       h("div", { id: "panel-body", class: "body" }, table(step, everything), blame(step), shares(step), measures(step)));
@@ -487,10 +528,12 @@ export function inspector({ list, panel, onShow = () => {}, onPin = () => {} }) 
     return best < 0 ? (direction < 0 ? 0 : chips.length - 1) : best;
   }
 
-  function jump(direction) {
+  function jump(direction, focus = true) {
     const at = current;
-    const found = direction > 0 ? forbidden.find((i) => i > at) : forbidden.findLast((i) => i < at);
-    if (found !== undefined) move(found);
+    const there = stops ?? forbidden;
+    const found = direction > 0 ? there.find((i) => i > at) : there.findLast((i) => i < at);
+    if (found === undefined) return;
+    move(found, focus);
   }
 
   let waiting = 0;
@@ -510,7 +553,7 @@ export function inspector({ list, panel, onShow = () => {}, onPin = () => {} }) 
     ArrowUp: () => move(line(-1)), ArrowDown: () => move(line(1)),
     Enter: () => pin(pinned === cursor ? -1 : cursor), " ": () => pin(pinned === cursor ? -1 : cursor),
   };
-  const ANYWHERE = { n: () => jump(1), "/": () => jump(1), p: () => jump(-1), N: () => jump(-1), Escape: () => pinned >= 0 && pin(-1) };
+  const ANYWHERE = { n: () => jump(1), "/": () => jump(1), p: () => jump(-1), N: () => jump(-1), Escape: () => pinned >= 0 && pin(-1), ...keys };
   const BUTTONS = {
     back: () => move(current - 1, false), on: () => move(current + 1, false),
     "forb-back": () => jump(-1), "forb-on": () => jump(1),
@@ -538,7 +581,11 @@ export function inspector({ list, panel, onShow = () => {}, onPin = () => {} }) 
     if (id && Object.hasOwn(BUTTONS, id)) BUTTONS[id]();
   });
 
-  return { add, clear, follow, settle, show, choose, hover, get current() { return current; }, get forbidden() { return forbidden; } };
+  return {
+    add, clear, follow, settle, show, choose, hover, jump, repaint, mark, go: move, focus: () => chips[cursor]?.focus(),
+    get current() { return current; },
+    get forbidden() { return forbidden; },
+  };
 }
 
 /* Real moves only: scrolling under a pointer at rest is not a wish to see another token. */

@@ -27,7 +27,7 @@ LIMIT, MAX_LIMIT = 20, 100
 PRIVATE = {"cache-control": "private, no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 """What people wrote stays in no cache, and no address that holds a token is passed on."""
 
-AROUND_THE_PAGE = "frame-ancestors 'self'; sandbox allow-scripts"
+AROUND_THE_PAGE = "frame-ancestors 'self'; sandbox allow-scripts allow-downloads"
 """What the page cannot say of itself. In the sandbox its script has an origin of its own: it can ask this server
 nothing in its reader's name, whatever a model has written into the trace."""
 
