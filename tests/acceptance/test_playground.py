@@ -372,10 +372,10 @@ def test_the_policy_would_refuse_html_and_eval(demo, visit):
     assert tried == ["TypeError", "EvalError"]
 
 
-def test_a_preset_is_chosen_and_one_that_cannot_be_used_is_not_offered(demo, visit):
+def test_a_preset_is_chosen_and_those_with_safety_filters_are_offered_too(demo, visit):
     page = visit(demo)
     page.wait_for_selector("#preset-field:not([hidden])")
-    assert page.get_attribute("#preset option[value=safe_chat]", "disabled") is not None
+    assert page.get_attribute("#preset option[value=safe_chat]", "disabled") is None
     page.select_option("#preset", "deterministic")
     page.select_option("#kind", "none")
     texts = set()

@@ -78,8 +78,9 @@ BEAM2 = {"strategy": "beam", "num_beams": 2}
         ({"use_beam_search": True, "n": 3}, {"strategy": "beam", "num_beams": 3, "num_return_sequences": 3}),
         ({"use_beam_search": True, "n": 2, "num_beams": 5},
          {"strategy": "beam", "num_beams": 5, "num_return_sequences": 2}),
-        ({"espalier": {"strategy": "rejection", "on_budget": "close", "max_rewinds": 0}},
-         {"strategy": "rejection", "on_budget": "close", "max_rewinds": 0}),
+        ({"espalier": {"strategy": "rejection", "on_budget": "close"}},
+         {"strategy": "rejection", "on_budget": "close"}),
+        ({"espalier": {"strategy": "mask", "max_rewinds": 0}}, {"strategy": "mask", "max_rewinds": 0}),
         ({"espalier": {"strategy": "smc", "particles": 3, "ess_threshold": 0.2, "target": "truncated"}},
          {"strategy": "smc", "particles": 3, "ess_threshold": 0.2, "target": "truncated"}),
         # The word-list server's default, where a vocabulary is asked for and nothing of how to draw.

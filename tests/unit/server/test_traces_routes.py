@@ -125,7 +125,7 @@ def test_the_page_is_the_page_of_the_trace_under_its_own_policy(store: Store) ->
     assert re.fullmatch(r"'sha256-[A-Za-z0-9+/]{43}='", policy["script-src"])
     assert re.fullmatch(r"'sha256-[A-Za-z0-9+/]{43}='", policy["style-src"])
     assert policy["frame-ancestors"] == "'self'"
-    assert policy["sandbox"] == "allow-scripts"  # and not allow-same-origin
+    assert policy["sandbox"] == "allow-scripts allow-downloads"  # and not allow-same-origin
     embedded = re.search(r'id="trace-data">(.*?)</script>', answer.text)
     assert embedded is not None
     assert json.loads(embedded[1]) == json.loads(json_text(odd))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("fastapi")
 
-from espalier.server.web import PARTS
+from espalier.sampling.presets import Presets
+from espalier.server.web import PARTS, _preset
 from tests.server_app import OneKeyGate, client, events
 
 ROUTE = "/v1/chat/completions"
@@ -88,7 +90,17 @@ def test_the_page_needs_no_key_and_says_the_same_with_and_without_one_and_preset
         assert c.get("/espalier/presets").status_code == 401
         presets = {one["id"]: one for one in c.get("/espalier/presets", headers=key).json()["data"]}
     assert presets["deterministic"]["problem"] is None
-    assert presets["safe_chat"]["problem"], "a preset that cannot be used says why"
+    assert presets["safe_chat"]["problem"] is None
+
+
+def test_a_preset_that_cannot_be_used_says_why_and_names_no_path(tmp_path: Path) -> None:
+    folder = tmp_path / "presets"
+    folder.mkdir()
+    (folder / "broken.toml").write_text("x = \n")
+    (folder / "odd.toml").write_text('[[filters]]\ntype = "nowhere"\n')
+    presets = Presets(folder=folder)
+    assert _preset(presets, "broken")["problem"] == "its file is broken"
+    assert "nowhere" in _preset(presets, "odd")["problem"]
 
 
 def test_each_step_comes_with_its_token_and_not_again_at_the_end() -> None:
