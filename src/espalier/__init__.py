@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from espalier.constraints.combine import AllOf
     from espalier.constraints.free import Free, Region
     from espalier.constraints.matcher_filter import GrammarFilter, JsonSchemaFilter, MatcherFilter, ToolCallFilter
+    from espalier.constraints.safety import Safety, SafetyFilter
     from espalier.constraints.soft import SoftJson, SoftWordlist
     from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Regex
     from espalier.constraints.thinking import Thinking
@@ -66,6 +67,8 @@ __all__ = [
     "Region",
     "RejectionLog",
     "Result",
+    "Safety",
+    "SafetyFilter",
     "SamplingConfig",
     "SoftJson",
     "SoftWordlist",

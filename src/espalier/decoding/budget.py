@@ -16,7 +16,7 @@ import numpy as np
 
 from espalier.automata.blame import Blame
 from espalier.budget import OutOfTime
-from espalier.constraints.base import Composite, Matcher
+from espalier.constraints.base import Composite, Matcher, Ruled
 from espalier.constraints.closing import closing, is_loose, known, within
 from espalier.decoding.options import OnBudget
 from espalier.errors import (
@@ -128,7 +128,7 @@ class BudgetMatcher:
             self._found = None
 
     def fork(self) -> BudgetMatcher:
-        other = object.__new__(BudgetMatcher)
+        other = object.__new__(type(self))
         other._inner = self._inner.fork()
         other._left, other._vocab, other._name = self._left, self._vocab, self._name
         other._place, other._history, other._found = self._place, self._history.copy(), self._found
@@ -202,6 +202,25 @@ class BudgetMatcher:
         if found is None or len(found) <= left:
             return f"no completion of {left} tokens is known after it, and no more would be left"
         return f"after it the text takes {len(found)} more tokens, its end counted, and {left} would be left"
+
+
+class RuledBudgetMatcher(BudgetMatcher):
+    """Around a matcher that is `Ruled`, and so is this."""
+
+    __slots__ = ()
+
+    def rule_of(self, token: int) -> str | None:
+        """The constraint's own answer."""
+        inner = self._inner
+        if not isinstance(inner, Ruled):
+            raise AssertionError("the matcher inside knows no rules")
+        return inner.rule_of(token)
+
+
+def with_budget(inner: Matcher, left: int, vocab: Vocab, *, name: str) -> BudgetMatcher:
+    """The matcher for `inner` in a budget; it tells rules where `inner` does. Raises as `BudgetMatcher`."""
+    kind = RuledBudgetMatcher if isinstance(inner, Ruled) else BudgetMatcher
+    return kind(inner, left, vocab, name=name)
 
 
 def exceeded(matcher: Matcher, used: int) -> BudgetExceeded:

@@ -293,4 +293,4 @@ class _Run:
                     self._tell(token, None)
 
 
-JUMP = Strategy(make_plan=jump_plan, truncates=True, encodes=True)
+JUMP = Strategy(make_plan=jump_plan, truncates=True)

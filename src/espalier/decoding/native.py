@@ -224,7 +224,9 @@ class _Writer:
             was_rejected=first is not None,
             rejected=None if first is None else stages.candidate(first.token, first.prob, first.logit),
             is_special=drawn.token in vocab.special_texts,
-            blame=(explained(matcher, asked) or banned_by(asked, self._bans)) if full and is_refused else None,
+            blame=(explained(matcher, asked) or banned_by(asked, self._bans))
+            if watch.says_why and is_refused
+            else None,
             removed_by=shares(raw, allowed, constrained, member_masks(self._members), self._bans, name=CONSTRAINT)
             if allowed is not None and (self._members is not None or self._bans)
             else (),

@@ -116,6 +116,7 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
     "particles": FAITHFUL,
     "ess_threshold": ("smc", "awrs"),
     "target": FAITHFUL,
+    "max_rewinds": ("mask",),
 }
 """Which strategies look at a field; one that no other strategy would look at is refused there, not ignored."""
 FIELDS = tuple(one.name for one in fields(Decoding))

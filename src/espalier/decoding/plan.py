@@ -126,11 +126,10 @@ class Strategy:
 
     make_plan: the plan of a job. check: raises InputError, SamplingError or CapabilityError, naming the field, for
     what cannot be combined. sequences: how many it holds at once, of the prompt's length each at least. truncates:
-    whether it needs `StepModel.truncate`. encodes: whether it needs `Job.encode`.
+    whether it needs `StepModel.truncate`.
     """
 
     make_plan: MakePlan
     check: Callable[[Decoding, SamplingConfig], None] = anything
     sequences: Sequences = single
     truncates: bool = False
-    encodes: bool = False

@@ -233,7 +233,7 @@ class Proposer:
             else None,
             is_special=token in vocab.special_texts,
             blame=(explained(matcher, asked) or banned_by(asked, bans, chain.config.min_tokens))
-            if listed and not allowed[asked]
+            if watch.says_why and not allowed[asked]
             else None,
             removed_by=refusals(raw, allowed, mask, vocab, self._members(matcher), bans, asks=chain.can_ban),
             rule=self._rule(matcher)(token),

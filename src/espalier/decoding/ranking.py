@@ -162,7 +162,7 @@ class Ranking:
             removed = refusals(raw, flags, ranked.mask, vocab, members, bans, asks=chain.can_ban)
         is_changed = flags is not None and not bool(flags[ranked.favourite])
         blame = None
-        if is_changed and listed:
+        if is_changed and watch.says_why:
             blame = explained(matcher, ranked.favourite)
             blame = blame or banned_by(ranked.favourite, bans, chain.config.min_tokens)
         lists = (stages.wanted(), stages.allowed(), stages.sampled(drawn)) if listed else ((), (), ())

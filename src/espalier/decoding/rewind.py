@@ -22,7 +22,7 @@ from espalier.decoding.budget import BudgetMatcher
 from espalier.decoding.plan import FinishReason, Job, Outcome, Plan, Taken
 from espalier.decoding.ports import Append, Need
 from espalier.decoding.retries import Retries
-from espalier.decoding.shadow import explained, member_masks, outcome
+from espalier.decoding.shadow import explained, member_masks, outcome, ruler
 from espalier.decoding.stages import CONSTRAINT
 from espalier.decoding.step import Decision, decide
 from espalier.decoding.stops import TextAssembler
@@ -76,6 +76,7 @@ class _Run:
         self._matcher = matcher
         self._rewinding = own  # what is tried is never taken, so the limit on tokens need not know of it
         self._composite = matcher if isinstance(matcher, Composite) else None
+        self._rule = ruler(matcher)
         self._vocab, self._config = job.vocab, job.chain.config
         self._has_filters = len(job.chain.filters) > 0
         self._assembler = TextAssembler(self._config.stop)
@@ -150,6 +151,7 @@ class _Run:
             watch=job.watch,
             explain=partial(_explained, self._matcher, self._retries.forbidden),
             members=self._members,
+            rule=self._rule,
         )
 
     def _members(self) -> Sequence[tuple[str, Mask]]:

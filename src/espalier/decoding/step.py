@@ -31,10 +31,16 @@ LISTED: tuple[TraceLevel, ...] = ("steps", "full")
 
 
 class Watch(NamedTuple):
-    """How much of a step is written down. top_k: candidates per stage from level `steps` on."""
+    """How much of a step is written down. top_k: candidates per stage from level `steps` on. counts: why a favourite
+    was refused is written down at level `summary` too, since it is counted."""
 
     level: TraceLevel = "steps"
     top_k: int = 10
+    counts: bool = False
+
+    @property
+    def says_why(self) -> bool:
+        return self.level in LISTED or (self.counts and self.level != "off")
 
 
 class Decision(NamedTuple):
@@ -216,7 +222,7 @@ class _Step:
             rejected=None if first is None else stages.candidate(first.token, first.prob, first.logit),
             is_special=drawn.token in vocab.special_texts,
             blame=(explain(blamed) or banned_by(blamed, bans, chain.config.min_tokens))
-            if listed and (is_changed or first is not None)
+            if watch.says_why and (is_changed or first is not None)
             else None,
             removed_by=refusals(raw, allowed, left.mask, vocab, members(), bans, asks=chain.can_ban)
             if allowed is not None

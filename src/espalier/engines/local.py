@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -20,8 +20,9 @@ from espalier.constraints.bad_words import with_bad_words
 from espalier.constraints.compile import COMPILERS, NOWHERE, Compiler, Folders
 from espalier.constraints.portable import portable
 from espalier.constraints.rewinding import Rewinding, check_only_masks, rewinding_parts
+from espalier.constraints.safety_joined import filters_in
 from espalier.constraints.spec import Spec
-from espalier.decoding.budget import BudgetMatcher, check_budget, closable
+from espalier.decoding.budget import check_budget, closable, with_budget
 from espalier.decoding.drive import drive
 from espalier.decoding.native import NativeSampler, check_native, native_plan
 from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Outcome, Strategy, Taken
@@ -89,6 +90,8 @@ class LocalEngine:
         self._model: StepModel | None = model
         self._vocab = vocab
         self._encode = encode
+        # One and the same for all requests: what is remembered of it is found again (`decoding/canonical.py`).
+        self._continuation = vocab.encoder or partial(encode, add_special=False)
         self._template = template
         self._compiler = Compiler(vocab, folders=folders)
         self._turns = TurnMaker(name=name, template=template, vocab=vocab, tool_format=tool_format)
@@ -216,7 +219,7 @@ class LocalEngine:
                 hint=f"shorten it to at most {model.max_positions - 1}",
                 field="prompt",
             )
-        fitted = fit(config, self._vocab, self._vocab.encoder or partial(self._encode, add_special=False))
+        fitted = fit(config, self._vocab, self._continuation)
         check_budget(
             request.decoding.on_budget,
             has_constraint=turn.spec is not None,
@@ -226,6 +229,9 @@ class LocalEngine:
         closes = request.decoding.on_budget == "close"
         # The last token taken needs no place in the cache, hence the one more.
         max_tokens = min(config.max_tokens, model.max_positions - len(prompt) + 1)
+        sequences = strategy.sequences(request.decoding)
+        if sequences > 1:  # all of them shall be able to grow so far: a cache that is full in the middle is an error
+            max_tokens = max(1, min(max_tokens, (model.capacity - len(prompt)) // sequences + 1))
         compiler = self._compiler if make_native is None and not closes else self._compiler.by_grammar
         began = self._clock()
         with closable(closes):
@@ -241,7 +247,7 @@ class LocalEngine:
             make_plan = rewind_plan
         if compiled is not None and matcher is not None and closes:
             with closable(closes):
-                matcher = BudgetMatcher(matcher, max_tokens, self._vocab, name=compiled.spec.kind)
+                matcher = with_budget(matcher, max_tokens, self._vocab, name=compiled.spec.kind)
         if matcher is not None and make_native is None and is_limited():
             matcher.mask()  # what takes too long already here ends here, where nobody waits for it
         compile_seconds = self._clock() - began
@@ -256,11 +262,11 @@ class LocalEngine:
             chain=Chain(config, self._filters(request), fitted=fitted),
             stream=RandomStream(seed, request.stream),
             max_tokens=max_tokens,
-            watch=Watch(watched(request), request.trace_top_k),
+            watch=Watch(watched(request), request.trace_top_k, counts=bool(filters_in(turn.spec))),
             spelled=compiled.spelled if compiled else {},
             clock=self._clock,
             options=request.decoding,
-            encode=self._vocab.encoder or partial(self._encode, add_special=False),
+            encode=self._continuation,
         )
         if make_native is not None:
             grammar = None if turn.spec is None else portable(turn.spec, compiler, before=turn.before)
@@ -268,7 +274,7 @@ class LocalEngine:
             make_plan = partial(native_plan, sampler=sampler)
         return Prepared(
             self._name, request, turn, seed, job, make_plan, self._compiler.words, compile_seconds,
-            sequences=strategy.sequences(request.decoding),
+            sequences=sequences,
         )  # fmt: skip
 
     def _check_strategy(self, strategy: Strategy, request: Request) -> None:
@@ -349,5 +355,6 @@ class LocalEngine:
             with turn:
                 driver.close()
                 self._direct -= server is None
-            for run in runs:
-                run.close()
+            with ExitStack() as stack:  # each of them, also where another fails
+                for run in runs:
+                    stack.callback(run.close)

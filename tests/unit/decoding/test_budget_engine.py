@@ -162,7 +162,7 @@ def test_every_strategy_closes_in_time_alone_and_served(strategy, constraint):
 @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6), st.integers(0, 12), st.sampled_from(STRATEGIES.names()))
 def test_random_schemas_close_in_time_under_every_strategy(seed, more, strategy):
-    schema = Maker(random.Random(seed)).schema(2)
+    schema = Maker(random.Random(seed), depth=2).document()
     try:
         least = len(ENGINE.compiler.by_grammar.compile(JsonSchema(schema)).matcher().shortest_completion())
     except (InputError, UnsupportedError):

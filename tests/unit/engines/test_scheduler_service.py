@@ -10,11 +10,13 @@ import textwrap
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 
 import pytest
 
 import espalier
 from espalier.api import make_request
+from espalier.decoding.options import FAITHFUL
 from espalier.decoding.plan import STRATEGIES
 from espalier.engines.base import Finished, TokenEvent
 from espalier.engines.delivery import Mailbox, hand_out
@@ -89,6 +91,16 @@ def whole(running):
     return tokens, last.result
 
 
+def options_of(strategy, more):
+    """What a request needs besides to be decoded like this: several texts where there are any, and what draws draws."""
+    faithful = {"strategy": strategy, "temperature": more.get("temperature") or 0.8, "top_k": 0, "top_p": 1.0,
+                "min_p": 0.0, "particles": 3, "num_return_sequences": 2}  # fmt: skip
+    return {
+        "beam": {"strategy": "beam", "num_beams": 3, "num_return_sequences": 2},
+        **dict.fromkeys(FAITHFUL, faithful),
+    }.get(strategy, {"strategy": strategy})
+
+
 def comparable(result):
     """Of a result what must be equal; probabilities to 1e-5."""
     trace = result.trace and [
@@ -96,13 +108,15 @@ def comparable(result):
          [(c.id, pytest.approx(c.prob, abs=1e-5)) for c in s.pre_masking or ()]) for s in result.trace.steps
     ]  # fmt: skip
     return (result.token_ids, result.text, result.finish_reason, result.parsed, result.verdict, result.usage,
-            result.seed, result.turn, trace)  # fmt: skip
+            result.seed, result.turn, trace, result.closed_by_budget, pytest.approx(result.score, abs=1e-5),
+            result.weighing and [pytest.approx(one, abs=1e-5) for one in asdict(result.weighing).values()],
+            [comparable(one) for one in result.others])  # fmt: skip
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES.names())
 @pytest.mark.parametrize("options", [{}, {"prefix_tokens": 0, "prefill_chunk": 3}, {"lanes": 2}])
 def test_every_request_in_it_equals_the_same_request_alone(eng, strategy, options):
-    asked = [(prompt, more | {"strategy": strategy}) for prompt, more in ASKED * 3]
+    asked = [(prompt, more | options_of(strategy, more)) for prompt, more in ASKED * 3]
     alone = [event.result for r in requests(eng, asked) for event in eng.engine.run([r]) if isinstance(event, Finished)]
     served = eng.serve(**options)
     runnings = [served.submit(request) for request in requests(eng, asked)]
