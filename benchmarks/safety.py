@@ -2,14 +2,15 @@
 
 A step is `decide` with the trace off on a row of logits (`sampling/steps.py`), with the filter's mask or without any,
 in turns; medians of CPU time. In progress: a text that has just begun matches of several categories. The texts are this
-project's own source, tests and docs, by the search that judges outputs, so every line that is told was looked at by
-none of the automata.
+project's own source, tests and docs and those of `safety_corpus.py`, by the search that judges outputs, so every line
+that is told was looked at by none of the automata; `python -m benchmarks.safety --false-positives` does this alone.
 """
 
 from __future__ import annotations
 
 import random
 import statistics
+import sys
 import time
 from collections import Counter
 from functools import partial
@@ -18,12 +19,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.safety_corpus import corpus
 from benchmarks.sampling.steps import ROUNDS, WIDTH, chain_after, prompt, rows, timed
 from espalier import Safety, SamplingConfig, Vocab
 from espalier.constraints.base import Matcher
 from espalier.constraints.compile import Compiler
 from espalier.constraints.safety_matcher import filter_of
-from espalier.constraints.safety_patterns import CATEGORIES, PATTERNS, PRESETS
+from espalier.constraints.safety_patterns import CATEGORIES, NEEDS_LIST, PATTERNS, PRESETS
 from espalier.constraints.safety_search import find
 from espalier.decoding.step import Watch, decide
 from espalier.sampling.draw import RandomStream
@@ -38,9 +40,14 @@ TEXTS = {
 }
 
 
+CORPUS = 400_000
+"""Bytes of the templates' texts."""
+
+
 def main() -> None:
-    making()
-    steps()
+    if "--false-positives" not in sys.argv:
+        making()
+        steps()
     false_positives()
 
 
@@ -101,18 +108,25 @@ def steps() -> None:
 def false_positives() -> None:
     options = [one.name for one in PATTERNS if one.is_option]
     spec = Safety("maximum", include=options)
-    print(f"\n{'found in':<20}{'KB':>8}  by category and pattern")
-    for name, (folder, pattern) in TEXTS.items():
+    names = [name for name in CATEGORIES if name not in NEEDS_LIST]
+    print(f"\n{'found in':<26}{'KB':>8}" + "".join(f"{name:>16}" for name in names) + "  patterns")
+    for name, texts in {**own_texts(), **{name: [text] for name, text in corpus(CORPUS).items()}}.items():
         size, found = 0, Counter[str]()
-        for path in sorted((ROOT / folder).rglob(pattern)):
-            if "safety" in path.name:
-                continue  # they hold what is to be caught
-            text = path.read_text()
+        for text in texts:
             size += len(text.encode())
             found.update(f"{one.category}/{one.pattern}" for one in find(spec, text))
-        told = ", ".join(f"{name} {count}" for name, count in sorted(found.items())) or "nothing"
-        print(f"{name:<20}{size / 1000:>8.0f}  {told}", flush=True)
-    print(f"{len(CATEGORIES)} categories; those that need a list have none here")
+        counts = [sum(n for rule, n in found.items() if rule.startswith(f"{category}/")) for category in names]
+        told = ", ".join(f"{rule} {count}" for rule, count in sorted(found.items()))
+        print(f"{name:<26}{size / 1000:>8.0f}" + "".join(f"{n:>16}" for n in counts) + f"  {told}", flush=True)
+    print("categories that need a list have none here")
+
+
+def own_texts() -> dict[str, list[str]]:
+    """Of this project, without what is about safety: that holds what is to be caught."""
+    return {
+        name: [path.read_text() for path in sorted((ROOT / folder).rglob(pattern)) if "safety" not in path.name]
+        for name, (folder, pattern) in TEXTS.items()
+    }
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from espalier.cli.models import (
     ModelFlags,
     Threads,
 )
+from espalier.cli.safety import SafetyFlags, SafetyLevel, SafetyLists, SafetyModeFlag, tell_filters
 from espalier.cli.sampling import DEFAULTS, SAMPLER_HELP, check_single, read_fields
 from espalier.constraints.spec import Spec
 from espalier.decoding.options import Decoding
@@ -63,6 +64,8 @@ class Conversation:
     last: Result | None = None
     preset: Preset | None = None
     sampler: str = "espalier"
+    ban: tuple[str, ...] = ()
+    safety: SafetyFlags = field(default_factory=SafetyFlags)
     decoding: DecodingFlags = field(default_factory=DecodingFlags)
 
     def prompt(self) -> list[dict[str, Any]]:
@@ -80,6 +83,12 @@ def command(
     grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file.", metavar="FILE")] = None,
     choice: Annotated[list[str] | None, typer.Option(help="An allowed answer; repeat it.", metavar="TEXT")] = None,
     json_object: Annotated[bool, typer.Option("--json-object", help="Any JSON object.")] = False,
+    ban: Annotated[
+        list[str] | None, typer.Option(help="A text that no answer holds; repeat it.", metavar="TEXT")
+    ] = None,
+    safety: SafetyLevel = None,
+    safety_mode: SafetyModeFlag = None,
+    safety_list: SafetyLists = None,
     preset: Annotated[
         str | None, typer.Option(help="Sampling and constraint by name: `espalier presets list`.", metavar="NAME")
     ] = None,
@@ -113,7 +122,18 @@ def command(
     lora: LoraFiles = None,
 ) -> None:
     """Talk with a model; /help inside shows how to switch the constraint."""
-    constraint = read_constraint(schema=schema, regex=regex, grammar=grammar, choice=choice, json_object=json_object)
+    banned = tuple(ban or ())
+    filters = SafetyFlags(level=safety, mode=safety_mode, lists=tuple(safety_list or ()))
+    constraint = filters.join(
+        read_constraint(
+            schema=schema,
+            regex=regex,
+            grammar=grammar,
+            choice=choice,
+            json_object=json_object,
+            ban=list(banned) or None,
+        )
+    )
     fields = read_fields(
         option, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, max_tokens=max_tokens
     )
@@ -137,12 +157,28 @@ def command(
     fields = fields if preset is not None else {"max_tokens": PER_ANSWER} | fields
     fields = decoding.sampling(fields, preset=preset)
     found = None if preset is None else app.presets.get(preset)
-    sampling = api.make_request("", preset=found, **fields | decoding.options() | {"sampler": sampler}).sampling
+    asked = api.make_request(
+        "", constraint=constraint, preset=found, **fields | decoding.options() | {"sampler": sampler}
+    )
+    sampling = asked.sampling
     check_single(sampling)
+    tell_filters(asked.constraint)
     with flags.load(app) as engine:
         output.note(flags.described(engine, app))
         output.note("/help for commands, Ctrl-D to leave")
-        talk(Conversation(engine, sampling, constraint, system, preset=found, sampler=sampler, decoding=decoding))
+        talk(
+            Conversation(
+                engine,
+                sampling,
+                constraint,
+                system,
+                preset=found,
+                sampler=sampler,
+                decoding=decoding,
+                ban=banned,
+                safety=filters,
+            )
+        )
 
 
 def talk(conversation: Conversation) -> None:
@@ -213,7 +249,8 @@ def switch(conversation: Conversation, line: str) -> None:
 
 def _constrain(conversation: Conversation, **given: Any) -> None:
     empty: dict[str, Any] = {"schema": None, "regex": None, "grammar": None, "choice": None, "json_object": False}
-    spec = read_constraint(**(empty | given))
+    # What was banned when the talk began stays banned.
+    spec = conversation.safety.join(read_constraint(**(empty | given), ban=list(conversation.ban) or None))
     if spec is not None:
         # Compile now, so that a fault shows here and not at the next question.
         api.compile(spec, vocab=conversation.engine.vocab)

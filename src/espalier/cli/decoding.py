@@ -141,6 +141,10 @@ def told(result: Result) -> list[str]:
     if rewinds:
         count = sum(len(one.tokens) for one in rewinds)
         lines.append(f"taken back {len(rewinds)} time{'' if len(rewinds) == 1 else 's'}, {count} tokens in all")
+    if result.trace is not None:
+        for name, counts in result.trace.safety_counts().items():
+            rules = (f"{category}/{pattern} {n}" for category, found in counts.items() for pattern, n in found.items())
+            lines.append(f"safety: {name.replace('_', ' ')}: {', '.join(rules)}")
     weighing = result.weighing
     if weighing is not None:
         lines.append(

@@ -342,7 +342,8 @@ def report(result: Result) -> int:
 
 def as_dict(result: Result, model: str) -> dict[str, Any]:
     """The result as plain JSON; the same run gives the same bytes. What only some strategies give is in it only then:
-    `score`, `weighing`, `closed_by_budget`, `rewinds`, and `others`, the further texts, best first."""
+    `score`, `weighing`, `closed_by_budget`, `rewinds`, `safety`, what filters refused and took back by category and
+    pattern, and `others`, the further texts, best first."""
     more: dict[str, Any] = {}
     if result.score is not None:
         more["score"] = result.score
@@ -352,6 +353,8 @@ def as_dict(result: Result, model: str) -> dict[str, Any]:
         more["closed_by_budget"] = True
     if result.trace is not None and result.trace.rewinds:
         more["rewinds"] = [one.to_json() for one in result.trace.rewinds]
+    if result.trace is not None and (counts := result.trace.safety_counts()):
+        more["safety"] = counts
     if result.others:
         more["others"] = [as_dict(one, model) for one in result.others]
     return {

@@ -14,9 +14,8 @@ import typer
 
 from espalier.cli import output
 from espalier.cli.inputs import read_text
-from espalier.constraints.combine import AllOf
 from espalier.constraints.safety import Safety, check_category
-from espalier.constraints.safety_joined import with_safety
+from espalier.constraints.safety_joined import filters_in, with_safety
 from espalier.constraints.safety_lists import read_list
 from espalier.constraints.safety_matcher import checked_parts
 from espalier.constraints.safety_patterns import CATEGORIES, NEEDS_LIST, PATTERNS, PRESETS
@@ -95,9 +94,8 @@ def read_lists(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 def tell_filters(constraint: Spec | None) -> None:
     """What of the safety filters in a constraint is not enforced, a preset's too, on stderr."""
-    for one in constraint.members if isinstance(constraint, AllOf) else (constraint,):
-        if isinstance(one, Safety):
-            tell_unenforced(one)
+    for one in filters_in(constraint):
+        tell_unenforced(one)
 
 
 def tell_unenforced(spec: Safety) -> None:
@@ -142,8 +140,8 @@ def check_command(
         output.data_json({"caught": [one.to_json() for one in found], "enforced": spec.describe()})
     else:
         tell_unenforced(spec)
-        for one in found:
-            output.data(_line(one))
+        for match in found:
+            output.data(_line(match))
         if not found:
             output.note("nothing would have been caught")
     raise typer.Exit(1 if found else 0)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from espalier.constraints.after import After
 from espalier.constraints.combine import AllOf
+from espalier.constraints.members import Joined
 from espalier.constraints.safety import Safety, merged_safety
 from espalier.constraints.spec import Spec
+from espalier.constraints.thinking import Thinking
 
 
 def with_safety(constraint: Spec | None, filters: Sequence[Safety]) -> Spec | None:
@@ -19,3 +22,14 @@ def with_safety(constraint: Spec | None, filters: Sequence[Safety]) -> Spec | No
     kept = [one for one in members if not isinstance(one, Safety)]
     whole = found[0] if len(found) == 1 else merged_safety(found)
     return AllOf(*kept, whole) if kept else whole
+
+
+def filters_in(constraint: Spec | None) -> tuple[Safety, ...]:
+    """The filters that a constraint is made of, however deep: among members, and behind a marker or reasoning."""
+    if isinstance(constraint, Safety):
+        return (constraint,)
+    if isinstance(constraint, After | Thinking):
+        return filters_in(constraint.spec)
+    if isinstance(constraint, Joined):
+        return tuple(found for member in constraint.members for found in filters_in(member))
+    return ()

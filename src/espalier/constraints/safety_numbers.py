@@ -1,9 +1,11 @@
 """Numbers that check themselves: payment cards by Luhn's sum, as an automaton and, apart from it, by arithmetic.
 
-What is caught: a run of 13 to 19 digits 0 to 9, between any two of which may stand one space or one hyphen, at the
-first digit that makes the sum of the run so far valid. A run that directly follows a letter, a digit, or one of
-`_ . - @` is part of something else (a key, a decimal, a version) and does not count, nor does what follows in it; a run
-of 20 digits or more is no card once it has come so far.
+What is caught: a run of 13 to 19 digits, between any two of which may stand one space or one hyphen, at the first digit
+that makes the sum of the run so far valid. Only ASCII counts: if width did not, the automaton of `pii` would have four
+times as many states. Digits that directly follow a letter or one of `_ . - @` are part of something else (a
+key, a decimal, a version), and so are those from the twentieth of a run on: up to a space, behind which a run may
+begin. Any other number one separator before a card belongs to its run, as nothing tells `12 4111 1111 1111 1111` from
+a number of 18 digits.
 
 It knows nothing of other patterns. Formula: ISO/IEC 7812-1, annex B: from the last digit leftwards every second one
 is doubled, 9 taken off where that has two digits, and the sum is a multiple of 10.
@@ -32,8 +34,7 @@ def _word() -> Label:
 
 def card_labels() -> list[Label]:
     """The sets of characters that the automaton tells apart: digits 0 to 9, separators, what a run may not follow."""
-    digits = [Label(((0x30 + digit, 0x30 + digit),), False) for digit in range(10)]
-    return [*digits, Label(((0x20, 0x20),), False), Label(((0x2D, 0x2D),), False), _word()]
+    return [*(Label(((ord(one), ord(one)),), False) for one in "0123456789 -"), _word()]
 
 
 def doubled(digit: int) -> int:
@@ -44,7 +45,7 @@ def doubled(digit: int) -> int:
 def card_automaton(alphabet: Alphabet, pattern: int) -> CharDfa:
     """Complete where a digit makes a run a card. pattern: its number. The alphabet has `card_labels`."""
     # (length, sum if the last digit is not doubled, sum if it is, a separator stands after it); the rest by name.
-    free, part, inside, inside_apart = "free", "part", "inside", "inside, apart"
+    free, part = "free", "part"
     number: dict[object, int] = {}
     order: list[object] = []
 
@@ -60,10 +61,10 @@ def card_automaton(alphabet: Alphabet, pattern: int) -> CharDfa:
         elif isinstance(state, tuple):
             length, plain, other = state[:3]
         else:
-            return place(inside)
+            return place(part)
         length, plain, other = length + 1, (other + digit) % 10, (plain + doubled(digit)) % 10
         if length > LONGEST:
-            return place(inside)
+            return place(part)
         if length >= SHORTEST and plain == 0:
             return -1 - pattern
         return place((length, plain, other, False))
@@ -71,8 +72,6 @@ def card_automaton(alphabet: Alphabet, pattern: int) -> CharDfa:
     def on_separator(state: object, hyphen: bool) -> int:
         if isinstance(state, tuple) and not state[3]:
             return place((*state[:3], True))
-        if state == inside:
-            return place(inside_apart)
         return place(part if hyphen else free)
 
     digits = [alphabet.of(label) for label in card_labels()[:10]]
@@ -103,13 +102,24 @@ def is_card(digits: str) -> bool:
 
 
 def find_cards(text: str) -> Iterator[tuple[int, int]]:
-    """Where cards stand: first character and the one past the last. By arithmetic on each run."""
+    """Where cards stand in a text: first character and the one past the last. By arithmetic on each run."""
     for run in _RUN.finditer(text):
-        if run.start() and _PART_OF.match(text[run.start() - 1]):
-            continue
-        digits = ""
-        for at in range(run.start(), run.end()):
-            digits += text[at] if text[at].isdigit() else ""
-            if text[at].isdigit() and is_card(digits):
-                yield run.start(), at + 1
+        start, end = run.span()
+        if start and _PART_OF.match(text[start - 1]):
+            start = _behind_space(text, start, end)
+        while start < end:
+            places = [at for at in range(start, end) if text[at] not in " -"]
+            digits = "".join(text[at] for at in places)
+            size = next((n for n in range(SHORTEST, min(len(digits), LONGEST) + 1) if is_card(digits[:n])), None)
+            if size is not None:
+                yield start, places[size - 1] + 1
                 break
+            if len(digits) <= LONGEST:
+                break
+            start = _behind_space(text, places[LONGEST], end)
+
+
+def _behind_space(text: str, start: int, end: int) -> int:
+    """Past the first space from `start` on; `end` if there is none before it."""
+    at = text.find(" ", start, end)
+    return end if at < 0 else at + 1

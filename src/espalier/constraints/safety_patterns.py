@@ -98,6 +98,12 @@ PATTERNS: tuple[Pattern, ...] = (
         "rm -rf, -fr, -r -f, --recursive --force",
     ),
     _shell(
+        "rm_flags_last",
+        # Digits and other signs in the name would take half as many states again: keys and numbers may begin there.
+        r"rm[ \t]+[a-z_./~*]+[ \t]+-[div]*(?:r[dirv]*f|f[dfiv]*r)",
+        "rm x -rf, of one name in letters and _ . / ~ *",
+    ),
+    _shell(
         "chained_rm",
         r"rm[ \t]+[-/~*$]",
         "rm with an option or a path right after ; | or &&",
@@ -171,6 +177,13 @@ PATTERNS: tuple[Pattern, ...] = (
         before=r"(?:^|[^a-z0-9-]|(?:^|[^a-z0-9-])-{1,2})",
     ),
     Pattern(
+        name="quoted_assignment",
+        category="credentials",
+        itself=rf"{_SECRET}[\"'][ \t]*(?::|=>)[ \t]*[\"'][^\s\"'<>$%*{{}}()\[\],;&]",
+        about='"password": "x" and the like, as in JSON and Python',
+        before=r"[^a-z0-9-]",
+    ),
+    Pattern(
         name="private_key",
         category="credentials",
         itself=r"-----begin (?:(?:rsa|dsa|ec|openssh|encrypted|pgp) )?private key",
@@ -211,7 +224,6 @@ PATTERNS: tuple[Pattern, ...] = (
         category="pii",
         itself="",
         about="a payment card: 13 to 19 digits, single spaces or hyphens between them, with a valid Luhn sum",
-        is_folded=False,
         detector="card",
     ),
     Pattern(
@@ -246,8 +258,8 @@ PATTERNS: tuple[Pattern, ...] = (
         r"|(?:\([2-9][0-9]{2}\)[ ]?|[2-9][0-9]{2}[.-])[2-9][0-9]{2}[ .-][0-9]{4})",
         about="a telephone number: +, the country and seven digits, or three, three and four of North America",
         before=r"(?:^|[^\w.@+-])",
-        is_folded=False,
         is_option=True,
+        is_folded=False,
     ),
     Pattern(
         name="weapon_instructions",

@@ -370,6 +370,8 @@ def _level(settings: ServerSettings, ours: EspalierOptions | None, top: int | No
         wanted.append("steps" if top else "summary")
     if ours is not None and ours.trace:
         wanted.append("steps" if ours.trace in ("steps", "full") else "summary")
+    if ours is not None and ours.safety is not None:  # what it refuses is counted
+        wanted.append("summary")
     return max(wanted, key=LEVELS.index)
 
 

@@ -87,6 +87,8 @@ def report(asked: Asked, choice: int, run: int, result: Result, trace_id: str | 
         found["closed_by_budget"] = True
     if result.trace is not None and result.trace.rewinds:
         found["rewinds"] = [one.to_json() for one in result.trace.rewinds]
+    if result.trace is not None and (counts := result.trace.safety_counts()):
+        found["safety"] = counts
     if asked.truncated and asked.truncated[run]:
         found["truncated"] = asked.truncated[run]
     if result.turn.fault:

@@ -29,8 +29,9 @@ class Usage(Reply):
 
 class Output(Reply):
     """One output, in the key `espalier`. score: a beam's. weighing: what faithful sampling knows. closed_by_budget:
-    true where the limit on tokens decided how it ends. rewinds: what was taken back. truncated: how many tokens the
-    prompt lost."""
+    true where the limit on tokens decided how it ends. rewinds: what was taken back. safety: how often a filter refused
+    what the model wanted most, and took text back, by category and pattern. truncated: how many tokens the prompt
+    lost."""
 
     index: int
     seed: int
@@ -41,6 +42,7 @@ class Output(Reply):
     weighing: dict[str, Any] | None = None
     closed_by_budget: bool | None = None
     rewinds: list[dict[str, Any]] | None = None
+    safety: dict[str, dict[str, dict[str, int]]] | None = None
     truncated: int | None = None
     fault: str | None = None
     summary: dict[str, Any] | None = None

@@ -1,5 +1,6 @@
 """`espalier safety`, and the flags of `espalier generate` that ask for a filter."""
 
+import io
 import json
 
 import pytest
@@ -91,3 +92,32 @@ def test_the_flags_join_a_filter_to_the_constraint(tmp_path):
     assert listed == Safety("minimal", categories=["violence"], lists={"violence": ["maul"]})
     with pytest.raises(InputError, match="--safety-mode wants --safety"):
         SafetyFlags(mode="rewind").filter()
+
+
+def test_generate_counts_on_stderr_and_in_json(capsys, tmp_path):
+    asked = ("generate", "--model", "fake", "--seed", "1", "--temperature", "0", "--max-tokens", "30", "hi")
+    path = tmp_path / "words.txt"
+    path.write_text("here is\n")  # what the fake model says
+    code, out, err = run(capsys, *asked, "--safety", "violence", "--safety-list", f"violence={path}")
+    assert code == 0
+    assert "here is " not in out.lower()
+    assert "safety: refused favourites: violence/list 1" in err
+    rewound = ("--safety", "violence", "--safety-list", f"violence={path}", "--safety-mode", "rewind", "--json")
+    told = json.loads(run(capsys, *asked, *rewound)[1])
+    assert told["safety"]["taken_back"]["violence"]["list"] == len(told["rewinds"]) >= 1
+    assert told["trace"]["taken_back"] == told["safety"]["taken_back"]
+    assert "safety" not in json.loads(run(capsys, *asked, "--json")[1])
+
+
+def test_a_chat_keeps_its_filter_when_the_constraint_is_switched(capsys, monkeypatch):
+    lines = 'hi\n/free\nhi\n/choice "my JSON" fine\nhi\n'
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    asked = ("chat", "--model", "fake", "--seed", "1", "--temperature", "0", "--max-tokens", "20", "--ban", "JSON")
+    code, out, err = run(capsys, *asked, "--safety", "strict")
+    assert code == 0
+    assert "JSON" not in out
+    assert out.endswith("fine\n")
+    assert "safety: violence: nothing is enforced: it needs a list" in err
+    code, _, err = run(capsys, "chat", "--model", "fake", "--safety-mode", "rewind")
+    assert code == 2
+    assert "--safety-mode wants --safety" in err

@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.safety_corpus import corpus
 from espalier.constraints.safety import Safety
 from espalier.constraints.safety_matcher import filter_of
 from espalier.constraints.safety_patterns import CATEGORIES, PATTERNS
@@ -53,3 +54,18 @@ def test_every_pattern_catches_something_of_its_table():
 def test_what_a_pattern_itself_says_holds_no_anchor():
     # The three parts are read one by one: an anchor in the middle one would hold at its own ends.
     assert not [one.name for one in PATTERNS if r"\Z" in one.itself or r"\A" in one.itself or "(?:^" in one.itself]
+
+
+def test_ordinary_text_and_code_by_templates_sets_off_next_to_nothing():
+    """What it does set off is in docs/safety.md: keyword arguments such as `password=None`, numbers of 13 digits."""
+    texts = corpus(240_000, seed=7)
+    spec = Safety("maximum", include=[one.name for one in PATTERNS if one.is_option])
+    assert sum(len(text.encode()) for text in texts.values()) >= 240_000
+    found = {name: {f"{one.category}/{one.pattern}" for one in find(spec, text)} for name, text in texts.items()}
+    assert {name: rules for name, rules in found.items() if rules} == {
+        "Python": {"credentials/assignment"},
+        "logs": {"pii/card"},
+    }
+    dfa = filter_of(Safety("standard")).dfa
+    for name, text in texts.items():
+        assert dfa.accepts(text.encode()) == (name != "Python"), name
