@@ -156,7 +156,8 @@ def replay_lines(made: Replaying) -> list[str]:
         lines += told("it ends", found.end)
     if found.changes > 1:
         lines.append(f"{found.changes} steps draw another token than the stored one")
-    lines.append(f"tax: {found.stored_tax:.2f} nats then, {found.tax:.2f} now ({found.tax - found.stored_tax:+.2f})")
+    more = round(found.tax - found.stored_tax, 2) + 0.0  # and never -0.00
+    lines.append(f"tax: {found.stored_tax:.2f} nats then, {found.tax:.2f} now ({more:+.2f})")
     if not (made.is_own and found.is_same):
         tables = made.diff.tables()
         heads = [f"{'':<36}{'then':>15}{'now':>15}{'difference':>14}"] if tables else []

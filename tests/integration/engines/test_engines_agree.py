@@ -62,6 +62,7 @@ CONSTRAINTS: dict[str, espalier.Spec] = {
     "gbnf": espalier.Gbnf(LINES),
     "wordlist": Wordlist(lang="es", top=3000, digits=True),
     "ban": Ban(["Sure", "The ", "name", "a", "12"]),
+    "safety": espalier.Safety("minimal", patterns=["name", {"regex": "[0-9]{2}"}]),
     "all_of": AllOf(espalier.JsonObject(), Ban(['"name"', "1"])),
     "any_of": AnyOf(espalier.JsonSchema(PERSON), espalier.Regex("[a-z]+ [a-z]+")),
     "after": After("JSON:", espalier.JsonObject(), max_before=12),

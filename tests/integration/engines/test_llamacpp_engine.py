@@ -51,6 +51,7 @@ EACH = {
     "choice": lambda: espalier.Choice(["yes", "no"]),
     "gbnf": lambda: espalier.Gbnf(GRAMMAR),
     "ban": lambda: espalier.AllOf(espalier.Ban(["a", "e"]), espalier.Regex("[a-z ]{1,30}")),
+    "safety": lambda: espalier.AllOf(espalier.Safety(patterns=["name"]), espalier.Regex("[a-z ]{1,30}")),
     "all_of": lambda: espalier.AllOf(espalier.JsonObject(), espalier.Ban(["@"])),
     "any_of": lambda: espalier.AnyOf(espalier.Choice(["maybe"]), espalier.Regex("[0-9]{3}")),
     "after": lambda: espalier.After(":", espalier.Regex("[0-9]{2}"), max_before=5),

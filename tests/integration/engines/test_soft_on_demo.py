@@ -32,7 +32,7 @@ def demo():
 
 def run(demo, prompt, **options):
     """A result for each seed, in one batch."""
-    neutral = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "trace": "summary"}
+    neutral = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "trace": "steps"}
     requests = [make_request(prompt, seed=seed, **neutral, **options) for seed in SEEDS]
     return [event.result for event in demo.engine.run(requests) if isinstance(event, Finished)]
 
