@@ -36,6 +36,9 @@ STEADY = 0.3
 FEWEST = 4
 """Steps with a high tax before that is said."""
 SHOWN = 8
+MARKERS = frozenset(text.encode() for found in REASONING.values() for text in (found.start, found.end))
+ENDS = ("</s>", "<eos>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<turn|>")
+"""What ends a text, where the trace does not show it by its own end."""
 
 Rule = Callable[[Trace], Iterator[Finding]]
 
@@ -223,12 +226,9 @@ def _fights(trace: Trace) -> Iterator[Finding]:
 
 
 def _reasoning(trace: Trace) -> Iterator[Finding]:
-    markers = {found.start.encode() for found in REASONING.values()} | {
-        found.end.encode() for found in REASONING.values()
-    }
     for one in _with_wish(trace):
         wish = _wish(one)
-        if _forbidden(one) and wish.prob >= LIKELY and (wish.bytes or wish.text.encode()) in markers:
+        if _forbidden(one) and wish.prob >= LIKELY and (wish.bytes or wish.text.encode()) in MARKERS:
             yield Finding(
                 code="reasoning_suppressed",
                 severity="cost",
@@ -299,8 +299,7 @@ def _ends(candidate: Candidate, trace: Trace) -> bool:
     last = trace.steps[-1] if trace.steps else None
     if last is not None and last.is_special and trace.finish_reason == "stop":
         return candidate.id == last.token_id
-    known = ("</s>", "<eos>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<turn|>")
-    return candidate.text in known and not candidate.bytes.strip(candidate.text.encode())
+    return candidate.text in ENDS
 
 
 def _many(steps: Sequence[StepRecord]) -> str:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from espalier.errors import InputError
 from espalier.trace import page
@@ -95,10 +95,10 @@ def merge_files(
 ) -> Combined:
     """As `merge`, of files. Raises InputError naming one that cannot be read."""
     read = read_response(read_bytes(response))
-    opened: list[Any] = []
+    opened: list[BinaryIO] = []
 
     def begin() -> LogReader:
-        opened.append(_opened(log))
+        opened.append(_opened(log, field="log"))
         return LogReader(opened[-1])
 
     try:
@@ -120,21 +120,18 @@ def text_of(combined: Combined) -> str:
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """A whole file. Raises InputError naming it."""
-    try:
-        with Path(path).open("rb") as file:
-            found = file.read(MAX_RESPONSE + 1)
-    except OSError as error:
-        raise InputError(f"cannot read {os.fspath(path)!r}: {error.strerror or error}", field="response") from error
+    with _opened(path, field="response") as file:
+        found = file.read(MAX_RESPONSE + 1)
     if len(found) > MAX_RESPONSE:
         raise InputError(f"{os.fspath(path)!r} is larger than {MAX_RESPONSE >> 30} GiB", field="response")
     return found
 
 
-def _opened(path: str | os.PathLike[str]) -> Any:
+def _opened(path: str | os.PathLike[str], *, field: str) -> BinaryIO:
     try:
         return Path(path).open("rb")
     except OSError as error:
-        raise InputError(f"cannot read {os.fspath(path)!r}: {error.strerror or error}", field="log") from error
+        raise InputError(f"cannot read {os.fspath(path)!r}: {error.strerror or error}", field=field) from error
 
 
 def _of(events: Iterable[dict[str, Any]], key: TaskKey) -> Iterator[dict[str, Any]]:

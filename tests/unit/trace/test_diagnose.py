@@ -164,5 +164,5 @@ def test_findings_are_plain_json_and_faults_come_first():
 
 
 def test_a_made_up_trace_of_2000_steps_is_diagnosed():
-    assert diagnose(sample_trace(2000)) is not None
+    assert codes(sample_trace(2000)) == ["phrase_loop", "misaligned"]
     assert "fights_the_prompt" not in codes(sample_trace(40))
