@@ -20,8 +20,8 @@ from benchmarks.constraints.wordlists import spanish, tree_regex
 from benchmarks.record import RECORD
 from espalier.api import make_request
 from espalier.constraints.spec import Spec
-from espalier.constraints.wordlist import Wordlist
-from espalier.constraints.wordlist_spec import separator_characters
+from espalier.constraints.words.compile import separator_characters
+from espalier.constraints.words.spec import Wordlist
 from espalier.integrations.transformers import ConstraintLogitsProcessor
 from espalier.wiring import demo_model
 

@@ -25,7 +25,7 @@ from espalier.api import make_request
 from espalier.constraints.spec import JsonSchema
 from espalier.engines.base import Event, Finished
 from espalier.engines.fake import FakeStepModel, noise
-from espalier.engines.local import LocalEngine
+from espalier.engines.local.engine import LocalEngine
 from espalier.errors import CapabilityError, EspalierError, InputError
 from espalier.tokens.vocab import Vocab
 

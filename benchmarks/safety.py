@@ -23,10 +23,10 @@ from benchmarks.safety_corpus import corpus
 from benchmarks.sampling.steps import ROUNDS, WIDTH, chain_after, prompt, rows, timed
 from espalier import Safety, SamplingConfig, Vocab
 from espalier.constraints.base import Matcher
-from espalier.constraints.compile import Compiler
-from espalier.constraints.safety_matcher import filter_of
-from espalier.constraints.safety_patterns import CATEGORIES, NEEDS_LIST, PATTERNS, PRESETS
-from espalier.constraints.safety_search import find
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.safety.catalogue import CATEGORIES, NEEDS_LIST, PATTERNS, PRESETS
+from espalier.constraints.safety.compile import filter_of
+from espalier.constraints.safety.judge import find
 from espalier.decoding.step import Watch, decide
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.filters import FilterContext

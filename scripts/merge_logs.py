@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from espalier.errors import EspalierError
-from espalier.trace.merge import merge_files, save
+from espalier.trace.foreign.merge import merge_files, save
 
 USAGE = "usage: merge_logs.py <debug_response.json> <rejection_log.json> [output.json]"
 

@@ -15,8 +15,8 @@ from espalier.decoding.drive import drive
 from espalier.decoding.plan import Outcome, Plan, Taken
 from espalier.decoding.ports import Append, Extend, Need, Rows, SequenceId
 from espalier.engines.fake import FakeStepModel, noise
-from espalier.engines.lanes import Said, Ticket
-from espalier.engines.scheduler import Scheduler
+from espalier.engines.serving.lanes import Said, Ticket
+from espalier.engines.serving.scheduler import Scheduler
 from espalier.errors import CapabilityError, LimitExceeded
 
 WIDTH = 11

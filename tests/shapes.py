@@ -1,4 +1,4 @@
-"""Whether a value fits a node of the normal form: the plain reading of `espalier.schema.shape`, for tests."""
+"""Whether a value fits a node of the normal form: the plain reading of `espalier.schema.form`, for tests."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from espalier.schema.ecma import found
-from espalier.schema.shape import (
+from espalier.schema.form import (
     Array,
     Boolean,
     Case,
@@ -22,6 +21,7 @@ from espalier.schema.shape import (
     String,
     Values,
 )
+from espalier.schema.patterns.ecma import found
 
 
 def fits(shapes: Shapes, node: NodeId, value: Any) -> bool:

@@ -9,7 +9,7 @@ import json
 import random
 from typing import Any
 
-from espalier.chat.wire import WIRE_FORMATS, WireFormat
+from espalier.chat.wire.formats import WIRE_FORMATS, WireFormat
 
 FORMATS = list(WIRE_FORMATS)
 ALONE = ("args", "tool_args", "openai", "llama3", "pythonic")

@@ -16,13 +16,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from espalier.constraints.bans import Ban
+from espalier.constraints.ban import Ban
 from espalier.constraints.base import Composite
-from espalier.constraints.combine import AllOf
-from espalier.constraints.compile import Compiler
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.free import Free, Region
 from espalier.constraints.spec import JsonObject, Regex, Spec
-from espalier.constraints.wordlist import Wordlist
+from espalier.constraints.words.spec import Wordlist
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import load_trie
 from tests.tokenizers import tekken_vocab

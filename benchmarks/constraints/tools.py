@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from espalier.constraints.base import Compiled
-from espalier.constraints.compile import Compiler
-from espalier.constraints.schema_matcher import LlgBackend, LlgCompiled
-from espalier.constraints.schema_roads import ESCAPES, WHITESPACE
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.json_schema.backends import ESCAPES, WHITESPACE
+from espalier.constraints.json_schema.llguidance import LlgBackend, LlgCompiled
 from espalier.constraints.spec import JsonSchema, Regex
-from espalier.constraints.tool_calls import ToolCalls
-from espalier.constraints.tool_grammar import calls_grammar
-from espalier.constraints.tool_schemas import multi_tool_call_schema
+from espalier.constraints.tools.grammar import calls_grammar
+from espalier.constraints.tools.schemas import multi_tool_call_schema
+from espalier.constraints.tools.spec import ToolCalls
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import load_trie
 from tests.tokenizers import tekken_vocab

@@ -11,8 +11,8 @@ from random import Random
 
 import numpy as np
 
-from espalier.automata.cache import ByteCache
-from espalier.constraints.compile import Compiler
+from espalier.automata.masks.cache import ByteCache
+from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import JsonObject
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import build_trie, load_trie

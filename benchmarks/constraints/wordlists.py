@@ -19,11 +19,11 @@ import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from llguidance.numpy import fill_next_token_bitmask
 
-from espalier.constraints.compile import Compiler
-from espalier.constraints.schema_matcher import _View
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.json_schema.llguidance import _View
 from espalier.constraints.spec import Regex
-from espalier.constraints.wordlist import Wordlist
-from espalier.constraints.wordlist_spec import separator_characters
+from espalier.constraints.words.compile import separator_characters
+from espalier.constraints.words.spec import Wordlist
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import load_trie
 from espalier.tokens.vocab import Vocab

@@ -12,8 +12,8 @@ import torch
 import transformers
 
 import espalier
-from espalier.engines.local import LocalEngine
-from espalier.engines.transformers import TransformersStepModel
+from espalier.engines.huggingface.engine import TransformersStepModel
+from espalier.engines.local.engine import LocalEngine
 from espalier.integrations.transformers import ConstraintLogitsProcessor
 from espalier.wiring import demo_model
 

@@ -27,9 +27,9 @@ from typing import Any
 
 import espalier
 from benchmarks.record import RECORD
-from espalier.engines import llama_lib
-from espalier.schema.expand import expand
-from espalier.schema.to_gbnf import to_gbnf
+from espalier.engines.llamacpp import library as llama_lib
+from espalier.schema.gbnf.convert import to_gbnf
+from espalier.schema.normal.expand import expand
 from espalier.wiring import demo_model
 from tests.gguf_models import write_large
 from tests.llama_server import LlamaServer, llama_server

@@ -17,11 +17,11 @@ from benchmarks.schema.llama_converter import Unreachable, converted
 from benchmarks.schema.peers import CompileSchema
 from benchmarks.schema.suite import table
 from espalier.constraints.base import Compiled
-from espalier.constraints.compile import Compiler
+from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Gbnf
 from espalier.errors import UnsupportedError
-from espalier.schema.expand import expand
-from espalier.schema.to_gbnf import to_gbnf
+from espalier.schema.gbnf.convert import to_gbnf
+from espalier.schema.normal.expand import expand
 from espalier.tokens.vocab import Vocab
 
 

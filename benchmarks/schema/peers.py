@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from espalier.constraints.base import Compiled
-from espalier.constraints.compile import Compiler
-from espalier.constraints.schema_matcher import LlgBackend, LlgCompiled, LlgRefusal
-from espalier.constraints.schema_roads import WHITESPACE
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.json_schema.backends import WHITESPACE
+from espalier.constraints.json_schema.llguidance import LlgBackend, LlgCompiled, LlgRefusal
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import UnsupportedError
 from espalier.tokens.vocab import Vocab

@@ -24,7 +24,7 @@ from benchmarks.schema.cases import Case, Missing, real
 from benchmarks.schema.judging import Slow, limited
 from benchmarks.schema.peers import CompileSchema, llguidance_alone, ours
 from benchmarks.schema.spelling import compact, in_order
-from espalier.constraints.compile import Compiler, Folders
+from espalier.constraints.compiler import Compiler, Folders
 from espalier.errors import EspalierError
 from espalier.tokens.vocab import Vocab
 from tests.tokenizers import tekken_vocab

@@ -16,9 +16,9 @@ from typing import Any
 import espalier
 from benchmarks.server.cases import prompt
 from espalier.decoding.ports import Extend, Rows
-from espalier.engines.lanes import Ticket
-from espalier.engines.local import LocalEngine
-from espalier.engines.scheduler import Scheduler
+from espalier.engines.local.engine import LocalEngine
+from espalier.engines.serving.lanes import Ticket
+from espalier.engines.serving.scheduler import Scheduler
 
 
 @dataclass

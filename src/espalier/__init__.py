@@ -8,35 +8,35 @@ from espalier.version import __version__
 
 if TYPE_CHECKING:
     from espalier.api import LoadedEngine, PresetBuilder, compile, contract, generate, get_preset, load
-    from espalier.constraints.after import After
-    from espalier.constraints.any_of import AnyOf
-    from espalier.constraints.bans import Ban
-    from espalier.constraints.combine import AllOf
+    from espalier.constraints.after.spec import After
+    from espalier.constraints.after.thinking import Thinking
+    from espalier.constraints.as_filter import GrammarFilter, JsonSchemaFilter, MatcherFilter, ToolCallFilter
+    from espalier.constraints.ban import Ban
+    from espalier.constraints.compose.all_of import AllOf
+    from espalier.constraints.compose.any_of import AnyOf
     from espalier.constraints.free import Free, Region
-    from espalier.constraints.matcher_filter import GrammarFilter, JsonSchemaFilter, MatcherFilter, ToolCallFilter
-    from espalier.constraints.safety import Safety, SafetyFilter
-    from espalier.constraints.soft import SoftJson, SoftWordlist
+    from espalier.constraints.safety.spec import Safety, SafetyFilter
+    from espalier.constraints.soft.spec import SoftJson, SoftWordlist
     from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Regex
-    from espalier.constraints.thinking import Thinking
-    from espalier.constraints.tool_calls import ToolCalls
-    from espalier.constraints.tool_schemas import multi_tool_call_schema, tool_call_schema, tools_of
-    from espalier.constraints.wordlist import Wordlist
+    from espalier.constraints.tools.schemas import multi_tool_call_schema, tool_call_schema, tools_of
+    from espalier.constraints.tools.spec import ToolCalls
+    from espalier.constraints.words.spec import Wordlist
     from espalier.decoding.options import Decoding
     from espalier.engines.base import Result
     from espalier.errors import EspalierError
     from espalier.sampling.config import SamplingConfig
     from espalier.sampling.filters import FilterChain, FilterContext, LogitBias, Priority, TokenBan
-    from espalier.sampling.preset import Preset
-    from espalier.schema.build import build
-    from espalier.schema.from_python import schema_of
-    from espalier.schema.hazards import hazards
+    from espalier.sampling.presets.spec import Preset
+    from espalier.schema.lint.hazards import hazards
+    from espalier.schema.python.instances import build
+    from espalier.schema.python.schemas import schema_of
     from espalier.schema.shorthand import parse_shorthand
     from espalier.tokens.analyse import analyse_vocab
     from espalier.tokens.vocab import Vocab
-    from espalier.trace.recorder import Recorder
-    from espalier.trace.recording import JsonLinesRecorder, MemoryRecorder
+    from espalier.trace.recorders.memory import JsonLinesRecorder, MemoryRecorder
+    from espalier.trace.recorders.protocol import Recorder
+    from espalier.trace.recorders.rejection_log import RejectionLog
     from espalier.trace.records import Trace
-    from espalier.trace.rejection_log import RejectionLog
 
 __all__ = [
     "After",

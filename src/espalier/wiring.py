@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
-from espalier.constraints.compile import Compiler, Folders
+from espalier.constraints.compiler import Compiler, Folders
 from espalier.engines.base import Engine
 from espalier.engines.open import open_engine
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.errors import UnknownModel
-from espalier.sampling.presets import Presets
+from espalier.sampling.presets.catalogue import Presets
 from espalier.settings import Settings, read_settings
 from espalier.tokens.vocab import Vocab
 

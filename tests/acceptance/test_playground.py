@@ -16,7 +16,7 @@ pytest.importorskip("sqlalchemy")
 pytest.importorskip("uvicorn")
 
 import espalier
-from espalier.engines.serving import Service
+from espalier.engines.serving.service import Service
 from tests.server_app import fake_engine, make_app, served, settings
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

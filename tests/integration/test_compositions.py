@@ -10,8 +10,8 @@ pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 import espalier
-from espalier.constraints.bans import Ban
-from espalier.constraints.combine import AllOf
+from espalier.constraints.ban import Ban
+from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.free import Free, Region
 from espalier.trace.records import Trace
 

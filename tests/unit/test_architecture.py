@@ -26,10 +26,13 @@ CYCLES = "no cycles, function-level imports included"
 ENGINES = "engines do not know one another"
 STRATEGIES = "strategies do not know one another"
 CORE = "from grammar to decoding: no models, no server, no database, no HTTP client"
-LLGUIDANCE = "llguidance only in constraints/schema_matcher.py"
+LLGUIDANCE = "llguidance only in constraints/json_schema/llguidance.py"
 NUMBA = "numba only in the kernels: the walk of the token trie, and the sampling pass"
 SETTINGS = "only wiring reads settings"
-ALL = {RANKS, CYCLES, ENGINES, STRATEGIES, CORE, LLGUIDANCE, NUMBA, SETTINGS}
+ROOMS = {
+    f"rooms of {name}" for name in ("automata", "chat", "cli", "constraints", "sampling", "schema", "server", "trace")
+}
+ALL = {RANKS, CYCLES, ENGINES, STRATEGIES, CORE, LLGUIDANCE, NUMBA, SETTINGS, *ROOMS}
 
 
 def lint(root: Path) -> dict[str, bool]:
@@ -104,7 +107,7 @@ def test_every_contract_holds_on_this_tree() -> None:
         ),
         pytest.param(
             ENGINES,
-            {"engines/local.py": "import espalier.engines.planted", "engines/planted.py": ""},
+            {"engines/local/engine.py": "import espalier.engines.planted", "engines/planted.py": ""},
             id="shared-module-imports-engine",
         ),
         pytest.param(
@@ -137,11 +140,11 @@ def test_what_is_allowed_breaks_nothing(copy: Path) -> None:
             "__main__.py": "import espalier.cli",
             "settings.py": "import espalier.errors",
             "wiring.py": "import espalier.settings",
-            "constraints/schema_matcher.py": "import llguidance",
-            "sampling/kernels.py": "import numba",
-            "engines/planted.py": "import torch\nimport espalier.engines.base\nimport espalier.engines.local",
-            "engines/local.py": "import espalier.engines.scheduler",
-            "engines/scheduler.py": "import espalier.engines.base",
+            "constraints/json_schema/llguidance.py": "import llguidance",
+            "sampling/fast/kernels.py": "import numba",
+            "engines/planted.py": "import torch\nimport espalier.engines.base\nimport espalier.engines.local.engine",
+            "engines/local/engine.py": "import espalier.engines.serving.scheduler",
+            "engines/serving/scheduler.py": "import espalier.engines.base",
         },
     )
     assert lint(copy) == dict.fromkeys(ALL, True)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from espalier import AllOf, AnyOf, Ban, Choice, Gbnf, JsonObject, JsonSchema, Regex, Vocab, Wordlist
-from espalier.budget import check, time_limit
-from espalier.constraints.compile import Compiler
+from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Spec
 from espalier.errors import Cancelled, LimitExceeded
+from espalier.time_limit import check, time_limit
 
 NESTED = Gbnf('root ::= "[" (root ("," root)*)? "]" | [0-9]+ | word\nword ::= "a"* "b" word?\n')
 SPECS: dict[str, Callable[[], Spec]] = {

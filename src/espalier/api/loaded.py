@@ -8,7 +8,7 @@ from typing import Any, overload
 from espalier.api.requests import check_capabilities, make_request, outputs_of, split_prompts
 from espalier.engines.base import Capabilities, Engine, Event, Finished, Message, Request, Result, ServingEngine
 from espalier.errors import CapabilityError
-from espalier.sampling.presets import Presets
+from espalier.sampling.presets.catalogue import Presets
 from espalier.tokens.vocab import Vocab
 
 
@@ -98,8 +98,8 @@ class LoadedEngine:
         """The same model for many callers at once: requests join and leave between steps. Until what this gives is
         closed, `generate` and `stream` go through it too. options: a `Scheduler`'s (prefill_chunk, queue_size, lanes,
         prefix_tokens). Raises CapabilityError for an engine that is not in this process, InputError."""
-        from espalier.engines.local import LocalEngine  # noqa: PLC0415
-        from espalier.engines.serving import Service  # noqa: PLC0415
+        from espalier.engines.local.engine import LocalEngine  # noqa: PLC0415
+        from espalier.engines.serving.service import Service  # noqa: PLC0415
 
         if not isinstance(self._engine, LocalEngine):
             raise CapabilityError(f"{self.name} does not run in this process, so it cannot be served")

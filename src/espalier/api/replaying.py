@@ -13,18 +13,18 @@ from typing import Any, Literal, TypeAlias
 from espalier.api.loaded import LoadedEngine
 from espalier.api.use_cases import default_app
 from espalier.constraints.base import Compiled, Matcher
-from espalier.constraints.compile import Compiler
+from espalier.constraints.compiler import Compiler
 from espalier.constraints.rewinding import Rewinding, rewinding_parts
-from espalier.constraints.soft import SoftSpec
+from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
-from espalier.decoding.budget import BudgetMatcher, check_budget, closable
 from espalier.decoding.drive import drive
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Outcome, Strategy
 from espalier.decoding.ports import StepModel
 from espalier.decoding.replay import TAKES, Replay, Replayed, replay_plan, replay_rows
-from espalier.decoding.rewind import rewind_plan
+from espalier.decoding.rewinding.strategy import rewind_plan
 from espalier.decoding.step import Watch
+from espalier.decoding.token_limit import BudgetMatcher, check_budget, closable
 from espalier.engines.base import Engine
 from espalier.errors import CapabilityError, InputError, UnsupportedError
 from espalier.sampling.chain import Chain
@@ -33,8 +33,8 @@ from espalier.sampling.draw import RandomStream
 from espalier.sampling.filters import distinct
 from espalier.sampling.fit import check_ends, fit
 from espalier.tokens.vocab import Vocab
-from espalier.trace.diff import TraceDiff, diff
 from espalier.trace.records import StepRecord, Trace
+from espalier.trace.report.diff import TraceDiff, diff
 from espalier.wiring import App
 
 Source: TypeAlias = Literal["model", "distributions"]
@@ -148,7 +148,7 @@ class _Setting:
 
     def encode(self, text: str, *, add_special: bool = False) -> list[int]:
         """As the tokenizer splits it. Raises InputError where it is not here."""
-        from espalier.engines.local import LocalEngine  # noqa: PLC0415  # as in loaded.py
+        from espalier.engines.local.engine import LocalEngine  # noqa: PLC0415  # as in loaded.py
 
         if self.vocab.encoder is not None and not add_special:
             return list(self.vocab.encoder(text))
@@ -204,7 +204,7 @@ def _check_vocab(trace: Trace, vocab: Vocab) -> None:
 
 
 def _of_engine(loaded: LoadedEngine) -> _Setting:
-    from espalier.engines.local import LocalEngine  # noqa: PLC0415  # as in loaded.py
+    from espalier.engines.local.engine import LocalEngine  # noqa: PLC0415  # as in loaded.py
 
     engine = loaded.engine
     if not isinstance(engine, LocalEngine):

@@ -10,20 +10,20 @@ from typing import Any, TypeAlias, get_args
 
 from espalier.chat.reasoning import read_reasoning
 from espalier.chat.tools import read_choice
-from espalier.chat.wire import wire_format
-from espalier.constraints.preset_spec import demands_calls, merged
-from espalier.constraints.soft import SoftSpec
+from espalier.chat.wire.formats import wire_format
+from espalier.constraints.presets import demands_calls, merged
+from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
-from espalier.constraints.tool_schemas import tools_of
+from espalier.constraints.tools.schemas import tools_of
 from espalier.decoding.options import FAITHFUL, FIELDS, Decoding
 from espalier.decoding.plan import STRATEGIES
 from espalier.engines.base import Engine, Message, Request, Sampler
 from espalier.errors import CapabilityError, InputError
 from espalier.sampling.config import MAX_N, NEUTRAL, SamplingConfig
 from espalier.sampling.filters import LogitFilter
-from espalier.sampling.preset import Preset
-from espalier.sampling.presets import Presets
-from espalier.trace.recorder import Recorder
+from espalier.sampling.presets.catalogue import Presets
+from espalier.sampling.presets.spec import Preset
+from espalier.trace.recorders.protocol import Recorder
 from espalier.trace.records import LEVELS, TraceLevel
 
 Prompt: TypeAlias = "str | Sequence[Message]"

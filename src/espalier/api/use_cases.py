@@ -12,12 +12,12 @@ from typing import Any
 
 from espalier.api.loaded import LoadedEngine
 from espalier.constraints.base import Compiled
-from espalier.constraints.schema_spec import contract_of
+from espalier.constraints.json_schema.compile import contract_of
 from espalier.constraints.spec import JsonSchema, Spec
 from espalier.engines.options import EngineOptions, LoraLike, read_lora
 from espalier.errors import InputError
-from espalier.sampling import preset as preset_values
-from espalier.sampling.preset import Preset
+from espalier.sampling.presets import spec as preset_values
+from espalier.sampling.presets.spec import Preset
 from espalier.schema.contract import Contract
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import App, build_app

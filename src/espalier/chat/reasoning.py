@@ -1,4 +1,4 @@
-"""The markers between which models reason before they answer. Values only; `turn_parser.py` splits by them.
+"""The markers between which models reason before they answer. Values only; `reading/turn_parser.py` splits by them.
 
 Where a model's own template or vocabulary shows a pair, `detect_reasoning` finds it.
 """

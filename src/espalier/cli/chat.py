@@ -13,11 +13,10 @@ import typer
 
 from espalier import api
 from espalier.cli import output
-from espalier.cli.constraints import read_constraint
-from espalier.cli.decoding import DecodingFlags, MaxRewinds, NumBeams, OnBudgetFlag, Particles, Strategy
-from espalier.cli.generate import report
-from espalier.cli.inputs import check_trace_path
-from espalier.cli.models import (
+from espalier.cli.flags.constraint import read_constraint
+from espalier.cli.flags.decoding import DecodingFlags, MaxRewinds, NumBeams, OnBudgetFlag, Particles, Strategy
+from espalier.cli.flags.inputs import check_trace_path
+from espalier.cli.flags.model import (
     BatchSize,
     CtxSize,
     Device,
@@ -31,14 +30,15 @@ from espalier.cli.models import (
     ModelFlags,
     Threads,
 )
+from espalier.cli.flags.sampling import DEFAULTS, SAMPLER_HELP, check_single, read_fields
+from espalier.cli.generate import report
 from espalier.cli.safety import SafetyFlags, SafetyLevel, SafetyLists, SafetyModeFlag, tell_filters
-from espalier.cli.sampling import DEFAULTS, SAMPLER_HELP, check_single, read_fields
 from espalier.constraints.spec import Spec
 from espalier.decoding.options import Decoding
 from espalier.engines.base import Event, Finished, Result
 from espalier.errors import EspalierError, InputError
 from espalier.sampling.config import SamplingConfig
-from espalier.sampling.preset import Preset
+from espalier.sampling.presets.spec import Preset
 from espalier.wiring import build_app
 
 PER_ANSWER = 512  # tokens, where no preset says otherwise

@@ -1,30 +1,30 @@
 """`espalier check`: what of a JSON Schema an engine will enforce, what may go wrong, and which documents can come out.
 
-How that is found out is `constraints/schema_check.py`'s affair; here it is put into words and 80 columns.
+How that is found out is `constraints/json_schema/check.py`'s affair; here it is put into words and 80 columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.cells import cell_len, set_cell_size
 
 from espalier import api
 from espalier.cli import output
-from espalier.cli.inputs import read_text
-from espalier.cli.schemas import read_spec
-from espalier.constraints.schema_check import Cost, Report, check_schema
-from espalier.constraints.schema_instances import Instance, read_instances
+from espalier.cli.columns import WIDTH, middle, shown, wrapped
+from espalier.cli.flags.inputs import read_text
+from espalier.cli.flags.schema import read_spec
+from espalier.constraints.json_schema.check import Cost, Report, check_schema
+from espalier.constraints.json_schema.instances import Instance, read_instances
 from espalier.engines.open import is_gguf, read_gguf_vocab
 from espalier.errors import InputError, MissingDependency, UnknownModel, UnsupportedError
 from espalier.schema.contract import VERDICTS, Contract, Entry
-from espalier.schema.engine_limits import ENGINES
+from espalier.schema.lint.engine_limits import ENGINES
 from espalier.tokens.vocab import Vocab
 
-WIDTH = 80
 POINTER = 32  # columns of a pointer in the table
 
 
@@ -230,33 +230,3 @@ def _paragraph(head: str, text: str) -> Iterator[str]:
     if head:
         yield f"  {middle(head, WIDTH - 2)}"
     yield from (f"    {line}" for line in wrapped(shown(text), WIDTH - 4))
-
-
-def shown(text: str) -> str:
-    """On one line: what a terminal would act on is written as an escape."""
-    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
-
-
-def middle(text: str, cells: int) -> str:
-    """At most so many columns; the middle of what is longer is left out."""
-    if cell_len(text) <= cells:
-        return text
-    head = set_cell_size(text, (cells - 1) // 2).rstrip()
-    tail = chop_cells(text[::-1], cells - 1 - cell_len(head))[0][::-1]
-    return f"{head}…{tail}"
-
-
-def wrapped(text: str, cells: int) -> list[str]:
-    """Lines of at most so many columns, broken between words where that is possible."""
-    lines: list[str] = []
-    for word in _words(text.split(), cells):
-        if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= cells:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(word)
-    return lines
-
-
-def _words(words: Iterable[str], cells: int) -> Iterator[str]:
-    for word in words:
-        yield from chop_cells(word, cells) if cell_len(word) > cells else [word]

@@ -10,8 +10,8 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from espalier.cli import output
-from espalier.cli.check import WIDTH, shown, wrapped
-from espalier.engines import llama_report
+from espalier.cli.columns import WIDTH, shown, wrapped
+from espalier.engines.llamacpp import report as llama_report
 from espalier.errors import UnknownModel
 from espalier.version import __version__
 from espalier.wiring import demo_model

@@ -1,6 +1,6 @@
 """`espalier explain`: generate once, and say on one screen what the constraint cost, where, why, and what to do.
 
-What is found is `trace/diagnose.py`'s affair and the trace's own; here it is laid out in 80 columns.
+What is found is `trace/report/diagnose.py`'s affair and the trace's own; here it is laid out in 80 columns.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import typer
 
 from espalier import api
 from espalier.cli import output
-from espalier.cli.check import wrapped
-from espalier.cli.constraints import read_constraint
-from espalier.cli.decoding import DecodingFlags, MaxRewinds, OnBudgetFlag, Particles, Strategy
-from espalier.cli.inputs import check_trace_path, read_prompt
-from espalier.cli.models import (
+from espalier.cli.columns import wrapped
+from espalier.cli.flags.constraint import read_constraint
+from espalier.cli.flags.decoding import DecodingFlags, MaxRewinds, OnBudgetFlag, Particles, Strategy
+from espalier.cli.flags.inputs import check_trace_path, read_prompt
+from espalier.cli.flags.model import (
     BatchSize,
     CtxSize,
     Device,
@@ -30,14 +30,14 @@ from espalier.cli.models import (
     ModelFlags,
     Threads,
 )
-from espalier.cli.sampling import DEFAULTS, check_single, read_fields
-from espalier.cli.tools import ChatFlags
+from espalier.cli.flags.sampling import DEFAULTS, check_single, read_fields
+from espalier.cli.flags.tools import ChatFlags
 from espalier.engines.base import Result
 from espalier.errors import InputError
-from espalier.trace.diagnose import diagnose
-from espalier.trace.diff import clip
-from espalier.trace.findings import Finding
 from espalier.trace.records import Trace
+from espalier.trace.report.diagnose import diagnose
+from espalier.trace.report.diff import clip
+from espalier.trace.report.findings import Finding
 from espalier.wiring import build_app
 
 WIDTH = 80

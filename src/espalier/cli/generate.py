@@ -11,8 +11,8 @@ import typer
 
 from espalier import api
 from espalier.cli import output
-from espalier.cli.constraints import WordFlags, read_constraint, read_soft
-from espalier.cli.decoding import (
+from espalier.cli.flags.constraint import WordFlags, read_constraint, read_soft
+from espalier.cli.flags.decoding import (
     DecodingFlags,
     EarlyStopping,
     EssThreshold,
@@ -31,8 +31,8 @@ from espalier.cli.decoding import (
     read_level,
     told,
 )
-from espalier.cli.inputs import check_trace_path, read_prompt
-from espalier.cli.models import (
+from espalier.cli.flags.inputs import check_trace_path, read_prompt
+from espalier.cli.flags.model import (
     BatchSize,
     CtxSize,
     Device,
@@ -46,9 +46,9 @@ from espalier.cli.models import (
     ModelFlags,
     Threads,
 )
+from espalier.cli.flags.sampling import DEFAULTS, SAMPLER_HELP, check_single, read_fields
+from espalier.cli.flags.tools import ChatFlags, ShownTurn, call_line
 from espalier.cli.safety import SafetyFlags, SafetyLevel, SafetyLists, SafetyModeFlag, tell_filters
-from espalier.cli.sampling import DEFAULTS, SAMPLER_HELP, check_single, read_fields
-from espalier.cli.tools import ChatFlags, ShownTurn, call_line
 from espalier.engines.base import Event, Finished, Result
 from espalier.wiring import build_app
 

@@ -14,10 +14,10 @@ import typer
 
 from espalier import api
 from espalier.cli import output
-from espalier.cli.constraints import read_grammar
-from espalier.cli.schemas import read_spec
-from espalier.constraints.schema_check import grammar_contract
-from espalier.constraints.schema_roads import SchemaRoads
+from espalier.cli.flags.constraint import read_grammar
+from espalier.cli.flags.schema import read_spec
+from espalier.constraints.json_schema.backends import SchemaRoads
+from espalier.constraints.json_schema.check import grammar_contract
 from espalier.constraints.spec import Gbnf
 from espalier.errors import InputError, LimitExceeded, VocabError
 from espalier.grammar.ast import Grammar
@@ -25,7 +25,7 @@ from espalier.grammar.check import Finding, check, validate
 from espalier.grammar.parser import parse
 from espalier.grammar.printer import print_grammar
 from espalier.grammar.sample import Sampler
-from espalier.schema.to_gbnf import printed
+from espalier.schema.gbnf.convert import printed
 
 app = typer.Typer(
     help="Check, print, sample and try GBNF grammars, and make them of JSON Schemas.",

@@ -23,11 +23,11 @@ from espalier.cli import (
     presets,
     safety,
     serve,
-    trace,
     vocab,
     wordlist,
 )
-from espalier.cli.sampling import WithOverrides
+from espalier.cli.flags.sampling import WithOverrides
+from espalier.cli.trace import commands as trace
 from espalier.errors import EspalierError, OutputError
 from espalier.version import __version__
 
@@ -97,7 +97,7 @@ def main_code(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        # What is read is read elsewhere (cli/inputs.py); what is left is writing to stdout.
+        # What is read is read elsewhere (cli/flags/inputs.py); what is left is writing to stdout.
         return output.fail(OutputError(f"cannot write to standard output: {error.strerror or error}"))
     return code if isinstance(code, int) else 0
 

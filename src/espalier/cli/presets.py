@@ -1,6 +1,6 @@
 """`espalier presets list|show|add|remove|path`: the presets there are, and files of one's own.
 
-It shows and writes them; what a preset asks for is `constraints/preset_spec.py`'s to say.
+It shows and writes them; what a preset asks for is `constraints/presets.py`'s to say.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ import typer
 from rich.cells import cell_len, set_cell_size
 
 from espalier.cli import output
-from espalier.cli.constraints import read_grammar
-from espalier.cli.inputs import read_text
-from espalier.cli.sampling import WithOverrides, read_fields
-from espalier.cli.schemas import read_schema_argument
-from espalier.cli.vocab import END_ISOLATE, ISOLATE, visible
-from espalier.constraints.preset_spec import CONSTRAINING, over_config, preset_parts
+from espalier.cli.columns import END_ISOLATE, ISOLATE
+from espalier.cli.flags.constraint import read_grammar
+from espalier.cli.flags.inputs import read_text
+from espalier.cli.flags.sampling import WithOverrides, read_fields
+from espalier.cli.flags.schema import read_schema_argument
+from espalier.cli.vocab import visible
+from espalier.constraints.presets import CONSTRAINING, over_config, preset_parts
 from espalier.errors import EspalierError, InputError
-from espalier.sampling.preset import BUILTIN, Preset
-from espalier.sampling.preset_files import SUFFIX, parse_preset, preset_text
-from espalier.sampling.presets import Presets
+from espalier.sampling.presets.catalogue import Presets
+from espalier.sampling.presets.files import SUFFIX, parse_preset, preset_text
+from espalier.sampling.presets.spec import BUILTIN, Preset
 from espalier.wiring import build_app
 
 app = typer.Typer(

@@ -13,13 +13,13 @@ from typing import Annotated
 import typer
 
 from espalier.cli import output
-from espalier.cli.inputs import read_text
-from espalier.constraints.safety import Safety, check_category
-from espalier.constraints.safety_joined import filters_in, with_safety
-from espalier.constraints.safety_lists import read_list
-from espalier.constraints.safety_matcher import checked_parts
-from espalier.constraints.safety_patterns import CATEGORIES, NEEDS_LIST, PATTERNS, PRESETS
-from espalier.constraints.safety_search import Finding, NotSearched, find
+from espalier.cli.flags.inputs import read_text
+from espalier.constraints.join_safety import filters_in, with_safety
+from espalier.constraints.safety.catalogue import CATEGORIES, NEEDS_LIST, PATTERNS, PRESETS
+from espalier.constraints.safety.compile import checked_parts
+from espalier.constraints.safety.judge import Finding, NotSearched, find
+from espalier.constraints.safety.lists import read_list
+from espalier.constraints.safety.spec import Safety, check_category
 from espalier.constraints.spec import Spec
 from espalier.errors import InputError, UnsupportedError
 

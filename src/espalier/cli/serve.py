@@ -29,7 +29,7 @@ from espalier.wiring import build_app
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from espalier.server.auth import Keyring
+    from espalier.server.admit.auth import Keyring
     from espalier.server.environment import Environment
     from espalier.server.settings import ServerSettings
 
@@ -91,7 +91,7 @@ def command(
         raise InputError(f"--only {only}: one of {', '.join(TARGETS)}", field="only")
     flags = _flags(model, host, port, workers, root_path, api_key_file, uds, log_level, rejection_log)
     found, settings = _read(flags, env_file)
-    from espalier.server.auth import check_bind, read_keys  # noqa: PLC0415
+    from espalier.server.admit.auth import check_bind, read_keys  # noqa: PLC0415
     from espalier.server.environment import export_for_libraries  # noqa: PLC0415
 
     keyring = read_keys(settings)
@@ -310,8 +310,8 @@ def _run(target: str, settings: ServerSettings, listening: socket.socket) -> Non
     from uvicorn.config import STARTUP_FAILURE  # noqa: PLC0415
     from uvicorn.supervisors import Multiprocess  # noqa: PLC0415
 
-    from espalier.server.logs import configure  # noqa: PLC0415
-    from espalier.server.protocol import GuardedProtocol  # noqa: PLC0415
+    from espalier.server.http.protocol import GuardedProtocol  # noqa: PLC0415
+    from espalier.server.observe.logs import configure  # noqa: PLC0415
 
     configure(settings)
     failures: list[Exception] = []

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.cells import cell_len, set_cell_size
 
 from espalier import api
 from espalier.cli import output
-from espalier.cli.check import read_vocab, shown, wrapped
+from espalier.cli.check import read_vocab
+from espalier.cli.columns import END_ISOLATE, ISOLATE, clip, shown, wrapped
 from espalier.engines.open import is_gguf
 from espalier.errors import InputError
 from espalier.tokens.analyse import Glitch, Matches, VocabReport, analyse_vocab, read_bytes
@@ -28,7 +28,6 @@ from espalier.wiring import demo_model
 WIDTH = 80
 LABEL = 16  # columns in front of a field
 EXAMPLES = 12  # tokens shown of each category, as far as they fit
-ISOLATE, END_ISOLATE = "\u2068", "\u2069"  # between them a direction has no effect on what is outside
 NAMED: Mapping[str, Callable[[], Vocab]] = {"bytes": Vocab.bytes, "fake": Vocab.bytes}
 
 
@@ -243,15 +242,6 @@ def _escape(char: str) -> str:
     if 0xDC80 <= code < 0xDD00:
         return f"\\x{code - 0xDC00:02x}"
     return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def clip(text: str, cells: int) -> str:
-    """At most so many columns. What is cut off may hold the end of an isolate, which is then written again."""
-    if cell_len(text) <= cells:
-        return text
-    kept = set_cell_size(text, cells - 1).rstrip()
-    unclosed = kept.count(ISOLATE) - kept.count(END_ISOLATE)
-    return f"{kept}{END_ISOLATE * unclosed}…"
 
 
 def byte_ranges(data: bytes) -> str:

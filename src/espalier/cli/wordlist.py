@@ -12,13 +12,13 @@ import typer
 from rich.cells import cell_len, set_cell_size
 
 from espalier.cli import output
-from espalier.cli.inputs import read_text
-from espalier.constraints.word_build import build_words, list_text
-from espalier.constraints.word_check import line_and_column
-from espalier.constraints.word_files import WordFiles, read_words
-from espalier.constraints.word_report import Found, WordReport, oov_report
-from espalier.constraints.wordlist import Wordlist
+from espalier.cli.flags.inputs import read_text
+from espalier.constraints.words.judge import line_and_column
+from espalier.constraints.words.report import Found, WordReport, oov_report
+from espalier.constraints.words.spec import Wordlist
 from espalier.errors import EspalierError, InputError, OutputError, UnknownName
+from espalier.lexicon.build import build_words, list_text
+from espalier.lexicon.files import WordFiles, read_words
 from espalier.wiring import build_app
 
 app = typer.Typer(

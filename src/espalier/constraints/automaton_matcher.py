@@ -8,15 +8,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from espalier.automata.blame import Blame
-from espalier.automata.closing import Ends
-from espalier.automata.complete import forced, shortest
-from espalier.automata.dfa import Dfa
-from espalier.automata.explain import GrammarTeller, PlainTeller, Teller, blame, rule_at
-from espalier.automata.machine import Machine, State
-from espalier.automata.network import MAX_STATES, Network, build_network
-from espalier.automata.pushdown import PushdownMachine
-from espalier.automata.regular import RegularMachine
+from espalier.automata.ends.closing import Ends
+from espalier.automata.ends.complete import forced, shortest
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.network import MAX_STATES, Network, build_network
+from espalier.automata.masks.machine import Machine, State
+from espalier.automata.masks.pushdown import PushdownMachine
+from espalier.automata.masks.regular import RegularMachine
+from espalier.automata.reasons.blame import Blame
+from espalier.automata.reasons.explain import GrammarTeller, PlainTeller, Teller, blame, rule_at
 from espalier.constraints.refusal import refusal
 from espalier.constraints.spec import Spec
 from espalier.grammar.ast import Grammar
@@ -55,7 +55,7 @@ def compile_automaton(automaton: Dfa | Network, spec: Spec, vocab: Vocab, trie: 
 
 
 def compile_network(network: Network, spec: Spec, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
-    """A network as it stands, such as a grammar's intersection with automata (`automata/product.py`). What it
+    """A network as it stands, such as a grammar's intersection with automata (`automata/languages/product.py`). What it
     explains names no rules. Raises VocabError, LimitExceeded."""
     if network.is_regular:
         return compile_dfa(Dfa.of_network(network), spec, vocab, trie)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from espalier.constraints.bans import Ban
-from espalier.constraints.combine import AllOf
-from espalier.constraints.compile import LANGUAGES
+from espalier.constraints.ban import Ban
+from espalier.constraints.compiler import LANGUAGES
+from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.spec import Spec
 from espalier.errors import UnsupportedError
 

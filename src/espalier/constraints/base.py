@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-from espalier.automata.blame import Blame
+from espalier.automata.reasons.blame import Blame
 from espalier.constraints.spec import Spec
 from espalier.tokens.mask import Mask
 from espalier.tokens.vocab import Vocab

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from espalier.budget import OutOfTime
 from espalier.constraints.base import Matcher
 from espalier.errors import LimitExceeded, NotAvailable, VocabError
+from espalier.time_limit import OutOfTime
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 

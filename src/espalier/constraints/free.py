@@ -2,7 +2,7 @@
 
 Free text and regions become one network, whose start is the free text and whose triggers call the regions; where they
 are all regular, one deterministic automaton. It knows no kind: what a region holds is whatever has an automaton
-(`LANGUAGES` in `compile.py`).
+(`LANGUAGES` in `compiler.py`).
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from dataclasses import dataclass, field
 from itertools import permutations
 from typing import Any, ClassVar
 
-from espalier.automata.dfa import Dfa
-from espalier.automata.embed import Assembly
-from espalier.automata.explain import NetworkTeller
-from espalier.automata.fragment import Fragment
-from espalier.automata.network import Network
-from espalier.automata.nfa import Symbol
-from espalier.automata.pushdown import PushdownMachine
-from espalier.automata.triggers import watched
-from espalier.budget import check as check_time
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.embed import Assembly
+from espalier.automata.languages.fragment import Fragment
+from espalier.automata.languages.network import Network
+from espalier.automata.languages.nfa import Symbol
+from espalier.automata.masks.pushdown import PushdownMachine
+from espalier.automata.phrases.triggers import watched
+from espalier.automata.reasons.explain import NetworkTeller
 from espalier.constraints.automaton_matcher import compile_automaton
 from espalier.constraints.base import Compiled
-from espalier.constraints.compile import Compiler
+from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Spec, check_text
 from espalier.constraints.verdict import Unjudgeable, Verdict, judge
-from espalier.constraints.word_files import WordFiles
 from espalier.errors import GrammarError, SpecError, UnsupportedError
 from espalier.grammar.ast import TokenRef
+from espalier.lexicon.files import WordFiles
+from espalier.time_limit import check as check_time
 from espalier.tokens.vocab import Vocab
 
 

@@ -1,7 +1,7 @@
 """What a matcher says that lets a text begin what it must not become: tokens that may be tried and are then taken back.
 
 `mask` stays what the laws of `base.py` ask for, so whoever knows nothing of this keeps to the constraint all the same.
-It does not know who takes tokens back (`decoding/rewind.py`), nor which place is tried again.
+It does not know who takes tokens back (`decoding/rewinding/strategy.py`), nor which place is tried again.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from espalier.automata.blame import Blame
+from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Matcher
 from espalier.constraints.spec import Spec
 from espalier.errors import CapabilityError

@@ -1,7 +1,7 @@
 """What a user asks for: frozen values that round-trip to JSON. They know nothing of vocabularies or engines.
 
 `Spec` is a tagged union: `kind` is the tag. `SPECS` maps a kind to its class, here or in a module of its own;
-`compile.py` maps it to the code that compiles it.
+`compiler.py` maps it to the code that compiles it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, get_origin
 from espalier.errors import SchemaError, SpecError
 from espalier.grammar.json_mode import JsonKind, JsonWhitespace, check_json_options
 from espalier.registry import Registry
-from espalier.schema.from_python import schema_of
+from espalier.schema.python.schemas import schema_of
 
 
 class Spec(ABC):
@@ -279,14 +279,14 @@ SPECS = Registry(
         "regex": "espalier.constraints.spec:Regex",
         "choice": "espalier.constraints.spec:Choice",
         "gbnf": "espalier.constraints.spec:Gbnf",
-        "wordlist": "espalier.constraints.wordlist:Wordlist",
-        "ban": "espalier.constraints.bans:Ban",
-        "safety": "espalier.constraints.safety:Safety",
-        "all_of": "espalier.constraints.combine:AllOf",
-        "any_of": "espalier.constraints.any_of:AnyOf",
-        "after": "espalier.constraints.after:After",
+        "wordlist": "espalier.constraints.words.spec:Wordlist",
+        "ban": "espalier.constraints.ban:Ban",
+        "safety": "espalier.constraints.safety.spec:Safety",
+        "all_of": "espalier.constraints.compose.all_of:AllOf",
+        "any_of": "espalier.constraints.compose.any_of:AnyOf",
+        "after": "espalier.constraints.after.spec:After",
         "free": "espalier.constraints.free:Free",
-        "thinking": "espalier.constraints.thinking:Thinking",
-        "tool_calls": "espalier.constraints.tool_calls:ToolCalls",
+        "thinking": "espalier.constraints.after.thinking:Thinking",
+        "tool_calls": "espalier.constraints.tools.spec:ToolCalls",
     },
 )

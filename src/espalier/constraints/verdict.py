@@ -23,11 +23,11 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import specification_with
 
 from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spec
-from espalier.constraints.word_files import WordFiles
+from espalier.lexicon.files import WordFiles
 from espalier.registry import Registry as Parts
-from espalier.schema.build import build
-from espalier.schema.oracle import is_panic
-from espalier.schema.regex_cost import is_quick, slow_pattern
+from espalier.schema.normal.judge import is_panic
+from espalier.schema.patterns.cost import is_quick, slow_pattern
+from espalier.schema.python.instances import build
 
 JUDGE_SECONDS = 5.0
 
@@ -280,15 +280,15 @@ JUDGES = Parts(
         "json_object": "espalier.constraints.verdict:judge_object",
         "regex": "espalier.constraints.verdict:judge_regex",
         "choice": "espalier.constraints.verdict:judge_choice",
-        "wordlist": "espalier.constraints.word_check:judge_wordlist",
-        "ban": "espalier.constraints.bans:judge_ban",
-        "safety": "espalier.constraints.safety_search:judge_safety",
-        "all_of": "espalier.constraints.combine:judge_all_of",
-        "any_of": "espalier.constraints.any_of:judge_any_of",
-        "after": "espalier.constraints.after:judge_after",
+        "wordlist": "espalier.constraints.words.judge:judge_wordlist",
+        "ban": "espalier.constraints.ban:judge_ban",
+        "safety": "espalier.constraints.safety.judge:judge_safety",
+        "all_of": "espalier.constraints.compose.all_of:judge_all_of",
+        "any_of": "espalier.constraints.compose.any_of:judge_any_of",
+        "after": "espalier.constraints.after.spec:judge_after",
         "free": "espalier.constraints.free:judge_free",
-        "thinking": "espalier.constraints.thinking:judge_thinking",
-        "tool_calls": "espalier.constraints.tool_judge:judge_tool_calls",
+        "thinking": "espalier.constraints.after.thinking:judge_thinking",
+        "tool_calls": "espalier.constraints.tools.judge:judge_tool_calls",
     },
 )
 """By kind: `(spec, text, words) -> Verdict`."""
@@ -298,11 +298,11 @@ PARSERS = Parts(
     {
         "json_schema": "espalier.constraints.verdict:parse_json",
         "json_object": "espalier.constraints.verdict:parse_json",
-        "all_of": "espalier.constraints.combine:parse_all_of",
-        "any_of": "espalier.constraints.any_of:parse_any_of",
-        "after": "espalier.constraints.after:parse_after",
-        "thinking": "espalier.constraints.thinking:parse_thinking",
-        "tool_calls": "espalier.constraints.tool_judge:parse_tool_calls",
+        "all_of": "espalier.constraints.compose.all_of:parse_all_of",
+        "any_of": "espalier.constraints.compose.any_of:parse_any_of",
+        "after": "espalier.constraints.after.spec:parse_after",
+        "thinking": "espalier.constraints.after.thinking:parse_thinking",
+        "tool_calls": "espalier.constraints.tools.judge:parse_tool_calls",
     },
 )
 """By kind: `(spec, text) -> value`; what is not here is its text."""

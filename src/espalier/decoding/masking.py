@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from espalier.constraints.base import Composite
+from espalier.decoding.matcher_questions import explained, member_masks, ruler
 from espalier.decoding.plan import Job, Plan, Strategy
-from espalier.decoding.shadow import explained, member_masks, ruler
 from espalier.decoding.step import Decision, decide
 from espalier.decoding.walk import Take, TimedMask, walk
 from espalier.sampling.filters import FilterContext

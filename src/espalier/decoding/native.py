@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.constraints.base import Composite, Matcher
+from espalier.decoding.matcher_questions import explained, member_masks, outcome, ruler
 from espalier.decoding.plan import Job, Plan, Taken
 from espalier.decoding.ports import Append, Need
-from espalier.decoding.shadow import explained, member_masks, outcome, ruler
 from espalier.decoding.stages import CONSTRAINT, Stages, banned_by, favourite_of, shares
 from espalier.decoding.step import LISTED
 from espalier.decoding.stops import TextAssembler
 from espalier.errors import CapabilityError, GenerationError, SamplingError
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import SamplingConfig
-from espalier.sampling.fast import Choice, heated
+from espalier.sampling.fast.draw_fast import Choice, heated
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits
 from espalier.trace.measure import allowed_mass, measure

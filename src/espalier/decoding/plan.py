@@ -27,11 +27,11 @@ STRATEGIES = Registry(
     {
         "mask": "espalier.decoding.masking:MASK",
         "rejection": "espalier.decoding.rejection:REJECTION",
-        "jump": "espalier.decoding.jump:JUMP",
-        "beam": "espalier.decoding.beam:BEAM",
-        "best_of": "espalier.decoding.faithful:BEST_OF",
-        "smc": "espalier.decoding.faithful:SMC",
-        "awrs": "espalier.decoding.faithful:AWRS",
+        "jump": "espalier.decoding.jump.strategy:JUMP",
+        "beam": "espalier.decoding.beam.strategy:BEAM",
+        "best_of": "espalier.decoding.faithful.strategy:BEST_OF",
+        "smc": "espalier.decoding.faithful.strategy:SMC",
+        "awrs": "espalier.decoding.faithful.strategy:AWRS",
     },
 )
 """Names to a `Strategy` each."""

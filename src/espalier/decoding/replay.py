@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.automata.blame import Blame
+from espalier.automata.reasons.blame import Blame
+from espalier.decoding.matcher_questions import explained, ruler
 from espalier.decoding.plan import Job, Outcome, Plan
 from espalier.decoding.ports import Append, Need
-from espalier.decoding.shadow import explained, ruler
 from espalier.decoding.step import Decision
 from espalier.decoding.walk import Take, TimedMask
 from espalier.errors import DeadEnd

@@ -13,14 +13,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.automata.blame import Blame
+from espalier.automata.reasons.blame import Blame
 from espalier.errors import BadLogits
-from espalier.sampling.candidates import kernels, leaders
-from espalier.sampling.fast import Choice
+from espalier.sampling.fast.candidates import kernels, leaders
+from espalier.sampling.fast.draw_fast import Choice
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
-from espalier.trace.lazily import Lazily
+from espalier.trace.foreign.lazily import Lazily
 from espalier.trace.measure import Measures, plain, removed_by
 from espalier.trace.records import Candidate
 

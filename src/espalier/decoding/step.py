@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.automata.blame import Blame
+from espalier.automata.reasons.blame import Blame
 from espalier.decoding.stages import CONSTRAINT, NEG_INF, PADDING, Stages, banned_by, favourite_of, permitted, shares
 from espalier.errors import DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
-from espalier.sampling.fast import Choice, choose, heated
+from espalier.sampling.fast.draw_fast import Choice, choose, heated
 from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from espalier.decoding.matcher_questions import outcome
 from espalier.decoding.plan import Job, Plan, Taken
 from espalier.decoding.ports import Append, Need
-from espalier.decoding.shadow import outcome
 from espalier.decoding.step import Decision
 from espalier.decoding.stops import TextAssembler
 from espalier.sampling.filters import FilterContext

@@ -1,0 +1,3 @@
+"""Models behind one protocol: a `Request` in, events out. Engines do not know one another; edges open them by name.
+Start with `base.py`.
+"""

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
-from espalier.chat.deltas import Delta, Turn
+from espalier.chat.reading.deltas import Delta, Turn
 from espalier.chat.reasoning import Reasoning
 from espalier.chat.tools import AUTO, Tool, ToolCall, ToolChoice
-from espalier.constraints.soft import SoftSpec
+from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict
 from espalier.decoding.options import Decoding
@@ -21,7 +21,7 @@ from espalier.registry import Registry
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.filters import LogitFilter
 from espalier.tokens.vocab import Vocab
-from espalier.trace.recorder import Recorder
+from espalier.trace.recorders.protocol import Recorder
 from espalier.trace.records import StepRecord, Trace, TraceLevel
 
 Message: TypeAlias = Mapping[str, Any]
@@ -33,8 +33,8 @@ FinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
 ENGINES = Registry(
     "engines",
     {
-        "transformers": "espalier.engines.transformers:open_engine",
-        "llamacpp": "espalier.engines.llamacpp:open_engine",
+        "transformers": "espalier.engines.huggingface.engine:open_engine",
+        "llamacpp": "espalier.engines.llamacpp.engine:open_engine",
         "fake": "espalier.engines.fake:open_engine",
     },
 )

@@ -13,10 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from espalier.chat.template import ChatTemplate
-from espalier.constraints.compile import NOWHERE, Folders
+from espalier.chat.prompt.template import ChatTemplate
+from espalier.constraints.compiler import NOWHERE, Folders
 from espalier.decoding.ports import Extend, Rows, SequenceId
-from espalier.engines.local import LocalEngine
+from espalier.engines.local.engine import LocalEngine
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.errors import LimitExceeded
 from espalier.tokens.mask import Logits

@@ -5,14 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from espalier.constraints.compile import NOWHERE, Folders
+from espalier.constraints.compiler import NOWHERE, Folders
 from espalier.engines.base import ENGINES, Engine
-from espalier.engines.gguf_file import MAGIC
+from espalier.engines.gguf.header import MAGIC
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.registry import Registry
 from espalier.tokens.vocab import Vocab
 
-VOCABS = Registry("vocabs", {"llamacpp": "espalier.engines.llamacpp:read_vocab_of"})
+VOCABS = Registry("vocabs", {"llamacpp": "espalier.engines.llamacpp.engine:read_vocab_of"})
 """Engines whose files hold a vocabulary that is read without the weights: `(path) -> Vocab`."""
 
 

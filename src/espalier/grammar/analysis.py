@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from espalier.budget import check as check_time
 from espalier.grammar.ast import (
     Alternative,
     AnyChar,
@@ -25,6 +24,7 @@ from espalier.grammar.ast import (
     TokenRef,
     postorder,
 )
+from espalier.time_limit import check as check_time
 
 Terminal = Literal | CharClass | AnyChar | TokenRef
 Edges = Mapping[str, tuple[str, ...]]

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import TypeVar
 
-from espalier.budget import check as check_time
 from espalier.errors import GrammarError
 from espalier.grammar.ranges import MAX_CODE_POINT, SURROGATES, Ranges, complement, merge, subtract
+from espalier.time_limit import check as check_time
 
 T = TypeVar("T")
 NAME = re.compile(r"[A-Za-z0-9_-]+")

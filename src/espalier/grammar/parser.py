@@ -19,7 +19,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, NoReturn
 
-from espalier.budget import check as check_time
 from espalier.errors import GrammarError, excerpt
 from espalier.grammar.ast import (
     EMPTY,
@@ -38,6 +37,7 @@ from espalier.grammar.ast import (
     seq,
 )
 from espalier.grammar.ranges import MAX_CODE_POINT, SURROGATES
+from espalier.time_limit import check as check_time
 
 MAX_REPEAT = 1_000_000
 """The largest count in `{m,n}`. Anything above is a slip or an attack."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from espalier.budget import check as check_time
 from espalier.grammar.ast import (
     Alternative,
     AnyChar,
@@ -22,6 +21,7 @@ from espalier.grammar.ast import (
     Sequence,
     TokenRef,
 )
+from espalier.time_limit import check as check_time
 
 WIDTH = 110
 """A rule with alternatives that is longer than this goes over several lines, which end with `|`."""

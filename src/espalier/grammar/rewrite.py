@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from espalier.budget import check as check_time
 from espalier.errors import GrammarError
 from espalier.grammar.analysis import (
     Costs,
@@ -46,6 +45,7 @@ from espalier.grammar.ast import (
     postorder,
     seq,
 )
+from espalier.time_limit import check as check_time
 
 MAX_GROUP = 100
 """Rules in one left recursive group; the rewrite adds up to the square of it."""

@@ -12,7 +12,6 @@ from random import Random
 from typing import Literal as OneOf
 from typing import assert_never
 
-from espalier.budget import check as check_time
 from espalier.errors import LimitExceeded, UnsupportedError
 from espalier.grammar.analysis import Costs, Terminal, is_void
 from espalier.grammar.ast import (
@@ -29,6 +28,7 @@ from espalier.grammar.ast import (
 )
 from espalier.grammar.ranges import Ranges, complement, merge, subtract
 from espalier.grammar.rewrite import remove_nullable_loops, trim
+from espalier.time_limit import check as check_time
 
 Tokens = OneOf["spell", "avoid"]
 

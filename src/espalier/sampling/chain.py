@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from espalier.sampling.config import SamplingConfig
-from espalier.sampling.context import TransformContext
 from espalier.sampling.filters import FilterChain, FilterContext, LogitFilter
 from espalier.sampling.fit import NOTHING_FITTED, Fitted, needs_fit
-from espalier.sampling.heat import temperature
 from espalier.sampling.history import History
-from espalier.sampling.mirostat import first_mu, next_mu
-from espalier.sampling.transforms import TRANSFORMS, UNTRUNCATED, Transform, mirostat
+from espalier.sampling.samplers.context import TransformContext
+from espalier.sampling.samplers.mirostat import first_mu, next_mu
+from espalier.sampling.samplers.registry import TRANSFORMS, UNTRUNCATED, Transform, mirostat
+from espalier.sampling.samplers.temperature import temperature
 from espalier.tokens.mask import Logits
 
 

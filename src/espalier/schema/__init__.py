@@ -1,1 +1,3 @@
-"""JSON Schema, read and put into a normal form. See `shape.py` for the form, `expand.py` for how it is reached."""
+"""JSON Schema in every draft: read, normalised, turned into grammars, made from Python types, linted. It knows no
+vocabulary and no matcher. `form.py` is the normal form that everything else speaks of.
+"""

@@ -19,46 +19,34 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from espalier.api import LoadedEngine
-from espalier.constraints.wordlist import Wordlist
+from espalier.constraints.words.spec import Wordlist
 from espalier.engines.base import Engine, ServingEngine
-from espalier.engines.local import LocalEngine
-from espalier.engines.serving import Service
+from espalier.engines.local.engine import LocalEngine
+from espalier.engines.serving.service import Service
 from espalier.errors import CapabilityError
-from espalier.server import (
-    chat,
-    completions,
-    errors,
-    health,
-    llama,
-    logs,
-    models,
-    openapi,
-    telemetry,
-    tokens,
-    traces,
-    web,
-)
+from espalier.server.admit.gate import make_gate
+from espalier.server.admit.limits import LEASE_SECONDS
+from espalier.server.answering.recording import Guarded
 from espalier.server.asgi import Edge, LocalOnly
-from espalier.server.convert import Change
-from espalier.server.deps import Tools
+from espalier.server.bodies import openapi
 from espalier.server.environment import export_for_libraries, read_environment
-from espalier.server.gate import make_gate
-from espalier.server.limits import LEASE_SECONDS
-from espalier.server.loading import Failed, Loading, beside
-from espalier.server.metrics import MOST_TOKENS, make_meter
+from espalier.server.http import errors
+from espalier.server.http.loading import Failed, Loading, beside
+from espalier.server.observe import logs, telemetry
+from espalier.server.observe.metrics import MOST_TOKENS, make_meter
 from espalier.server.ports import Gate, Meter, TraceStore
-from espalier.server.prebuild import check_lists, prebuilding, wanted_lists
-from espalier.server.recording import Guarded
-from espalier.server.seed import seed_shape
+from espalier.server.process.deps import Tools
+from espalier.server.process.prebuild import check_lists, prebuilding, wanted_lists
+from espalier.server.process.state import Serving
+from espalier.server.process.workers import Workers
+from espalier.server.routes import chat, completions, health, llama, models, tokens, traces, web
+from espalier.server.routes.seed import seed_shape
 from espalier.server.settings import ServerSettings
-from espalier.server.state import Serving
-from espalier.server.words import word_lists
-from espalier.server.workers import Workers
 from espalier.store.counters import StoredCounters
 from espalier.store.open import Store, open_store
 from espalier.store.retention import Limits, keep
-from espalier.trace.recorder import Recorder
-from espalier.trace.rejection_log import RejectionLog
+from espalier.trace.recorders.protocol import Recorder
+from espalier.trace.recorders.rejection_log import RejectionLog
 from espalier.version import __version__
 from espalier.wiring import App, build_app
 
@@ -66,7 +54,6 @@ ROUTERS = (
     health.router, chat.router, completions.router, models.router, traces.router, web.router, llama.router,
     tokens.router,
 )  # fmt: skip
-CHANGES: tuple[Change, ...] = (word_lists,)
 """What other parts make of a body, in order."""
 REJECTION = "rejection"
 """The strategy of requests that name none, where there is a rejection log: another would leave it empty."""
@@ -214,7 +201,7 @@ async def _open(
         workers = Workers(threads=min(WORK_THREADS, 2 * (os.cpu_count() or 1)), waiting=settings.queue_size)
         stack.callback(workers.close)
         api.state.tools = Tools(
-            app=app, presets=app.presets, workers=workers, changes=CHANGES, spans=spans,
+            app=app, presets=app.presets, workers=workers, spans=spans,
             fingerprint=_fingerprint(engine),
         )  # fmt: skip
         api.state.serving = Serving(

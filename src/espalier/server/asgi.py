@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from espalier.errors import Forbidden
-from espalier.server.auth import refuses_stranger
-from espalier.server.errors import ErrorShape, internal_error, openai_shape
+from espalier.server.admit.auth import refuses_stranger
+from espalier.server.http.errors import ErrorShape, internal_error, openai_shape
 
 log = logging.getLogger(__name__)
 PUBLIC = frozenset({"/health", "/ready"})

@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from espalier.errors import InputError
 from espalier.server.environment import read_environment
-from espalier.trace.rejection_log import LEAST_BYTES
+from espalier.trace.recorders.rejection_log import LEAST_BYTES
 
 SECRETS = frozenset({"secret_token", "database_url"})
 """Fields whose values are never printed."""

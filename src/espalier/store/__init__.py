@@ -1,0 +1,1 @@
+"""Traces, figures of generations and counters in SQLite or PostgreSQL. All SQL is here. Start with `open.py`."""

@@ -7,7 +7,7 @@ from collections import deque
 
 from espalier.errors import EspalierError, InputError, OutputError
 from espalier.store.open import Store
-from espalier.trace.recorder import RunInfo, RunRecorder
+from espalier.trace.recorders.protocol import RunInfo, RunRecorder
 from espalier.trace.records import LEVELS, StepRecord, Trace, TraceLevel
 
 IDS = 1000

@@ -1,0 +1,3 @@
+"""Vocabularies: the bytes of every token, read from any tokenizer; packed masks; the token trie. It knows no
+grammar. Start with `vocab.py` and `mask.py`.
+"""

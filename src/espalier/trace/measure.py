@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.sampling.candidates import kernels
+from espalier.sampling.fast.candidates import kernels
 from espalier.tokens.mask import Logits
 
 T = TypeVar("T", bound=np.generic)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Protocol
 
-from espalier.automata.blame import Blame
+from espalier.automata.reasons.blame import Blame
 from espalier.trace.measure import costs_by, cumulative
 from espalier.trace.paths import document_start, json_paths
 

@@ -9,9 +9,9 @@ pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 import espalier
-from espalier.constraints.after import After
-from espalier.constraints.bans import Ban
-from espalier.constraints.combine import AllOf
+from espalier.constraints.after.spec import After
+from espalier.constraints.ban import Ban
+from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.spec import JsonSchema, Regex
 from espalier.wiring import demo_model
 

@@ -13,7 +13,7 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 
 import espalier  # noqa: E402
 from espalier.api import make_request  # noqa: E402
-from espalier.constraints.wordlist import Wordlist  # noqa: E402
+from espalier.constraints.words.spec import Wordlist  # noqa: E402
 from espalier.integrations.transformers import ConstraintLogitsProcessor  # noqa: E402
 from espalier.wiring import demo_model  # noqa: E402
 

@@ -12,7 +12,7 @@ from jsonschema.validators import validator_for
 from espalier import JsonSchema, Vocab
 from espalier.api import make_request
 from espalier.engines.fake import FakeStepModel, noise
-from espalier.engines.local import LocalEngine
+from espalier.engines.local.engine import LocalEngine
 from espalier.errors import InputError, UnsupportedError
 
 ROOT = Path(__file__).parents[3]

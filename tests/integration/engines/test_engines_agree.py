@@ -19,15 +19,15 @@ pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 
 import espalier  # noqa: E402
 from espalier.chat.tools import read_tools  # noqa: E402
-from espalier.constraints.after import After  # noqa: E402
-from espalier.constraints.any_of import AnyOf  # noqa: E402
-from espalier.constraints.bans import Ban  # noqa: E402
-from espalier.constraints.combine import AllOf  # noqa: E402
+from espalier.constraints.after.spec import After  # noqa: E402
+from espalier.constraints.after.thinking import Thinking  # noqa: E402
+from espalier.constraints.ban import Ban  # noqa: E402
+from espalier.constraints.compose.all_of import AllOf  # noqa: E402
+from espalier.constraints.compose.any_of import AnyOf  # noqa: E402
 from espalier.constraints.free import Free, Region  # noqa: E402
 from espalier.constraints.spec import SPECS  # noqa: E402
-from espalier.constraints.thinking import Thinking  # noqa: E402
-from espalier.constraints.tool_calls import ToolCalls  # noqa: E402
-from espalier.constraints.wordlist import Wordlist  # noqa: E402
+from espalier.constraints.tools.spec import ToolCalls  # noqa: E402
+from espalier.constraints.words.spec import Wordlist  # noqa: E402
 from espalier.decoding.ports import Extend, Rows, StepModel  # noqa: E402
 from espalier.wiring import demo_model  # noqa: E402
 

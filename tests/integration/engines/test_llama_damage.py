@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("llama_cpp")
 gguf = pytest.importorskip("gguf")
 
-from espalier.engines.gguf_checks import check_generates, check_tensors  # noqa: E402
-from espalier.engines.gguf_file import Header, read_header  # noqa: E402
+from espalier.engines.gguf.checks import check_generates, check_tensors  # noqa: E402
+from espalier.engines.gguf.header import Header, read_header  # noqa: E402
 from espalier.errors import CapabilityError, InputError  # noqa: E402
 from tests import gguf_models as make  # noqa: E402
 
@@ -59,7 +59,7 @@ LOAD = """
 import sys
 from pathlib import Path
 from espalier.decoding.ports import Extend
-from espalier.engines.llama_model import LlamaFile, LlamaStepModel
+from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel
 from espalier.engines.options import EngineOptions
 from espalier.errors import InputError
 options = EngineOptions(threads=1, kv_size=256, sequences=2)

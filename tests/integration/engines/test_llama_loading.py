@@ -17,8 +17,8 @@ import pytest
 pytest.importorskip("llama_cpp")
 gguf = pytest.importorskip("gguf")
 
-from espalier.engines.gguf_file import read_header  # noqa: E402
-from espalier.engines.llama_model import LlamaFile, LlamaStepModel  # noqa: E402
+from espalier.engines.gguf.header import read_header  # noqa: E402
+from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel  # noqa: E402
 from espalier.engines.options import EngineOptions  # noqa: E402
 from espalier.errors import CapabilityError, EspalierError, InputError, UnknownModel  # noqa: E402
 from tests import gguf_models as make  # noqa: E402
@@ -132,7 +132,7 @@ def test_no_pooling_is_no_embedding_model(tmp_path):
 
 
 def test_an_encoder(good, monkeypatch):
-    lib = pytest.importorskip("espalier.engines.llama_lib").library()
+    lib = pytest.importorskip("espalier.engines.llamacpp.library").library()
     monkeypatch.setattr(lib, "llama_model_has_encoder", lambda _: True)
     refused(good, CapabilityError, "has an encoder")
 
@@ -231,7 +231,7 @@ import sys
 from pathlib import Path
 from random import Random
 from espalier.decoding.ports import Extend
-from espalier.engines.llama_model import LlamaFile, LlamaStepModel
+from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel
 from espalier.engines.options import EngineOptions
 from espalier.errors import EspalierError
 options, random = EngineOptions(threads=1, kv_size=256, sequences=2), Random(7)

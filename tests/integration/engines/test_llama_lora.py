@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
 
-from espalier.engines.llama_model import LlamaFile, LlamaStepModel
+from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel
 from espalier.engines.options import EngineOptions, Lora
 from espalier.errors import CapabilityError, InputError, UnknownModel
 from tests import gguf_models as make
@@ -98,7 +98,7 @@ def test_an_adapter_that_is_cut_is_damaged_and_not_of_another_model(folder, tmp_
 
 
 def test_an_adapter_that_begins_in_the_middle_of_a_text_is_refused(folder, monkeypatch):
-    from espalier.engines.llama_lib import library
+    from espalier.engines.llamacpp.library import library
 
     monkeypatch.setattr(library(), "llama_adapter_get_alora_n_invocation_tokens", lambda _: 3)
     with pytest.raises(CapabilityError, match="aLoRA"):

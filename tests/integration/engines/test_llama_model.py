@@ -16,7 +16,7 @@ pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
 
 from espalier.decoding.ports import Extend
-from espalier.engines.llama_model import LlamaFile, LlamaStepModel
+from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel
 from espalier.engines.options import EngineOptions
 from espalier.errors import (
     CapabilityError,
@@ -199,7 +199,7 @@ def test_logits_that_are_kept_can_be_read_after_a_pass_that_wants_more_rows_than
     script = f"""
 from pathlib import Path
 from espalier.decoding.ports import Extend
-from espalier.engines.llama_model import LlamaFile, LlamaStepModel
+from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel
 from espalier.engines.options import EngineOptions
 options = EngineOptions(threads=1, sequences=2)
 model = LlamaStepModel(LlamaFile(Path({str(DEMO)!r}), options), options)
@@ -356,7 +356,7 @@ def test_what_llama_cpp_itself_cannot_reserve_is_a_limit(folder):
     script = f"""
 import resource
 from pathlib import Path
-from espalier.engines import llama_model
+from espalier.engines.llamacpp import model as llama_model
 from espalier.engines.options import EngineOptions
 from espalier.errors import LimitExceeded
 file = llama_model.LlamaFile(Path({str(folder / "bpe.gguf")!r}), EngineOptions())
@@ -412,7 +412,7 @@ def test_a_context_that_is_not_what_was_asked_for_is_refused(folder):
         def llama_n_seq_max(self, _: Any) -> int:
             return 1
 
-    import espalier.engines.llama_model as module
+    import espalier.engines.llamacpp.model as module
 
     real = module.library()
     with pytest.MonkeyPatch.context() as patch:
@@ -427,7 +427,7 @@ def test_memory_is_given_back_once_in_order_and_at_the_end_of_the_process(folder
 import gc
 from pathlib import Path
 from espalier.decoding.ports import Extend
-from espalier.engines.llama_model import LlamaFile, LlamaStepModel
+from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel
 from espalier.engines.options import EngineOptions, Lora
 from espalier.errors import EspalierError
 path, lora = Path({str(folder / "bpe.gguf")!r}), Lora(path={str(folder / "lora.gguf")!r})

@@ -16,7 +16,7 @@ pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
 
 import espalier
 from espalier import AllOf, AnyOf, Choice, Gbnf, JsonObject, JsonSchema, Regex, SamplingConfig
-from espalier.constraints.portable import portable
+from espalier.constraints.to_gbnf import portable
 from espalier.errors import BadLogits, CapabilityError, DeadEnd, GenerationError, InputError
 from espalier.sampling.fit import fit
 from espalier.wiring import demo_model
@@ -348,7 +348,7 @@ class Counting:
 
 @pytest.fixture
 def counting(monkeypatch):
-    from espalier.engines import llama_native
+    from espalier.engines.llamacpp import native as llama_native
 
     lib = Counting(llama_native.library())
     monkeypatch.setattr(llama_native, "library", lambda: lib)

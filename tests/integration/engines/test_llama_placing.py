@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
 
-from espalier.engines.llama_model import LlamaFile, LlamaStepModel, default_threads
+from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel, default_threads
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.errors import InputError
 from tests import gguf_models as make
@@ -32,7 +32,7 @@ def path(tmp_path_factory) -> Path:
     ],
 )
 def test_a_device_that_is_not_there_is_refused(path, options, said, field):
-    import espalier.engines.llama_lib as llama_lib
+    import espalier.engines.llamacpp.library as llama_lib
 
     if said == "no GPU" and llama_lib.library().llama_supports_gpu_offload():
         pytest.skip("this build of llama.cpp has a GPU")

@@ -19,12 +19,12 @@ from tests.tokenizers import sentencepiece_processor
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
 
-from espalier.engines import llama_tokenize
-from espalier.engines.llama_file import LlamaFile
-from espalier.engines.llama_lib import library
-from espalier.engines.llama_tokenize import make_encode
-from espalier.engines.llama_vocab import read_vocab
-from espalier.engines.llamacpp import read_vocab_of
+from espalier.engines.llamacpp import tokenize as llama_tokenize
+from espalier.engines.llamacpp.engine import read_vocab_of
+from espalier.engines.llamacpp.library import library
+from espalier.engines.llamacpp.tokenize import make_encode
+from espalier.engines.llamacpp.vocab import read_vocab
+from espalier.engines.llamacpp.weights import LlamaFile
 from espalier.engines.options import DEFAULT
 
 DEMO = demo_model() / "demo.gguf"

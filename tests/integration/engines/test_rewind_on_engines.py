@@ -11,8 +11,8 @@ import pytest
 
 import espalier
 from espalier import Gbnf, JsonSchema
-from espalier.constraints.bans import Ban
-from espalier.constraints.combine import AllOf
+from espalier.constraints.ban import Ban
+from espalier.constraints.compose.all_of import AllOf
 from espalier.decoding.ports import Extend
 from espalier.errors import CapabilityError
 from espalier.wiring import demo_model

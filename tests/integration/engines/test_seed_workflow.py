@@ -13,10 +13,10 @@ import pytest
 
 import espalier
 from espalier.cli.main import main_code
-from espalier.trace.foreign import read, read_any
-from espalier.trace.merge import merge_files
+from espalier.trace.foreign.merge import merge_files
+from espalier.trace.foreign.read import read, read_any
+from espalier.trace.foreign.responses import read_response
 from espalier.trace.records import Trace
-from espalier.trace.responses import read_response
 from tests.server_app import client, settings
 
 pytest.importorskip("llama_cpp")

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from espalier.engines.slot_cache import FIRST_CAPACITY, NativeCaches, SlotCache  # noqa: E402
+from espalier.engines.huggingface.slot_cache import FIRST_CAPACITY, NativeCaches, SlotCache  # noqa: E402
 from espalier.errors import CapabilityError, LimitExceeded  # noqa: E402
 
 HEADS, SIZE, VALUE_SIZE, LAYERS = 2, 3, 5, 2  # keys and values of different sizes, as in latent attention

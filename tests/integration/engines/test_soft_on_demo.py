@@ -8,8 +8,8 @@ import pytest
 
 import espalier
 from espalier.api import make_request
-from espalier.constraints.soft import SoftJson, SoftWordlist
-from espalier.constraints.wordlist import Wordlist
+from espalier.constraints.soft.spec import SoftJson, SoftWordlist
+from espalier.constraints.words.spec import Wordlist
 from espalier.engines.base import Finished
 
 pytest.importorskip("torch", reason="torch is not installed")

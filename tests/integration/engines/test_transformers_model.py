@@ -20,14 +20,14 @@ tokenizers = pytest.importorskip("tokenizers")
 
 from espalier.decoding.ports import Extend, Rows  # noqa: E402
 from espalier.engines.base import Finished, Request  # noqa: E402
-from espalier.engines.options import EngineOptions  # noqa: E402
-from espalier.engines.transformers import (  # noqa: E402
+from espalier.engines.huggingface.engine import (  # noqa: E402
     TransformersStepModel,
     eos_ids,
     load_model,
     make_encode,
     open_engine,
 )
+from espalier.engines.options import EngineOptions  # noqa: E402
 from espalier.errors import (  # noqa: E402
     CapabilityError,
     GenerationError,
@@ -481,7 +481,7 @@ def test_without_its_packages_the_pip_line_is_said(package: str) -> None:
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"
         "from espalier.errors import MissingDependency\n"
-        "try:\n    import espalier.engines.transformers\n"
+        "try:\n    import espalier.engines.huggingface.engine\n"
         "except MissingDependency as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

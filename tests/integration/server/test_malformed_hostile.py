@@ -16,9 +16,9 @@ pytest.importorskip("fastapi")
 
 import httpx2
 
-from espalier.budget import check
 from espalier.constraints import verdict
 from espalier.decoding.plan import STRATEGIES
+from espalier.time_limit import check
 from tests.server_app import fake_engine, make_app, settings
 
 URL = "/v1/chat/completions"

@@ -21,8 +21,8 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi import checks as openapi_checks
 from starlette.testclient import TestClient
 
-from espalier.server.chat import ROUTE as CHAT
-from espalier.server.completions import ROUTE as COMPLETIONS
+from espalier.server.routes.chat import ROUTE as CHAT
+from espalier.server.routes.completions import ROUTE as COMPLETIONS
 from tests.server_app import MemoryStore, events, make_app
 from tests.server_app import settings as server_settings
 

@@ -24,7 +24,7 @@ import httpx2
 import uvicorn
 from prometheus_client.parser import text_string_to_metric_families
 
-from espalier.engines.serving import Service
+from espalier.engines.serving.service import Service
 from tests.server_app import fake_engine, make_app, settings
 from tests.server_process import resident_bytes
 

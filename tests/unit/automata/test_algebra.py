@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.automata.algebra import both, completed, either, every_text, language, of_length, without
-from espalier.automata.dfa import Dfa
+from espalier.automata.languages.algebra import both, completed, either, every_text, language, of_length, without
+from espalier.automata.languages.dfa import Dfa
 from espalier.errors import GrammarError, LimitExceeded
 from espalier.grammar.ast import NEVER, RuleRef
-from espalier.grammar.regex import parse_regex
+from espalier.grammar.regex.parse import parse_regex
 
 TEXTS = ["".join(letters) for n in range(5) for letters in product("abé", repeat=n)] + ["😀", "a😀b", "日本"]
 EXPRESSIONS = ["a*", "(ab)*", "a|b", "", ".*", "é?b", "[^a]*", "a{2,3}", "(a|é)*b", ".{2}", "日.", "b+", "[^é]"]

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.automata.cache import ENTRY_BYTES, ByteCache
-from espalier.automata.describe import expected
-from espalier.automata.dfa import Dfa
-from espalier.automata.fragment import determinise, disjoint, free_of_epsilon, minimise, refine
-from espalier.automata.network import build_network
-from espalier.automata.nfa import DONE, Nfa, byte_range, utf8_edges
-from espalier.automata.regular import RegularMachine
-from espalier.automata.walker import WHOLE, Walker
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.fragment import determinise, disjoint, free_of_epsilon, minimise, refine
+from espalier.automata.languages.network import build_network
+from espalier.automata.languages.nfa import DONE, Nfa, byte_range, utf8_edges
+from espalier.automata.masks.cache import ENTRY_BYTES, ByteCache
+from espalier.automata.masks.regular import RegularMachine
+from espalier.automata.masks.walker import WHOLE, Walker
+from espalier.automata.reasons.describe import expected
 from espalier.errors import GrammarError
 from espalier.grammar.ast import CharClass, Literal, Repeat, alt, seq
 from espalier.grammar.parser import parse
@@ -214,7 +214,7 @@ def test_words_for_tokens_and_the_end():
 def test_numba_is_loaded_with_the_first_walker_and_not_before():
     code = (
         "import sys, espalier.constraints.automaton_matcher as m\n"
-        "from espalier.automata.dfa import Dfa\n"
+        "from espalier.automata.languages.dfa import Dfa\n"
         "from espalier.tokens.vocab import Vocab\n"
         "from espalier.tokens.trie import build_trie\n"
         "v = Vocab.bytes()\n"

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from espalier.automata.complete import forced, shortest
-from espalier.automata.dfa import Dfa
-from espalier.automata.network import build_network
-from espalier.automata.pushdown import PushdownMachine
-from espalier.automata.regular import RegularMachine
+from espalier.automata.ends.complete import forced, shortest
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.network import build_network
+from espalier.automata.masks.pushdown import PushdownMachine
+from espalier.automata.masks.regular import RegularMachine
 from espalier.errors import GrammarError
 from espalier.grammar.parser import parse
 from espalier.tokens.trie import build_trie

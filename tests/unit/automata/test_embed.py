@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from espalier.automata.dfa import Dfa, fragment_of_dfa
-from espalier.automata.embed import Assembly, fragments_of_network
-from espalier.automata.fragment import Fragment
-from espalier.automata.network import assemble, build_network
-from espalier.automata.pushdown import PushdownMachine
-from espalier.automata.triggers import watched
+from espalier.automata.languages.dfa import Dfa, fragment_of_dfa
+from espalier.automata.languages.embed import Assembly, fragments_of_network
+from espalier.automata.languages.fragment import Fragment
+from espalier.automata.languages.network import assemble, build_network
+from espalier.automata.masks.pushdown import PushdownMachine
+from espalier.automata.phrases.triggers import watched
 from espalier.errors import GrammarError
 from espalier.grammar.ast import TokenRef
 from espalier.grammar.parser import parse

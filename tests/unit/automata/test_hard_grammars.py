@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from espalier.automata.network import build_network
-from espalier.automata.pushdown import PushdownMachine
+from espalier.automata.languages.network import build_network
+from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.constraints.automaton_matcher import AutomatonMatcher, compile_grammar
 from espalier.constraints.spec import Gbnf
 from espalier.errors import GrammarError, LimitExceeded

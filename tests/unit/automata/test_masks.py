@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from espalier.automata.dfa import Dfa
-from espalier.automata.network import build_network
-from espalier.automata.pushdown import PushdownMachine
-from espalier.automata.regular import RegularMachine
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.network import build_network
+from espalier.automata.masks.pushdown import PushdownMachine
+from espalier.automata.masks.regular import RegularMachine
 from espalier.errors import GrammarError
 from espalier.grammar.ast import Grammar
 from espalier.grammar.parser import parse

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.automata.occurrences import MAX_CELLS, MAX_PHRASE, avoiding, search, until
-from espalier.automata.regular import RegularMachine
+from espalier.automata.masks.regular import RegularMachine
+from espalier.automata.phrases.occurrences import MAX_CELLS, MAX_PHRASE, avoiding, search, until
 from espalier.errors import LimitExceeded
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import build_trie

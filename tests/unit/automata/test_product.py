@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from espalier.automata.complete import shortest
-from espalier.automata.dfa import Dfa, intersect
-from espalier.automata.network import build_network
-from espalier.automata.product import intersect_network
-from espalier.automata.pushdown import PushdownMachine
-from espalier.automata.regular import RegularMachine
+from espalier.automata.ends.complete import shortest
+from espalier.automata.languages.dfa import Dfa, intersect
+from espalier.automata.languages.network import build_network
+from espalier.automata.languages.product import intersect_network
+from espalier.automata.masks.pushdown import PushdownMachine
+from espalier.automata.masks.regular import RegularMachine
 from espalier.errors import GrammarError, LimitExceeded, UnsupportedError
 from espalier.grammar.parser import parse
 from espalier.tokens import mask as masks

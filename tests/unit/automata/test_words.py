@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.automata import words as module
-from espalier.automata.dfa import Dfa
-from espalier.automata.nfa import word_graph
-from espalier.automata.word_loop import WordParts, word_loop
-from espalier.automata.words import word_table
+from espalier.automata.languages import words as module
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.nfa import word_graph
+from espalier.automata.languages.words import word_table
+from espalier.automata.phrases.word_loop import WordParts, word_loop
 from espalier.errors import GrammarError, LimitExceeded
 
 WORDS = st.lists(st.binary(max_size=6) | st.text("aéb", max_size=4).map(str.encode), min_size=1, max_size=30)

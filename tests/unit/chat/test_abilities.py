@@ -2,8 +2,8 @@ import threading
 
 import pytest
 
-from espalier.chat.abilities import Abilities, find_abilities
-from espalier.chat.template import ChatTemplate
+from espalier.chat.prompt.abilities import Abilities, find_abilities
+from espalier.chat.prompt.template import ChatTemplate
 from tests import chat_templates as field
 
 

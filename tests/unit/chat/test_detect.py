@@ -1,7 +1,7 @@
 import pytest
 
-from espalier.chat.detect import SIGNS, detect_format
-from espalier.chat.wire import WIRE_FORMATS
+from espalier.chat.wire.detect import SIGNS, detect_format
+from espalier.chat.wire.formats import WIRE_FORMATS
 from tests import chat_templates as field
 
 EXPECTED = {

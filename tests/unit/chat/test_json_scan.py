@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.chat.json_scan import JsonScan, NotJson
+from espalier.chat.reading.json_scan import JsonScan, NotJson
 from tests.unit.chat.turns import cut, cuts, dumpers, values
 
 PARTS = ["{", "}", "[", "]", ",", ":", '"', "\\", "u", "00e9", "D", "n", "-", "0", "1", "9", ".", "e", "E", "+", "true",

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.chat.deltas import ArgumentsDelta, CallBegun, Turn
-from espalier.chat.turn_parser import TurnParser
-from espalier.chat.wire import wire_format
+from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, Turn
+from espalier.chat.reading.turn_parser import TurnParser
+from espalier.chat.wire.formats import wire_format
 from tests.unit.chat.turns import BY_SHAPE, NAMES, call, calls_of_objects, cuts, dumpers, parsed, rendered, summary
 
 FUNCTIONARY = wire_format("functionary")

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.chat.prompt import NO_SCHEMA, render_prompt
-from espalier.chat.template import ChatTemplate
-from espalier.chat.tool_prompt import schema_text, tools_text
+from espalier.chat.prompt.render import NO_SCHEMA, render_prompt
+from espalier.chat.prompt.template import ChatTemplate
+from espalier.chat.prompt.texts import schema_text, tools_text
 from espalier.chat.tools import AUTO, Tool, ToolChoice, read_choice
-from espalier.chat.wire import wire_format
+from espalier.chat.wire.formats import wire_format
 from espalier.errors import InputError, TemplateError
 from tests import chat_templates as field
 

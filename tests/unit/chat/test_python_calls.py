@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from espalier.chat.deltas import ArgumentsDelta, CallBegun, Turn
-from espalier.chat.turn_parser import TurnParser, parse_turn
-from espalier.chat.wire import wire_format
+from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, Turn
+from espalier.chat.reading.turn_parser import TurnParser, parse_turn
+from espalier.chat.wire.formats import wire_format
 from tests.unit.chat.turns import NAMES, cuts, marked_text, parsed, rendered, summary, values
 
 PYTHONIC = wire_format("pythonic")

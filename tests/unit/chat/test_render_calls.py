@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.chat.render_calls import PYTHON_WORDS, literal, render_calls
-from espalier.chat.wire import WIRE_FORMATS, wire_format
+from espalier.chat.wire.formats import WIRE_FORMATS, wire_format
+from espalier.chat.wire.render import PYTHON_WORDS, literal, render_calls
 from espalier.errors import InputError
 
 TWO = [("get_weather", {"city": 'São "P"'}), ("now", {})]

@@ -3,7 +3,7 @@ from datetime import datetime
 import pytest
 
 from espalier.chat.messages import check_messages
-from espalier.chat.template import ChatTemplate
+from espalier.chat.prompt.template import ChatTemplate
 from espalier.errors import InputError, TemplateError
 
 CHATML = (

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from espalier.chat.tool_prompt import schema_text, tools_text
+from espalier.chat.prompt.texts import schema_text, tools_text
 from espalier.chat.tools import AUTO, Tool, ToolChoice, read_choice
-from espalier.chat.wire import WIRE_FORMATS, WireFormat, wire_format
+from espalier.chat.wire.formats import WIRE_FORMATS, WireFormat, wire_format
 from espalier.errors import InputError
 
 READ = Tool(

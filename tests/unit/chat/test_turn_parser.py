@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.chat.deltas import CallBegun, CallEnded, ContentDelta, ReasoningDelta, Turn
+from espalier.chat.reading.deltas import CallBegun, CallEnded, ContentDelta, ReasoningDelta, Turn
+from espalier.chat.reading.turn_parser import TurnParser, parse_turn
 from espalier.chat.reasoning import REASONING
-from espalier.chat.turn_parser import TurnParser, parse_turn
-from espalier.chat.wire import WireFormat, wire_format
+from espalier.chat.wire.formats import WireFormat, wire_format
 from espalier.errors import InputError
 from tests.unit.chat.turns import (
     FORMATS,

@@ -10,11 +10,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from espalier.chat.deltas import ArgumentsDelta, CallBegun, CallEnded, ContentDelta, Delta, ReasoningDelta, Turn
+from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, CallEnded, ContentDelta, Delta, ReasoningDelta, Turn
+from espalier.chat.reading.turn_parser import TurnParser, parse_turn
 from espalier.chat.reasoning import Reasoning
 from espalier.chat.tools import ToolCall
-from espalier.chat.turn_parser import TurnParser, parse_turn
-from espalier.chat.wire import WIRE_FORMATS, WireFormat, wire_format
+from espalier.chat.wire.formats import WIRE_FORMATS, WireFormat, wire_format
 
 FORMATS = tuple(WIRE_FORMATS.names())
 BY_SHAPE = {

@@ -9,9 +9,9 @@ from rich.cells import cell_len
 
 from espalier.cli.check import middle, page, wrapped
 from espalier.cli.main import main_code
-from espalier.constraints.compile import Compiler
-from espalier.constraints.schema_check import Report, check_schema
-from espalier.constraints.schema_instances import Instance, numerals, read_instances
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.json_schema.check import Report, check_schema
+from espalier.constraints.json_schema.instances import Instance, numerals, read_instances
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import InputError, UnknownName
 from espalier.schema.contract import Contract, Entry

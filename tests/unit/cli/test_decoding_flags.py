@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from espalier.cli.decoding import told
+from espalier.cli.flags.decoding import told
 from espalier.cli.main import main_code
 from espalier.engines.base import Result, Usage
 from espalier.trace.records import Rewind, Trace

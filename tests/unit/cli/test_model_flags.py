@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from espalier.cli.main import main_code
-from espalier.engines import llama_report
+from espalier.engines.llamacpp import report as llama_report
 from espalier.wiring import demo_model
 from tests import gguf_models as made
 

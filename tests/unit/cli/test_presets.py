@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
+from espalier.cli.flags.sampling import read_fields
 from espalier.cli.main import main_code
-from espalier.cli.sampling import read_fields
 from espalier.errors import InputError, SamplingError
-from espalier.sampling.presets import BUILTIN
+from espalier.sampling.presets.catalogue import BUILTIN
 
 FAKE = ["generate", "-m", "fake"]
 

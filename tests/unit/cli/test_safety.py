@@ -7,8 +7,8 @@ import pytest
 
 from espalier.cli.main import main_code
 from espalier.cli.safety import SafetyFlags
-from espalier.constraints.combine import AllOf
-from espalier.constraints.safety import Safety
+from espalier.constraints.compose.all_of import AllOf
+from espalier.constraints.safety.spec import Safety
 from espalier.constraints.spec import Choice
 from espalier.errors import InputError
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from espalier.cli.inputs import read_text
-from espalier.cli.schemas import read_schema_argument, read_spec
+from espalier.cli.flags.inputs import read_text
+from espalier.cli.flags.schema import read_schema_argument, read_spec
 from espalier.errors import InputError, SchemaError
 
 

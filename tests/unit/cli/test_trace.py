@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from espalier.cli import trace_show
 from espalier.cli.main import main_code
+from espalier.cli.trace import show as trace_show
 from tests.traces import sample_trace
 from tests.unit.trace.test_foreign import GREEDY, LOG, STEPS, event, log, reply
 

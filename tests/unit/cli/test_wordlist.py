@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from espalier.cli.main import main_code
-from espalier.constraints import word_build
-from espalier.constraints.word_build import build_words, finish, is_word, list_text
-from espalier.constraints.word_files import parse_words, read_words
 from espalier.errors import InputError, MissingDependency, SpecError, UnknownName
+from espalier.lexicon import build as word_build
+from espalier.lexicon.build import build_words, finish, is_word, list_text
+from espalier.lexicon.files import parse_words, read_words
 
 
 @pytest.fixture

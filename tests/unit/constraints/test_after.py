@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tests.tokenizers as tokenizers
-from espalier.automata.dfa import Dfa
-from espalier.constraints.after import After
-from espalier.constraints.bans import Ban
-from espalier.constraints.compile import Compiler
+from espalier.automata.languages.dfa import Dfa
+from espalier.constraints.after.spec import After
+from espalier.constraints.ban import Ban
+from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spec
 from espalier.constraints.verdict import judge, parse
 from espalier.errors import InputError, SpecError, TokenRefused, UnsupportedError, VocabError
@@ -442,7 +442,7 @@ def test_the_gap_is_no_part_of_the_answer():
 
 
 def test_word_files_of_the_inner_constraint_are_watched():
-    from espalier.constraints.wordlist import Wordlist
+    from espalier.constraints.words.spec import Wordlist
 
     assert After("x", Wordlist(lang="es")).word_languages() == ("es",)
 

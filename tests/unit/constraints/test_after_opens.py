@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 
 import tests.tokenizers as tokenizers
 from espalier import After, AnyOf, JsonObject, JsonSchema, Regex, Vocab
-from espalier.constraints.after_waiting import opened
-from espalier.constraints.any_of_matcher import AnyOfCompiled
+from espalier.constraints.after.marker import opened
 from espalier.constraints.base import Matcher
-from espalier.constraints.compile import Compiler
-from espalier.constraints.schema_matcher import LlgCompiled
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.compose.any_of_matcher import AnyOfCompiled
+from espalier.constraints.json_schema.llguidance import LlgCompiled
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge, parse
 from espalier.errors import InputError, NotAvailable, SpecError, TokenRefused

@@ -13,14 +13,15 @@ import pytest
 
 import tests.tokenizers as tokenizers
 from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex, SamplingConfig, Vocab
-from espalier.automata import network
-from espalier.automata.dfa import intersect
-from espalier.constraints import automaton_matcher, combine
-from espalier.constraints.all_of_matcher import TOGETHER
-from espalier.constraints.bans import Ban
+from espalier.automata.languages import network
+from espalier.automata.languages.dfa import intersect
+from espalier.constraints import automaton_matcher
+from espalier.constraints.ban import Ban
 from espalier.constraints.base import Compiled, Composite, Matcher
-from espalier.constraints.combine import AllOf
-from espalier.constraints.compile import Compiler
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.compose import all_of as combine
+from espalier.constraints.compose.all_of import AllOf
+from espalier.constraints.compose.all_of_matcher import TOGETHER
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge, parse
 from espalier.decoding.step import Watch, decide

@@ -14,16 +14,16 @@ import pytest
 
 import tests.tokenizers as tokenizers
 from espalier import After, AllOf, AnyOf, Ban, Choice, Gbnf, JsonObject, JsonSchema, Regex, Vocab
-from espalier.automata.dfa import Dfa
-from espalier.automata.network import Network
-from espalier.constraints.any_of_matcher import AnyOfCompiled
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.network import Network
 from espalier.constraints.automaton_matcher import compile_automaton
 from espalier.constraints.base import Compiled, Composite, Matcher
-from espalier.constraints.compile import Compiler
-from espalier.constraints.schema_matcher import LlgCompiled
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.compose.any_of_matcher import AnyOfCompiled
+from espalier.constraints.json_schema.llguidance import LlgCompiled
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge, parse
-from espalier.constraints.wordlist import Wordlist
+from espalier.constraints.words.spec import Wordlist
 from espalier.errors import InputError, NotAvailable, SpecError, TokenRefused, UnsupportedError
 from espalier.tokens import mask as masks
 from tests.laws import check_completion, check_matcher

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tests.tokenizers as tokenizers
-from espalier.automata.dfa import Dfa, intersect
+from espalier.automata.languages.dfa import Dfa, intersect
 from espalier.constraints.automaton_matcher import AutomatonCompiled, compile_dfa, compile_grammar
 from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.spec import Choice, Gbnf

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tests.tokenizers as tokenizers
-from espalier.constraints.bans import Ban
-from espalier.constraints.compile import Compiler
+from espalier.constraints.ban import Ban
+from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge, parse
 from espalier.errors import SpecError

@@ -13,19 +13,19 @@ import pytest
 import tests.tokenizers as tokenizers
 from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex, Vocab
 from espalier.api import LoadedEngine
-from espalier.automata.dfa import Dfa
-from espalier.automata.network import Network
-from espalier.automata.pushdown import PushdownMachine
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.network import Network
+from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.constraints import free
 from espalier.constraints.automaton_matcher import compile_network
 from espalier.constraints.base import Compiled, Matcher
-from espalier.constraints.combine import AllOf
-from espalier.constraints.compile import Compiler
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.free import MAX_PIECES, Free, Region
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict, judge
 from espalier.engines.fake import FakeStepModel
-from espalier.engines.local import LocalEngine
+from espalier.engines.local.engine import LocalEngine
 from espalier.errors import SpecError, UnsupportedError, VocabError
 from espalier.tokens import mask as masks
 from tests.laws import check_matcher

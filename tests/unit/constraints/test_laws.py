@@ -6,7 +6,7 @@ import pytest
 
 import tests.tokenizers as tokenizers
 from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex, Vocab
-from espalier.constraints.compile import Compiler
+from espalier.constraints.compiler import Compiler
 from espalier.wiring import demo_model
 from tests.laws import check_matcher
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espalier.constraints.compile import Compiler
-from espalier.constraints.matcher_filter import GrammarFilter, JsonSchemaFilter, MatcherFilter, ToolCallFilter
+from espalier.constraints.as_filter import GrammarFilter, JsonSchemaFilter, MatcherFilter, ToolCallFilter
+from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Choice, Gbnf, JsonSchema, Regex
 from espalier.engines.fake import noise
 from espalier.errors import DeadEnd, GrammarError, InputError, SchemaError, TokenRefused, UnsupportedError

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from espalier import JsonSchema, Vocab
-from espalier.constraints.compile import Compiler
-from espalier.constraints.narrow_patterns import narrow
-from espalier.constraints.schema_matcher import LlgCompiled
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.json_schema.llguidance import LlgCompiled
+from espalier.constraints.json_schema.safe_patterns import narrow
 from espalier.constraints.verdict import judge
 
 BYTES = Compiler(Vocab.bytes())

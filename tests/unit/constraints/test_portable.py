@@ -24,8 +24,8 @@ from espalier import (
     Vocab,
     Wordlist,
 )
-from espalier.constraints.compile import Compiler
-from espalier.constraints.portable import portable
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.to_gbnf import portable
 from espalier.errors import CapabilityError
 from espalier.grammar.llama_limits import within_limits
 from espalier.grammar.parser import parse

@@ -9,17 +9,17 @@ import pytest
 
 import espalier
 from espalier.api import make_request
-from espalier.constraints.bans import Ban
-from espalier.constraints.combine import AllOf
-from espalier.constraints.preset_spec import FILTER_TYPES, SPECS, merged, preset_parts
-from espalier.constraints.safety import Safety
+from espalier.constraints.ban import Ban
+from espalier.constraints.compose.all_of import AllOf
+from espalier.constraints.presets import FILTER_TYPES, SPECS, merged, preset_parts
+from espalier.constraints.safety.spec import Safety
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema
 from espalier.errors import GrammarError, InputError, SamplingError, SchemaError, UnknownName
 from espalier.grammar.builtin import GRAMMARS, builtin
 from espalier.grammar.sample import Sampler
 from espalier.sampling.config import SamplingConfig
-from espalier.sampling.preset import Preset, PresetFilter
-from espalier.sampling.presets import BUILTIN, CONFIGS, Presets
+from espalier.sampling.presets.catalogue import BUILTIN, CONFIGS, Presets
+from espalier.sampling.presets.spec import Preset, PresetFilter
 from espalier.settings import Settings, read_settings
 from espalier.wiring import App
 

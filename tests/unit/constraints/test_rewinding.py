@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 import tests.tokenizers as tokenizers
 from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex, Vocab
-from espalier.constraints.after import After
-from espalier.constraints.any_of import AnyOf
-from espalier.constraints.bans import Ban
+from espalier.constraints.after.spec import After
+from espalier.constraints.as_filter import MatcherFilter
+from espalier.constraints.ban import Ban
 from espalier.constraints.base import Composite
 from espalier.constraints.closing import Closing
-from espalier.constraints.combine import AllOf
-from espalier.constraints.compile import Compiler
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.compose.all_of import AllOf
+from espalier.constraints.compose.any_of import AnyOf
+from espalier.constraints.compose.side_by_side import LuringAllOfCompiled, SideBySideCompiled
 from espalier.constraints.free import Free, Region
-from espalier.constraints.matcher_filter import MatcherFilter
-from espalier.constraints.portable import portable
 from espalier.constraints.rewinding import (
     EVERYTHING,
     Rewinding,
@@ -30,7 +30,7 @@ from espalier.constraints.rewinding import (
     rewinding_parts,
 )
 from espalier.constraints.spec import Spec
-from espalier.constraints.together_matcher import LuringAllOfCompiled, SideBySideCompiled
+from espalier.constraints.to_gbnf import portable
 from espalier.errors import CapabilityError, NotAvailable, SpecError, UnsupportedError
 from espalier.tokens import mask as masks
 from tests.laws import check_matcher, check_walk, tokenisations

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tests.tokenizers as tokenizers
-from espalier.constraints.bans import Ban
-from espalier.constraints.combine import AllOf
-from espalier.constraints.compile import Compiler
-from espalier.constraints.safety import Custom, Safety, SafetyFilter, merged_safety, safety_of
-from espalier.constraints.safety_joined import with_safety
-from espalier.constraints.safety_matcher import filter_of
-from espalier.constraints.safety_patterns import CATEGORIES, NEEDS_LIST, PATTERNS, PRESETS
-from espalier.constraints.safety_search import find, first_found
+from espalier.constraints.ban import Ban
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.compose.all_of import AllOf
+from espalier.constraints.join_safety import with_safety
+from espalier.constraints.safety.catalogue import CATEGORIES, NEEDS_LIST, PATTERNS, PRESETS
+from espalier.constraints.safety.compile import filter_of
+from espalier.constraints.safety.judge import find, first_found
+from espalier.constraints.safety.spec import Custom, Safety, SafetyFilter, merged_safety, safety_of
 from espalier.constraints.spec import JsonSchema, Regex, Spec
 from espalier.constraints.verdict import judge
 from espalier.errors import InputError, LimitExceeded, RegexError, SpecError, UnknownName, UnsupportedError

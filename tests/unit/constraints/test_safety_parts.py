@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espalier.constraints import safety_fold
-from espalier.constraints.safety import Safety
-from espalier.constraints.safety_alphabet import Alphabet
-from espalier.constraints.safety_automaton import guard, smallest
-from espalier.constraints.safety_fold import fold_of, folded, representatives
-from espalier.constraints.safety_lists import MAX_PHRASES, parse_list, read_list
-from espalier.constraints.safety_matcher import filter_of
-from espalier.constraints.safety_numbers import card_automaton, card_labels, find_cards, is_card
-from espalier.constraints.safety_search import find
-from espalier.constraints.safety_words import phrase_automaton, phrase_labels
+from espalier.constraints.safety import folding as safety_fold
+from espalier.constraints.safety.alphabet import Alphabet
+from espalier.constraints.safety.automaton import guard, smallest
+from espalier.constraints.safety.cards import card_automaton, card_labels, find_cards, is_card
+from espalier.constraints.safety.compile import filter_of
+from espalier.constraints.safety.folding import fold_of, folded, representatives
+from espalier.constraints.safety.judge import find
+from espalier.constraints.safety.lists import MAX_PHRASES, parse_list, read_list
+from espalier.constraints.safety.phrases import phrase_automaton, phrase_labels
+from espalier.constraints.safety.spec import Safety
 from espalier.errors import InputError, LimitExceeded
 
 

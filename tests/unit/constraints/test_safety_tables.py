@@ -3,10 +3,10 @@
 import pytest
 
 from benchmarks.safety_corpus import corpus
-from espalier.constraints.safety import Safety
-from espalier.constraints.safety_matcher import filter_of
-from espalier.constraints.safety_patterns import CATEGORIES, PATTERNS
-from espalier.constraints.safety_search import find
+from espalier.constraints.safety.catalogue import CATEGORIES, PATTERNS
+from espalier.constraints.safety.compile import filter_of
+from espalier.constraints.safety.judge import find
+from espalier.constraints.safety.spec import Safety
 from tests.safety_tables import CAUGHT, LEFT, LISTS
 
 

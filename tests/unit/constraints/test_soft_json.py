@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.constraints.compile import Compiler
-from espalier.constraints.json_tracker import JsonState, JsonTracker
-from espalier.constraints.soft import SOFT_SPECS, SoftJson, SoftSpec
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.soft.json_tracker import JsonState, JsonTracker
+from espalier.constraints.soft.spec import SOFT_SPECS, SoftJson, SoftSpec
 from espalier.errors import SpecError
 from espalier.sampling.filters import FilterContext, Priority
 from espalier.tokens.vocab import Vocab

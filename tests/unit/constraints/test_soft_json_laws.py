@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espalier.constraints.compile import Compiler
-from espalier.constraints.json_tracker import JsonTracker
-from espalier.constraints.soft import SoftJson
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.soft.json_tracker import JsonTracker
+from espalier.constraints.soft.spec import SoftJson
 from espalier.sampling.filters import FilterContext
 from espalier.tokens.vocab import Vocab
 from tests.tokenizers import byte_level_vocab, spm_vocab

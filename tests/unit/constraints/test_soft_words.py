@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espalier.constraints.compile import Compiler, Folders
-from espalier.constraints.soft import SoftSpec, SoftWordlist
+from espalier.constraints.compiler import Compiler, Folders
+from espalier.constraints.soft.spec import SoftSpec, SoftWordlist
 from espalier.constraints.spec import Regex
-from espalier.constraints.wordlist import Wordlist
+from espalier.constraints.words.spec import Wordlist
 from espalier.errors import SpecError, UnknownName
 from espalier.sampling.filters import FilterContext, Priority
 from espalier.tokens import mask as masks

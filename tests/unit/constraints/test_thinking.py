@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espalier import Choice, JsonObject, JsonSchema, Regex, ToolCalls
+from espalier.constraints.after.thinking import Thinking
 from espalier.constraints.spec import Spec
-from espalier.constraints.thinking import Thinking
 from espalier.constraints.verdict import judge, parse
 from espalier.errors import SpecError
 from tests.laws import check_matcher, check_walk

@@ -7,16 +7,16 @@ import json
 import pytest
 
 from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex, ToolCalls, Vocab
-from espalier.automata.dfa import Dfa
-from espalier.automata.network import Network
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.network import Network
 from espalier.chat.tools import Tool, ToolChoice
-from espalier.chat.wire import wire_format
-from espalier.constraints.bans import Ban
-from espalier.constraints.combine import AllOf
-from espalier.constraints.compile import Compiler
+from espalier.chat.wire.formats import wire_format
+from espalier.constraints.ban import Ban
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.free import Free, Region
 from espalier.constraints.spec import Spec
-from espalier.constraints.wordlist import Wordlist
+from espalier.constraints.words.spec import Wordlist
 from espalier.errors import InputError, SpecError, UnsupportedError
 from tests.tool_texts import ALONE, FORMATS, TOOLS, written
 

@@ -8,16 +8,16 @@ import pytest
 
 from benchmarks.constraints.tools import calls, tools
 from espalier import ToolCalls, Vocab
-from espalier.chat.wire import WIRE_FORMATS, wire_format
+from espalier.chat.wire.formats import WIRE_FORMATS, wire_format
 from espalier.constraints.automaton_matcher import compile_grammar
-from espalier.constraints.compile import Compiler
-from espalier.constraints.tool_grammar import calls_grammar
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.tools.grammar import calls_grammar
 from espalier.errors import LimitExceeded, SpecError, UnsupportedError
 from espalier.grammar.ast import TokenRef, postorder
 from espalier.grammar.check import check
 from espalier.grammar.parser import parse
 from espalier.grammar.printer import print_grammar
-from espalier.schema.rulebook import BASICS
+from espalier.schema.gbnf.rulebook import BASICS
 from tests.tool_texts import FORMATS, TOOLS, written
 
 BYTES = Compiler(Vocab.bytes())

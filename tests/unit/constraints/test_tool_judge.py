@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from espalier import JsonSchema, Regex, ToolCalls
-from espalier.chat.wire import wire_format
-from espalier.constraints.after import After
-from espalier.constraints.combine import AllOf
+from espalier.chat.wire.formats import wire_format
+from espalier.constraints.after.spec import After
+from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.free import Free, Region
 from espalier.constraints.verdict import judge, parse
 from tests.tool_texts import FORMATS, TOOLS, written

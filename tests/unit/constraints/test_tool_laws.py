@@ -13,10 +13,10 @@ import pytest
 
 import tests.tokenizers as tokenizers
 from espalier import JsonSchema, Regex, ToolCalls, Vocab
-from espalier.chat.turn_parser import parse_turn
-from espalier.chat.wire import WireFormat, wire_format
-from espalier.constraints.compile import Compiler
-from espalier.constraints.tool_grammar import pieces
+from espalier.chat.reading.turn_parser import parse_turn
+from espalier.chat.wire.formats import WireFormat, wire_format
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.tools.grammar import pieces
 from espalier.constraints.verdict import judge, parse
 from espalier.tokens import mask as masks
 from tests.laws import check_completion, check_matcher

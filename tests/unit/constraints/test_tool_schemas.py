@@ -10,7 +10,7 @@ import pytest
 
 from espalier import JsonSchema, Vocab, multi_tool_call_schema, tool_call_schema, tools_of
 from espalier.chat.tools import Tool
-from espalier.constraints.compile import Compiler
+from espalier.constraints.compiler import Compiler
 from espalier.constraints.verdict import judge
 from espalier.errors import InputError
 

@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 
 from espalier import Choice, JsonObject, JsonSchema, Regex, Thinking, ToolCalls
+from espalier.chat.reading.turn_parser import parse_turn
 from espalier.chat.reasoning import REASONING
-from espalier.chat.turn_parser import parse_turn
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge
 from tests.tool_texts import FORMATS, TOOLS

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 import espalier
 import tests.tokenizers as tokenizers
 from espalier import AllOf, JsonSchema, Regex, Vocab
-from espalier.constraints.after import After
+from espalier.constraints.after.spec import After
 from espalier.constraints.base import Matcher
-from espalier.constraints.compile import Compiler
+from espalier.constraints.compiler import Compiler
 from espalier.constraints.free import Free
-from espalier.constraints.schema_check import check_schema
+from espalier.constraints.json_schema.check import check_schema
+from espalier.constraints.json_schema.unique_arrays import Spot
+from espalier.constraints.json_schema.unique_matcher import UniqueCompiled
+from espalier.constraints.json_schema.unique_tracker import Point, UniqueTracker
 from espalier.constraints.spec import Spec
-from espalier.constraints.unique import Point, UniqueTracker
-from espalier.constraints.unique_matcher import UniqueCompiled
-from espalier.constraints.unique_spots import Spot
 from espalier.engines.fake import FakeStepModel
-from espalier.engines.local import LocalEngine
+from espalier.engines.local.engine import LocalEngine
 from espalier.errors import TokenRefused, UnsupportedError, VocabError
 from espalier.tokens import mask as masks
 from tests.laws import check_matcher

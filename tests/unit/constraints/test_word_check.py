@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.constraints.languages import LANGUAGES, language
 from espalier.constraints.verdict import judge
-from espalier.constraints.word_check import check_text, line_and_column
-from espalier.constraints.word_files import WordFiles
-from espalier.constraints.word_report import oov_report
-from espalier.constraints.wordlist import Wordlist
+from espalier.constraints.words.judge import check_text, line_and_column
+from espalier.constraints.words.report import oov_report
+from espalier.constraints.words.spec import Wordlist
 from espalier.errors import SpecError, UnknownName
+from espalier.lexicon.files import WordFiles
+from espalier.lexicon.languages import LANGUAGES, language
 
 FILES = WordFiles([])
 ES = ("el", "perro", "come", "y", "bebe", "agua", "canción")

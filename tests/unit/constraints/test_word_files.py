@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from espalier.constraints.languages import fold
-from espalier.constraints.word_files import WordFiles, parse_words, read_words
 from espalier.errors import SpecError, UnknownName
+from espalier.lexicon.files import WordFiles, parse_words, read_words
+from espalier.lexicon.languages import fold
 
 SHIPPED = Path(__file__).resolve().parents[3] / "wordlists"
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from espalier.constraints.word_files import WordFiles
-from espalier.constraints.word_report import oov_report
-from espalier.constraints.wordlist import Wordlist
+from espalier.constraints.words.report import oov_report
+from espalier.constraints.words.spec import Wordlist
+from espalier.lexicon.files import WordFiles
 
 FILES = WordFiles([])
 ES = ("el", "perro", "come", "y", "bebe", "agua")

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 import espalier
 from espalier import Vocab
-from espalier.constraints.compile import Compiler, Folders
-from espalier.constraints.languages import LANGUAGES
+from espalier.constraints.compiler import Compiler, Folders
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge
-from espalier.constraints.word_check import check_text
-from espalier.constraints.word_files import WordFiles
-from espalier.constraints.wordlist import Wordlist
-from espalier.constraints.wordlist_spec import separator_characters
+from espalier.constraints.words.compile import separator_characters
+from espalier.constraints.words.judge import check_text
+from espalier.constraints.words.spec import Wordlist
 from espalier.errors import SpecError, UnknownName
+from espalier.lexicon.files import WordFiles
+from espalier.lexicon.languages import LANGUAGES
 from espalier.tokens import mask as masks
 from tests.laws import check_matcher
 from tests.tokenizers import byte_level_vocab, spm_vocab

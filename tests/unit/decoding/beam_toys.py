@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from espalier import SamplingConfig, Vocab
-from espalier.constraints.compile import Compiler
+from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Spec
-from espalier.decoding.beam import beam_plan
+from espalier.decoding.beam.strategy import beam_plan
 from espalier.decoding.drive import drive
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Job, Outcome, Taken

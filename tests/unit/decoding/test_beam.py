@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espalier import Choice, Regex, Vocab
-from espalier.decoding.beam import beam_plan
+from espalier.decoding.beam.strategy import beam_plan
 from espalier.decoding.drive import drive
 from espalier.decoding.masking import mask_plan
 from espalier.engines.fake import FakeStepModel

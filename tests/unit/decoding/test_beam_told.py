@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import espalier
 from espalier import Choice, SamplingConfig
-from espalier.constraints.compile import Compiler
-from espalier.decoding.beam import beam_plan, check
+from espalier.constraints.compiler import Compiler
+from espalier.decoding.beam.strategy import beam_plan, check
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Taken
 from espalier.decoding.ports import Extend, Need

@@ -12,16 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from espalier import After, AllOf, AnyOf, Ban, Choice, Free, Gbnf, JsonObject, JsonSchema, Regex, ToolCalls, Wordlist
-from espalier.automata.closing import Ends
-from espalier.automata.network import build_network
-from espalier.automata.pushdown import PushdownMachine
+from espalier.automata.ends.closing import Ends
+from espalier.automata.languages.network import build_network
+from espalier.automata.masks.pushdown import PushdownMachine
+from espalier.constraints.after.thinking import Thinking
 from espalier.constraints.automaton_matcher import compile_grammar
 from espalier.constraints.base import Matcher
 from espalier.constraints.closing import Closing, known
-from espalier.constraints.compile import Compiler
+from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Spec
-from espalier.constraints.thinking import Thinking
-from espalier.decoding.budget import BudgetMatcher
+from espalier.decoding.token_limit import BudgetMatcher
 from espalier.errors import GrammarError, InputError, LimitExceeded, NotAvailable, TokenRefused, VocabError
 from espalier.grammar.parser import parse
 from espalier.tokens import mask as masks

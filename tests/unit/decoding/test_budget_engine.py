@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import espalier
 from espalier import Choice, JsonSchema, Regex, Vocab
 from espalier.api import make_request
-from espalier.constraints.compile import COMPILERS
+from espalier.constraints.compiler import COMPILERS
 from espalier.decoding.plan import STRATEGIES
 from espalier.engines.base import Finished, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise
-from espalier.engines.local import LocalEngine
+from espalier.engines.local.engine import LocalEngine
 from espalier.errors import BudgetExceeded, CapabilityError, InputError, NotAvailable, UnsupportedError
 from tests.schema_fuzz import Maker
 

@@ -13,12 +13,12 @@ import pytest
 import espalier
 from espalier import AllOf, Ban, Choice, Gbnf, JsonSchema, MemoryRecorder, Regex, TokenBan, Wordlist
 from espalier.api import make_request
-from espalier.chat.template import ChatTemplate
+from espalier.chat.prompt.template import ChatTemplate
 from espalier.decoding.options import FAITHFUL, OWNERS, Decoding
 from espalier.decoding.plan import STRATEGIES
 from espalier.engines.base import Finished
 from espalier.engines.fake import TEMPLATE, FakeStepModel, noise, wishing
-from espalier.engines.local import LocalEngine
+from espalier.engines.local.engine import LocalEngine
 from espalier.errors import BudgetExceeded, Cancelled, CapabilityError, GenerationError, InputError, OutputError
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espalier.decoding.awrs import Urn, sample
+from espalier.decoding.faithful.awrs import Urn, sample
 from espalier.sampling.draw import RandomStream
 
 P = [0.4, 0.25, 0.15, 0.1, 0.06, 0.04]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from espalier import Choice, Regex, SamplingConfig, Vocab
-from espalier.constraints.compile import Compiler
+from espalier.constraints.compiler import Compiler
 from espalier.decoding.drive import drive
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import STRATEGIES, Job, Outcome

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.decoding.weights import NOTHING, drawn, effective_size, log_mean, log_sum, systematic
+from espalier.decoding.faithful.weights import NOTHING, drawn, effective_size, log_mean, log_sum, systematic
 
 logs = st.lists(st.one_of(st.just(NOTHING), st.floats(-40, 40)), min_size=1, max_size=9)
 some = logs.filter(lambda found: max(found) > NOTHING)

@@ -17,11 +17,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 import espalier
-from espalier.decoding.jump import HELD
+from espalier.decoding.jump.strategy import HELD
 from espalier.decoding.plan import STRATEGIES
 from espalier.engines.base import Finished, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise
-from espalier.engines.local import LocalEngine
+from espalier.engines.local.engine import LocalEngine
 from espalier.sampling.filters import Priority
 from espalier.tokens.vocab import Vocab
 from espalier.trace.measure import measure

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from espalier import JsonSchema, Vocab
-from espalier.constraints.compile import Compiler
-from espalier.constraints.schema_matcher import FORCED_BYTES_LIMIT, LlgMatcher
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.json_schema.llguidance import FORCED_BYTES_LIMIT, LlgMatcher
 from espalier.tokens import mask as masks
 
 SCHEMAS = (

@@ -9,7 +9,7 @@ import pytest
 
 import espalier
 from espalier import SamplingConfig, Vocab
-from espalier.constraints.compile import Compiler
+from espalier.constraints.compiler import Compiler
 from espalier.decoding.drive import drive
 from espalier.decoding.masking import MASK
 from espalier.decoding.native import check_native

@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.automata.blame import Blame
-from espalier.decoding.retries import Retries
+from espalier.automata.reasons.blame import Blame
+from espalier.decoding.rewinding.retries import Retries
 
 WHY = Blame(member="ban", reason="banned")
 

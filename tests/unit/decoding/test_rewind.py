@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 import espalier
 import tests.tokenizers as tokenizers
 from espalier import Gbnf, JsonSchema, Regex, Vocab
-from espalier.constraints.after import After
-from espalier.constraints.any_of import AnyOf
-from espalier.constraints.bans import Ban
-from espalier.constraints.combine import AllOf
+from espalier.constraints.after.spec import After
+from espalier.constraints.ban import Ban
+from espalier.constraints.compose.all_of import AllOf
+from espalier.constraints.compose.any_of import AnyOf
 from espalier.constraints.rewinding import RewindingMatcher
 from espalier.decoding.plan import STRATEGIES
 from espalier.engines.base import Finished, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise
-from espalier.engines.local import LocalEngine
+from espalier.engines.local.engine import LocalEngine
 from espalier.errors import CapabilityError, DeadEnd, UnsupportedError
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.filters import TokenBan

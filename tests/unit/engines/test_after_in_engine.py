@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import espalier
-from espalier.chat.template import ChatTemplate
-from espalier.constraints.after import After
+from espalier.chat.prompt.template import ChatTemplate
+from espalier.constraints.after.spec import After
 from espalier.constraints.spec import JsonObject, Regex
 from espalier.engines.fake import FakeStepModel, wishing
-from espalier.engines.local import LocalEngine
+from espalier.engines.local.engine import LocalEngine
 from espalier.errors import InputError
 from espalier.tokens.vocab import Vocab
 

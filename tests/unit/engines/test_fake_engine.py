@@ -9,7 +9,7 @@ import espalier
 from espalier.constraints.verdict import judge
 from espalier.engines.base import Finished, Request, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise, open_engine
-from espalier.engines.local import LocalEngine
+from espalier.engines.local.engine import LocalEngine
 from espalier.engines.options import EngineOptions
 from espalier.errors import BadLogits, CapabilityError, InputError, PromptTooLong, UnknownName
 from espalier.settings import Settings

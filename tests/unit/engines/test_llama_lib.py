@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("llama_cpp")
 
-from espalier.engines import llama_lib
-from espalier.engines.llama_lib import NO_REASON, Reasons, check_defaults, library, reasons, version
+from espalier.engines.llamacpp import library as llama_lib
+from espalier.engines.llamacpp.library import NO_REASON, Reasons, check_defaults, library, reasons, version
 from espalier.errors import CapabilityError
 
 

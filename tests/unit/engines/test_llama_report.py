@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from espalier.engines import llama_report
+from espalier.engines.llamacpp import report as llama_report
 
 
 def stand_in(tmp_path, monkeypatch, script):

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from espalier import After, AllOf, AnyOf, Choice, Regex, Safety
 from espalier.api import make_request
-from espalier.constraints.safety_joined import filters_in, with_safety
-from espalier.constraints.safety_search import find
+from espalier.constraints.join_safety import filters_in, with_safety
+from espalier.constraints.safety.judge import find
 from espalier.engines.base import Finished
 from espalier.errors import UnsupportedError
-from espalier.trace.recording import MemoryRecorder
+from espalier.trace.recorders.memory import MemoryRecorder
 from espalier.trace.records import Trace
 from tests.server_app import client, fake_engine
 

@@ -5,10 +5,10 @@ import pytest
 
 import espalier
 from espalier import Choice, JsonObject, Regex, Vocab
-from espalier.constraints.after import After
+from espalier.constraints.after.spec import After
 from espalier.constraints.bad_words import with_bad_words
 from espalier.engines.fake import FakeStepModel, noise
-from espalier.engines.local import LocalEngine
+from espalier.engines.local.engine import LocalEngine
 from espalier.errors import DeadEnd, InputError, SamplingError, UnsupportedError
 
 FREE = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "max_tokens": 30}

@@ -19,9 +19,9 @@ from espalier.api import make_request
 from espalier.decoding.options import FAITHFUL
 from espalier.decoding.plan import STRATEGIES
 from espalier.engines.base import Finished, TokenEvent
-from espalier.engines.delivery import Mailbox, hand_out
 from espalier.engines.fake import FakeStepModel, noise
-from espalier.engines.local import LocalEngine
+from espalier.engines.local.engine import LocalEngine
+from espalier.engines.serving.delivery import Mailbox, hand_out
 from espalier.errors import (
     Cancelled,
     DeadlineExceeded,

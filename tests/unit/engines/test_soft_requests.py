@@ -8,12 +8,12 @@ import pytest
 
 import espalier
 from espalier.api import check_capabilities, make_request
-from espalier.constraints.soft import SoftJson, SoftWordlist
+from espalier.constraints.soft.spec import SoftJson, SoftWordlist
 from espalier.constraints.spec import JsonObject, Regex
-from espalier.constraints.wordlist import Wordlist
+from espalier.constraints.words.spec import Wordlist
 from espalier.engines.base import Capabilities, Request
 from espalier.engines.fake import FakeStepModel, noise, open_engine
-from espalier.engines.local import LocalEngine
+from espalier.engines.local.engine import LocalEngine
 from espalier.errors import CapabilityError, InputError, UnknownName
 from espalier.tokens.vocab import Vocab
 from espalier.trace.page import render

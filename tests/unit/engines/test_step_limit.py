@@ -9,14 +9,14 @@ import pytest
 import espalier
 from espalier import Regex
 from espalier.api import make_request
-from espalier.budget import check, time_limit
 from espalier.decoding.plan import Outcome, Plan
 from espalier.decoding.ports import Append, Need
-from espalier.engines.costly import COSTLY_SECONDS, Costly
-from espalier.engines.lanes import Ticket
-from espalier.engines.local import LocalEngine
-from espalier.engines.scheduler import STEP_SHARE
+from espalier.engines.local.engine import LocalEngine
+from espalier.engines.serving.costly import COSTLY_SECONDS, Costly
+from espalier.engines.serving.lanes import Ticket
+from espalier.engines.serving.scheduler import STEP_SHARE
 from espalier.errors import InputError, LimitExceeded
+from espalier.time_limit import check, time_limit
 from tests.serving_laws import StrictModel, World, alone, greedy, ticket
 
 

@@ -9,12 +9,12 @@ import pytest
 
 import espalier
 from espalier.api import make_request
-from espalier.chat.deltas import ArgumentsDelta, CallBegun, CallEnded, ContentDelta, ReasoningDelta
-from espalier.chat.template import ChatTemplate
+from espalier.chat.prompt.template import ChatTemplate
+from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, CallEnded, ContentDelta, ReasoningDelta
 from espalier.constraints.verdict import judge
 from espalier.engines.base import Finished
 from espalier.engines.fake import FakeStepModel, noise, open_engine
-from espalier.engines.local import LocalEngine
+from espalier.engines.local.engine import LocalEngine
 from espalier.errors import CapabilityError, InputError, UnknownName
 from espalier.tokens.vocab import Vocab
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from espalier.errors import RegexError, UnsupportedError
 from espalier.grammar.ast import NEVER, Grammar, Literal, Node, Position, Rule, postorder
-from espalier.grammar.regex import parse_regex
+from espalier.grammar.regex.parse import parse_regex
 from tests.unit.grammar.oracle import Recogniser
 
 KELVIN, LONG_S, CAPITAL_SHARP_S = "\u212a", "\u017f", "\u1e9e"

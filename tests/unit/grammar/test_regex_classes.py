@@ -11,8 +11,8 @@ import regex as second
 
 from espalier.grammar.ast import CharClass, Literal, Node
 from espalier.grammar.ranges import contains
-from espalier.grammar.regex import parse_regex
-from espalier.grammar.regex_classes import CATEGORIES, category, shorthand
+from espalier.grammar.regex.classes import CATEGORIES, category, shorthand
+from espalier.grammar.regex.parse import parse_regex
 
 EVERY = [chr(point) for point in range(sys.maxunicode + 1) if not 0xD800 <= point <= 0xDFFF]
 ANY_TEXT = "".join(EVERY)

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from espalier.errors import RegexError, UnsupportedError
-from espalier.grammar import regex_anchors
 from espalier.grammar.ast import NEVER, CharClass, Grammar, Literal, Repeat, Rule, postorder
 from espalier.grammar.parser import parse
-from espalier.grammar.regex import MAX_COUNT, MAX_PLACED, parse_regex, regex_to_gbnf
+from espalier.grammar.regex import anchors as regex_anchors
+from espalier.grammar.regex.parse import MAX_COUNT, MAX_PLACED, parse_regex, regex_to_gbnf
 from tests.unit.grammar.oracle import Recogniser
 
 OURS = re.compile("surrogate|too large|repeats up to|unknown flag")

@@ -7,11 +7,11 @@ import pytest
 
 from espalier import SamplingConfig, Vocab
 from espalier.sampling.chain import Chain
-from espalier.sampling.context import TransformContext
 from espalier.sampling.draw import RandomStream
-from espalier.sampling.dry import resolve_breakers
 from espalier.sampling.fit import fit
-from espalier.sampling.transforms import TRANSFORMS
+from espalier.sampling.samplers.context import TransformContext
+from espalier.sampling.samplers.dry import resolve_breakers
+from espalier.sampling.samplers.registry import TRANSFORMS
 from tests.llama_grammar import LlamaVocab, library, write_vocab_gguf
 from tests.llama_samplers import LlamaChain, make, samplers
 

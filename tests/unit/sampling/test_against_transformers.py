@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from espalier.sampling import heat, penalties, truncations
+from espalier.sampling.samplers import penalties, truncations
+from espalier.sampling.samplers import temperature as heat
 
 torch = pytest.importorskip("torch")
 process = pytest.importorskip("transformers.generation.logits_process")

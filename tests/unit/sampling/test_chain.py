@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from espalier import SamplingConfig, Vocab
 from espalier.sampling.chain import Chain
-from espalier.sampling.context import TransformContext
 from espalier.sampling.fit import fit
-from espalier.sampling.penalties import count_window
-from espalier.sampling.transforms import TRANSFORMS
+from espalier.sampling.samplers.context import TransformContext
+from espalier.sampling.samplers.penalties import count_window
+from espalier.sampling.samplers.registry import TRANSFORMS
 
 VOCAB = Vocab.bytes()
 OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}

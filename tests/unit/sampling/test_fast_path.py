@@ -16,9 +16,9 @@ from espalier.errors import DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import DEFAULT_ORDER
 from espalier.sampling.draw import RandomStream, draw
-from espalier.sampling.fast import CODES, FAST, choose, heated
+from espalier.sampling.fast.draw_fast import CODES, FAST, choose, heated
 from espalier.sampling.fit import fit
-from espalier.sampling.transforms import TRANSFORMS
+from espalier.sampling.samplers.registry import TRANSFORMS
 from espalier.tokens import mask as masks
 
 BYTES = Vocab.bytes()

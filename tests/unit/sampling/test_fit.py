@@ -7,8 +7,8 @@ import pytest
 
 from espalier import SamplingConfig, Vocab
 from espalier.errors import SamplingError
-from espalier.sampling.dry import resolve_breakers
 from espalier.sampling.fit import NOTHING_FITTED, check_ends, fit
+from espalier.sampling.samplers.dry import resolve_breakers
 
 VOCAB = Vocab.from_tokens([b"a", b"b", b"ab", b"c\n", b" c", b""], eos_ids=[5], width=8)
 ROW = np.arange(8, dtype=np.float32)

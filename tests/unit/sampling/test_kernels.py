@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.sampling import kernels
-from espalier.sampling.candidates import DEEP, at_least, leaders, likely_leaders, peaks
-from espalier.sampling.dry import longest_repeats
-from espalier.sampling.penalties import LARGEST, penalties
+from espalier.sampling.fast.candidates import DEEP, at_least, leaders, likely_leaders, peaks
+from espalier.sampling.fast.draw_fast import kernels
+from espalier.sampling.samplers.dry import longest_repeats
+from espalier.sampling.samplers.penalties import LARGEST, penalties
 from espalier.tokens import mask as masks
 
 SIZES = [1, 31, 32, 33, 64, 65, 200, 255, 256, 257, 1300]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from espalier.errors import InputError, OutputError, SamplingError, SchemaError, UnknownName
 from espalier.sampling.config import DEFAULT_ORDER, SamplingConfig
-from espalier.sampling.preset import Preset, PresetBuilder, PresetFilter
-from espalier.sampling.preset_files import parse_preset, preset_text, read_preset, write_preset
-from espalier.sampling.presets import BUILTIN, CONFIGS, Presets
+from espalier.sampling.presets.catalogue import BUILTIN, CONFIGS, Presets
+from espalier.sampling.presets.files import parse_preset, preset_text, read_preset, write_preset
+from espalier.sampling.presets.spec import Preset, PresetBuilder, PresetFilter
 
 # PedroCLI's table: temperature, top_k, top_p, min_p, repetition penalty and window, max_tokens, order.
 TABLE = {

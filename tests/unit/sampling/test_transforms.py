@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from espalier.sampling import mirostat, transforms
+from espalier.sampling.samplers import mirostat
+from espalier.sampling.samplers import registry as transforms
 
 LOGITS = hnp.arrays(
     np.float32,

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from espalier.automata.dfa import Dfa
-from espalier.automata.network import build_network
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.network import build_network
 from espalier.constraints.automaton_matcher import compile_network
 from espalier.constraints.spec import Gbnf
 from espalier.grammar.ast import Grammar
-from espalier.schema.shape import Array, Boolean, Case, NodeId, Null, Number, Object, String, Values
-from espalier.schema.to_gbnf import Converted, convert
-from espalier.schema.values import key
+from espalier.schema.form import Array, Boolean, Case, NodeId, Null, Number, Object, String, Values
+from espalier.schema.gbnf.convert import Converted, convert
+from espalier.schema.read.values import key
 from espalier.tokens.trie import build_trie
 from espalier.tokens.vocab import Vocab
 

@@ -9,7 +9,7 @@ import pytest
 
 from espalier.errors import UnsupportedError
 from espalier.schema.contract import Contract, Entry
-from espalier.schema.expand import expand
+from espalier.schema.normal.expand import expand
 
 
 def verdicts(schema: Any, **options: Any) -> dict[str, str]:

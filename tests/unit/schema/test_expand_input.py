@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from espalier.errors import LimitExceeded, SchemaError, UnsupportedError
-from espalier.schema.drafts import DRAFTS
-from espalier.schema.expand import expand
-from espalier.schema.load import parse_schema
+from espalier.schema.normal.expand import expand
+from espalier.schema.read.documents import parse_schema
+from espalier.schema.read.drafts import DRAFTS
 from tests.shapes import fits
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.errors import SchemaError
-from espalier.schema.expand import expand
+from espalier.schema.normal.expand import expand
 from tests.oracle import validator
 from tests.schema_fuzz import Maker
 from tests.shapes import fits

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from espalier.errors import LimitExceeded, SchemaError, UnsupportedError
-from espalier.schema.expand import expand
+from espalier.schema.normal.expand import expand
 from tests.oracle import validator
 from tests.shapes import fits
 

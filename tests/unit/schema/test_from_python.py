@@ -15,8 +15,8 @@ import jsonschema
 import pytest
 
 from espalier.errors import SchemaError
-from espalier.schema.build import BuildError, build
-from espalier.schema.from_python import schema_of
+from espalier.schema.python.instances import BuildError, build
+from espalier.schema.python.schemas import schema_of
 
 annotated_types = pytest.importorskip("annotated_types")
 T = TypeVar("T")

@@ -155,7 +155,7 @@ def test_data_that_is_not_there(tmp_path: Any) -> None:
 
 def test_times() -> None:
     vocab: Vocab = byte_level_vocab()
-    from espalier.constraints.compile import Compiler
+    from espalier.constraints.compiler import Compiler
 
     compiler = Compiler(vocab)
     ours, theirs, late = timing.measure(CASES, peers.ours(compiler), peers.llguidance_alone(compiler), vocab, rounds=2)

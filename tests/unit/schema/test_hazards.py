@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from espalier.schema.engine_limits import ENGINES
-from espalier.schema.hazards import Hazard, hazards
-from espalier.schema.pattern_hazards import pattern_hazards
+from espalier.schema.lint.engine_limits import ENGINES
+from espalier.schema.lint.hazards import Hazard, hazards
+from espalier.schema.lint.patterns import pattern_hazards
 
 
 def found(schema: Any, code: str) -> list[Hazard]:

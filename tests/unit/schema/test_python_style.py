@@ -12,10 +12,10 @@ import pytest
 
 from espalier.errors import EspalierError, SchemaError, SpecError
 from espalier.grammar.sample import Sampler
-from espalier.schema.expand import expand
-from espalier.schema.notation import RESERVED, argument_names, is_argument
-from espalier.schema.shape import Boolean, Null, Object, Property, Rest, String, Values
-from espalier.schema.to_gbnf import Converted, convert, printed, to_gbnf
+from espalier.schema.form import Boolean, Null, Object, Property, Rest, String, Values
+from espalier.schema.gbnf.convert import Converted, convert, printed, to_gbnf
+from espalier.schema.gbnf.notation import RESERVED, argument_names, is_argument
+from espalier.schema.normal.expand import expand
 from tests.oracle import validator
 from tests.schema_fuzz import Maker
 from tests.unit.schema.hand_shapes import Accepts, Hand

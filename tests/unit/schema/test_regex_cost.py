@@ -10,11 +10,11 @@ import pytest
 
 from espalier import JsonSchema, Regex, Vocab
 from espalier.constraints import verdict
-from espalier.constraints.compile import Compiler
+from espalier.constraints.compiler import Compiler
 from espalier.constraints.verdict import judge
 from espalier.errors import SchemaError, UnsupportedError
-from espalier.schema.ecma import found
-from espalier.schema.regex_cost import is_quick, slow_pattern
+from espalier.schema.patterns.cost import is_quick, slow_pattern
+from espalier.schema.patterns.ecma import found
 
 EXPLODING = "^(a|a)+$"
 LONG = "a" * 60 + "!"

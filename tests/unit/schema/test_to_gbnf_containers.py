@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from espalier.errors import SchemaError, SpecError
 from espalier.grammar.sample import Sampler
-from espalier.schema.shape import (
+from espalier.schema.form import (
     Array,
     Boolean,
     Case,
@@ -26,7 +26,7 @@ from espalier.schema.shape import (
     String,
     Values,
 )
-from espalier.schema.to_gbnf import convert, to_gbnf
+from espalier.schema.gbnf.convert import convert, to_gbnf
 from tests.unit.schema.hand_shapes import Accepts, Hand, accepts, dumps, fits
 
 FALSE = -1

@@ -12,7 +12,7 @@ import pytest
 from espalier.errors import UnsupportedError
 from espalier.grammar.check import check
 from espalier.grammar.parser import parse
-from espalier.schema.shape import (
+from espalier.schema.form import (
     Array,
     Boolean,
     Case,
@@ -25,7 +25,7 @@ from espalier.schema.shape import (
     String,
     Values,
 )
-from espalier.schema.to_gbnf import convert, printed, to_gbnf
+from espalier.schema.gbnf.convert import convert, printed, to_gbnf
 from tests.llama_grammar import LlamaGrammar, LlamaVocab, write_vocab_gguf
 from tests.unit.schema.hand_shapes import VOCAB, Accepts, Hand, accepts, dumps, one
 

@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from espalier.automata.algebra import language
-from espalier.schema.digits import decimals, whole
-from espalier.schema.shape import Number
-from espalier.schema.to_gbnf import convert
+from espalier.automata.languages.algebra import language
+from espalier.schema.form import Number
+from espalier.schema.gbnf.convert import convert
+from espalier.schema.gbnf.digits import decimals, whole
 from tests.unit.schema.hand_shapes import Accepts, Hand, accepts, fits_number, one
 
 NONE = Hand({})

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espalier.automata.algebra import language
+from espalier.automata.languages.algebra import language
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import EMPTY, CharClass, Grammar, Literal, Repeat, Rule, alt, seq
 from espalier.grammar.printer import print_grammar, print_node
-from espalier.grammar.regex import parse_regex
-from espalier.schema import dfa_rules as rules
-from espalier.schema.dfa_rules import dfa_rules
-from espalier.schema.linear import Linear, choice, join, optional, write
+from espalier.grammar.regex.parse import parse_regex
+from espalier.schema.gbnf import dfa_rules as rules
+from espalier.schema.gbnf.dfa_rules import dfa_rules
+from espalier.schema.gbnf.linear import Linear, choice, join, optional, write
 from tests.unit.schema.hand_shapes import Accepts
 
 TEXTS = ["".join(letters) for n in range(6) for letters in product("aé", repeat=n)]

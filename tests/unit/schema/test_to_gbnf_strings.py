@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espalier.automata.algebra import language
+from espalier.automata.languages.algebra import language
 from espalier.errors import UnsupportedError
-from espalier.grammar.regex import parse_regex
-from espalier.schema.patterns import read, searched
-from espalier.schema.shape import String
-from espalier.schema.strings import is_finite
-from espalier.schema.to_gbnf import convert
+from espalier.grammar.regex.parse import parse_regex
+from espalier.schema.form import String
+from espalier.schema.gbnf.convert import convert
+from espalier.schema.gbnf.strings import is_finite
+from espalier.schema.patterns.languages import read, searched
 from tests.unit.schema.hand_shapes import Accepts, Hand, accepts, dumps, fits_string, one
 
 NONE = Hand({})

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from espalier.server.apps import create_app, create_chat_app
-from espalier.server.schemas_fields import ACCEPTED, REFUSED
+from espalier.server.bodies.fields import ACCEPTED, REFUSED
 from tests.server_app import Stuck, client, fake_engine, make_app, settings
 
 TARGETS = ("espalier.server.main", "espalier.server.app_chat")

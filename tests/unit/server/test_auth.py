@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("pydantic_settings", reason="the extra [server] is not installed")
 
 from espalier.errors import InputError, Unauthorized
-from espalier.server import auth
-from espalier.server.auth import bearer, check_bind, is_loopback, read_keys, refuses_stranger
+from espalier.server.admit import auth
+from espalier.server.admit.auth import bearer, check_bind, is_loopback, read_keys, refuses_stranger
 from espalier.server.settings import settings_of
 
 NOON = 1_800_000_000.0  # 2027-01-15

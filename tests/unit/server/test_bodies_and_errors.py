@@ -13,8 +13,8 @@ pytest.importorskip("fastapi")
 from fastapi import Request
 
 from espalier.errors import Cancelled, EspalierError
-from espalier.server.body import depth, parse_object, read_bytes
-from espalier.server.errors import BadRequest, BodyTimeout, BodyTooLarge
+from espalier.server.http.body import depth, parse_object, read_bytes
+from espalier.server.http.errors import BadRequest, BodyTimeout, BodyTooLarge
 from espalier.server.settings import ServerSettings
 from tests.server_app import client, make_app, settings
 
@@ -174,7 +174,7 @@ def test_a_fault_of_ours_is_a_500_without_its_insides_and_with_its_id(caplog: py
 
 
 def test_every_error_of_ours_has_a_status_that_is_documented() -> None:
-    from espalier.server.errors import MEANINGS
+    from espalier.server.http.errors import MEANINGS
 
     def below(cls: type[EspalierError]) -> set[type[EspalierError]]:
         return {cls, *(one for child in cls.__subclasses__() for one in below(child))}

@@ -14,13 +14,13 @@ from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Rege
 from espalier.errors import EspalierError
 from espalier.sampling.config import DEFAULT_ORDER
 from espalier.sampling.config_names import OPENAI_ORDER
-from espalier.sampling.presets import Presets
-from espalier.server.convert import Asked, Draft, ask_chat
-from espalier.server.convert_unopened import refuse_unopened
+from espalier.sampling.presets.catalogue import Presets
+from espalier.server.asking.draft import Asked
+from espalier.server.asking.generate import ask_chat
+from espalier.server.bodies.fields import ACCEPTED, REFUSED, TYPES
+from espalier.server.bodies.openai import ChatBody, read_body
 from espalier.server.ports import Gate
-from espalier.server.schemas import ChatBody, SharedBody, read_body
-from espalier.server.schemas_fields import ACCEPTED, REFUSED, TYPES
-from espalier.server.state import Serving
+from espalier.server.process.state import Serving
 from tests.server_app import CountingMeter, OneKeyGate, Stuck, fake_engine, settings
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -40,15 +40,9 @@ def serving() -> Serving:
     )  # fmt: skip
 
 
-def opens_nothing(body: SharedBody, draft: Draft, _serving: Serving) -> Draft:
-    """The Change of a server without word lists."""
-    refuse_unopened(body)
-    return draft
-
-
 def ask(serving: Serving, **fields: Any) -> Asked:
     body = read_body(ChatBody, {"messages": [{"role": "user", "content": "hi"}], **fields})
-    return ask_chat(body, serving, Presets(), (opens_nothing,))
+    return ask_chat(body, serving, Presets())
 
 
 def refused(serving: Serving, **fields: Any) -> EspalierError:

@@ -15,11 +15,11 @@ from starlette.testclient import TestClient
 
 from espalier.decoding.options import Decoding
 from espalier.errors import EspalierError, LimitExceeded
-from espalier.sampling.presets import Presets
-from espalier.server.convert import Asked, ask_chat
-from espalier.server.schemas import ChatBody, read_body
-from espalier.server.state import Serving
-from espalier.server.words import word_lists
+from espalier.sampling.presets.catalogue import Presets
+from espalier.server.asking.draft import Asked
+from espalier.server.asking.generate import ask_chat
+from espalier.server.bodies.openai import ChatBody, read_body
+from espalier.server.process.state import Serving
 from tests.server_app import CountingMeter, OneKeyGate, Stuck, client, events, fake_engine, settings
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -43,7 +43,7 @@ def serving() -> Serving:
 
 
 def ask(serving: Serving, **fields: Any) -> Asked:
-    return ask_chat(read_body(ChatBody, ASK | fields), serving, Presets(), (word_lists,))
+    return ask_chat(read_body(ChatBody, ASK | fields), serving, Presets())
 
 
 def refused(serving: Serving, **fields: Any) -> EspalierError:

@@ -13,11 +13,11 @@ import pytest
 pytest.importorskip("fastapi")
 
 import espalier
-from espalier.chat.template import ChatTemplate
+from espalier.chat.prompt.template import ChatTemplate
 from espalier.engines.base import Progress, Request, Running
 from espalier.engines.fake import open_engine
-from espalier.engines.serving import Service
-from espalier.server import logs
+from espalier.engines.serving.service import Service
+from espalier.server.observe import logs
 from tests.server_app import CountingMeter, Stuck, client, settings
 
 ROUTE = "/v1/chat/completions"

@@ -11,9 +11,9 @@ pytest.importorskip("pydantic_settings", reason="the extra [server] is not insta
 pytest.importorskip("sqlalchemy", reason="the extra [server] is not installed")
 
 from espalier.errors import InputError, OutputError, TooManyRequests, Unauthorized
-from espalier.server.auth import Key, Keyring
-from espalier.server.gate import KeyGate, make_gate
-from espalier.server.limits import LocalCounters
+from espalier.server.admit.auth import Key, Keyring
+from espalier.server.admit.gate import KeyGate, make_gate
+from espalier.server.admit.limits import LocalCounters
 from espalier.server.ports import Caller
 from espalier.server.settings import settings_of
 

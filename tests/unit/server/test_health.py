@@ -14,12 +14,12 @@ from starlette.testclient import TestClient
 
 import espalier
 from espalier.engines.base import Load
-from espalier.server import errors
-from espalier.server.auth import Key, Keyring, _digest
-from espalier.server.gate import KeyGate
-from espalier.server.health import router
-from espalier.server.limits import LocalCounters
-from espalier.server.metrics import PrometheusMeter
+from espalier.server.admit.auth import Key, Keyring, _digest
+from espalier.server.admit.gate import KeyGate
+from espalier.server.admit.limits import LocalCounters
+from espalier.server.http import errors
+from espalier.server.observe.metrics import PrometheusMeter
+from espalier.server.routes.health import router
 from espalier.server.settings import settings_of
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pydantic_settings", reason="the extra [server] is not installed")
 pytest.importorskip("sqlalchemy", reason="the extra [server] is not installed")
 
-from espalier.server.limits import LocalCounters, make_counters
+from espalier.server.admit.limits import LocalCounters, make_counters
 from espalier.server.settings import settings_of
 from espalier.store.counters import StoredCounters
 from espalier.store.db import open_database

@@ -16,8 +16,8 @@ from starlette.testclient import TestClient
 from espalier.engines.base import Engine
 from espalier.engines.fake import open_engine
 from espalier.errors import UnknownModel
-from espalier.server import logs
 from espalier.server.apps import create_app
+from espalier.server.observe import logs
 from espalier.settings import Settings
 from espalier.wiring import App
 from tests.server_app import settings
@@ -82,7 +82,7 @@ def test_a_model_that_cannot_be_loaded_is_told_in_one_line_and_the_server_never_
         assert slow.ended.wait(60)
         assert c.get("/health").status_code == 503
     assert slow.failures == [error]
-    said = [record.getMessage() for record in caplog.records if record.name == "espalier.server.loading"]
+    said = [record.getMessage() for record in caplog.records if record.name == "espalier.server.http.loading"]
     assert said == ["UnknownModel: there is no folder 'nowhere'"]
 
 

@@ -17,7 +17,7 @@ from fastapi import FastAPI, Request
 from starlette.testclient import TestClient
 
 from espalier.errors import DeadEnd
-from espalier.server.logs import PASSWORD, AccessLog, configure, content, tell
+from espalier.server.observe.logs import PASSWORD, AccessLog, configure, content, tell
 from espalier.server.ports import Caller
 from espalier.server.settings import settings_of
 

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import espalier
 from espalier import JsonSchema
 from espalier.engines.base import Load
-from espalier.server.metrics import PrometheusMeter, observe_all, up_to
+from espalier.server.observe.metrics import PrometheusMeter, observe_all, up_to
 from espalier.server.ports import Finish
 
 NAMES = {
@@ -203,7 +203,7 @@ def test_buckets_of_sizes_end_at_the_context():
 WORKER = """
 import os, sys
 from espalier.engines.base import Load
-from espalier.server.metrics import make_meter
+from espalier.server.observe.metrics import make_meter
 running, mode = int(sys.argv[1]), sys.argv[2]
 load = Load(running=running, waiting=1, tokens_held=running, capacity=10, reused=running)
 meter = make_meter(model="m", load=lambda: load, queue_size=4)

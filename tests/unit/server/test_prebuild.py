@@ -11,12 +11,12 @@ import pytest
 pytest.importorskip("fastapi")
 
 import espalier
-from espalier.constraints.compile import CACHE_LIMIT, Compiler, Folders
+from espalier.constraints.compiler import CACHE_LIMIT, Compiler, Folders
 from espalier.constraints.spec import Choice
-from espalier.constraints.wordlist import Wordlist
+from espalier.constraints.words.spec import Wordlist
 from espalier.engines.fake import open_engine
 from espalier.errors import InputError, LimitExceeded
-from espalier.server.prebuild import wanted_lists
+from espalier.server.process.prebuild import wanted_lists
 from tests.server_app import client, make_app, settings
 
 LISTS = {"prebuild_prefix": "true", "prebuild_langs": "xx,yy", "prebuild_word_counts": "2,1"}
@@ -39,7 +39,7 @@ def until_ready(c: Any) -> Any:
 def test_it_is_ready_once_all_lists_are_compiled(
     engine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="espalier.server.prebuild")
+    caplog.set_level(logging.INFO, logger="espalier.server.process.prebuild")
     go, real = threading.Event(), Compiler.compile
 
     def slow(self: Compiler, *args: Any, **options: Any) -> Any:

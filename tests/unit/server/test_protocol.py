@@ -15,9 +15,9 @@ pytest.importorskip("uvicorn")
 import uvicorn
 from uvicorn.server import ServerState
 
-from espalier.server import protocol
-from espalier.server.protocol import HEAD_BYTES, GuardedProtocol
-from espalier.server.wire import JsonResponse
+from espalier.server.http import protocol
+from espalier.server.http.protocol import HEAD_BYTES, GuardedProtocol
+from espalier.server.http.wire import JsonResponse
 
 GET = b"GET / HTTP/1.1\r\nhost: a\r\n"
 

@@ -135,9 +135,9 @@ def test_a_length_penalty_without_beams_is_refused_with_the_reason(c: TestClient
 
 
 def test_unknown_fields_are_ignored_and_logged_by_name_alone(c: TestClient, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, logger="espalier.server.seed")
+    caplog.set_level(logging.WARNING, logger="espalier.server.routes.seed")
     assert c.post(ROUTE, json=ASK | {"best_of": 3, "whatever": "a secret"}, headers=AUTH).status_code == 200
-    said = [record.getMessage() for record in caplog.records if record.name == "espalier.server.seed"]
+    said = [record.getMessage() for record in caplog.records if record.name == "espalier.server.routes.seed"]
     assert said == ["ignored fields: best_of, whatever"]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from espalier.server.sse import DONE, EventStream, event
+from espalier.server.http.sse import DONE, EventStream, event
 
 SCOPE: dict[str, Any] = {"type": "http"}
 

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from espalier.errors import DeadEnd, MissingDependency
-from espalier.server.telemetry import NoSpans, TracedSpans, make_spans
+from espalier.server.observe.telemetry import NoSpans, TracedSpans, make_spans
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -17,10 +17,10 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 from espalier.errors import OutputError, Unauthorized
-from espalier.server import errors
+from espalier.server.http import errors
 from espalier.server.ports import Caller
-from espalier.server.state import Serving
-from espalier.server.traces import MAX_LIMIT, router
+from espalier.server.process.state import Serving
+from espalier.server.routes.traces import MAX_LIMIT, router
 from espalier.store.open import Store, open_store
 from espalier.trace.page import json_text
 from tests.traces import sample_trace

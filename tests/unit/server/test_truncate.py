@@ -12,10 +12,10 @@ pytest.importorskip("fastapi")
 import espalier
 from espalier.api import make_request
 from espalier.engines.base import Request
-from espalier.engines.local import LocalEngine
+from espalier.engines.local.engine import LocalEngine
 from espalier.errors import PromptTooLong
 from espalier.sampling.config import SamplingConfig
-from espalier.server.truncate import _border, cut_prompts, in_buckets
+from espalier.server.asking.truncate import _border, cut_prompts, in_buckets
 from espalier.wiring import demo_model
 from tests.server_app import client, events, settings
 
@@ -82,7 +82,7 @@ def test_fault_5_the_system_message_and_the_assistants_header_stay(engine: Local
 
 
 def test_fault_5_a_bos_is_there_once() -> None:
-    from espalier.engines.transformers import make_encode
+    from espalier.engines.huggingface.engine import make_encode
 
     class Tokenizer:
         bos_token_id, eos_token_id = 1, 2

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from espalier.sampling.presets import Presets
-from espalier.server.web import PARTS, _preset
+from espalier.sampling.presets.catalogue import Presets
+from espalier.server.routes.web import PARTS, _preset
 from tests.server_app import OneKeyGate, client, events
 
 ROUTE = "/v1/chat/completions"

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from espalier.server import answering
-from espalier.server.wire import ABORT, PIECE, JsonResponse, to_bytes, to_bytes_by_parts
+from espalier.server.answering import route as answering
+from espalier.server.http.wire import ABORT, PIECE, JsonResponse, to_bytes, to_bytes_by_parts
 from tests.server_app import client
 
 DEEP = {"a": [{"b": {"c": [{"d": [{"e": [1.5, None, True]}]}]}}], 'é"': {}, "x": [], "y": "\ud83d", "": [[], {}]}

@@ -14,8 +14,8 @@ pytest.importorskip("fastapi")
 from starlette.testclient import TestClient
 
 import espalier
-from espalier.chat.template import ChatTemplate
-from espalier.constraints.compile import Folders
+from espalier.chat.prompt.template import ChatTemplate
+from espalier.constraints.compiler import Folders
 from espalier.engines.fake import open_engine
 from tests.server_app import client, events, fake_engine, settings
 
@@ -165,7 +165,7 @@ def test_fault_3_capitals_names_and_marks_can_be_had(folder: Any) -> None:
 
 
 def test_fault_10_changeme_is_no_token() -> None:
-    from espalier.server.auth import WEAK
+    from espalier.server.admit.auth import WEAK
 
     assert "changeme" in WEAK
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from espalier.budget import check as look
-from espalier.budget import time_limit
 from espalier.errors import Overloaded, Unavailable
-from espalier.server.workers import Workers
+from espalier.server.process.workers import Workers
+from espalier.time_limit import check as look
+from espalier.time_limit import time_limit
 
 
 def nothing(_: object) -> None:

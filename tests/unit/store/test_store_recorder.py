@@ -13,7 +13,7 @@ import espalier
 from espalier.errors import InputError, OutputError
 from espalier.store.open import Store
 from espalier.store.recording import StoreRecorder
-from espalier.trace.recorder import Recorder, RunInfo
+from espalier.trace.recorders.protocol import Recorder, RunInfo
 from espalier.trace.records import Trace
 from tests.traces import sample_trace
 

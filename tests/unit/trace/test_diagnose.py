@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from espalier.automata.blame import Blame
-from espalier.trace.diagnose import DIGITS, HIGH_TAX, LIKELY, MISALIGNED, REPEATS, SPACE_TOKENS, diagnose
+from espalier.automata.reasons.blame import Blame
 from espalier.trace.records import Candidate, Rewind, StepRecord, Trace
+from espalier.trace.report.diagnose import DIGITS, HIGH_TAX, LIKELY, MISALIGNED, REPEATS, SPACE_TOKENS, diagnose
 from tests.traces import sample_trace
 
 EOS = 2

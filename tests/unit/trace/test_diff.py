@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from espalier.trace.diff import clip, diff
 from espalier.trace.records import Trace
+from espalier.trace.report.diff import clip, diff
 from espalier.trace.summary import summarise
 from tests.traces import sample_trace
 

@@ -15,18 +15,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from espalier.cli.trace_show import show
+from espalier.cli.trace.show import show
 from espalier.errors import EspalierError, InputError
 from espalier.trace import page
-from espalier.trace.diagnose import diagnose
-from espalier.trace.estimate import estimates
-from espalier.trace.export import COLUMNS, rows, to_csv, to_json_lines, to_svg
-from espalier.trace.foreign import FormatError, has_gaps, read, read_any, trace_of
-from espalier.trace.log_reader import LogReader
-from espalier.trace.matching import MatchError, misfit
-from espalier.trace.merge import estimate, merge, merge_files, save
+from espalier.trace.foreign.estimate import estimates
+from espalier.trace.foreign.log_reader import LogReader
+from espalier.trace.foreign.matching import MatchError, misfit
+from espalier.trace.foreign.merge import estimate, merge, merge_files, save
+from espalier.trace.foreign.read import FormatError, has_gaps, read, read_any, trace_of
+from espalier.trace.foreign.responses import ApiStep, ResponseError, read_response, response_of
 from espalier.trace.records import StepRecord, Trace
-from espalier.trace.responses import ApiStep, ResponseError, read_response, response_of
+from espalier.trace.report.diagnose import diagnose
+from espalier.trace.report.export import COLUMNS, rows, to_csv, to_json_lines, to_svg
 from tests.traces import sample_trace
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data" / "llama-server-responses"

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from espalier.trace.lazily import Lazily
+from espalier.trace.foreign.lazily import Lazily
 
 
 def counted(values):

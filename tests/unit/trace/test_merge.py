@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espalier.errors import InputError
-from espalier.trace.log_reader import LogReader
-from espalier.trace.matching import MatchError, Tasks, misfit
-from espalier.trace.merge import Combined, estimate, merge, merge_files, text_of
-from espalier.trace.responses import ResponseError, read_response
+from espalier.trace.foreign.log_reader import LogReader
+from espalier.trace.foreign.matching import MatchError, Tasks, misfit
+from espalier.trace.foreign.merge import Combined, estimate, merge, merge_files, text_of
+from espalier.trace.foreign.responses import ResponseError, read_response
 
 
 def token(id_: int, text: str, logprob: float, *top: tuple[int, str, float]) -> dict[str, Any]:

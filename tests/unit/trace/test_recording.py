@@ -13,8 +13,8 @@ import pytest
 
 import espalier
 from espalier.errors import InputError, OutputError
-from espalier.trace.recorder import Recorder, RunInfo
-from espalier.trace.recording import JsonLinesRecorder, MemoryRecorder
+from espalier.trace.recorders.memory import JsonLinesRecorder, MemoryRecorder
+from espalier.trace.recorders.protocol import Recorder, RunInfo
 from espalier.trace.records import StepRecord
 from tests.traces import sample_trace
 

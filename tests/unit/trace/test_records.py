@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espalier import Trace
-from espalier.automata.blame import Blame
+from espalier.automata.reasons.blame import Blame
 from espalier.trace.records import Candidate, StepRecord
 from tests.traces import sample_trace
 

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from espalier.automata.blame import Blame
+from espalier.automata.reasons.blame import Blame
 from espalier.errors import EspalierError, InputError, OutputError
-from espalier.trace import log_file
-from espalier.trace.log_reader import LogReader
-from espalier.trace.recorder import Recorder, RunInfo
+from espalier.trace.foreign.log_reader import LogReader
+from espalier.trace.recorders import log_file
+from espalier.trace.recorders.protocol import Recorder, RunInfo
+from espalier.trace.recorders.rejection_log import VERSION, RejectionLog
 from espalier.trace.records import Candidate, StepRecord
-from espalier.trace.rejection_log import VERSION, RejectionLog
 from tests.traces import sample_trace
 
 INFO = RunInfo(request_id="req-1", model="fake", strategy="rejection")
@@ -164,7 +164,7 @@ def test_a_log_has_one_writer(tmp_path: Path) -> None:
 
 def test_a_log_has_one_writer_among_processes(tmp_path: Path) -> None:
     path = tmp_path / "log.json"
-    code = "import sys; from espalier.trace.rejection_log import RejectionLog; RejectionLog(sys.argv[1])"
+    code = "import sys; from espalier.trace.recorders.rejection_log import RejectionLog; RejectionLog(sys.argv[1])"
     with RejectionLog(path):
         other = subprocess.run(
             [sys.executable, "-c", code, str(path)], check=False, capture_output=True, text=True, timeout=60

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.errors import LimitExceeded
-from espalier.trace import log_reader
-from espalier.trace.log_reader import LogError, LogReader
+from espalier.trace.foreign import log_reader
+from espalier.trace.foreign.log_reader import LogError, LogReader
 
 SAMPLE = (
     '{"log_version":"x","timestamp":"2026-01-02T03:04:05Z","events":['

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import espalier
 from espalier.trace.measure import costs_by, cumulative
-from espalier.trace.recording import MemoryRecorder
+from espalier.trace.recorders.memory import MemoryRecorder
 from espalier.trace.records import Trace
 from espalier.trace.summary import WORST
 from tests.traces import sample_trace

@@ -1,0 +1,105 @@
+"""Set operations on regular languages of whole UTF-8 texts.
+
+A language is a `Dfa`, or None for the empty one. It knows nothing of JSON, of rules and of vocabularies.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from espalier.automata.languages.dfa import Dfa, intersect
+from espalier.automata.languages.fragment import TooManyStates, determinise, minimise, refine
+from espalier.automata.languages.network import assemble
+from espalier.automata.languages.nfa import DONE, Nfa, Symbol, bytes_in, utf8_edges
+from espalier.errors import GrammarError, LimitExceeded
+from espalier.grammar.ast import AnyChar, Node, Repeat, RuleRef, TokenRef
+
+MAX_STATES = 100_000
+"""States of one automaton, also on the way to it."""
+MAX_WORK = 2_000_000
+"""Steps of the subset construction: a few seconds."""
+
+
+def language(node: Node, *, max_states: int = MAX_STATES) -> Dfa | None:
+    """What an expression without rules and tokens matches; None if that is nothing. Raises LimitExceeded."""
+    nfa = Nfa(limit=max_states * 4)
+    start, end = nfa.new(), nfa.new()
+    nfa.add(node, start, end, symbol=_refuse, inline={})
+    try:
+        found = minimise(determinise(nfa, start, end, max_states=max_states, max_work=MAX_WORK))
+    except TooManyStates:
+        raise LimitExceeded(
+            f"the expression needs an automaton of more than {max_states} states", hint="lower the counts in {m,n}"
+        ) from None
+    if not any(found.final):
+        return None
+    return Dfa.of_network(assemble([found], ["root"], ()))
+
+
+def both(one: Dfa | None, other: Dfa | None, *, max_states: int = MAX_STATES) -> Dfa | None:
+    """The texts of both. Raises LimitExceeded."""
+    if one is None or other is None:
+        return None
+    try:
+        return intersect(one, other, max_states=max_states)
+    except GrammarError:  # its word for an empty result
+        return None
+
+
+def without(one: Dfa | None, other: Dfa | None, *, max_states: int = MAX_STATES) -> Dfa | None:
+    """The texts of `one` that are not of `other`. Raises LimitExceeded."""
+    return one if other is None else both(one, completed(other), max_states=max_states)
+
+
+def either(one: Dfa | None, other: Dfa | None, *, max_states: int = MAX_STATES) -> Dfa | None:
+    """The texts of one or the other or both. Raises LimitExceeded."""
+    if one is None or other is None:
+        return other if one is None else one
+    neither = without(without(every_text(), one, max_states=max_states), other, max_states=max_states)
+    return without(every_text(), neither, max_states=max_states)
+
+
+def completed(dfa: Dfa) -> Dfa:
+    """All byte strings but those of `dfa`. Only fit to be intersected: it accepts what is no text at all."""
+    count, width = dfa.table.shape
+    table = np.vstack([dfa.table, np.full((1, width), -1, dtype=np.int32)])  # (S + 1, C)
+    table[table < 0] = count
+    return Dfa(classes=dfa.classes, table=table, accepting=np.append(~dfa.accepting, True), start=dfa.start)
+
+
+@cache
+def every_text() -> Dfa:
+    """Every text there is."""
+    found = language(Repeat(AnyChar()))
+    assert found is not None
+    return found
+
+
+def of_length(low: int, high: int | None) -> Dfa:
+    """Texts of so many code points."""
+    nodes = utf8_edges(AnyChar().scalars())
+    size, last = len(nodes), low if high is None else high
+    parts = refine(members for edges in nodes for members, _ in edges)
+    letter = np.zeros(256, dtype=np.uint8)
+    for number, part in enumerate(parts):
+        letter[bytes_in(part)] = number
+    width = len(parts)
+    one = np.full((size, width), -1, dtype=np.int64)  # what one character reads; DONE leads to `size`
+    for node, edges in enumerate(nodes):
+        for members, child in edges:
+            one[node, [int(letter[byte]) for byte in bytes_in(members)]] = size if child == DONE else child
+    shift = np.arange(last + 1)[:, None, None] * size  # (L + 1, 1, 1)
+    table = np.where(one[None] < 0, -1, one[None] + shift).astype(np.int32)  # (L + 1, size, C)
+    if high is None:
+        table[last][one == size] = last * size
+    else:
+        table[last] = -1
+    accepting = np.zeros((last + 1, size), dtype=np.bool_)
+    accepting[low:, 0] = True
+    return Dfa(classes=letter, table=table.reshape(-1, width), accepting=accepting.reshape(-1))
+
+
+def _refuse(node: RuleRef | TokenRef) -> Symbol:
+    raise GrammarError(f"an expression of its own cannot mention {node!r}")

@@ -1,0 +1,236 @@
+"""Deterministic automata over bytes, as dense tables: made from words, expressions or networks, and intersected.
+
+Every state is reached from the start and reaches acceptance, so an automaton never leads into a dead end. The
+empty language has no such automaton: making one raises GrammarError. It knows nothing of tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.automata.languages.fragment import Fragment, minimise, refine
+from espalier.automata.languages.network import MAX_STATES, Network, build_network
+from espalier.automata.languages.nfa import ByteSet, bytes_in
+from espalier.automata.languages.words import word_table
+from espalier.errors import GrammarError, LimitExceeded
+from espalier.grammar.ast import Grammar, Node, Rule
+from espalier.time_limit import check as check_time
+
+MAX_PRODUCT = 600_000
+"""States of an intersection."""
+MAX_CELLS = 40_000_000
+"""States times byte classes of an automaton that is made state by state: some hundred megabytes on the way."""
+MAX_WORK = 20_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Dfa:
+    """S states by C byte classes. classes: `(256,) uint8`. table: `(S, C) int32`, -1 for none. accepting: `(S,)`."""
+
+    classes: NDArray[np.uint8]
+    table: NDArray[np.int32]
+    accepting: NDArray[np.bool_]
+    start: int = 0
+
+    def __len__(self) -> int:
+        return int(self.table.shape[0])
+
+    def step(self, state: int, byte: int) -> int:
+        """The state after one byte, -1 if there is none."""
+        return int(self.table[state, self.classes[byte]])
+
+    def accepts(self, data: bytes) -> bool:
+        """Whether the automaton accepts the whole of `data`."""
+        state = self.start
+        for byte in data:
+            state = self.step(state, byte)
+            if state < 0:
+                return False
+        return bool(self.accepting[state])
+
+    @staticmethod
+    def of_words(words: Iterable[str | bytes]) -> Dfa:
+        """Exactly these texts."""
+        found = word_table([word.encode() if isinstance(word, str) else word for word in words])
+        return trimmed(found.classes, found.table, found.ends, found.start)
+
+    @staticmethod
+    def of_node(node: Node, *, max_states: int = MAX_STATES) -> Dfa:
+        """An expression that mentions no rules and no tokens. Raises LimitExceeded."""
+        return Dfa.of_grammar(Grammar.of([Rule("root", node)]), max_states=max_states)
+
+    @staticmethod
+    def of_grammar(grammar: Grammar, *, max_states: int = MAX_STATES) -> Dfa:
+        """A grammar that is wholly regular. Raises GrammarError if it is not, LimitExceeded."""
+        network = build_network(grammar, max_states=max_states)
+        if not network.is_regular:
+            raise GrammarError("the grammar is not regular, or too large to be made one automaton")
+        return Dfa.of_network(network)
+
+    @staticmethod
+    def of_network(network: Network, *, max_states: int = MAX_STATES) -> Dfa:
+        """A network without calls and tokens; where it is not deterministic, by the subset construction.
+
+        Raises LimitExceeded.
+        """
+        if not network.is_regular:
+            return _determinised(network, max_states)
+        table = np.full(network.which.shape, -1, dtype=np.int32)  # (S, C)
+        for state, moves in enumerate(network.moves):
+            if moves:
+                targets = np.array([target for (target,) in moves] + [-1], dtype=np.int32)
+                table[state] = targets[network.which[state]]
+        return trimmed(network.classes, table, np.array(network.final), network.start)
+
+    def minimised(self) -> Dfa:
+        """The smallest automaton of the same language."""
+        small = minimise(fragment_of_dfa(self))
+        parts = refine(members for edges in small.edges for members, _ in edges)
+        classes = np.zeros(256, dtype=np.uint8)
+        for number, part in enumerate(parts):
+            classes[bytes_in(part)] = number
+        table = np.full((len(small), len(parts)), -1, dtype=np.int32)
+        for state, edges in enumerate(small.edges):
+            for members, (target,) in edges:
+                table[state, [c for c, part in enumerate(parts) if part & members]] = target
+        return Dfa(classes=classes, table=table, accepting=np.array(small.final))
+
+
+def fragment_of_dfa(dfa: Dfa) -> Fragment:
+    """The same states, the start first."""
+    masks = [sum(1 << b for b in np.flatnonzero(dfa.classes == c).tolist()) for c in range(dfa.table.shape[1])]
+    order = [dfa.start, *(state for state in range(len(dfa)) if state != dfa.start)]
+    place = {state: i for i, state in enumerate(order)}
+    found = Fragment(edges=[], symbols=[], final=[], leaf=[None] * len(dfa))
+    for state in order:
+        joined: dict[int, ByteSet] = {}
+        for letter, target in enumerate(dfa.table[state].tolist()):
+            if target >= 0 and masks[letter]:
+                joined[target] = joined.get(target, 0) | masks[letter]
+        found.edges.append([(members, (place[target],)) for target, members in joined.items()])
+        found.symbols.append([])
+        found.final.append(bool(dfa.accepting[state]))
+    return found
+
+
+def _determinised(network: Network, max_states: int) -> Dfa:
+    letters = network.which.shape[1]
+    number: dict[frozenset[int], int] = {frozenset((network.start,)): 0}
+    order = [frozenset((network.start,))]
+    rows: list[list[int]] = []
+    which = network.which.tolist()
+    work = 0
+    for subset in order:  # grows as subsets are met
+        check_time()
+        row: list[int] = []
+        known: dict[tuple[int, ...], int] = {}
+        for key in zip(*(which[position] for position in subset), strict=True):  # one a class
+            target = known.get(key)
+            if target is None:
+                found: set[int] = set()
+                for position, index in zip(subset, key, strict=True):
+                    if index >= 0:
+                        found.update(network.moves[position][index])
+                work += len(subset) + len(found)
+                after = frozenset(found)
+                target = number.setdefault(after, len(order)) if after else -1
+                if target == len(order):
+                    order.append(after)
+                known[key] = target
+            row.append(target)
+        rows.append(row)
+        if len(order) > max_states or len(order) * letters > MAX_CELLS or work > MAX_WORK:
+            raise LimitExceeded(
+                f"as one deterministic automaton this needs {len(order)} states or more",
+                hint="a count after something that may come again and again is dear: lower it",
+            )
+    accepting = np.array([any(network.final[position] for position in subset) for subset in order])
+    return trimmed(network.classes, np.array(rows, dtype=np.int32), accepting, 0)
+
+
+def intersect(*automata: Dfa, max_states: int = MAX_PRODUCT) -> Dfa:
+    """The texts that every one of the automata accepts. Raises GrammarError if there are none, LimitExceeded."""
+    return reduce(lambda one, other: _product(one, other, max_states), automata)
+
+
+def _product(one: Dfa, other: Dfa, max_states: int) -> Dfa:
+    pairs, classes = np.unique(
+        one.classes.astype(np.int64) * 256 + other.classes, return_inverse=True
+    )  # (C,), (256,): a class of the product is a pair of classes
+    left, right = one.table[:, pairs // 256], other.table[:, pairs % 256]  # (S1, C), (S2, C)
+    width = len(other)
+    codes = np.array([one.start * width + other.start], dtype=np.int64)  # (S,), in order of discovery
+    number = {int(codes[0]): 0}
+    fresh = codes
+    rows: list[NDArray[np.int32]] = []
+    while fresh.size:
+        check_time()
+        a, b = left[fresh // width], right[fresh % width]  # (F, C)
+        targets = np.where((a >= 0) & (b >= 0), a.astype(np.int64) * width + b, -1)
+        distinct, place = np.unique(targets, return_inverse=True)
+        before = len(number)
+        places = [number.setdefault(code, len(number)) if code >= 0 else -1 for code in distinct.tolist()]
+        rows.append(np.array(places, dtype=np.int32)[place].reshape(targets.shape))
+        if len(number) > max_states or len(number) * len(pairs) > MAX_CELLS:
+            raise LimitExceeded(
+                f"the intersection needs {len(number)} states or more", hint="bound the length with max_tokens instead"
+            )
+        fresh = np.array(list(islice(reversed(number), len(number) - before))[::-1], dtype=np.int64)
+    table = np.concatenate(rows)  # (S, C)
+    rows.clear()
+    known = np.array(list(number), dtype=np.int64)  # (S,)
+    accepting = one.accepting[known // width] & other.accepting[known % width]
+    return trimmed(classes.astype(np.uint8), table, accepting, 0)
+
+
+def trimmed(classes: NDArray[np.uint8], table: NDArray[np.int32], accepting: NDArray[np.bool_], start: int) -> Dfa:
+    """Without states that are not reached or lead to no acceptance. Raises GrammarError if nothing is left."""
+    live = distances(table, accepting) >= 0
+    if not live[start]:
+        raise GrammarError("no text satisfies this at all", hint="the parts contradict one another")
+    pruned = table if live.all() else np.where((table >= 0) & live[table], table, np.int32(-1))
+    reached = np.zeros(len(table), dtype=np.bool_)
+    reached[start] = True
+    fresh = np.array([start])
+    while fresh.size:
+        check_time()
+        targets = np.unique(pruned[fresh])
+        fresh = targets[targets >= 0]
+        fresh = fresh[~reached[fresh]]
+        reached[fresh] = True
+    kept = np.flatnonzero(reached)
+    number = np.full(len(table) + 1, -1, dtype=np.int32)  # the last stands for -1
+    number[kept] = np.arange(len(kept))
+    return Dfa(
+        classes=np.ascontiguousarray(classes),
+        table=np.ascontiguousarray(number[pruned[kept]]),
+        accepting=accepting[kept],
+        start=int(number[start]),
+    )
+
+
+def distances(table: NDArray[np.int32], accepting: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The least number of bytes from each state to acceptance, -1 where it is not reached, `(S,)`."""
+    tails, letters = np.nonzero(table >= 0)
+    heads = table[tails, letters]
+    order = np.argsort(heads, kind="stable")
+    tails, heads = tails[order], heads[order]  # edges by where they lead
+    first = np.searchsorted(heads, np.arange(len(table) + 1))
+    found = np.where(accepting, 0, -1)
+    fresh = np.flatnonzero(accepting)
+    steps = 0
+    while fresh.size:
+        check_time()
+        steps += 1
+        counts = first[fresh + 1] - first[fresh]
+        offsets = np.repeat(first[fresh] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+        before = np.unique(tails[offsets])
+        fresh = before[found[before] < 0]
+        found[fresh] = steps
+    return found

@@ -1,0 +1,320 @@
+"""Automata over bytes and symbols, made from NFA fragments: deterministic and smallest, or, where that would be too
+large, free of epsilon only. It knows nothing of rules, stacks or vocabularies.
+
+A state's edges are disjoint sets of bytes, each with the tuple of states that it leads to: one if the fragment is
+deterministic. The start is state 0, and every state is on a way from there to a final state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from espalier.automata.languages.nfa import ByteSet, Nfa, Symbol, closure
+from espalier.errors import LimitExceeded
+from espalier.grammar.ast import Position
+from espalier.time_limit import check as check_time
+
+Targets = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fragment:
+    """edges[s]: (bytes, targets), the sets disjoint. symbols[s]: (symbol, targets). leaf[s]: what stands there in the
+    source, the first in its order of what can be read next."""
+
+    edges: list[list[tuple[ByteSet, Targets]]]
+    symbols: list[list[tuple[Symbol, Targets]]]
+    final: list[bool]
+    leaf: list[Position | None]
+
+    def __len__(self) -> int:
+        return len(self.final)
+
+
+class TooManyStates(Exception):
+    """Determinisation went past its limit: the caller takes another way or raises LimitExceeded."""
+
+
+def determinise(nfa: Nfa, start: int, end: int, *, max_states: int, max_work: int = 5_000_000) -> Fragment:
+    """The subset construction, from `start` to `end`. Raises TooManyStates."""
+    return _explore(nfa, start, end, merge=True, max_states=max_states, max_work=max_work)
+
+
+def free_of_epsilon(nfa: Nfa, start: int, end: int, *, max_work: int = 20_000_000) -> Fragment:
+    """The same language with one state for each state of the NFA. Raises LimitExceeded."""
+    try:
+        return _explore(nfa, start, end, merge=False, max_states=len(nfa.edges) + 1, max_work=max_work)
+    except TooManyStates:
+        raise LimitExceeded(
+            "the grammar is too ambiguous to be laid out", hint="nest fewer optional parts, or lower the counts"
+        ) from None
+
+
+def _explore(nfa: Nfa, start: int, end: int, *, merge: bool, max_states: int, max_work: int) -> Fragment:
+    closures: dict[int, list[int]] = {}
+    number: dict[frozenset[int], int] = {}
+    order: list[frozenset[int]] = []
+    work = 0
+
+    def closed(states: Iterable[int]) -> frozenset[int]:
+        nonlocal work
+        found: set[int] = set()
+        check_time()
+        for state in states:
+            if state not in closures:
+                closures[state] = closure(nfa, state)
+            work += len(closures[state])
+            found.update(closures[state])
+        if work > max_work:
+            raise TooManyStates
+        return frozenset(found)
+
+    def place(subset: frozenset[int]) -> int:
+        if subset not in number:
+            if len(order) >= max_states:
+                raise TooManyStates
+            number[subset] = len(order)
+            order.append(subset)
+        return number[subset]
+
+    def places(targets: Iterable[int]) -> Targets:
+        if merge:
+            return (place(closed(targets)),)
+        return tuple(sorted({place(closed((target,))) for target in targets}))
+
+    place(closed((start,)))
+    out = Fragment(edges=[], symbols=[], final=[], leaf=[])
+    while len(out.final) < len(order):
+        check_time()
+        check_time()
+        subset = order[len(out.final)]
+        by_mask: dict[ByteSet, set[int]] = {}
+        by_symbol: dict[Symbol, set[int]] = {}
+        for state in subset:
+            for members, target in nfa.edges[state]:
+                by_mask.setdefault(members, set()).add(target)
+            for symbol, target in nfa.symbols[state]:
+                by_symbol.setdefault(symbol, set()).add(target)
+            work += 1 + len(nfa.edges[state]) + len(nfa.symbols[state])
+        joined: dict[Targets, ByteSet] = {}
+        for members, targets in disjoint(by_mask):
+            key = places(targets)
+            joined[key] = joined.get(key, 0) | members
+        out.edges.append([(members, targets) for targets, members in joined.items()])
+        out.symbols.append([(symbol, places(targets)) for symbol, targets in sorted(by_symbol.items())])
+        out.final.append(end in subset)
+        leaves = [leaf for state in subset if (leaf := nfa.leaf[state]) is not None]
+        out.leaf.append(min(leaves, key=lambda leaf: leaf.offset, default=None))
+    return pruned(out)
+
+
+def disjoint(by_mask: Mapping[ByteSet, set[int]]) -> list[tuple[ByteSet, frozenset[int]]]:
+    """The same edges with disjoint sets of bytes: each set with all that its bytes lead to."""
+    seen: ByteSet = 0
+    clash = False
+    for members in by_mask:
+        clash = clash or bool(seen & members)
+        seen |= members
+    if not clash:
+        return [(members, frozenset(targets)) for members, targets in by_mask.items()]
+    groups: list[tuple[ByteSet, frozenset[int]]] = []
+    for members, targets in by_mask.items():
+        rest = members
+        split: list[tuple[ByteSet, frozenset[int]]] = []
+        for group, known in groups:
+            common = group & rest
+            if not common:
+                split.append((group, known))
+                continue
+            if group != common:
+                split.append((group & ~common, known))
+            split.append((common, known | targets))
+            rest &= ~common
+        if rest:
+            split.append((rest, frozenset(targets)))
+        groups = split
+    return groups
+
+
+def refine(masks: Iterable[ByteSet]) -> list[ByteSet]:
+    """The coarsest partition of the bytes 0-255 that every one of the sets is a union of parts of."""
+    parts = [(1 << 256) - 1]
+    for members in dict.fromkeys(masks):
+        split: list[ByteSet] = []
+        for part in parts:
+            common = part & members
+            if common and common != part:
+                split += [common, part & ~common]
+            else:
+                split.append(part)
+        parts = split
+    return parts
+
+
+def pruned(found: Fragment) -> Fragment:
+    """Without states that lead to no final state; state 0 stays."""
+    before: list[list[int]] = [[] for _ in found.final]
+    for state in range(len(found)):
+        for _, targets in (*found.edges[state], *found.symbols[state]):
+            for target in targets:
+                before[target].append(state)
+    live = {state for state, final in enumerate(found.final) if final}
+    todo = list(live)
+    while todo:
+        check_time()
+        for state in before[todo.pop()]:
+            if state not in live:
+                live.add(state)
+                todo.append(state)
+    if len(live) == len(found):
+        return found
+    kept = sorted(live | {0})
+    new = {state: i for i, state in enumerate(kept)}
+
+    def rest(targets: Targets) -> Targets:
+        return tuple(new[t] for t in targets if t in live)
+
+    return Fragment(
+        edges=[[(m, rest(t)) for m, t in found.edges[s] if rest(t)] for s in kept],
+        symbols=[[(x, rest(t)) for x, t in found.symbols[s] if rest(t)] for s in kept],
+        final=[found.final[s] for s in kept],
+        leaf=[found.leaf[s] for s in kept],
+    )
+
+
+def minimise(found: Fragment, *, max_edges: int = 2_000_000) -> Fragment:
+    """The smallest deterministic fragment of the same language; as it was if it is not deterministic or too large.
+
+    Valmari and Lehtinen's refinement of states and edges in turn, which needs no dead state: O(m log m).
+    """
+    parts = refine(members for edges in found.edges for members, _ in edges)
+    letters: dict[ByteSet, list[int]] = {}
+    symbols = sorted({symbol for row in found.symbols for symbol, _ in row})
+    symbol_letter = {symbol: len(parts) + i for i, symbol in enumerate(symbols)}
+    tails: list[int] = []
+    heads: list[int] = []
+    labels: list[int] = []
+    for state, (edges, row) in enumerate(zip(found.edges, found.symbols, strict=True)):
+        for members, targets in edges:
+            if len(targets) != 1 or len(tails) > max_edges:
+                return found
+            if members not in letters:
+                letters[members] = [i for i, part in enumerate(parts) if part & members]
+            for letter in letters[members]:
+                tails.append(state)
+                heads.append(targets[0])
+                labels.append(letter)
+        for symbol, targets in row:
+            if len(targets) != 1:
+                return found
+            tails.append(state)
+            heads.append(targets[0])
+            labels.append(symbol_letter[symbol])
+    blocks = _refine_states(found.final, tails, heads, labels)
+    if len(blocks.first) == len(found):
+        return found
+    # Blocks in order of their first state, so that state 0 stays first.
+    order = sorted(range(len(blocks.first)), key=lambda b: min(blocks.members(b)))
+    number = {block: i for i, block in enumerate(order)}
+    of = [number[block] for block in blocks.block_of]
+    out = Fragment(edges=[], symbols=[], final=[], leaf=[])
+    for block in order:
+        state = min(blocks.members(block))
+        joined: dict[Targets, ByteSet] = {}
+        for members, (target,) in found.edges[state]:
+            joined[(of[target],)] = joined.get((of[target],), 0) | members
+        out.edges.append([(members, targets) for targets, members in joined.items()])
+        out.symbols.append([(symbol, (of[targets[0]],)) for symbol, targets in found.symbols[state]])
+        out.final.append(found.final[state])
+        out.leaf.append(found.leaf[state])
+    return out
+
+
+class _Partition:
+    """A partition of 0..n-1 that is refined by marking elements and splitting off the marked ones."""
+
+    def __init__(self, count: int) -> None:
+        self.order = list(range(count))
+        self.place = list(range(count))
+        self.block_of = [0] * count
+        self.first = [0] if count else []
+        self.past = [count] if count else []
+        self.marked = [0] * (count + 1)
+        self.touched: list[int] = []
+
+    def members(self, block: int) -> list[int]:
+        return self.order[self.first[block] : self.past[block]]
+
+    def mark(self, element: int) -> None:
+        block = self.block_of[element]
+        at, to = self.place[element], self.first[block] + self.marked[block]
+        if at < to:
+            return  # marked before
+        other = self.order[to]
+        self.order[at], self.place[other] = other, at
+        self.order[to], self.place[element] = element, to
+        if not self.marked[block]:
+            self.touched.append(block)
+        self.marked[block] += 1
+
+    def split(self) -> None:
+        """Blocks in part marked fall in two; the smaller half gets the new number."""
+        while self.touched:
+            check_time()
+            block = self.touched.pop()
+            low, high, count = self.first[block], self.past[block], self.marked[block]
+            self.marked[block] = 0
+            middle = low + count
+            if middle == high:
+                continue
+            new = len(self.first)
+            if count <= high - middle:
+                self.first.append(low)
+                self.past.append(middle)
+                self.first[block] = middle
+            else:
+                self.first.append(middle)
+                self.past.append(high)
+                self.past[block] = middle
+            for element in self.order[self.first[new] : self.past[new]]:
+                self.block_of[element] = new
+
+
+def _refine_states(final: list[bool], tails: list[int], heads: list[int], labels: list[int]) -> _Partition:
+    blocks = _Partition(len(final))
+    for state, accepts in enumerate(final):
+        if accepts:
+            blocks.mark(state)
+    blocks.split()
+    cords = _Partition(len(tails))
+    if not tails:
+        return blocks
+    by_label = sorted(range(len(tails)), key=labels.__getitem__)
+    cords.order, cords.first, cords.past = by_label, [], []
+    for i, edge in enumerate(by_label):
+        cords.place[edge] = i
+        if i == 0 or labels[edge] != labels[by_label[i - 1]]:
+            if cords.first:
+                cords.past.append(i)
+            cords.first.append(i)
+        cords.block_of[edge] = len(cords.first) - 1
+    cords.past.append(len(tails))
+    into: list[list[int]] = [[] for _ in final]
+    for edge, head in enumerate(heads):
+        into[head].append(edge)
+    block, cord = 1, 0
+    while cord < len(cords.first):
+        check_time()
+        for edge in cords.members(cord):
+            blocks.mark(tails[edge])
+        blocks.split()
+        cord += 1
+        while block < len(blocks.first):
+            check_time()
+            for state in blocks.members(block):
+                for edge in into[state]:
+                    cords.mark(edge)
+            cords.split()
+            block += 1
+    return blocks

@@ -1,0 +1,295 @@
+"""A grammar as a network of byte automata: one fragment a rule, with edges that call other rules.
+
+Rules that are not recursive are put in their callers' place as long as that stays small, so a wholly regular
+grammar ends as one fragment without calls. With `plain=True` nothing is put anywhere and nothing is minimised: slower,
+and every position knows its rule and its place in the source, which is what explanations are made of.
+It knows nothing of stacks or vocabularies: a token reference stays what the grammar wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.automata.languages.fragment import (
+    Fragment,
+    Targets,
+    TooManyStates,
+    determinise,
+    free_of_epsilon,
+    minimise,
+    refine,
+)
+from espalier.automata.languages.nfa import ByteSet, Nfa, Symbol, bytes_in, utf8_edges
+from espalier.errors import LimitExceeded
+from espalier.grammar.analysis import components, references
+from espalier.grammar.ast import (
+    AnyChar,
+    CharClass,
+    Grammar,
+    Literal,
+    Node,
+    Position,
+    Repeat,
+    RuleRef,
+    TokenRef,
+    fold,
+)
+from espalier.grammar.check import validate
+from espalier.grammar.rewrite import remove_left_recursion, remove_nullable_loops, trim
+from espalier.time_limit import check as check_time
+
+MAX_STATES = 1_000_000
+"""States that a grammar may have before it is made deterministic, and again after it."""
+MAX_IN_PLACE = 300_000
+"""States that a grammar may have by putting rules in their callers' place."""
+INLINE_SIZES = (MAX_IN_PLACE, 60, -1)
+"""A rule whose copies would add more states than this is called and not put in its callers' place. The first limit that
+keeps the whole below MAX_IN_PLACE counts; the last puts nothing anywhere."""
+MAX_CYCLE = 64
+"""In a larger knot of recursive rules no few are looked for whose calls would cut every cycle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Network:
+    """P positions; a rule starts at its first.
+
+    classes: byte -> class, `(256,) uint8`. which: `(P, C) int32`, index into `moves[p]` by class, -1 for none.
+    moves[p]: the different sets of positions that a byte leads to. calls[p]: (start of a rule, where it returns to).
+    tokens[p]: (index into `refs`, targets). pure[p]: nothing but final, so nothing needs to return to it.
+    least[p]: how many bytes and tokens at least finish p's rule. rule[p], leaf[p]: for explanations.
+    """
+
+    classes: NDArray[np.uint8]
+    which: NDArray[np.int32]
+    moves: list[tuple[Targets, ...]]
+    calls: list[tuple[tuple[int, int], ...]]
+    tokens: list[tuple[tuple[int, Targets], ...]]
+    final: list[bool]
+    pure: list[bool]
+    least: list[int]
+    rule: list[str]
+    leaf: list[Position | None]
+    refs: tuple[TokenRef, ...]
+    start: int
+
+    @property
+    def is_regular(self) -> bool:
+        """One deterministic automaton over bytes: no calls, no tokens."""
+        return not any(self.calls) and not any(self.tokens) and all(len(t) == 1 for row in self.moves for t in row)
+
+    def needed_bytes(self) -> bytes:
+        """Every byte that an edge reads."""
+        used = np.flatnonzero((self.which >= 0).any(axis=0))
+        return bytes(b for b in range(256) if self.classes[b] in used)
+
+
+def build_network(grammar: Grammar, *, plain: bool = False, max_states: int = MAX_STATES) -> Network:
+    """Raises GrammarError for what `grammar.check` calls an error, LimitExceeded for what is too large."""
+    return assemble(*build_fragments(grammar, plain=plain, max_states=max_states))
+
+
+def build_fragments(
+    grammar: Grammar, *, plain: bool = False, called: Collection[str] = (), max_states: int = MAX_STATES
+) -> tuple[list[Fragment], list[str], tuple[TokenRef, ...]]:
+    """What `assemble` takes. called: rules that are called in any case; a grammar with some is not made one fragment
+    even if it is wholly regular, so that building it takes a time about linear in its size. Raises as
+    `build_network`."""
+    validate(grammar)
+    # Left recursion first: what it adds may have dead ends and be unreachable.
+    trimmed = trim(grammar)
+    grammar = remove_nullable_loops(remove_left_recursion(trimmed))
+    grammar = grammar if grammar is trimmed else trim(grammar)
+    kept, inline = ({*grammar.rules}, set[str]()) if plain else choose_inline(grammar, max_states, called)
+    # The start rule comes first, so position 0 is the start.
+    names = [grammar.root, *(name for name in grammar.rules if name in kept and name != grammar.root)]
+    fragments, refs = _fragments(grammar, names, inline, plain, max_states)
+    return fragments, names, refs
+
+
+def choose_inline(grammar: Grammar, max_states: int, wanted: Collection[str] = ()) -> tuple[set[str], set[str]]:
+    """The rules that are called, the root and those wanted among them, and those that are put in their callers'
+    place."""
+    edges = {
+        name: tuple(dict.fromkeys(ref.name for ref in references(rule.body))) for name, rule in grammar.rules.items()
+    }
+    order: list[str] = []  # callees before callers
+    called: set[str] = {grammar.root, *(name for name in wanted if name in grammar.rules)}
+    for group in components(edges):
+        if len(group) > 1 or group[0] in edges[group[0]]:
+            called |= _cycle_cutters(group, edges)
+        order += group
+    # Within a group the rules left over are in no cycle, and their order among themselves counts too.
+    rest = {name: tuple(t for t in edges[name] if t not in called) for name in order}
+    order = [name for group in components(rest) for name in group]
+    forms = {name: _size(grammar.rules[name].body) for name in order}
+    regular = len(called) == 1 and grammar.root not in edges[grammar.root]
+    uses: dict[str, int] = {}
+    for _, mentions in forms.values():
+        for ref, n in mentions.items():
+            uses[ref] = uses.get(ref, 0) + n
+    total = 0
+    for limit in INLINE_SIZES if regular else INLINE_SIZES[1:]:
+        kept = set(called)
+        sizes: dict[str, int] = {}
+        for name in order:
+            plain, mentions = forms[name]
+            # A call is one state; a rule in place is as many as it has.
+            sizes[name] = plain + sum(n * (1 if ref in kept else sizes[ref]) for ref, n in mentions.items())
+            # In a regular grammar all is to be in one place; elsewhere what counts is how much is copied.
+            if sizes[name] * (1 if limit == MAX_IN_PLACE else uses.get(name, 1) - 1) > limit:
+                kept.add(name)
+        total = sum(sizes[name] for name in kept)
+        if total <= (MAX_IN_PLACE if limit > 0 else max_states):
+            return kept, set(grammar.rules) - kept
+    raise LimitExceeded(
+        f"the grammar needs about {total} states, {max_states} at most", hint="lower the counts in {m,n}"
+    )
+
+
+def _size(body: Node) -> tuple[int, dict[str, int]]:
+    """About how many states an expression needs: so many, and so many times those of each rule it mentions."""
+
+    def visit(node: Node, parts: list[tuple[int, dict[str, int]]]) -> tuple[int, dict[str, int]]:
+        check_time()
+        match node:
+            case Literal(text):
+                return len(text.encode()), {}
+            case CharClass() | AnyChar():
+                return len(utf8_edges(node.scalars())), {}
+            case RuleRef(name):
+                return 0, {name: 1}
+            case Repeat(_, low, high):
+                times = max(high if high is not None else low, 1)
+                return (parts[0][0] + 1) * times + 2, {name: n * times for name, n in parts[0][1].items()}
+            case _:
+                mentions: dict[str, int] = {}
+                for _, part in parts:
+                    for name, n in part.items():
+                        mentions[name] = mentions.get(name, 0) + n
+                return sum(plain for plain, _ in parts) + len(parts) + 1, mentions
+
+    return fold(body, visit)
+
+
+def _cycle_cutters(group: Sequence[str], edges: dict[str, tuple[str, ...]]) -> set[str]:
+    """Rules of a recursive group without which no cycle is left: few, not provably fewest."""
+    if len(group) > MAX_CYCLE:
+        return set(group)
+    cut: set[str] = set()
+    while True:
+        inside = {name: tuple(t for t in edges[name] if t in group and t not in cut) for name in group}
+        knots = [k for k in components({n: t for n, t in inside.items() if n not in cut})
+                 if len(k) > 1 or k[0] in inside[k[0]]]  # fmt: skip
+        if not knots:
+            return cut
+        for knot in knots:
+            into = {name: sum(name in inside[other] for other in knot) for name in knot}
+            cut.add(max(knot, key=lambda n: (n in inside[n], into[n] * len(inside[n]), n)))
+
+
+def _fragments(
+    grammar: Grammar, names: list[str], inline: set[str], plain: bool, max_states: int
+) -> tuple[list[Fragment], tuple[TokenRef, ...]]:
+    number = {name: i for i, name in enumerate(names)}
+    refs: dict[TokenRef, int] = {}
+    bodies = {name: grammar.rules[name].body for name in inline}
+
+    def symbol(node: RuleRef | TokenRef) -> Symbol:
+        if isinstance(node, RuleRef):
+            return "rule", number[node.name]
+        return "token", refs.setdefault(node, len(refs))
+
+    fragments: list[Fragment] = []
+    left = max_states
+    for name in names:
+        nfa = Nfa(limit=max_states * 4)
+        start, end = nfa.new(), nfa.new()
+        nfa.add(grammar.rules[name].body, start, end, symbol=symbol, inline=bodies)
+        try:
+            found = determinise(nfa, start, end, max_states=min(max(4 * len(nfa.edges), 1_000), left))
+            found = found if plain else minimise(found)
+        except TooManyStates:
+            found = free_of_epsilon(nfa, start, end)
+        left -= len(found)
+        if left <= 0:
+            raise LimitExceeded(f"the grammar needs more than {max_states} states", hint="lower the counts in {m,n}")
+        fragments.append(found)
+    return fragments, tuple(refs)
+
+
+def assemble(fragments: list[Fragment], names: list[str], refs: tuple[TokenRef, ...]) -> Network:
+    """One network of the fragments; `("rule", i)` calls the i-th, the first is the start."""
+    parts = refine(members for found in fragments for edges in found.edges for members, _ in edges)
+    classes = np.zeros(256, dtype=np.uint8)  # (256,)
+    for number, part in enumerate(parts):
+        classes[bytes_in(part)] = number
+    base = np.cumsum([0, *(len(found) for found in fragments)]).tolist()
+    which = np.full((base[-1], len(parts)), -1, dtype=np.int32)  # (P, C)
+    of_mask: dict[ByteSet, list[int]] = {}
+    moves: list[tuple[Targets, ...]] = []
+    calls: list[tuple[tuple[int, int], ...]] = []
+    tokens: list[tuple[tuple[int, Targets], ...]] = []
+    for found, offset in zip(fragments, base, strict=False):
+        check_time()
+        for edges, symbols in zip(found.edges, found.symbols, strict=True):
+            row = which[len(moves)]
+            for i, (members, _) in enumerate(edges):
+                if members not in of_mask:
+                    of_mask[members] = [c for c, part in enumerate(parts) if part & members]
+                row[of_mask[members]] = i
+            moves.append(tuple(tuple(t + offset for t in targets) for _, targets in edges))
+            calls.append(tuple((base[x[1]], t + offset) for x, targets in symbols if x[0] == "rule" for t in targets))
+            tokens.append(tuple((x[1], tuple(t + offset for t in ts)) for x, ts in symbols if x[0] == "token"))
+    final = [accepts for found in fragments for accepts in found.final]
+    return Network(
+        classes=classes,
+        which=which,
+        moves=moves,
+        calls=calls,
+        tokens=tokens,
+        final=final,
+        pure=[f and not m and not c and not t for f, m, c, t in zip(final, moves, calls, tokens, strict=True)],
+        least=_least(moves, calls, tokens, final),
+        rule=[name for found, name in zip(fragments, names, strict=True) for _ in range(len(found))],
+        leaf=[leaf for found in fragments for leaf in found.leaf],
+        refs=refs,
+        start=0,
+    )
+
+
+def _least(
+    moves: list[tuple[Targets, ...]],
+    calls: list[tuple[tuple[int, int], ...]],
+    tokens: list[tuple[tuple[int, Targets], ...]],
+    final: list[bool],
+) -> list[int]:
+    """The least number of bytes and tokens that finish each position's rule: Knuth's algorithm, cheapest first."""
+    before: list[list[int]] = [[] for _ in final]  # by position: whose edges lead to it
+    waiting: list[list[tuple[int, int]]] = [[] for _ in final]  # by position: (caller, the other half of the call)
+    for place in range(len(final)):
+        for targets in (*moves[place], *(ts for _, ts in tokens[place])):
+            for target in targets:
+                before[target].append(place)
+        for start, after in calls[place]:
+            waiting[start].append((place, after))
+            waiting[after].append((place, start))
+    least = [-1] * len(final)
+    heap = [(0, place) for place, accepts in enumerate(final) if accepts]
+    while heap:
+        check_time()
+        cost, place = heappop(heap)
+        if least[place] >= 0:
+            continue
+        least[place] = cost
+        for other in before[place]:
+            if least[other] < 0:
+                heappush(heap, (cost + 1, other))
+        for caller, half in waiting[place]:
+            if least[caller] < 0 and least[half] >= 0:
+                heappush(heap, (cost + least[half], caller))
+    return least

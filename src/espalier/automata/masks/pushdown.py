@@ -1,0 +1,445 @@
+"""A network over one vocabulary: masks of the lazy pushdown automaton, put together from parts of its stacks.
+
+A token is allowed if any stack survives its bytes. What a position allows while it does not return to what lies
+below it is the same whatever lies below, so it is found once, as a walk of the trie over the empty stack. The walk also
+gives the nodes at which the position may have returned with bytes of the token to come; there the stacks below
+go on. So nesting makes new states and no new walks.
+It knows nothing of EOS, nor of how a grammar was written.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.automata.languages.network import Network
+from espalier.automata.languages.nfa import ByteSet
+from espalier.automata.masks.cache import ByteCache
+from espalier.automata.masks.machine import Landings, missing_bytes, missing_error
+from espalier.automata.masks.stacks import MAX_INTERNED, MAX_WORK, StackAutomaton, Stacks
+from espalier.automata.masks.walker import WHOLE, Walker
+from espalier.errors import LimitExceeded, VocabError
+from espalier.grammar.ast import TokenRef
+from espalier.time_limit import check as check_time
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Mask
+from espalier.tokens.trie import TokenTrie
+from espalier.tokens.vocab import Vocab
+
+CACHE_BYTES = 64 * 2**20
+PARTS_BYTES = 64 * 2**20
+MAX_ROWS = 100_000
+"""States whose transitions are kept as rows of a table; past that the table is begun anew."""
+SPARSE = 8
+"""A part of a mask with fewer words than one in so many is kept as words and their places."""
+
+
+class Places:
+    """Nodes of the trie at which a walk goes on, `(n,) int32`, ascending. Equal ones are one object."""
+
+    __slots__ = ("nodes",)
+
+    def __init__(self, nodes: NDArray[np.int32]) -> None:
+        self.nodes = nodes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Words:
+    """Words of a mask: all if `at` is None, else those at `at`. Equal ones are one object."""
+
+    bits: NDArray[np.int32]
+    at: NDArray[np.intp] | None
+
+    def put(self, out: Mask) -> None:
+        if self.at is None:
+            np.bitwise_or(out, self.bits, out=out)
+        else:
+            out[self.at] |= self.bits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """What one walk gave, None where it gave nothing, and where it was left."""
+
+    words: Words | None
+    exits: Places | None
+
+
+class StackRows:
+    """The states met so far as rows of a table: see `walker.Rows`. May only be cleared between walks."""
+
+    def __init__(self, automaton: StackAutomaton, max_rows: int) -> None:
+        self._automaton = automaton
+        self._max_rows = max_rows
+        self.classes = automaton.network.classes
+        self._letters = automaton.network.which.shape[1]
+        self.number: dict[Stacks, int] = {}
+        self.states: list[Stacks] = []
+        self._allocate(256)
+
+    def clear(self) -> None:
+        self.number = {}
+        self.states = []
+        self._allocate(256)
+
+    def _allocate(self, size: int) -> None:
+        old = len(self.states)
+        table = np.full((size, self._letters), -1, dtype=np.int32)  # (S, C)
+        flags = np.zeros((3, size), dtype=np.uint8)
+        if old:
+            table[:old] = self.table[:old]
+            flags[:, :old] = (self.known[:old], self.leaves[:old], self.ends[:old])
+        self.table: NDArray[np.int32] = table
+        self.known: NDArray[np.uint8] = flags[0]
+        self.leaves: NDArray[np.uint8] = flags[1]
+        self.ends: NDArray[np.uint8] = flags[2]
+        self.ends[:] = 1
+
+    def row(self, state: Stacks) -> int:
+        """The state's number, a new one if it has none."""
+        found = self.number.get(state)
+        if found is None:
+            check_time()
+            found = len(self.states)
+            if found >= self._max_rows:
+                raise LimitExceeded(
+                    f"one mask of the grammar meets more than {self._max_rows} states",
+                    hint="the grammar is highly ambiguous; write it with repetitions",
+                )
+            if found >= self.table.shape[0]:
+                self._allocate(2 * found)
+            self.number[state] = found
+            self.states.append(state)
+            self.leaves[found] = state.accepting
+        return found
+
+    def fill(self, number: int) -> None:
+        automaton = self._automaton
+        state = self.states[number]
+        if len(state.items) == 1:
+            position, below = state.items[0]
+            filled = [
+                self._number(automaton.enter(targets[0], below) if len(targets) == 1 else automaton.follow(state, (i,)))
+                for i, targets in enumerate(automaton.network.moves[position])
+            ]
+            filled.append(-1)
+            self.table[number] = np.array(filled, dtype=np.int32)[automaton.network.which[position]]
+        elif state.items:
+            keys = list(zip(*[automaton.row_of(position) for position, _ in state.items], strict=True))
+            known = {key: self._number(automaton.follow(state, key)) for key in dict.fromkeys(keys)}
+            self.table[number] = [known[key] for key in keys]
+        self.known[number] = 1
+
+    def _number(self, state: Stacks | None) -> int:
+        if state is None:
+            return -1
+        found = self.number.get(state)
+        return self.row(state) if found is None else found
+
+
+class PushdownMachine:
+    """See `machine.Machine`. States are sets of stacks."""
+
+    def __init__(
+        self,
+        network: Network,
+        vocab: Vocab,
+        trie: TokenTrie,
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        parts_bytes: int = PARTS_BYTES,
+        max_rows: int = MAX_ROWS,
+        max_interned: int = MAX_INTERNED,
+        max_work: int = MAX_WORK,
+        needs_bytes: bool = True,
+    ) -> None:
+        """needs_bytes: refuse a grammar that reads bytes without a token; only who makes no masks may leave it out."""
+        if needs_bytes and (missing := missing_bytes(network.needed_bytes(), vocab)):
+            raise missing_error(missing, "a grammar that is not regular could lead into a dead end")
+        self.network = network
+        self._vocab = vocab
+        self._trie = trie
+        self._tokens = vocab.tokens
+        self._letter = network.classes.tolist()
+        self._refs = [_matching(ref, vocab, trie) for ref in network.refs]  # each (W,) int32
+        self._automaton = StackAutomaton(network, max_interned=max_interned, max_work=max_work)
+        self._rows = StackRows(self._automaton, max_rows)
+        self._max_rows = max_rows
+        self._walker: Walker | None = None
+        self._whole = Places(WHOLE)
+        self._places: dict[bytes, Places] = {}
+        # Only touched under the lock, so a plain dict that is begun anew when full is enough, and much faster.
+        self._parts: dict[tuple[Stacks, Places], Part] = {}
+        self._joined: dict[tuple[frozenset[Words], tuple[int, ...]], Mask] = {}
+        self._words: dict[tuple[bytes, bytes], Words] = {}
+        self._parts_bytes = parts_bytes
+        self._parts_size = 0
+        self._masks: ByteCache[Stacks, Mask] = ByteCache(cache_bytes)
+        self._spreads: dict[tuple[Stacks, Places], tuple[int, Places | None]] = {}
+        self._widest: dict[Stacks, int] = {}
+        self._reads: dict[int, ByteSet] = {}  # by position, the bytes that can come next
+        self._lock = threading.RLock()
+        self._moves = 0
+        self.start = self._automaton.start
+
+    def accepts(self, state: Stacks) -> bool:
+        return state.accepting
+
+    def least(self, state: Stacks) -> int:
+        return state.least
+
+    def mask(self, state: Stacks) -> Mask:
+        found = self._masks.get(state)
+        if found is None:
+            with self._lock:
+                self._tidy()
+                found = self._mask(state)
+            self._masks.put(state, found, found.nbytes)
+        return found
+
+    def advance(self, state: Stacks, token: int) -> Stacks | None:
+        known = state.moves
+        if known is not None and token in known:
+            return known[token]
+        data = self._tokens[token] if 0 <= token < len(self._tokens) else b""
+        with self._lock:
+            self._tidy()
+            after: Stacks | None = state if data else None
+            for byte in data:
+                after = self._automaton.step(after, self._letter[byte])  # type: ignore[arg-type]  # None leaves
+                if after is None:
+                    break
+            for ref in self._refs_of(state):
+                if masks.test(self._refs[ref], token):
+                    also = self._automaton.take_token(state, ref)
+                    after = also if after is None or also is None else self._automaton.union(after, also)
+            if after is not None:
+                if state.moves is None:
+                    state.moves = {}
+                state.moves[token] = after
+                self._moves += 1
+        return after
+
+    def step(self, state: Stacks, byte: int) -> Stacks | None:
+        with self._lock:
+            self._automaton.spent = 0
+            return self._automaton.step(state, self._letter[byte])
+
+    def options(self, state: Stacks) -> tuple[ByteSet, tuple[int, ...]]:
+        found: ByteSet = 0
+        for position, _ in state.items:
+            known = self._reads.get(position)
+            if known is None:
+                row = self.network.which[position] >= 0  # (C,)
+                known = sum(1 << b for b in np.flatnonzero(row[self.network.classes]).tolist())
+                self._reads[position] = known
+            found |= known
+        return found, self._refs_of(state)
+
+    def reference(self, number: int) -> tuple[str, NDArray[np.intp]]:
+        return self.network.refs[number].spelling, masks.allowed_ids(self._refs[number], self._vocab.width)
+
+    def successors(self, state: Stacks) -> list[tuple[int, Stacks]]:
+        with self._lock:
+            self._tidy()
+            first = self._walk().reach(self._rows, self._rows.row(state))
+            ends = np.flatnonzero(first >= 0).tolist()
+            found = [(int(first[end]), self._rows.states[end]) for end in ends]
+            for ref in self._refs_of(state):
+                after = self._automaton.take_token(state, ref)
+                if after is not None:
+                    found.append((self._plainest(ref), after))
+            return found
+
+    def fewest(self, state: Stacks) -> int | None:
+        return None
+
+    def stays_near(self, state: Stacks, most: int) -> bool:
+        found = self._widest.get(state)
+        if found is None:
+            with self._lock:
+                self._tidy()
+                found = self._widest[state] = self._farthest(state)
+                self._parts_size += 300
+        return found <= most
+
+    def landings(self, state: Stacks) -> Landings:
+        with self._lock:
+            self._tidy()
+            landed = self._walk().land(self._rows, self._rows.row(state))
+            for ref in self._refs_of(state):
+                named = self._automaton.take_token(state, ref)
+                if named is None:
+                    continue
+                # Whoever can be taken by its bytes too leads to both.
+                matching = masks.allowed_ids(self._refs[ref], self._vocab.width)
+                for before in np.unique(landed[matching]).tolist():
+                    also = None if before < 0 else self._rows.states[before]
+                    joined = named if also is None else self._automaton.union(also, named)
+                    landed[matching[landed[matching] == before]] = self._rows.row(joined)
+            ids = np.flatnonzero(landed >= 0).astype(np.int32)
+            rows, which = np.unique(landed[ids], return_inverse=True)
+            states = [self._rows.states[row] for row in rows.tolist()]
+        return Landings(ids=ids, which=which.astype(np.int32), states=tuple(states))
+
+    def _farthest(self, state: Stacks) -> int:
+        """No token leads further from the end than this, in bytes and named tokens. Found by parts, as masks are: what
+        a token leads to within a part leads on with what lies below that, and maybe elsewhere besides."""
+        automaton = self._automaton
+        far = 0
+        for ref in self._refs_of(state):
+            after = automaton.take_token(state, ref)
+            far = max(far, 0 if after is None else after.least)
+        todo = [(self._whole, state)]
+        seen = set(todo)
+        while todo:
+            places, current = todo.pop()
+            for local, below in current.groups or automaton.groups(current):
+                spread, exits = self._spreads.get((local, places)) or self._spread(local, places)
+                far = max(far, spread + below.least)
+                if exits is not None and below.items:
+                    following = (exits, below.closed or automaton.close(below))
+                    if following not in seen:
+                        seen.add(following)
+                        todo.append(following)
+        return far
+
+    def _spread(self, local: Stacks, places: Places) -> tuple[int, Places | None]:
+        """How far from the end of its part, over the empty stack, a token below these places can lead; and where the
+        part is left."""
+        exits = (self._parts.get((local, places)) or self._part(local, places)).exits
+        first = self._walk().reach(self._rows, self._rows.row(local), places.nodes)
+        states = self._rows.states
+        far = max((states[row].least for row in np.flatnonzero(first >= 0).tolist()), default=0)
+        found = self._spreads[local, places] = (far, exits)
+        self._parts_size += 300
+        return found
+
+    def _plainest(self, ref: int) -> int:
+        """One id that a reference matches: an ordinary token where there is one, not a chat marker."""
+        ids = self.reference(ref)[1].tolist()
+        return int(next((i for i in ids if self._vocab.bytes_of(i)), ids[0]))
+
+    def _refs_of(self, state: Stacks) -> tuple[int, ...]:
+        if not self._refs:
+            return ()
+        tokens = self.network.tokens
+        found = {ref: None for position, _ in state.items for ref, _ in tokens[position]}
+        return tuple(found)
+
+    def _mask(self, state: Stacks) -> Mask:
+        automaton = self._automaton
+        parts: set[Words] = set()  # no matter in which order
+        todo = [(self._whole, state)]
+        seen = set(todo)
+        while todo:
+            places, current = todo.pop()
+            for local, below in current.groups or automaton.groups(current):
+                part = self._parts.get((local, places)) or self._part(local, places)
+                if part.words is not None:
+                    parts.add(part.words)
+                if part.exits is not None and below.items:
+                    following = (part.exits, below.closed or automaton.close(below))
+                    if following not in seen:
+                        seen.add(following)
+                        todo.append(following)
+        key = (frozenset(parts), self._refs_of(state))
+        out = self._joined.get(key)
+        if out is None:
+            out = masks.empty(self._vocab.width)
+            for ref in key[1]:
+                np.bitwise_or(out, self._refs[ref], out=out)
+            for some in parts:
+                some.put(out)
+            out.setflags(write=False)
+            if self._parts_size > self._parts_bytes:
+                self._forget_parts()
+            self._joined[key] = out
+            self._parts_size += 500 + out.nbytes
+        return out
+
+    def _part(self, local: Stacks, places: Places) -> Part:
+        """What the state over the empty stack allows below these places, walked anew."""
+        if self._parts_size > self._parts_bytes:
+            self._forget_parts()
+        bits, exits = self._walk().walk(self._rows, self._rows.row(local), places.nodes)
+        at = np.flatnonzero(bits != 0)  # several times faster than of the words themselves
+        below: Places | None = None
+        if exits.size:
+            key = exits.tobytes()
+            below = self._places.get(key)
+            if below is None:
+                below = self._places[key] = Places(exits)
+        found = self._parts[local, places] = Part(words=self._same_words(bits, at) if at.size else None, exits=below)
+        self._parts_size += 500 + 3 * exits.nbytes
+        return found
+
+    def _same_words(self, bits: Mask, at: NDArray[np.intp]) -> Words:
+        """The one object with these bits, which are not zero at `at`."""
+        if at.size * SPARSE < bits.size:
+            some = bits[at]
+            key = (some.tobytes(), at.tobytes())
+            found = self._words.get(key)
+            if found is None:
+                found = self._words[key] = Words(some, at)
+                self._parts_size += 500 + 2 * (some.nbytes + at.nbytes)
+            return found
+        key = (bits.tobytes(), b"")
+        found = self._words.get(key)
+        if found is None:
+            found = self._words[key] = Words(bits, None)
+            self._parts_size += 500 + 2 * bits.nbytes
+        return found
+
+    def _forget_parts(self) -> None:
+        self._parts.clear()
+        self._spreads.clear()
+        self._widest.clear()
+        self._places.clear()
+        self._words.clear()
+        self._joined.clear()
+        self._parts_size = 0
+
+    def _walk(self) -> Walker:
+        if self._walker is None:
+            self._walker = Walker(self._trie, self._vocab.width)
+        return self._walker
+
+    def _tidy(self) -> None:
+        """Drop what has been remembered where it has grown past its bounds, and begin a new account of work. Only
+        between walks."""
+        self._automaton.spent = 0
+        if self._automaton.interned + self._moves > self._automaton.max_interned:
+            self._automaton.forget()
+            self._rows.clear()
+            self._forget_parts()
+            self._moves = 0
+        elif len(self._rows.states) > self._max_rows // 2:
+            self._rows.clear()
+
+
+def _matching(ref: TokenRef, vocab: Vocab, trie: TokenTrie) -> Mask:
+    """The ids that a token reference matches, `(W,) int32`. Raises VocabError if the vocabulary has no such token."""
+    token = ref.id
+    if ref.text is not None:
+        token = vocab.special_id(ref.text)
+        if token is None:
+            spelled = trie.segment(ref.text.encode())
+            token = spelled[0] if spelled and len(spelled) == 1 else None
+    if token is None or not 0 <= token < vocab.width or not vocab.real_ids[token]:
+        raise VocabError(f"the grammar names the token {ref.spelling.lstrip('!')}, which this vocabulary does not have")
+    if not ref.negated:
+        if token in vocab.eos_ids:
+            raise VocabError(
+                f"the grammar names the token {ref.spelling}, which ends the text",
+                hint="leave it out: the text may end wherever the grammar is complete",
+            )
+        return masks.from_ids([token], vocab.width)
+    allowed = vocab.real_ids.copy()
+    allowed[[token, *vocab.eos_ids]] = False
+    if not allowed.any():
+        raise VocabError(f"no token is left for {ref.spelling}")
+    return masks.from_bool(allowed)

@@ -1,0 +1,410 @@
+"""Sets of stacks over a network's positions: the states of an exact pushdown automaton.
+
+A set of stacks is a map from the position on top to the set of stacks below it, and whether the empty stack is in it.
+Sets are interned, so equal sets are one object: nullable loops and infinite ambiguity come to nothing but a merge of
+equal parts, and a state is a value with a memory of what was asked of it. A call whose return has nothing left to do
+pushes nothing, so right recursion stays flat, also where each call is followed by the same repetition.
+
+As a *state*, each pair (position, below) stands for the bytes and tokens that can be read at the position itself.
+As a *frame* it stands for all that the position can go on with, calls and returns included; `close` turns
+the one into the other. It knows nothing of vocabularies, tokens' bytes or masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import TypeAlias
+
+from espalier.automata.languages.fragment import Targets
+from espalier.automata.languages.network import Network
+from espalier.errors import LimitExceeded
+from espalier.time_limit import check as check_time
+
+Items: TypeAlias = "tuple[tuple[int, Stacks], ...]"
+
+MAX_INTERNED = 200_000
+ITEMS_A_SET = 8  # so many items count as one set more
+"""Sets kept for reuse; past that all are forgotten but those in use."""
+MAX_WORK = 2_000_000
+"""Stacks looked at in one step."""
+
+
+class Stacks:
+    """A set of stacks. items: (position, what is below), by ascending position. accepting: the empty stack is in it.
+
+    closed, steps, moves, groups: memories of the automaton; they can be dropped at any time. frames: by position, the
+    one set of that position over this one.
+    least: how few bytes and tokens lead to acceptance.
+    """
+
+    __slots__ = ("accepting", "closed", "frames", "groups", "items", "least", "moves", "steps")
+
+    def __init__(self, items: Items, accepting: bool, least: int) -> None:
+        self.items = items
+        self.accepting = accepting
+        self.least = least
+        self.closed: Stacks | None = None
+        self.steps: dict[int, Stacks | None] | None = None
+        self.moves: dict[int, Stacks] | None = None
+        self.groups: tuple[tuple[Stacks, Stacks], ...] | None = None
+        self.frames: dict[int, Stacks] | None = None
+
+    def forget(self) -> None:
+        self.closed = self.groups = self.steps = self.moves = self.frames = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Outline:
+    """The closed state of one position over any set: (position on top, what is pushed under it, lowest first) each,
+    and all that the set below is closed to if it accepts. holds: there is such an outline."""
+
+    items: tuple[tuple[int, tuple[int, ...]], ...]
+    accepting: bool
+    holds: bool
+
+
+class StackAutomaton:
+    """The pushdown automaton of a network. Not safe across threads: whoever shares it holds a lock around it."""
+
+    def __init__(self, network: Network, *, max_interned: int = MAX_INTERNED, max_work: int = MAX_WORK) -> None:
+        self.network = network
+        self.max_interned = max_interned
+        self._max_work = max_work
+        self.spent = 0  # stacks looked at since the caller last set it to 0: a mask, or one token's bytes
+        self._known: dict[tuple[Items, bool], Stacks] = {}
+        self._held = 0  # items of all sets in `_known`
+        self._pushed: list[Stacks] = []  # what is in some set's `frames`
+        self._unions: dict[tuple[Stacks, Stacks], Stacks] = {}
+        self._which: list[list[int] | None] = [None] * len(network.final)
+        self._targets: list[list[Targets] | None] = [None] * len(network.final)
+        self._looping: dict[int, bool] = {}
+        self._outlines: dict[int, _Outline] = {}
+        live = [bool(m) or bool(t) for m, t in zip(network.moves, network.tokens, strict=True)]
+        self._live = live
+        # Read here or nowhere: no calls to follow and no way to return yet.
+        self._plain = [
+            here and not calls and not final
+            for here, calls, final in zip(live, network.calls, network.final, strict=True)
+        ]
+        self.end = self.make((), True)
+        self.start = self.enter(network.start, self.end)
+
+    def make(self, items: Items, accepting: bool) -> Stacks:
+        """The one set with these items, which are sorted by position."""
+        if len(items) == 1 and not accepting:
+            return self.push(*items[0])
+        key = (items, accepting)
+        found = self._known.get(key)
+        if found is None:
+            # Where there is no item the set accepts, or is empty and never asked for its least.
+            costs = self.network.least
+            least = 0 if accepting else min([costs[p] + below.least for p, below in items], default=0)
+            found = self._known[key] = Stacks(items, accepting, least)
+            self._held += len(items)
+        return found
+
+    def push(self, position: int, below: Stacks) -> Stacks:
+        """The one set of one position over a set."""
+        frames = below.frames
+        if frames is None:
+            frames = below.frames = {}
+        found = frames.get(position)
+        if found is None:
+            found = Stacks(((position, below),), False, self.network.least[position] + below.least)
+            if self._plain[position]:
+                found.closed = found
+            frames[position] = found
+            self._pushed.append(found)
+        return found
+
+    def forget(self) -> None:
+        """Drop every memory but the start. States in use stay right; what they led to is found again."""
+        for found in self._known.values():
+            found.forget()
+        for found in self._pushed:
+            found.forget()
+        self._known = {}
+        self._held = 0
+        self._pushed = []
+        self._unions = {}
+        for found in (self.end, self.start):
+            if len(found.items) == 1 and not found.accepting:
+                position, below = found.items[0]
+                below.frames = {position: found}
+                self._pushed.append(found)
+            else:
+                self._known[found.items, found.accepting] = found
+
+    @property
+    def interned(self) -> int:
+        # A set of many stacks weighs more than one of a few.
+        return len(self._known) + len(self._pushed) + len(self._unions) + self._held // ITEMS_A_SET
+
+    def row_of(self, position: int) -> list[int]:
+        """Index into the position's moves by byte class, -1 for none, `C` long."""
+        row = self._which[position]
+        if row is None:
+            row = self._which[position] = self.network.which[position].tolist()
+        return row
+
+    def _targets_of(self, position: int) -> list[Targets]:
+        moves = self.network.moves[position]
+        row = self._targets[position] = [moves[index] if index >= 0 else () for index in self.row_of(position)]
+        return row
+
+    def step(self, state: Stacks, letter: int) -> Stacks | None:
+        """The state after a byte of class `letter`, or None if no stack reads it."""
+        if state.steps is None:
+            state.steps = {}
+        elif letter in state.steps:
+            return state.steps[letter]
+        rows = self._targets
+        taken = [(t, below) for p, below in state.items if (t := (rows[p] or self._targets_of(p))[letter])]
+        found = state.steps[letter] = self._after(taken)
+        return found
+
+    def follow(self, state: Stacks, indices: Sequence[int]) -> Stacks | None:
+        """The state after the move of this index from each position, -1 for none; None if no stack moves."""
+        moves = self.network.moves
+        taken = [
+            (moves[position][index], below)
+            for (position, below), index in zip(state.items, indices, strict=True)
+            if index >= 0
+        ]
+        return self._after(taken)
+
+    def _after(self, taken: list[tuple[Targets, Stacks]]) -> Stacks | None:
+        if not taken:
+            return None
+        targets, below = taken[0]
+        if len(taken) == 1 and len(targets) == 1:
+            return self.enter(targets[0], below)
+        merged: dict[int, Stacks] = {}
+        for targets, below in taken:
+            for target in targets:
+                self._put(merged, target, below)
+        return self._entered(merged)
+
+    def enter(self, position: int, below: Stacks) -> Stacks:
+        """The state of one position over a set of stacks."""
+        frame = self.push(position, below)
+        return frame.closed or self.close(frame)
+
+    def take_token(self, state: Stacks, ref: int) -> Stacks | None:
+        """The state after a token that matches reference number `ref` alone."""
+        merged: dict[int, Stacks] = {}
+        for position, below in state.items:
+            for known, targets in self.network.tokens[position]:
+                if known == ref:
+                    for target in targets:
+                        self._put(merged, target, below)
+        return self._entered(merged)
+
+    def _entered(self, merged: dict[int, Stacks]) -> Stacks | None:
+        if not merged:
+            return None
+        return self.close(self._made(merged, False))
+
+    def _made(self, merged: dict[int, Stacks], accepting: bool) -> Stacks:
+        items = tuple(merged.items())
+        return self.make(items if len(items) == 1 else tuple(sorted(items, key=itemgetter(0))), accepting)
+
+    def _put(self, merged: dict[int, Stacks], position: int, below: Stacks) -> bool:
+        """Add a pair to a map being made; whether it changed."""
+        known = merged.get(position)
+        if known is below:
+            return False
+        merged[position] = below if known is None else self.union(known, below)
+        return merged[position] is not known
+
+    def close(self, frame: Stacks, *, plainly: bool = False) -> Stacks:
+        """The state that a frame stands for: calls followed, and returns where a rule can end. plainly: without
+        outlines."""
+        if frame.closed is not None:
+            return frame.closed
+        if all(self._plain[position] for position, _ in frame.items):
+            frame.closed = frame
+            return frame
+        todo = [frame]
+        waiting: set[Stacks] = set()  # frames whose closing waits for that of frames below them
+        while todo:
+            check_time()
+            current = todo[-1]
+            if current.closed is not None:
+                todo.pop()
+                continue
+            if len(current.items) == 1 and not current.accepting and not plainly:
+                position, below = current.items[0]
+                outline = self._outlines.get(position) or self._outline(position)
+                if outline.holds and below is not self.end:
+                    if not outline.accepting or below.closed is not None:
+                        current.closed = self._filled_in(outline, below)
+                        self.spent += len(current.closed.items)
+                        todo.pop()
+                        continue
+                    if below not in waiting:
+                        waiting.add(current)
+                        todo.append(below)
+                        continue
+            result: dict[int, Stacks] = {}
+            accepting, missing, cost = self._expand(current, result, waiting)
+            self.spent += cost
+            if self.spent > self._max_work:
+                raise LimitExceeded(
+                    f"one step of the grammar looks at more than {self._max_work} stacks",
+                    hint="the grammar is highly ambiguous; write it with repetitions",
+                )
+            if missing:
+                waiting.add(current)
+                todo += missing
+                continue
+            current.closed = self._made(result, accepting)
+            todo.pop()
+        if frame.closed is None:
+            raise AssertionError("a frame was left open")
+        return frame.closed
+
+    def _outline(self, position: int) -> _Outline:
+        """What a frame of this position is closed to, whatever lies below it."""
+        net = self.network
+        holds = True
+        reached = {position}
+        todo = [position]
+        while todo and holds:
+            at = todo.pop()
+            # Where `_expand` looks at what lies below, no outline holds for all that may lie there.
+            holds = all(net.pure[after] or not self._loops(after) for _, after in net.calls[at])
+            fresh = {place for call in net.calls[at] for place in call} - reached
+            reached |= fresh
+            todo += fresh
+        items: list[tuple[int, tuple[int, ...]]] = []
+        found = _Outline((), False, False)
+        if holds:
+            local = self.close(self.push(position, self.end), plainly=True)
+            for top, below in local.items:
+                pushed: list[int] = []
+                while len(below.items) == 1 and not below.accepting:
+                    pushed.append(below.items[0][0])
+                    below = below.items[0][1]
+                holds = holds and below is self.end
+                items.append((top, tuple(reversed(pushed))))
+            found = _Outline(tuple(items), local.accepting, holds)
+        self._outlines[position] = found
+        return found
+
+    def _filled_in(self, outline: _Outline, below: Stacks) -> Stacks:
+        """The closed state of an outline over a set that is closed, if the outline accepts."""
+        merged: dict[int, Stacks] = {}
+        for top, pushed in outline.items:
+            under = below
+            for position in pushed:
+                under = self.push(position, under)
+            merged[top] = under
+        if not outline.accepting:
+            return self.make(tuple(merged.items()), False)
+        if below.closed is None:
+            raise AssertionError("what lies below was to be closed first")
+        for position, deeper in below.closed.items:
+            self._put(merged, position, deeper)
+        return self._made(merged, below.closed.accepting)
+
+    def _expand(self, frame: Stacks, result: dict[int, Stacks], waiting: set[Stacks]) -> tuple[bool, list[Stacks], int]:
+        """Fill `result`; whether it accepts, the frames below that must be closed first, and how much was done."""
+        net = self.network
+        accepting = frame.accepting
+        missing: list[Stacks] = []
+        reached: dict[int, Stacks] = {}
+        work = 0
+        todo: list[tuple[int, Stacks]] = list(frame.items)
+        while todo:
+            position, below = todo.pop()
+            if not self._put(reached, position, below):
+                continue
+            below = reached[position]
+            work += 1
+            if self._live[position]:
+                self._put(result, position, below)
+            if net.final[position]:
+                if below.closed is not None:
+                    accepting = accepting or below.closed.accepting
+                    work += len(below.closed.items)
+                    for other, deeper in below.closed.items:
+                        self._put(result, other, deeper)
+                elif below in waiting or below is frame:
+                    # A circle: follow it here, where `reached` ends it.
+                    accepting = accepting or below.accepting
+                    todo += below.items
+                else:
+                    missing.append(below)
+            for start, after in net.calls[position]:
+                flat = net.pure[after] or (
+                    # What follows is a repetition that is to follow already: once is as good as twice.
+                    len(below.items) == 1 and below.items[0][0] == after and not below.accepting and self._loops(after)
+                )
+                todo.append((start, below if flat else self.push(after, below)))
+            if work > self._max_work:
+                break
+        return accepting, missing, work
+
+    def _loops(self, position: int) -> bool:
+        """Whether all that finishes the rule from here is bytes, and comes back here: X* for some X."""
+        known = self._looping.get(position)
+        if known is None:
+            net = self.network
+            reached = {position}
+            todo = [position]
+            known = net.final[position]
+            while todo and known:
+                at = todo.pop()
+                known = not net.calls[at] and not net.tokens[at] and (at == position or not net.final[at])
+                fresh = {target for targets in net.moves[at] for target in targets} - reached
+                reached |= fresh
+                todo += fresh
+            self._looping[position] = known
+        return known
+
+    def union(self, one: Stacks, other: Stacks) -> Stacks:
+        """The union of two sets."""
+        if one is other:
+            return one
+        todo = [_pair(one, other)]
+        unions = self._unions
+        while todo:
+            pair = todo[-1]
+            if pair in unions:
+                todo.pop()
+                continue
+            left, right = pair
+            rest = dict(right.items)
+            merged: dict[int, Stacks] = {}
+            missing: list[tuple[Stacks, Stacks]] = []
+            for position, below in left.items:
+                also = rest.pop(position, None)
+                if also is None or also is below:
+                    merged[position] = below
+                elif (deeper := _pair(below, also)) in unions:
+                    merged[position] = unions[deeper]
+                else:
+                    missing.append(deeper)
+            if missing:
+                todo += missing
+                continue
+            merged |= rest
+            unions[pair] = self._made(merged, left.accepting or right.accepting)
+            todo.pop()
+        return unions[_pair(one, other)]
+
+    def groups(self, state: Stacks) -> tuple[tuple[Stacks, Stacks], ...]:
+        """The state's pairs by what is below: each as (a state over the empty stack, what is below)."""
+        if state.groups is None:
+            by_below: dict[Stacks, list[tuple[int, Stacks]]] = {}
+            for position, below in state.items:
+                by_below.setdefault(below, []).append((position, self.end))
+            state.groups = tuple((self.make(tuple(items), False), below) for below, items in by_below.items())
+        return state.groups
+
+
+def _pair(one: Stacks, other: Stacks) -> tuple[Stacks, Stacks]:
+    return (one, other) if id(one) < id(other) else (other, one)

@@ -1,0 +1,216 @@
+"""An automaton walked against the token trie: which tokens stay alive, and where the automaton may be left.
+
+It knows tables of states and nothing of what a state means; `Rows` tells it how to fill a row that it meets.
+Numba is loaded when the first walker is made, never with the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.errors import LimitExceeded
+from espalier.time_limit import check as check_time
+from espalier.tokens.mask import Mask, words
+from espalier.tokens.trie import TokenTrie
+
+WHOLE = np.array([-1], dtype=np.int32)
+"""The place to walk from that stands for the whole trie."""
+_NOWHERE = np.empty(0, dtype=np.int32)
+_MAX_OPEN = 16_000_000
+_ALIKE = (
+    "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789", " ", "\t", "\n", "\r", '"', "\\", "'",
+    "/", "*", "<>", "()", "[]", "{}", ",", ".", ":;", "-", "_", "+=", "!?", "#@", "$%", "&|", "`~^", "\x7f",
+)  # fmt: skip
+"""Bytes of one kind: those that grammars seldom tell apart inside a repetition. The rest are two kinds more."""
+
+
+def _kinds() -> NDArray[np.int32]:
+    found = np.where(np.arange(256) < 128, 1 << len(_ALIKE), 1 << (len(_ALIKE) + 1)).astype(np.int32)  # (256,)
+    for i, alike in enumerate(_ALIKE):
+        found[list(alike.encode())] = 1 << i
+    return found
+
+
+_KIND = _kinds()
+"""By byte, its kind as one bit."""
+
+
+class Rows(Protocol):
+    """Tables of an automaton, S states by C byte classes; `fill` may replace the arrays by larger ones."""
+
+    classes: NDArray[np.uint8]  # (256,)
+    table: NDArray[np.int32]  # (S, C), -1 where there is no transition
+    known: NDArray[np.uint8]  # (S,), the row is filled
+    leaves: NDArray[np.uint8]  # (S,), the automaton may be left here with bytes of the token to come
+    ends: NDArray[np.uint8]  # (S,), a token may end here
+
+    def fill(self, state: int) -> None:
+        """Fill the row of a state that is not known."""
+        ...
+
+
+class Walker:
+    """The walks of one trie, with room for their results. Not safe across threads."""
+
+    def __init__(self, trie: TokenTrie, width: int) -> None:
+        self._kernels = _kernels()
+        self._trie = _laid_out(trie)
+        self._words = words(width)
+        total = len(trie)
+        self._stack = np.zeros(trie.max_depth + 2, dtype=np.int32)
+        self._left_at = np.empty(total, dtype=np.int32)  # (N,)
+        self._was_left = np.zeros(total, dtype=np.uint8)  # (N,)
+        self._open_nodes = np.empty(total + 1, dtype=np.int32)
+        self._open_states = np.empty(total + 1, dtype=np.int32)
+
+    def walk(
+        self, rows: Rows, state: int, nodes: NDArray[np.int32], *, first: NDArray[np.bool_] | None = None
+    ) -> tuple[Mask, NDArray[np.int32]]:
+        """The tokens that stay alive below `nodes` from `state`, `(W,) int32`, and the nodes, ascending, at which the
+        automaton may be left with bytes of a token to come. first: `(256,)`, with WHOLE, tokens that begin with these
+        bytes alone."""
+        trie = self._trie
+        heads = trie.heads if first is None else trie.heads[first[trie.heads[:, 1]]]  # (R, 2)
+        bits = np.zeros(self._words, dtype=np.uint32)
+        left = 0
+
+        def run(nodes: NDArray[np.int32], states: NDArray[np.int32]) -> int:
+            nonlocal left
+            left, opened = self._kernels.walk(
+                trie.nodes, heads, _KIND, trie.ids,
+                rows.classes, rows.table, rows.known, rows.leaves, rows.ends,
+                nodes, states, self._stack, bits, self._left_at, left, self._was_left,
+                self._open_nodes, self._open_states,
+            )  # fmt: skip
+            return int(opened)
+
+        try:
+            self._until_closed(rows, state, nodes, run)
+        except BaseException:
+            # An error between two passes (a limit, an interrupt): nothing marked may be missing from the next walk.
+            self._was_left.fill(0)
+            raise
+        exits = self._left_at[:left].copy() if left else _NOWHERE
+        self._was_left[exits] = 0
+        if left and not bool(np.all(exits[1:] > exits[:-1])):  # in order already if nothing had to be resumed
+            exits.sort()
+        return bits.view(np.int32), exits
+
+    def reach(self, rows: Rows, state: int, nodes: NDArray[np.int32] = WHOLE) -> NDArray[np.int32]:
+        """By state, the lowest id of a token below `nodes` that leads there, -1 where none does; `(S,)`."""
+        trie = self._trie
+        first = np.full(rows.table.shape[0], -1, dtype=np.int32)
+
+        def run(nodes: NDArray[np.int32], states: NDArray[np.int32]) -> int:
+            nonlocal first
+            if first.shape[0] < rows.table.shape[0]:
+                grown = np.full(rows.table.shape[0], -1, dtype=np.int32)
+                grown[: first.shape[0]] = first
+                first = grown
+            opened = self._kernels.reach(
+                trie.nodes, trie.ids, rows.classes, rows.table, rows.known, rows.ends,
+                nodes, states, self._stack, first, self._open_nodes, self._open_states,
+            )  # fmt: skip
+            return int(opened)
+
+        self._until_closed(rows, state, nodes, run)
+        return first
+
+    def land(self, rows: Rows, state: int) -> NDArray[np.int32]:
+        """By token, the state that it leads to from `state`, -1 where it is refused; `(V,)`."""
+        trie = self._trie
+        landed = np.full(32 * self._words, -1, dtype=np.int32)
+
+        def run(nodes: NDArray[np.int32], states: NDArray[np.int32]) -> int:
+            opened = self._kernels.land(
+                trie.nodes, trie.ids, rows.classes, rows.table, rows.known, rows.ends,
+                nodes, states, self._stack, landed, self._open_nodes, self._open_states,
+            )  # fmt: skip
+            return int(opened)
+
+        self._until_closed(rows, state, WHOLE, run)
+        return landed
+
+    def _until_closed(
+        self,
+        rows: Rows,
+        state: int,
+        nodes: NDArray[np.int32],
+        run: Callable[[NDArray[np.int32], NDArray[np.int32]], int],
+    ) -> None:
+        """Run, fill the rows that were met, and resume below them, until none is left."""
+        if not rows.known[state]:
+            rows.fill(state)
+        states = np.full(nodes.shape[0], state, dtype=np.int32)
+        while True:
+            check_time()
+            opened = run(nodes, states)
+            if opened == 0:
+                return
+            if opened < 0:
+                # Nothing is lost by starting this round again: what it found, it finds again.
+                size = 4 * self._open_nodes.shape[0]
+                if size > _MAX_OPEN:
+                    raise LimitExceeded("the grammar is too ambiguous for this vocabulary: too much is open at once")
+                self._open_nodes = np.empty(size, dtype=np.int32)
+                self._open_states = np.empty(size, dtype=np.int32)
+                continue
+            nodes = self._open_nodes[:opened].copy()
+            states = self._open_states[:opened].copy()
+            for unknown in dict.fromkeys(states.tolist()):
+                rows.fill(unknown)
+
+
+@cache
+def _kernels() -> Any:
+    return import_module("espalier.automata.masks.kernels")
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """A trie as the kernels take it, see there."""
+
+    nodes: NDArray[np.int32]  # (N + 1, 4)
+    heads: NDArray[np.int32]  # (R, 2)
+    ids: NDArray[np.int32]  # (T,)
+
+
+_LAID: WeakKeyDictionary[TokenTrie, _Laid] = WeakKeyDictionary()
+
+
+def _laid_out(trie: TokenTrie) -> _Laid:
+    found = _LAID.get(trie)
+    if found is None:
+        kernels = _kernels()
+        total = len(trie)
+        # Each round takes the next id of every node that has one more; a stable sort brings a node's ids together.
+        owners, found_ids = [], []
+        at = np.flatnonzero(trie.token >= 0)
+        ids = trie.token[at]
+        while at.size:
+            owners.append(at)
+            found_ids.append(ids)
+            ids = trie.next_same[ids]
+            at, ids = at[ids >= 0], ids[ids >= 0]
+        owner = np.concatenate([*owners, np.empty(0, dtype=np.intp)])  # (T,)
+        order = np.argsort(owner, kind="stable")
+        nodes = np.zeros((total + 1, 4), dtype=np.int32)
+        nodes[1:, kernels.FIRST] = np.cumsum(np.bincount(owner, minlength=total)[:total])
+        nodes[:total, kernels.SKIP] = trie.skip
+        nodes[:total, kernels.PLACE] = (trie.depth.astype(np.int32) << 8) | trie.byte
+        kernels.find_kinds(nodes, _KIND)
+        at = np.flatnonzero(trie.depth == 1)
+        found = _LAID[trie] = _Laid(
+            nodes=nodes,
+            heads=np.stack([at, trie.byte[at]], axis=1).astype(np.int32),
+            ids=np.concatenate([*found_ids, np.empty(0, dtype=np.int32)])[order].astype(np.int32),
+        )
+    return found

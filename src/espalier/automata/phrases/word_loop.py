@@ -1,0 +1,282 @@
+"""Words one after another as one automaton: separators between them, words that attach, capitals, numbers.
+
+The word graph is taken as it is; what may follow a whole word is joined to all its ends at once. Only where a byte can
+go on with a word and can also begin what follows it are sets of states made, one by one. It knows bytes, and nothing
+of languages or of where words come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.automata.languages.dfa import Dfa, trimmed
+from espalier.automata.languages.words import WordTable, word_table
+from espalier.errors import LimitExceeded
+from espalier.time_limit import check as check_time
+
+MAX_STATES = 1_000_000
+State: TypeAlias = int
+"""A state of the word graph, or past those, one of the rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WordParts:
+    """What texts are made of, in UTF-8.
+
+    words: what stands alone. capitals, elided_capitals: (how a word may begin instead, how it begins) at the start of a
+    sentence. names: words that never change, anywhere. elided: attach to the word that follows. clitics: attach to the
+    word before. digits: each one. joints: between groups of digits. hyphens: join two words. separators, and which of
+    them end a sentence. max_run: separators in a row. spaced: words must be apart. capitals_anywhere: as at the start
+    of a sentence everywhere.
+    """
+
+    words: Sequence[bytes]
+    separators: Sequence[bytes]
+    ends: Sequence[bytes]
+    capitals: Sequence[tuple[bytes, bytes]] = ()
+    names: Sequence[bytes] = ()
+    elided: Sequence[bytes] = ()
+    elided_capitals: Sequence[tuple[bytes, bytes]] = ()
+    clitics: Sequence[bytes] = ()
+    digits: Sequence[bytes] = ()
+    joints: Sequence[bytes] = (b".", b",", b":")
+    hyphens: Sequence[bytes] = ()
+    max_run: int = 8
+    spaced: bool = True
+    capitals_anywhere: bool = False
+
+
+MAX_DIGITS = 12
+MAX_GROUPS = 5
+
+
+def word_loop(parts: WordParts, *, max_states: int = MAX_STATES) -> Dfa:
+    """The texts made of these parts; they end after a whole word, or after the separators that follow one.
+
+    Raises GrammarError if there is no such text, LimitExceeded.
+    """
+    graph = word_table(parts.words)
+    net = _Net(len(graph.table))
+    start = _wire(net, graph, parts)
+    return _Joined(net, graph, max_states).automaton(start)
+
+
+@dataclass(slots=True)
+class _Net:
+    """States past those of the word graph: bytes to sets of states, and moves that read nothing."""
+
+    offset: int
+    rows: list[dict[int, set[State]]] = field(default_factory=list)
+    empty: list[set[State]] = field(default_factory=list)
+    accepting: list[bool] = field(default_factory=list)
+
+    def new(self, *, accepting: bool = False, to: Iterable[State] = ()) -> State:
+        self.rows.append({})
+        self.empty.append(set(to))
+        self.accepting.append(accepting)
+        return self.offset + len(self.rows) - 1
+
+    def path(self, source: State, data: bytes, target: State) -> None:
+        """Read `data`, at least a byte, from one to the other."""
+        for byte in data[:-1]:
+            following = self.new()
+            self.rows[source - self.offset].setdefault(byte, set()).add(following)
+            source = following
+        self.rows[source - self.offset].setdefault(data[-1], set()).add(target)
+
+    def go(self, source: State, target: State) -> None:
+        self.empty[source - self.offset].add(target)
+
+    def words(self, words: Sequence[bytes], after: State) -> tuple[State, WordTable | None, int]:
+        """A graph of few words of its own, each of which leads to `after`: its start, and where its states are."""
+        if not words:
+            return self.new(), None, 0
+        graph = word_table(words)
+        base = self.offset + len(self.rows)
+        for state in range(len(graph.table)):
+            self.new(to=[after] if graph.ends[state] else ())
+        used = np.unique(graph.classes[sorted({b for word in words for b in word})]).tolist()
+        byte_of = {int(graph.classes[b]): b for word in words for b in word}
+        for state, row in enumerate(graph.table):
+            for letter in used:
+                if row[letter] >= 0:
+                    self.rows[base + state - self.offset][byte_of[letter]] = {base + int(row[letter])}
+        return base + graph.start, graph, base
+
+
+def _wire(net: _Net, graph: WordTable, parts: WordParts) -> State:
+    """Lay out all but the word graph. State `net.offset` is what follows a whole word. Returns the start."""
+    after = net.new(accepting=True)  # after a word: clitics, hyphens, separators
+    middle = net.new()  # where a unit can begin, within a sentence
+    opening = net.new()  # and at the start of one
+    joined = net.new(to=[middle])  # after an elided word or a hyphen: a word, no number
+    net.go(middle, graph.start)
+    names, _, _ = net.words(parts.names, after)
+    net.go(middle, names)
+    elided, elided_graph, elided_base = net.words(parts.elided, joined)
+    net.go(middle, elided)
+    clitics, _, _ = net.words(parts.clitics, after)
+    net.go(after, clitics)
+    net.go(opening, middle)
+    for title, plain in parts.capitals:
+        if (target := graph.walk(plain)) >= 0:
+            net.path(opening, title, target)
+    for title, plain in parts.elided_capitals:
+        if elided_graph is not None and (target := elided_graph.walk(plain)) >= 0:
+            net.path(opening, title, elided_base + target)
+    begin_middle, begin_opening = net.new(to=[middle]), net.new(to=[opening])
+    if parts.capitals_anywhere:
+        net.go(joined, opening)
+        net.go(begin_middle, opening)
+    for hyphen in parts.hyphens:
+        net.path(after, hyphen, joined)
+    apart = net.new(accepting=True)  # after a whole unit, a number too: separators
+    net.go(after, apart)
+    if parts.digits:
+        number = _numbers(net, parts, apart)
+        net.go(begin_middle, number)
+        net.go(begin_opening, number)
+    if not parts.spaced:
+        net.go(apart, begin_middle)
+    _runs(net, parts, apart, begin_middle, begin_opening, accepting=True)
+    start = net.new(to=[begin_opening])
+    _runs(net, parts, start, begin_middle, begin_opening, accepting=False)
+    return start
+
+
+def _numbers(net: _Net, parts: WordParts, after: State) -> State:
+    start = begin = net.new()
+    for group in range(MAX_GROUPS):
+        at = begin
+        following = net.new()
+        for _ in range(MAX_DIGITS):
+            here = net.new(to=[after])
+            for digit in parts.digits:
+                net.path(at, digit, here)
+            if group < MAX_GROUPS - 1:
+                for joint in parts.joints:
+                    net.path(here, joint, following)
+            at = here
+        begin = following
+    return start
+
+
+def _runs(net: _Net, parts: WordParts, source: State, middle: State, opening: State, *, accepting: bool) -> None:
+    """Separators after `source`, up to so many, and what can begin after them. At the start of a text (not
+    `accepting`) a sentence begins whatever they are."""
+    ends = set(parts.ends)
+    runs = [
+        [net.new(accepting=accepting, to=[begin]) for begin in (middle if accepting else opening, opening)]
+        for _ in range(parts.max_run)
+    ]
+    for depth, targets in enumerate(runs):
+        for ended, state in enumerate([source] if depth == 0 else runs[depth - 1]):
+            for separator in parts.separators:
+                net.path(state, separator, targets[bool(ended) or separator in ends])
+
+
+class _Joined:
+    """The subset construction. A state of the word graph, with what follows a word if one ends there, keeps its
+    number; every other set gets one past those."""
+
+    def __init__(self, net: _Net, graph: WordTable, max_states: int) -> None:
+        self._net = net
+        self._graph = graph
+        self._size = net.offset
+        self._max_states = max_states
+        self._closures: dict[State, frozenset[State]] = {}
+        self._number: dict[frozenset[State], int] = {}
+        self._sets: list[frozenset[State]] = []
+        self._follow = self._closed(net.offset)  # what a whole word leads to
+        self._bytes = [int(b) for b in np.flatnonzero(self._letters())]
+        self._used = {
+            int(graph.classes[b]): b for b in self._bytes if bool((graph.table[:, graph.classes[b]] >= 0).any())
+        }
+
+    def automaton(self, start: State) -> Dfa:
+        graph, size = self._graph, self._size
+        letters = {byte: i for i, byte in enumerate(self._bytes)}
+        classes = np.full(256, min(len(letters), 255), dtype=np.uint8)
+        classes[self._bytes] = np.arange(len(letters))
+        words = np.full((size, len(letters) + 1), -1, dtype=np.int32)  # (S, C)
+        for letter, byte in self._used.items():
+            words[:, letters[byte]] = graph.table[:, letter]
+        first = self._place(self._closed(start))
+        ends = np.flatnonzero(graph.ends)
+        for byte, targets in self._row(self._follow).items():
+            column = words[ends, letters[byte]]
+            free = column < 0
+            words[ends[free], letters[byte]] = self._place(targets)
+            for state, target in zip(ends[~free].tolist(), column[~free].tolist(), strict=True):
+                words[state, letters[byte]] = self._place(self._closed(target) | targets)
+        rows: list[NDArray[np.int32]] = []
+        for members in self._sets:  # grows as sets are met
+            check_time()
+            row = np.full(len(letters) + 1, -1, dtype=np.int32)
+            for byte, targets in self._row(members).items():
+                row[letters[byte]] = self._place(targets)
+            rows.append(row)
+        accepting = [any(self._accepts(state) for state in members) for members in self._sets]
+        table = np.concatenate([words, np.array(rows, dtype=np.int32).reshape(len(rows), -1)])
+        return trimmed(classes, table, np.concatenate([graph.ends, np.array(accepting, dtype=np.bool_)]), first)
+
+    def _letters(self) -> NDArray[np.bool_]:
+        graph = self._graph
+        read: NDArray[np.bool_] = np.asarray((graph.table >= 0).any(axis=0))  # (C,)
+        used = read[graph.classes]  # (256,)
+        for row in self._net.rows:
+            used[list(row)] = True
+        return used
+
+    def _accepts(self, state: State) -> bool:
+        return bool(self._graph.ends[state]) if state < self._size else self._net.accepting[state - self._size]
+
+    def _closed(self, state: State) -> frozenset[State]:
+        known = self._closures.get(state)
+        if known is None:
+            found = {state}
+            todo = [state]
+            while todo:
+                check_time()
+                at = todo.pop()
+                if at >= self._size:
+                    more = self._net.empty[at - self._size] - found
+                else:
+                    more = ({self._size} if self._graph.ends[at] else set()) - found
+                found |= more
+                todo += more
+            known = self._closures[state] = frozenset(found)
+        return known
+
+    def _row(self, members: frozenset[State]) -> dict[int, frozenset[State]]:
+        """Where each byte leads from a closed set."""
+        found: dict[int, frozenset[State]] = {}
+        none: frozenset[State] = frozenset()
+        for state in members:
+            if state >= self._size:
+                for byte, targets in self._net.rows[state - self._size].items():
+                    for target in targets:
+                        found[byte] = found.get(byte, none) | self._closed(target)
+            else:
+                row = self._graph.table[state]
+                for letter, byte in self._used.items():
+                    if (target := int(row[letter])) >= 0:
+                        found[byte] = found.get(byte, none) | self._closed(target)
+        return found
+
+    def _place(self, members: frozenset[State]) -> int:
+        lowest = min(members)
+        if lowest < self._size and members == self._closed(lowest):
+            return lowest
+        number = self._number.get(members)
+        if number is None:
+            number = self._number[members] = self._size + len(self._sets)
+            if number >= self._max_states:
+                raise LimitExceeded(f"the words need more than {self._max_states} states", hint="use fewer words")
+            self._sets.append(members)
+        return number

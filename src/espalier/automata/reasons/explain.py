@@ -1,0 +1,148 @@
+"""Why a token is refused, from an automaton: how far its bytes go, and what could have come instead.
+
+For a grammar this needs the plain network, whose positions know their rules and places; it follows the sequence on
+its own, as far as it is asked. It knows nothing of masks or EOS.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Protocol, cast
+
+from espalier.automata.languages.network import Network, build_network
+from espalier.automata.masks.machine import Machine, State
+from espalier.automata.masks.pushdown import PushdownMachine
+from espalier.automata.masks.stacks import Stacks
+from espalier.automata.reasons.blame import Blame
+from espalier.automata.reasons.describe import expected, quoted
+from espalier.grammar.ast import Grammar, Position
+from espalier.tokens.trie import TokenTrie
+from espalier.tokens.vocab import Vocab
+
+Place = tuple[str | None, Position | None]
+
+
+class Teller(Protocol):
+    """Explains states of a machine."""
+
+    @property
+    def machine(self) -> Machine: ...
+
+    def place(self, state: State) -> Place:
+        """The rule that could go on from a state, and where in the source what it wants is written."""
+        ...
+
+
+class Reasoner(Teller, Protocol):
+    """A teller that has words of its own for some refusals."""
+
+    def reason(self, state: State, read: bytes, refused: bytes) -> str | None:
+        """Why, in a state that is reached by `read`, the first byte of `refused` is refused; together they are the
+        token. None leaves it to the usual words."""
+        ...
+
+
+class PlainTeller:
+    """Of an automaton that was not made from a grammar: no rules, no places."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def place(self, state: State) -> Place:
+        return None, None
+
+
+class NetworkTeller:
+    """Of a network whose positions know their rules, and perhaps their places."""
+
+    def __init__(self, network: Network, machine: PushdownMachine) -> None:
+        self._network = network
+        self.machine: Machine = machine
+
+    def place(self, state: Stacks) -> Place:
+        """Of several rules that could go on, first those that cannot end here, then the first in the source."""
+        net = self._network
+
+        def order(position: int) -> tuple[bool, int]:
+            leaf = net.leaf[position]
+            return net.final[position], leaf.offset if leaf else 0
+
+        if not state.items:
+            return None, None
+        position = min((p for p, _ in state.items), key=order)
+        return net.rule[position] or None, net.leaf[position]
+
+    def reading(self, state: Stacks, byte: int) -> Stacks:
+        """Of a state the stacks that can read a byte, for `place` alone; all of them where none can."""
+        letter = self._network.classes[byte]
+        items = tuple(item for item in state.items if self._network.which[item[0], letter] >= 0)
+        return state if len(items) in (0, len(state.items)) else Stacks(items, False, state.least)
+
+
+class GrammarTeller(NetworkTeller):
+    """Of a grammar: its plain network, built when first asked for."""
+
+    def __init__(self, grammar: Grammar, vocab: Vocab, trie: TokenTrie) -> None:
+        network = build_network(grammar, plain=True)
+        super().__init__(network, PushdownMachine(network, vocab, trie, needs_bytes=False))
+
+
+def rule_at(teller: Teller, vocab: Vocab, state: State, token: int) -> str | None:
+    """The rule in which the first byte of a token stands that is allowed after `state` (a state of the teller's
+    machine); None for the end, and where the teller knows no rules."""
+    data = vocab.bytes_of(token)
+    if isinstance(state, Stacks) and isinstance(teller, NetworkTeller) and data:
+        state = teller.reading(state, data[0])
+    elif token in vocab.eos_ids:
+        return None
+    return teller.place(state)[0]
+
+
+def blame(teller: Teller, vocab: Vocab, state: State, token: int, member: str) -> Blame:
+    """Why `token`, which is refused, is refused after `state` (a state of the teller's machine)."""
+    machine = teller.machine
+    data = vocab.bytes_of(token)
+    at, offset = state, 0
+    for byte in data:
+        after = machine.step(at, byte)
+        if after is None:
+            break
+        at, offset = after, offset + 1
+    members, refs = machine.options(at)
+    names = [] if offset else [machine.reference(ref)[0] for ref in refs]
+    rule, position = teller.place(at)
+    wanted = expected(members, names, can_end=machine.accepts(at))
+    own = None
+    if offset < len(data) and _is_reasoner(type(teller)):
+        own = cast("Reasoner", teller).reason(at, data[:offset], data[offset:])
+    if own is not None:
+        reason = own
+    elif token in vocab.eos_ids:
+        reason = "the text is not complete, so it cannot end here"
+    elif not data:
+        reason = "a special token or padding, which stands outside the text"
+    elif offset == len(data):
+        reason = "no sequence of tokens completes the text after it"
+    else:
+        shown = data[:offset].decode("utf-8", "replace")
+        went = f"after {quoted(shown)} comes" if offset else "here comes"
+        reason = f"{went} {wanted}, not {_shown(data[offset:])}"
+    return Blame(
+        member=member,
+        reason=reason,
+        rule=rule,
+        offset=offset if data else None,
+        position=str(position) if position else None,
+        expected=wanted,
+    )
+
+
+@lru_cache(maxsize=64)
+def _is_reasoner(kind: type[Teller]) -> bool:
+    """Asked once of each kind: what a protocol asks takes longer than all the rest."""
+    return callable(getattr(kind, "reason", None))
+
+
+def _shown(rest: bytes) -> str:
+    text = rest.decode("utf-8", "replace")
+    return quoted(text) if text.isprintable() and "\ufffd" not in text else f"the bytes {rest.hex(' ')}"

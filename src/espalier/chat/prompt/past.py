@@ -1,0 +1,109 @@
+"""Past calls and their results, rewritten so that a chat template of given abilities renders all of them.
+
+It knows no template but by its abilities, and nothing of tools that may be called now. No message is changed in place,
+and messages without calls and results come out as they went in.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import Any
+
+from espalier.chat.prompt.abilities import Abilities
+from espalier.chat.wire.formats import OPENAI, WireFormat
+from espalier.chat.wire.render import render_calls
+
+Message = dict[str, Any]
+
+_NINE = re.compile(r"[A-Za-z0-9]{9}")
+
+
+def has_past_calls(messages: Iterable[Message]) -> bool:
+    return any(message.get("role") == "tool" or _calls(message) for message in messages)
+
+
+def rewrite_past_calls(messages: Sequence[Message], abilities: Abilities, wire: WireFormat = OPENAI) -> list[Message]:
+    """Checked messages, rewritten. A result gets the name of the call that its id tells.
+
+    wire: how calls are spelled in the content of a message where the template does not render them.
+    """
+    rewritten: list[Message] = []
+    names: dict[str, str] = {}
+    results: list[str] = []  # a run of results that become one message: templates want users and assistants in turn
+    for message in messages if abilities.any_id else _with_nine(messages):
+        if message["role"] == "tool":
+            name = message.get("name") or names.get(message.get("tool_call_id", ""))
+            if not abilities.tool_role:
+                results.append(f"Result{f' of {name}' if name else ''}:\n{message['content']}")
+                continue
+            message = {**message, "name": name} if name else message
+        elif calls := _calls(message):
+            names |= {call["id"]: call["function"]["name"] for call in calls if "id" in call}
+            message = _with_calls(message, abilities, wire)
+        rewritten += [*_joined(results), message]
+        results = []
+    return rewritten + _joined(results)
+
+
+def _calls(message: Message) -> list[dict[str, Any]]:
+    """What other roles have in this field is nobody's call, and is not checked."""
+    return message.get("tool_calls", []) if message.get("role") == "assistant" else []
+
+
+def _joined(results: Sequence[str]) -> list[Message]:
+    return [{"role": "user", "content": "\n\n".join(results)}] if results else []
+
+
+def _with_calls(message: Message, abilities: Abilities, wire: WireFormat) -> Message:
+    calls = message["tool_calls"]
+    if abilities.tool_calls:
+        spell = _as_object if abilities.call_objects else _as_text
+        spelled = [
+            {**call, "function": {**call["function"], "arguments": spell(call["function"]["arguments"])}}
+            for call in calls
+        ]
+        return {**message, "tool_calls": spelled}
+    text = render_calls(wire, [(call["function"]["name"], _as_object(call["function"]["arguments"])) for call in calls])
+    said = {key: value for key, value in message.items() if key != "tool_calls"}
+    return {**said, "content": f"{message['content']}\n{text}" if message["content"] else text}
+
+
+def _as_object(arguments: Any) -> Any:
+    return json.loads(arguments) if isinstance(arguments, str) else arguments
+
+
+def _as_text(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def _with_nine(messages: Sequence[Message]) -> list[Message]:
+    """Ids of nine letters and digits: numbers in order of the calls, for ids that are not so already. A result without
+    an id gets that of the call in its place since the last message that called."""
+    taken = {call.get("id") for message in messages for call in _calls(message)}
+    numbers = (number for number in (f"{place:09d}" for place in count(1)) if number not in taken)
+    known: dict[str, str] = {}
+    waiting: list[str] = []
+
+    def nine(given: str | None) -> str:
+        if given is None:
+            return next(numbers)
+        if _NINE.fullmatch(given):
+            return given
+        if given not in known:
+            known[given] = next(numbers)
+        return known[given]
+
+    changed: list[Message] = []
+    for message in messages:
+        if _calls(message):
+            calls = [{**call, "id": nine(call.get("id"))} for call in _calls(message)]
+            waiting = [call["id"] for call in calls]
+            message = {**message, "tool_calls": calls}
+        elif message["role"] == "tool":
+            given = message.get("tool_call_id")
+            message = {**message, "tool_call_id": waiting.pop(0) if given is None and waiting else nine(given)}
+        changed.append(message)
+    return changed

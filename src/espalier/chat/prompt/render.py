@@ -1,0 +1,101 @@
+"""The prompt of a request: messages, tools and a schema on their way into a chat template. Engines call this alone.
+
+It knows no model and no tokenizer. What the template renders itself is left to it; the rest is put into the messages as
+text (`texts.py`, `past.py`). Messages without tools, calls, results and schema are rendered as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from espalier.chat.messages import check_messages
+from espalier.chat.prompt.past import Message, has_past_calls, rewrite_past_calls
+from espalier.chat.prompt.template import ChatTemplate
+from espalier.chat.prompt.texts import schema_text, tools_text
+from espalier.chat.tools import AUTO, Tool, ToolChoice
+from espalier.chat.wire.formats import OPENAI, WireFormat
+from espalier.errors import InputError
+
+NO_SCHEMA: Any = object()
+"""For a prompt without a schema: every JSON value could be meant as one."""
+_INSTRUCTING = ("system", "developer")
+
+
+def render_prompt(
+    template: ChatTemplate,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    tools: Sequence[Tool] = (),
+    choice: ToolChoice = AUTO,
+    format: WireFormat | None = None,  # noqa: A002  # the word that every edge uses
+    max_calls: int | None = None,
+    native_tools: bool = True,
+    schema: Any = NO_SCHEMA,
+    add_generation_prompt: bool = True,
+    enable_thinking: bool | None = None,
+    variables: Mapping[str, Any] = MappingProxyType({}),
+) -> str:
+    """The text for the model. Nothing that is given is changed.
+
+    tools, choice: all tools are in the prompt, whichever of them may be called, so that the prompt begins alike
+    whatever the choice; with mode `none` there are none in it. format, max_calls: what the text says of calls where the
+    template does not render tools itself. format is also how past calls are spelled where the template does not render
+    them; OpenAI's plain JSON if None. native_tools: False leaves tools and past calls to the text even where the
+    template renders them, for a format that is not the template's. enable_thinking: the variable by which many
+    templates open or close the reasoning; None leaves it to them. variables: what else the template may read.
+    Raises InputError for bad messages, for a variable whose name is taken, for a choice of a tool that is not there,
+    and for tools without a format where one is needed; TemplateError where the template refuses.
+    """
+    turns: list[Message] = list(check_messages(messages))
+    if has_past_calls(turns):
+        found = template.abilities
+        abilities = replace(found, tool_calls=found.tool_calls and native_tools)
+        turns = rewrite_past_calls(turns, abilities, format or OPENAI)
+    offered = tools if choice.mode != "none" else ()
+    passed: list[dict[str, Any]] | None = None
+    texts: list[str] = []
+    if offered:
+        choice.allowed(offered)
+        if native_tools and template.abilities.tools:
+            passed = [_as_templates_take(tool) for tool in offered]
+        elif format is None:
+            raise InputError(
+                "tools need a wire format where the chat template does not render them",
+                hint="name one, such as `args`",
+                field="tool_format",
+            )
+        else:
+            texts.append(tools_text(offered, format, choice, max_calls))
+    if schema is not NO_SCHEMA:
+        texts.append(schema_text(schema))
+    if texts:
+        turns = _instructed(turns, "\n\n".join(texts), system_role=template.abilities.system_role)
+    switch = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
+    for name in variables:
+        if name in switch or not template.takes(name):
+            raise InputError(f"a chat template cannot be given {name[:100]!r}", field="template_variables")
+    return template.render(turns, tools=passed, add_generation_prompt=add_generation_prompt, **switch, **variables)
+
+
+def _as_templates_take(tool: Tool) -> dict[str, Any]:
+    """OpenAI's shape. Many templates cannot do without a description; `strict` is nothing that a model should read."""
+    inner = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
+    return {"type": "function", "function": inner}
+
+
+def _instructed(turns: Sequence[Message], text: str, *, system_role: bool) -> list[Message]:
+    """The turns with the text behind the first system message, or in a new one; where the template takes none, in
+    front of what the user says first."""
+    if not system_role:
+        place = next((place for place, turn in enumerate(turns) if turn["role"] == "user"), None)
+        if place is None:
+            return [{"role": "user", "content": text}, *turns]
+        said = {**turns[place], "content": f"{text}\n\n{turns[place]['content']}"}
+        return [*turns[:place], said, *turns[place + 1 :]]
+    if turns[0]["role"] not in _INSTRUCTING:
+        return [{"role": "system", "content": text}, *turns]
+    before = turns[0]["content"]
+    return [{**turns[0], "content": f"{before}\n\n{text}" if before else text}, *turns[1:]]

@@ -1,0 +1,114 @@
+"""The model's own chat template (Jinja, as Hugging Face and llama.cpp keep it), rendered in a sandbox.
+
+It knows neither tokenizers nor engines: text in, text out. The environment is the one transformers documents
+(`utils/chat_template_utils.py`): trim_blocks, lstrip_blocks, loop controls, `tojson`, `raise_exception`,
+`strftime_now`, `{% generation %}`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from jinja2 import TemplateError as JinjaError
+from jinja2 import nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from espalier.chat.messages import check_messages
+from espalier.chat.prompt.abilities import Abilities, find_abilities
+from espalier.errors import TemplateError
+
+# A template is foreign code: whatever its expressions raise, it is the template that refused.
+_REFUSALS = (JinjaError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+class _Generation(Extension):
+    """`{% generation %}` marks what the assistant wrote, for training; here it only has to pass through."""
+
+    tags = {"generation"}  # noqa: RUF012  # jinja2 reads it from the class
+
+    def parse(self, parser: Parser) -> nodes.Node | list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class ChatTemplate:
+    """A compiled template. Raises TemplateError for one that does not parse."""
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        bos_token: str = "",
+        eos_token: str = "",
+        now: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        self.source = source
+        self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
+        )
+        environment.filters["tojson"] = _tojson
+        environment.globals["raise_exception"] = _raise
+        environment.globals["strftime_now"] = lambda form: now().strftime(form)
+        try:
+            self._template = environment.from_string(source)
+        except JinjaError as error:
+            raise TemplateError(f"the model's chat template does not parse: {error}") from error
+
+    @cached_property
+    def abilities(self) -> Abilities:
+        """What the template does with tools, calls and results; found once, by trial. Never raises."""
+        return find_abilities(self.render)
+
+    def takes(self, name: str) -> bool:
+        """Whether a variable may have this name: a word that means nothing here yet."""
+        taken = {"self", "messages", "tools", "add_generation_prompt", *self._tokens, *self._template.globals}
+        return name.isidentifier() and name not in taken
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> str:
+        """The prompt text. Raises InputError for bad messages, TemplateError where the template refuses them."""
+        checked = check_messages(messages)
+        try:
+            return self._template.render(
+                messages=checked,
+                tools=list(tools) if tools else None,
+                add_generation_prompt=add_generation_prompt,
+                **self._tokens,
+                **variables,
+            )
+        except _REFUSALS as error:
+            raise TemplateError(f"the chat template refused the messages: {error}", field="messages") from error
+
+
+class BrokenTemplate(ChatTemplate):
+    """In the place of one that cannot be used: its model works with raw prompts, and every rendering says why."""
+
+    def __init__(self, source: str, reason: str) -> None:
+        self.source = source
+        self._reason = reason
+
+    def render(self, messages: Sequence[Mapping[str, Any]], **_: Any) -> str:
+        """Raises TemplateError."""
+        raise TemplateError(self._reason, hint="say raw=True (--raw) and write the whole prompt", field="messages")
+
+
+def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
+    # Jinja's own filter escapes for HTML, which would change what the model reads.
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
+
+
+def _raise(message: str) -> None:
+    raise JinjaError(message)

@@ -1,0 +1,166 @@
+"""The way through a text that may hold calls: content up to a call, the pieces around calls, one call after another.
+
+What a call looks like inside is the business of its shape (`call_shape.py`); of reasoning it knows nothing.
+"""
+
+from __future__ import annotations
+
+from espalier.chat.reading.call_shape import CallShape
+from espalier.chat.reading.incoming import Cut, Fault, Incoming, Reading
+from espalier.chat.reading.json_pieces import copy_value
+from espalier.chat.reading.telling import Telling
+from espalier.chat.wire.formats import WireFormat
+
+CUT_LIST = "the list of calls was cut off"
+
+
+class CallWalk:
+    """Reads a text to its end. The text is held from where a call may have begun until the call tells its name; if it
+    proves to be none, it is read once more, as content."""
+
+    def __init__(self, wire: WireFormat, shape: CallShape, text: Incoming, telling: Telling) -> None:
+        self._wire = wire
+        self._shape = shape
+        self._text = text
+        self._telling = telling
+
+    def run(self) -> Reading[None]:
+        """Raises Fault where a call breaks whose name is told, Cut if the text ends in a call."""
+        yield from self._marked() if self._wire.marker else self._alone()
+
+    # What a shape tells
+
+    def begin(self, name: str) -> None:
+        self._text.release()
+        self._telling.begin(name)
+
+    def arguments(self, text: str) -> None:
+        self._telling.arguments(text)
+
+    # With a marker
+
+    def _marked(self) -> Reading[None]:
+        marker, text, telling = self._wire.marker, self._text, self._telling
+        while (yield from text.until(marker, telling.content)):
+            text.hold()
+            complete = telling.complete_calls
+            fault = yield from self._attempt()
+            if fault is None:
+                continue
+            telling.fault(str(fault))
+            if telling.complete_calls == complete:  # the text is back at the marker, which begins no call
+                yield from text.meets(marker)
+                telling.content(marker)
+
+    # Without a marker
+
+    def _alone(self) -> Reading[None]:
+        self._text.hold()
+        try:
+            found = yield from self._leads_to_opener()
+        except Cut:
+            found = False
+        if found:
+            fault = yield from self._attempt()
+            if fault is not None:
+                yield from self._excuse(fault)
+        else:
+            self._text.back()
+        yield from self._text.all(self._telling.content)
+
+    def _leads_to_opener(self) -> Reading[bool]:
+        """Reads what may stand before a call, and says whether one may be next. Raises Cut if nothing is."""
+        text = self._text
+        yield from text.skip()
+        if self._wire.lead and (yield from text.meets(self._wire.lead)):
+            yield from text.skip()
+        return (yield from text.need()) == self._wire.opener[:1]
+
+    def _excuse(self, fault: Fault) -> Reading[None]:
+        """Tells the fault, unless what was taken for a call is JSON that was never meant to be one."""
+        text, telling = self._text, self._telling
+        if (fault.is_foreign or self._wire.exact) and not telling.complete_calls:
+            return
+        if not fault.is_certain and not (self._wire.close and telling.complete_calls):
+            yield from text.until(self._wire.opener[:1], telling.content)
+            try:
+                yield from copy_value(text, telling.content)
+            except (Fault, Cut):
+                pass
+            else:
+                return
+        telling.fault(str(fault))
+
+    # Calls
+
+    def _attempt(self) -> Reading[Fault | None]:
+        """Calls from the place that is held on. If something is none: why; the text is back behind the last call."""
+        try:
+            yield from self._calls()
+        except Fault as fault:
+            if self._telling.open_call:
+                raise
+            self._text.back()
+            return fault
+        except Cut:
+            if not self._wire.exact or self._telling.open_call or self._telling.complete_calls:
+                raise
+            # Nothing shows that it is the beginning of a call, and content would be lost.
+            self._text.back()
+            return Fault("a call was cut off in its beginning", self._text.offset)
+        return None
+
+    def _calls(self) -> Reading[None]:
+        wire, text = self._wire, self._text
+        yield from self._expect(wire.begin)
+        yield from self._expect(wire.open)
+        more = True
+        while more:
+            yield from self._expect(wire.head)
+            yield from text.skip()
+            yield from self._shape.read(text, self)
+            yield from self._expect(wire.tail)
+            self._telling.end()
+            text.hold()
+            more = yield from (self._goes_on() if wire.close.strip() else self._another())
+
+    def _goes_on(self) -> Reading[bool]:
+        """Whether a list of calls, which has to be closed, goes on after one."""
+        wire, text = self._wire, self._text
+        try:
+            for piece in ("", wire.separator):
+                yield from self._expect(piece)
+                yield from text.skip()
+                if (yield from text.meets(wire.close.strip())):
+                    text.release()
+                    return False
+        except Cut:
+            raise Cut(CUT_LIST) from None
+        return True
+
+    def _another(self) -> Reading[bool]:
+        """Whether another call follows one; if not, all after that is still to be read."""
+        wire, text = self._wire, self._text
+        separator, head = wire.separator.strip(), wire.head.strip()
+        is_between = False
+        try:
+            yield from text.skip()
+            is_between = bool(separator) and (yield from text.meets(separator))
+            yield from text.skip()
+            if head:
+                found = yield from text.sees(head)
+            elif wire.marker:
+                found = self._shape.starts_with((yield from text.need()))
+            else:
+                found = yield from self._leads_to_opener()
+        except Cut:
+            if is_between:
+                raise Cut("the text was cut off between two calls") from None
+            found = False
+        if not found:
+            text.back()
+        return found
+
+    def _expect(self, piece: str) -> Reading[None]:
+        if piece.strip():
+            yield from self._text.expect(piece.strip())

@@ -1,0 +1,112 @@
+"""JSON read from a text as it arrives: values told on as they are written, strings as they are meant.
+
+It knows JSON and the text, and nothing of calls.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from espalier.chat.reading.incoming import Fault, Incoming, Reading, Tell
+from espalier.chat.reading.json_scan import HEX, JsonScan, NotJson
+
+_ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_PLAIN = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]+')
+
+
+def copy_value(text: Incoming, tell: Tell) -> Reading[None]:
+    """One value, told piece by piece exactly as it is written; whitespace before it is told too. A number ends where
+    something else follows.
+
+    Raises Fault after all that fits was told, Cut if the text ends within.
+    """
+    scan = JsonScan()
+    while not scan.is_done:
+        yield from text.need()
+        piece, at = text.rest
+        try:
+            end = scan.feed(piece, at)
+        except NotJson as error:
+            _tell_up_to(text, error.at, tell)
+            raise Fault(error.message, text.offset) from error
+        _tell_up_to(text, end, tell)
+
+
+def _tell_up_to(text: Incoming, end: int, tell: Tell) -> None:
+    piece, at = text.rest
+    text.move(end)
+    if end > at:
+        tell(piece[at:end])
+
+
+def read_string(text: Incoming) -> Reading[str]:
+    """One string as it is meant. Raises Fault if something else is there."""
+    if (yield from text.need()) != '"':
+        raise Fault("a string is missing", text.offset)
+    parts: list[str] = []
+    yield from copy_value(text, parts.append)
+    found: str = json.loads("".join(parts))
+    return found
+
+
+def copy_meant(text: Incoming, tell: Tell) -> Reading[None]:
+    """One string, told piece by piece as it is meant. What `tell` raises as NotJson is a Fault at its place.
+
+    Raises Fault also for half a pair of surrogates, which is no text.
+    """
+    yield from text.expect('"')
+    high = ""
+    while True:
+        at = text.offset
+        part = yield from _part(text)
+        is_low = "\udc00" <= part[:1] <= "\udfff"
+        if is_low != bool(high):
+            raise Fault("half a pair of surrogates is no text", at)
+        if high:
+            part, high = _pair(high, part), ""
+        if "\ud800" <= part < "\udc00":
+            high = part
+            continue
+        if not part:
+            return
+        try:
+            tell(part)
+        except NotJson as error:
+            raise Fault(error.message, at + error.at) from error
+
+
+def _part(text: Incoming) -> Reading[str]:
+    """What of a string is there, or the next escape as it is meant, or half of a pair; "" at the end of the string."""
+    character = yield from text.need()
+    piece, at = text.rest
+    found = _PLAIN.match(piece, at)
+    if found:
+        text.move(found.end())
+        return found[0]
+    text.move(at + 1)
+    if character == '"':
+        return ""
+    if character < " ":
+        raise Fault("a control character in a string has to be escaped", text.offset - 1)
+    return (yield from _escaped(text)) if character == "\\" else character
+
+
+def _escaped(text: Incoming) -> Reading[str]:
+    at = text.offset
+    character = yield from text.take()
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character != "u":
+        raise Fault("there is no such escape", at)
+    digits = ""
+    for _ in range(4):
+        at = text.offset
+        digits += yield from text.take()
+        if digits[-1] not in HEX:
+            raise Fault("a digit of an escape is missing", at)
+    return chr(int(digits, 16))
+
+
+def _pair(high: str, low: str) -> str:
+    return chr(0x10000 + ((ord(high) - 0xD800) << 10) + ord(low) - 0xDC00)

@@ -1,0 +1,97 @@
+"""Calls as Python writes them: `NAME(a=1, b="x")`, with literals as arguments; told as the JSON object they mean.
+
+It knows nothing of what stands around a call, and of literals only where they begin and end (`python_literals.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from unicodedata import normalize
+
+from espalier.chat.reading.call_shape import NAME_CHARACTERS, CallListener, check_name, read_name
+from espalier.chat.reading.incoming import Fault, Incoming, Reading
+from espalier.chat.reading.python_literals import copy_literal, copy_string
+from espalier.chat.wire.formats import WireFormat
+
+_IDENTIFIER = re.compile(r"\w*")
+
+
+class PythonCalls:
+    """`get_weather(city="Paris")`; arguments without a name are refused, `**{"any name": 1}` is taken."""
+
+    def __init__(self, _wire: WireFormat, names: Collection[str]) -> None:
+        self._names = frozenset(names)
+
+    def starts_with(self, character: str) -> bool:
+        return bool(NAME_CHARACTERS.fullmatch(character))
+
+    def read(self, text: Incoming, listener: CallListener) -> Reading[None]:
+        at = text.offset
+        name = yield from read_name(text)
+        yield from text.expect("(")
+        check_name(name, self._names, at)
+        listener.begin(name)
+        yield from _Arguments(text, listener).read()
+
+
+class _Arguments:
+    def __init__(self, text: Incoming, listener: CallListener) -> None:
+        self._text = text
+        self._tell = listener.arguments
+        self._seen: set[str] = set()
+
+    def read(self) -> Reading[None]:
+        text = self._text
+        self._tell("{")
+        yield from text.skip()
+        more = not (yield from text.meets(")"))
+        while more:
+            yield from self._spread() if (yield from text.meets("**")) else self._argument()
+            more = yield from self._goes_on(")")
+        self._tell("}")
+
+    def _argument(self) -> Reading[None]:
+        text, at = self._text, self._text.offset
+        parts: list[str] = []
+        yield from text.run(_IDENTIFIER, parts.append)
+        name = "".join(parts)
+        yield from text.skip()
+        if not name.isidentifier() or (yield from text.need()) != "=":
+            raise Fault("an argument has to be written as name=value", at)
+        yield from text.expect("=")
+        self._key(json.dumps(normalize("NFKC", name), ensure_ascii=False), at)
+        yield from copy_literal(text, self._tell)
+
+    def _spread(self) -> Reading[None]:
+        text = self._text
+        yield from text.expect("{")
+        yield from text.skip()
+        more = not (yield from text.meets("}"))
+        while more:
+            at = text.offset
+            key: list[str] = []
+            yield from copy_string(text, key.append)
+            yield from text.expect(":")
+            self._key("".join(key), at)
+            yield from copy_literal(text, self._tell)
+            more = yield from self._goes_on("}")
+
+    def _key(self, key: str, at: int) -> None:
+        """key: in JSON."""
+        name = json.loads(key)
+        if name in self._seen:
+            raise Fault(f"the argument {name!r:.80} comes twice", at)
+        self._tell(f", {key}: " if self._seen else f"{key}: ")
+        self._seen.add(name)
+
+    def _goes_on(self, closer: str) -> Reading[bool]:
+        """Whether another comes after a comma; if not, the closer is read."""
+        text = self._text
+        yield from text.skip()
+        if (yield from text.meets(",")):
+            yield from text.skip()
+            return not (yield from text.meets(closer))
+        yield from text.expect(closer)
+        return False

@@ -1,0 +1,154 @@
+"""`TurnParser`: the text of a turn, in pieces of any size, to reasoning, content and calls.
+
+It knows where reasoning ends; how calls are written is known to `call_walk.py` and the shapes it is given. It asks no
+schema whether arguments are valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from espalier.chat.reading.call_shape import CallShape
+from espalier.chat.reading.call_walk import CallWalk
+from espalier.chat.reading.deltas import Delta, Turn
+from espalier.chat.reading.incoming import SPACE, Cut, Fault, Incoming, Reading
+from espalier.chat.reading.telling import Telling
+from espalier.chat.reasoning import Reasoning
+from espalier.chat.wire.formats import CALL_PARSERS, WireFormat
+from espalier.errors import InputError
+
+GAP = 4
+"""Whitespace characters that may stand before the start marker, as in the constraint `Thinking`."""
+CUT_REASONING = "the reasoning was cut off"
+
+
+class TurnParser:
+    """Feed it the text as it comes and then `finish` it; each returns what became clear, and `turn` is all of it.
+
+    format: how calls are written, None for none. names: the tools there are; a call of any other is no call. reasoning:
+    the markers of reasoning, which comes first if at all. inside: whether the prompt ended with its start marker.
+
+    Whatever the text is, nothing is raised for it: `turn.fault` says what is wrong. `is_reasoning`: whether what was
+    fed ends within the reasoning.
+    """
+
+    def __init__(
+        self,
+        *,
+        format: WireFormat | None,  # noqa: A002  # as everywhere
+        names: Collection[str] = (),
+        reasoning: Reasoning | None = None,
+        inside: bool = False,
+    ) -> None:
+        self._text = Incoming()
+        self._telling = Telling()
+        self._is_over = False
+        self.is_reasoning = False
+        self._reading = self._read(format, frozenset(names), reasoning, inside)
+
+    def feed(self, text: str) -> list[Delta]:
+        """What more of the text makes clear. Raises InputError after `finish`."""
+        if self._is_over:
+            raise InputError("the turn is finished", hint="begin another parser for the next turn")
+        self._text.push(text)
+        return self._advance()
+
+    def finish(self) -> list[Delta]:
+        """The text is over: what was held back. Another time there is nothing more."""
+        self._is_over = True
+        self._text.close()
+        return self._advance()
+
+    @property
+    def turn(self) -> Turn:
+        """What there is so far; all of it once the turn is finished."""
+        return self._telling.turn
+
+    def _advance(self) -> list[Delta]:
+        next(self._reading, None)
+        return self._telling.take()
+
+    def _read(
+        self, wire: WireFormat | None, names: frozenset[str], reasoning: Reasoning | None, inside: bool
+    ) -> Reading[None]:
+        text, telling = self._text, self._telling
+        try:
+            if reasoning is not None and (inside or (yield from self._starts(reasoning))):
+                yield from self._reason(reasoning)
+            if wire is None:
+                yield from text.all(telling.content)
+            else:
+                shape: type[CallShape] = CALL_PARSERS.load(wire.shape)
+                yield from CallWalk(wire, shape(wire, names), text, telling).run()
+        except (Cut, Fault) as error:
+            place = f"the call of {telling.open_call!r}" if telling.open_call else "the beginning of a call"
+            telling.stop(str(error) or f"the text was cut off in {place}")
+            yield from text.all(_ignore)
+        else:
+            telling.settle()
+
+    def _starts(self, reasoning: Reasoning) -> Reading[bool]:
+        """Reads the start marker if the text begins with it."""
+        text = self._text
+        text.hold()
+        try:
+            yield from text.skip()
+            found = text.offset <= GAP and (yield from text.meets(reasoning.start.strip()))
+        except Cut:
+            found = False
+        if not found:
+            text.back()
+        text.release()
+        return found
+
+    def _reason(self, reasoning: Reasoning) -> Reading[None]:
+        text = self._text
+        trimmed = _Trimmed(self._telling)
+        self.is_reasoning = True
+        self._telling.reasoning("")
+        yield from text.skip()
+        if not (yield from text.until(reasoning.end.strip(), trimmed.take)):
+            trimmed.flush()
+            raise Cut(CUT_REASONING)
+        yield from text.meets(reasoning.end.strip())
+        self.is_reasoning = False
+        yield from text.skip()
+
+
+class _Trimmed:
+    """Reasoning whose last whitespace waits until something follows."""
+
+    def __init__(self, telling: Telling) -> None:
+        self._telling = telling
+        self._space: list[str] = []
+
+    def take(self, text: str) -> None:
+        kept = text.rstrip(SPACE)
+        if kept:
+            self.flush()
+            self._telling.reasoning(kept)
+        if len(kept) < len(text):
+            self._space.append(text[len(kept) :])
+
+    def flush(self) -> None:
+        self._telling.reasoning("".join(self._space))
+        self._space = []
+
+
+def parse_turn(
+    text: str,
+    *,
+    format: WireFormat | None,  # noqa: A002  # as everywhere
+    names: Collection[str] = (),
+    reasoning: Reasoning | None = None,
+    inside: bool = False,
+) -> Turn:
+    """A whole text at once."""
+    parser = TurnParser(format=format, names=names, reasoning=reasoning, inside=inside)
+    parser.feed(text)
+    parser.finish()
+    return parser.turn
+
+
+def _ignore(_text: str) -> None:
+    pass

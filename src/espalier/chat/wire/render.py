@@ -1,0 +1,115 @@
+"""Calls spelled as a model would write them in a wire format: the way back from what the parsers read.
+
+It knows no template, no tools and no schema: what it is given, it spells.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from keyword import iskeyword
+from typing import Any
+
+from espalier.chat.wire.formats import CallShape, WireFormat
+from espalier.errors import InputError
+
+Words = Mapping[bool | None, str]
+JSON_WORDS: Words = {True: "true", False: "false", None: "null"}
+PYTHON_WORDS: Words = {True: "True", False: "False", None: "None"}
+
+
+def render_calls(wire: WireFormat, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    """The calls, names with arguments, in the format's usual spelling; "" for none.
+
+    Raises InputError for arguments that no JSON could hold, and for ones nested too deeply.
+    """
+    try:
+        return join_calls(wire, [spell_call(wire, name, _ARGUMENTS[wire.shape](args)) for name, args in calls])
+    except RecursionError as error:
+        raise InputError("the arguments of a call are nested too deeply", field="arguments") from error
+
+
+def spell_call(wire: WireFormat, name: str, arguments: str) -> str:
+    """One call without what surrounds it. arguments: spelled already, in JSON or, in the python shape, `a=1, b="x"`."""
+    return _SHAPES[wire.shape](wire, name, arguments)
+
+
+def join_calls(wire: WireFormat, calls: Iterable[str]) -> str:
+    """Spelled calls with everything that the format puts around and between them; "" for none."""
+    around = [f"{wire.head}{call}{wire.tail}" for call in calls]
+    return f"{wire.begin}{wire.open}{wire.separator.join(around)}{wire.close}" if around else ""
+
+
+def literal(value: Any, words: Words = JSON_WORDS) -> str:
+    """A JSON value as a literal of JSON or, with PYTHON_WORDS, of Python. Raises InputError for anything else."""
+    write = _LITERALS.get(type(value))
+    if write is None:
+        raise InputError(f"{value!r:.60} is no value of JSON", field="arguments")
+    return write(value, words)
+
+
+def _float(value: float, _words: Words) -> str:
+    if math.isnan(value):
+        raise InputError("NaN is no value of JSON", field="arguments")
+    # In both languages a number too large for a float reads back as infinity; neither has a name for that.
+    return repr(value) if math.isfinite(value) else ("1e999" if value > 0 else "-1e999")
+
+
+def _string(value: str, _words: Words) -> str:
+    return json.dumps(value, ensure_ascii=False)  # its escapes mean the same in Python
+
+
+def _array(value: Sequence[Any], words: Words) -> str:
+    return f"[{', '.join(literal(inner, words) for inner in value)}]"
+
+
+def _object(value: Mapping[str, Any], words: Words) -> str:
+    return f"{{{', '.join(f'{_key(key)}: {literal(inner, words)}' for key, inner in value.items())}}}"
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise InputError(f"{key!r:.60} is no key of a JSON object", field="arguments")
+    return json.dumps(key, ensure_ascii=False)
+
+
+_LITERALS: dict[type, Callable[[Any, Words], str]] = {
+    type(None): lambda value, words: words[value],
+    bool: lambda value, words: words[value],
+    int: lambda value, _words: str(value),
+    float: _float,
+    str: _string,
+    list: _array,
+    tuple: _array,
+    dict: _object,
+}
+
+
+def _keywords(arguments: Mapping[str, Any]) -> str:
+    """`a=1, b="x"`; names that Python cannot spell stand in `**{...}` at the end."""
+    plain = {key: value for key, value in arguments.items() if str(key).isidentifier() and not iskeyword(key)}
+    spelled = [f"{key}={literal(value, PYTHON_WORDS)}" for key, value in plain.items()]
+    others = {key: value for key, value in arguments.items() if key not in plain}
+    return ", ".join([*spelled, f"**{_object(others, PYTHON_WORDS)}"] if others else spelled)
+
+
+def _json(wire: WireFormat, name: str, arguments: str) -> str:
+    name_key, quoted, args_key = map(_key, (wire.name_key, name, wire.args_key))
+    return f"{{{name_key}: {quoted}, {args_key}: {arguments}}}"
+
+
+def _named(wire: WireFormat, name: str, arguments: str) -> str:
+    return f"{name}{wire.middle}{arguments}"
+
+
+def _python(_wire: WireFormat, name: str, arguments: str) -> str:
+    return f"{name}({arguments})"
+
+
+_SHAPES: dict[CallShape, Callable[[WireFormat, str, str], str]] = {"json": _json, "named": _named, "python": _python}
+_ARGUMENTS: dict[CallShape, Callable[[Mapping[str, Any]], str]] = {
+    "json": lambda arguments: _object(arguments, JSON_WORDS),
+    "named": lambda arguments: _object(arguments, JSON_WORDS),
+    "python": _keywords,
+}

@@ -1,0 +1,54 @@
+"""What commands read: prompts and files. Schemas are read in `schema.py`, other constraints in `constraint.py`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from espalier.errors import InputError
+
+
+def read_text(path: str, what: str) -> str:
+    """A text file, or stdin for `-`. Raises InputError naming the path."""
+    try:
+        if path == "-":
+            return _stdin()
+        return Path(path).expanduser().read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"cannot read the {what} {path}: {error.strerror or error}", field=what) from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"the {what} {path} is not UTF-8 at byte {error.start}", field=what) from error
+
+
+def _stdin() -> str:
+    if sys.stdin is None:  # closed by the caller
+        raise InputError("there is no standard input", field="stdin")
+    return sys.stdin.read()
+
+
+def read_prompt(prompt: str | None) -> str:
+    """The argument; `-`, or nothing while something is piped in, is stdin."""
+    if prompt is None and (sys.stdin is None or sys.stdin.isatty()):
+        raise InputError("there is no prompt", hint='espalier generate "Write ..." (or - for stdin)', field="prompt")
+    text = read_text("-", "prompt") if prompt in (None, "-") else str(prompt)
+    if not text.strip():
+        raise InputError("the prompt is empty", field="prompt")
+    # A file or a pipe ends its last line; that newline is not part of what was asked.
+    return text.removesuffix("\n") if prompt in (None, "-") else text
+
+
+def check_trace_path(path: str | None) -> Path | None:
+    """The path to write to. Fails before a long generation, not after it. Raises InputError."""
+    if path is None:
+        return None
+    target = Path(path).expanduser()
+    if target.suffix.lower() not in (".html", ".json"):
+        raise InputError(f"--trace {path}: the name must end in .html or .json", field="trace")
+    if target.is_dir():
+        raise InputError(f"--trace {path} is a folder", field="trace")
+    if not target.parent.is_dir():
+        raise InputError(f"--trace {path}: there is no folder {target.parent}", field="trace")
+    if not os.access(target.parent, os.W_OK):
+        raise InputError(f"--trace {path}: the folder {target.parent} cannot be written to", field="trace")
+    return target

@@ -1,0 +1,102 @@
+"""What `--schema` may be: a file, stdin, JSON itself, or the shorthand of `schema/shorthand.py`; and the spec of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from espalier.cli.flags.inputs import read_text
+from espalier.constraints.spec import JsonSchema
+from espalier.errors import InputError, SchemaError
+from espalier.schema.read.walk import subschemas
+from espalier.schema.shorthand import parse_shorthand
+
+ORDERS = ("schema", "required_first")
+
+
+def read_spec(
+    argument: str,
+    *,
+    whitespace: str = "natural",
+    indent: int = 2,
+    format: str = "annotate",  # noqa: A002  # as the keyword is called
+    order: str = "schema",
+    allow: str | None = None,
+) -> JsonSchema:
+    """The constraint. order: of `ORDERS`, or names of properties with commas between them. The rest is checked by
+    JsonSchema itself. Raises InputError, and what `read_schema_argument` and `JsonSchema` raise."""
+    schema = read_schema_argument(argument, read_text)
+    return JsonSchema(
+        schema,
+        whitespace=whitespace,  # type: ignore[arg-type]
+        indent=indent,
+        order=order if order in ORDERS else read_names(order, schema),
+        format=format,  # type: ignore[arg-type]
+        allow=allow,  # type: ignore[arg-type]
+    )
+
+
+def read_names(text: str, schema: Any) -> tuple[str, ...]:
+    """Names of properties that the schema declares. Raises InputError for others."""
+    names = tuple(name.strip() for name in text.split(","))
+    nodes = [node for _, node in subschemas(schema) if isinstance(node, Mapping)]
+    groups = [node["properties"] for node in nodes if isinstance(node.get("properties"), Mapping)]
+    for name in names:
+        if not any(name in group for group in groups):
+            raise InputError(
+                f"order: {name!r} is no property of the schema",
+                hint="schema, required_first, or the names that come first: a,b,c",
+                field="order",
+            )
+    return names
+
+
+def read_schema_argument(text: str, read: Callable[[str, str], str]) -> Any:
+    """The schema: `-` is stdin, a text that starts with `{` (or is `true` or `false`) is JSON, a file that exists is
+    read, and anything else is shorthand. What looks like a path and is no file is an error, not the name of a field.
+
+    read: gives the text of a file, or of stdin for `-`, and is told what it is for. Raises InputError for a file that
+    is not there, SchemaError with line and column for what is not JSON, with the character for what is no shorthand.
+    """
+    stripped = text.strip()
+    if stripped.startswith("{") or stripped in ("true", "false"):
+        return parse_json(stripped, "the schema")
+    if stripped == "-":
+        return parse_json(read("-", "schema"), "stdin")
+    if _is_file(text):
+        return parse_json(read(text, "schema"), text)
+    if stripped.endswith(".json") or ("/" in stripped and " " not in stripped):
+        raise InputError(f"cannot read the schema {text}: there is no such file", field="schema")
+    return parse_shorthand(text)
+
+
+def parse_json(text: str, source: str) -> Any:
+    """Raises SchemaError, naming the source, for what is not JSON or has a key twice."""
+    try:
+        return json.loads(text, object_pairs_hook=_no_duplicates)
+    except json.JSONDecodeError as error:
+        raise SchemaError(f"{source} is not JSON: {error.msg}, line {error.lineno}, column {error.colno}") from error
+    except RecursionError as error:
+        raise SchemaError(f"{source} is nested too deeply") from error
+    except ValueError as error:  # a number of more digits than Python reads
+        raise SchemaError(f"{source}: {error}") from error
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise SchemaError(
+                f"the key {key!r} occurs twice in one object", hint="JSON parsers disagree on which counts"
+            )
+        found[key] = value
+    return found
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).expanduser().is_file()
+    except (OSError, ValueError, RuntimeError):  # too long for a name, a NUL in it, no such home
+        return False

@@ -1,0 +1,118 @@
+"""`espalier trace list`: the traces of a folder, or of a server's database, as a table or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from espalier.cli import output
+from espalier.cli.trace.read import open_there
+from espalier.cli.trace.show import printable
+from espalier.errors import EspalierError, InputError
+from espalier.trace.foreign.matching import MatchError
+from espalier.trace.foreign.read import KIND_NAMES, FormatError, read
+
+SUFFIXES = (".json", ".txt", ".sse", ".log")
+PAGE = 100
+"""Rows of the database that are asked for at once."""
+
+
+def rows_of_folder(folder: str) -> list[dict[str, Any]]:
+    """One for each file that tells of a generation, by name; notes on stderr for those that are damaged. Raises
+    InputError for what is no folder."""
+    path = Path(folder).expanduser()
+    if not path.is_dir():
+        raise InputError(f"{folder} is not a folder", field="folder")
+    found, others = [], 0
+    for one in sorted(path.iterdir()):
+        if one.suffix.lower() not in SUFFIXES or not one.is_file():
+            continue
+        try:
+            found.append(_row(one))
+        except FormatError:
+            others += 1
+        except EspalierError as error:
+            others += 1
+            output.note(f"{one.name}: {error.message}")
+    if others:
+        output.note(f"{others} other files")
+    return found
+
+
+def _row(path: Path) -> dict[str, Any]:
+    try:
+        trace, kind, _ = read(path)
+    except MatchError as error:
+        return _values(path.name, kind=f"{KIND_NAMES['log']}: {error.message.partition(':')[0].removeprefix('the ')}")
+    sums = trace.summary()
+    return _values(
+        path.name,
+        kind=KIND_NAMES[kind],
+        model=trace.model,
+        steps=sums["total_steps"],
+        tax_nats=sums["total_tax_nats"],
+        rejected_steps=sums["rejected_steps"],
+        finish_reason=trace.finish_reason,
+        bounded=kind != "trace",
+    )
+
+
+def _values(name: str, **told: Any) -> dict[str, Any]:
+    sums = dict.fromkeys(("steps", "tax_nats", "rejected_steps"))
+    return {"name": name, "kind": "", "model": "", **sums, "finish_reason": "", "bounded": False, **told}
+
+
+def rows_of_database(url: str, *, limit: int) -> list[dict[str, Any]]:
+    """Newest first, at most `limit`. Raises InputError for a database that is not there."""
+    return list(_stored(url, limit))
+
+
+def _stored(url: str, limit: int) -> Iterator[dict[str, Any]]:
+    store = open_there(url)
+    after: str | None = None
+    try:
+        while limit > 0:
+            page = store.traces(caller=None, limit=min(limit, PAGE), after=after)
+            for one in page:
+                yield _values(
+                    one["id"],
+                    kind=KIND_NAMES["trace"],
+                    model=one["model"],
+                    steps=one["tokens"],
+                    tax_nats=one["tax_nats"],
+                    rejected_steps=one["rejected_steps"],
+                    finish_reason=one["finish_reason"],
+                )
+            if len(page) < min(limit, PAGE):
+                return
+            limit -= len(page)
+            after = page[-1]["id"]
+    finally:
+        store.close()
+
+
+def draw(rows: list[dict[str, Any]], to: Console) -> None:
+    """As a table; names are never cut."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("name", overflow="fold")
+    table.add_column("kind", overflow="fold")
+    table.add_column("model", no_wrap=True, overflow="ellipsis")
+    for name in ("steps", "tax", "rejected"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("finish", no_wrap=True)
+    for row in rows:
+        tax = "" if row["tax_nats"] is None else f"{'≥ ' if row['bounded'] else ''}{row['tax_nats']:.2f}"
+        table.add_row(
+            printable(row["name"], newline="\\n"),
+            row["kind"],
+            printable(str(row["model"]), newline="\\n"),
+            "" if row["steps"] is None else str(row["steps"]),
+            tax,
+            "" if row["rejected_steps"] is None else str(row["rejected_steps"]),
+            printable(str(row["finish_reason"]), newline="\\n"),
+        )
+    to.print(table)

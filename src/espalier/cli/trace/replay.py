@@ -1,0 +1,182 @@
+"""`espalier trace replay` and `espalier trace diff`: a run gone through once more, and two runs side by side.
+
+What they find is `api/replaying.py`'s affair and `trace/report/diff.py`'s; here traces are read and shown. Exit codes are
+those of `diff`: 0 the same, 1 not the same, 2 asked wrongly.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from espalier.api.replaying import Replaying, has_distributions, replay
+from espalier.cli import output
+from espalier.cli.flags.constraint import read_grammar
+from espalier.cli.flags.inputs import check_trace_path, read_text
+from espalier.cli.flags.model import (
+    BatchSize,
+    CtxSize,
+    Device,
+    Dtype,
+    FlashAttn,
+    GpuLayers,
+    KvSize,
+    KvType,
+    LoraFiles,
+    Model,
+    ModelFlags,
+    Threads,
+)
+from espalier.cli.flags.schema import parse_json
+from espalier.cli.vocab import read as read_vocab
+from espalier.constraints.compiler import COMPILERS
+from espalier.constraints.spec import Gbnf, JsonSchema, Spec
+from espalier.decoding.plan import STRATEGIES
+from espalier.decoding.replay import Divergence
+from espalier.errors import InputError
+from espalier.trace.records import Trace
+from espalier.trace.report.diff import clip, diff
+from espalier.wiring import build_app
+
+WIDTH = 80
+
+
+def replay_command(
+    trace: Annotated[str, typer.Argument(help="A trace that was written as .json.")],
+    other: Annotated[
+        str | None,
+        typer.Option("--with", help="Another constraint: a schema, a .gbnf, @NAME, or JSON with a `kind`.",
+                     metavar="FILE"),
+    ] = None,
+    strategy: Annotated[str | None, typer.Option(help="As another strategy would take them.", metavar="NAME")] = None,
+    out: Annotated[
+        str | None, typer.Option("-o", "--out", help="Write the replay as a trace: .json or .html.", metavar="FILE")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="All of it, step by step, as JSON.")] = False,
+    model: Model = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    ctx_size: CtxSize = None,
+    gpu_layers: GpuLayers = None,
+    threads: Threads = None,
+    kv_type: KvType = None,
+    kv_size: KvSize = None,
+    batch_size: BatchSize = None,
+    flash_attn: FlashAttn = None,
+    lora: LoraFiles = None,
+) -> None:  # fmt: skip
+    """Go through a run once more, along its tokens: under another constraint, as another strategy, or as it was.
+
+    A trace of level full holds every distribution and needs the vocabulary alone: --model then names whose. Otherwise
+    the model computes them anew. Exit code 0: every step takes the stored token; 1: one does not, or is refused.
+    """
+    found = Trace.load(trace)
+    if strategy is not None:
+        STRATEGIES.target(strategy)
+    spec = None if other is None else read_other(other, found)
+    page = check_trace_path(out)
+    flags = ModelFlags(
+        model=model, device=device, dtype=dtype, ctx_size=ctx_size, gpu_layers=gpu_layers, threads=threads,
+        kv_type=kv_type, kv_size=kv_size, batch_size=batch_size, flash_attn=flash_attn, lora=lora,
+    )  # fmt: skip
+    app = build_app()
+    if model is None and has_distributions(found):
+        vocab, _ = read_vocab(found.model if is_here(found.model) else None)
+        made = replay(found, vocab=vocab, constraint=spec, strategy=strategy, app=app)
+    else:
+        with flags.load(app) as engine:
+            made = replay(found, engine=engine, constraint=spec, strategy=strategy, app=app)
+    if as_json:
+        output.data_json(made.to_json())
+    else:
+        output.data("\n".join(replay_lines(made)))
+    if page is not None:
+        made.trace.save(page)
+        output.note(f"trace: {out}")
+    raise typer.Exit(0 if made.is_same else 1)
+
+
+def diff_command(
+    left: Annotated[str, typer.Argument(help="A trace that was written as .json.")],
+    right: Annotated[str, typer.Argument(help="Another one.")],
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Say where two traces part, and what each cost, by path and by rule. Exit code 0: the same; 1: not."""
+    found = diff(Trace.load(left), Trace.load(right))
+    if as_json:
+        output.data_json(found.to_json())
+    else:
+        names = (Path(left).name, Path(right).name)
+        output.data("\n".join(found.lines(names if names[0] != names[1] else (left, right))))
+    raise typer.Exit(0 if found.is_same else 1)
+
+
+def is_here(name: str) -> bool:
+    """Whether the name that a trace has of its model leads to a vocabulary without the network."""
+    return name in ("fake", "bytes") or bool(name and Path(name).expanduser().exists())
+
+
+def read_other(argument: str, trace: Trace) -> Spec:
+    """A constraint from a file: GBNF by its name, a constraint by its `kind`, else a JSON Schema, with the white space
+    of the trace's own where that had one. Raises InputError, SpecError and its kin."""
+    if argument.startswith("@") or argument.lower().endswith(".gbnf"):
+        return Gbnf(read_grammar(argument))
+    data: Any = parse_json(read_text(argument, "constraint"), argument)
+    if isinstance(data, dict) and isinstance(data.get("kind"), str) and data["kind"] in COMPILERS.names():
+        return Spec.from_json(data)
+    if not isinstance(data, dict | bool):
+        raise InputError(
+            f"{argument} is neither a schema nor a constraint", hint="an object; GBNF is a .gbnf", field="with"
+        )
+    own = trace.constraint or {}
+    style: Any = own["whitespace"] if own.get("kind") == "json_schema" and "whitespace" in own else "natural"
+    return JsonSchema(data, whitespace=style)
+
+
+def replay_lines(made: Replaying) -> list[str]:
+    """What a replay found, for a terminal of 80 columns."""
+    whose = "its own constraint" if made.is_own else "what was asked now"
+    if made.replayed is None:
+        lines = [f"run afresh as {made.strategy}, with the same seed, under {whose}:"]
+        return [*lines, *made.diff.lines(("stored", "now")), *noted(made)]
+    found = made.replayed
+    where = "stored" if made.source == "distributions" else "computed"
+    lines = [f"{len(found.steps)} of {found.stored} steps by {made.strategy} under {whose}, logits {where}"]
+    if made.is_exact:
+        lines.append("reproduced exactly: every token and every tax")
+    elif found.is_same:
+        lines.append("every step takes the stored token")
+    if found.roundings:
+        lines.append(f"{found.roundings} of them within the rounding of half precision")
+    if found.first is not None:
+        lines += told("first other draw", found.first)
+    if found.end is not None and found.end is not found.first:
+        lines += told("it ends", found.end)
+    if found.changes > 1:
+        lines.append(f"{found.changes} steps draw another token than the stored one")
+    more = round(found.tax - found.stored_tax, 2) + 0.0  # and never -0.00
+    lines.append(f"tax: {found.stored_tax:.2f} nats then, {found.tax:.2f} now ({more:+.2f})")
+    if not (made.is_own and found.is_same):
+        tables = made.diff.tables()
+        heads = [f"{'':<36}{'then':>15}{'now':>15}{'difference':>14}"] if tables else []
+        lines += [*heads, *tables[1:]]
+    return [*lines, *noted(made)]
+
+
+def told(what: str, one: Divergence) -> list[str]:
+    """A divergence, on lines of its own."""
+    now = "nothing can be taken" if one.drawn is None else f"now {one.drawn_text!r}"
+    then = "is refused" if one.is_refused else "then"
+    lines = [clip(f"{what}: step {one.step}, {one.text!r} {then}, {now}", WIDTH)]
+    if one.blame is not None:
+        place = f" at {one.blame.rule}" if one.blame.rule else ""
+        lines.append(clip(f"  {one.blame.member}{place}: {one.blame.reason}", WIDTH))
+    if one.reason is not None:
+        lines.append(clip(f"  {one.reason}", WIDTH))
+    return lines
+
+
+def noted(made: Replaying) -> list[str]:
+    return [f"note: {made.note}"] if made.note else []

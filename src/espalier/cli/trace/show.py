@@ -1,0 +1,254 @@
+"""A trace in a terminal: sums, tokens coloured by what they cost, tables, findings; or one step with its stages.
+
+It draws what a Trace holds and computes nothing but shares of a bar. What tokens spell is shown so that no text of a
+model reaches the terminal as a command.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from espalier.errors import InputError
+from espalier.trace.foreign.read import has_gaps
+from espalier.trace.records import Candidate, StepRecord, Trace
+from espalier.trace.report.diagnose import diagnose
+from espalier.trace.report.findings import Finding
+
+ROWS = 10
+TOKENS = 400
+"""So many rows and tokens without --limit."""
+LEVELS = ((0.05, ""), (0.7, "yellow"), (2.3, "bold magenta"), (math.inf, "bold white on red"))
+"""Nats below which a token has a colour: 0.7 is half of the probability, 2.3 nine tenths."""
+STAGES = (
+    ("pre_masking", "what the model wanted"),
+    ("post_grammar", "after the constraint"),
+    ("post_chain", "after the samplers"),
+)
+BAR = 24
+MARKS = {"fault": "bold red", "cost": "magenta", "note": "cyan"}
+
+
+def terminal() -> Console:
+    """On stdout; without colour where it is no terminal, and with NO_COLOR. 80 columns where nothing tells."""
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def visible(text: str) -> str:
+    """Within quotes, with an escape for what is no letter, mark or space."""
+    return json.dumps(printable(text, newline="\n"), ensure_ascii=False).replace("\\\\u", "\\u")
+
+
+def printable(text: str, *, newline: str) -> str:
+    """newline: what stands for one; other controls, and marks that turn the direction of writing, become escapes."""
+    return "".join(newline if one == "\n" else one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
+
+
+def show(trace: Trace, to: Console, *, limit: int | None = None) -> None:
+    """limit: of tokens, and of rows of each table; 0 is no limit."""
+    tokens, rows = (TOKENS, ROWS) if limit is None else (limit or len(trace.steps), limit or len(trace.steps))
+    for line in head(trace):
+        to.print(line)
+    to.print()
+    if trace.steps:
+        _tokens(trace, to, tokens)
+    else:
+        to.print(printable(trace.text, newline="↵\n"))
+    _costs("by JSON path", trace.by_path(), to, rows)
+    _costs("by rule", trace.by_rule(), to, rows)
+    _worst(trace, to, rows)
+    if has_gaps(trace):
+        to.print("\nno findings: what lies between these steps is not known", style="dim")
+        return
+    show_findings(diagnose(trace), to)
+
+
+def head(trace: Trace) -> list[str]:
+    """What was run, and the sums. What is known within bounds only is said to be at least so much."""
+    sums = trace.summary()
+    bounded = any(one.exactness == "bounded" for one in trace.steps)
+    least = "≥ " if bounded else ""
+    said = [
+        f"model {trace.model}" if trace.model else "",
+        f"strategy {trace.strategy}",
+        f"finish {trace.finish_reason}",
+    ]
+    if trace.constraint is not None:
+        said.append(f"constraint {trace.constraint.get('kind', '?')}")
+    rejected = f"{sums['rejected_steps']} rejected ({100 * sums['rejected_rate']:.1f} %)"
+    lines = [
+        printable(" · ".join(one for one in said if one), newline=" "),
+        f"{sums['total_steps']} steps · {rejected} · {sums['forced_steps']} forced · "
+        f"{sums['changed_steps']} favourites refused",
+        f"tax {least}{sums['total_tax_nats']:.3f} nats · mean removed mass {least}{sums['mean_removed_mass']:.4f}"
+        + ("" if bounded else f" · mean entropy {sums['mean_entropy_before']:.3f} → {sums['mean_entropy_after']:.3f}"),
+    ]
+    if trace.decoding.get("estimated"):
+        lines.append("rejections are estimated, not recorded")
+    if trace.rewinds:
+        lines.append(f"{len(trace.rewinds)} rewinds")
+    if trace.verdict is not None and trace.verdict.get("valid") is False:
+        lines.append(printable(f"not valid: {'; '.join(map(str, trace.verdict.get('errors', ())))}", newline=" "))
+    return lines
+
+
+def _tokens(trace: Trace, to: Console, limit: int) -> None:
+    """In their order. Without colour, those with a high tax are in brackets; a rejected one is underlined, or ^."""
+    is_plain = not to.is_terminal or to.no_color
+    line = Text()
+    last = -1
+    for one in trace.steps[:limit]:
+        if one.step != last + 1:
+            line.append("…")
+        last = one.step
+        shown = printable(one.text, newline="↵\n") or ("⟨end⟩" if one.is_special else "⟨⟩")
+        if is_plain:
+            dear = one.tax_nats >= LEVELS[1][0]
+            line.append(f"{'^' if one.was_rejected else ''}{f'[{shown}]' if dear else shown}")
+        else:
+            style = next(style for below, style in LEVELS if one.tax_nats < below or math.isinf(below))
+            line.append(shown, style=f"{style} underline" if one.was_rejected else style)
+    rest = len(trace.steps) - limit
+    if rest > 0:
+        line.append(f" … {rest} more (--limit 0)")
+    to.print(line)
+    marks = "[ ] tax of 0.7 nats or more   ^ rejected before it" if is_plain else "colour: tax   underlined: rejected"
+    to.print(Text(marks, style="" if is_plain else "dim"))
+
+
+def _costs(title: str, costs: dict[str, dict[str, float]] | None, to: Console, limit: int) -> None:
+    if not costs:
+        return
+    to.print(Text(f"\n{title}", style="bold"))
+    table = _table(("", "tokens", "nats", "removed"))
+    ranked = sorted(costs.items(), key=lambda one: -one[1]["tax_nats"])
+    for name, cost in ranked[:limit]:
+        shown = "(document)" if name == "" else printable(name, newline="\\n")
+        table.add_row(shown, f"{cost['tokens']:.0f}", f"{cost['tax_nats']:.3f}", f"{cost['removed_mass']:.4f}")
+    _print_table(table, to, len(ranked) - limit)
+
+
+def _worst(trace: Trace, to: Console, limit: int) -> None:
+    paths = {one.step: one.path for one in trace.by_token()}
+    dear = sorted((one for one in trace.steps if one.tax_nats > 0), key=lambda one: (-one.tax_nats, one.step))
+    if not dear:
+        return
+    to.print(Text("\ndearest tokens", style="bold"))
+    table = _table(("step", "token", "nats", "removed", "model wanted", "where"))
+    for one in dear[:limit]:
+        wish = one.rejected if one.rejected is not None and not one.pre_masking else next(iter(one.pre_masking), None)
+        table.add_row(
+            str(one.step),
+            visible(one.text),
+            f"{one.tax_nats:.3f}",
+            f"{'≥ ' if one.bounds else ''}{one.removed_mass:.4f}",
+            "" if wish is None else f"{visible(wish.text)} {wish.prob:.2f}",
+            printable(one.rule or paths.get(one.step) or "", newline="\\n"),
+        )
+    _print_table(table, to, len(dear) - limit)
+
+
+def show_findings(found: Sequence[Finding], to: Console) -> None:
+    """Each with what to do about it."""
+    to.print()
+    if not found:
+        to.print("nothing found")
+    for one in found:
+        where = (
+            f" (step {', '.join(map(str, one.steps[:4]))}{', …' if len(one.steps) > 4 else ''})" if one.steps else ""
+        )
+        line = Text(f"{one.severity}: ", style=MARKS[one.severity])
+        line.append(printable(one.message, newline=" ") + where, style="default")
+        to.print(line)
+        for remedy in one.remedies:
+            to.print(Padding(Text(f"→ {printable(remedy.text, newline=' ')}"), (0, 0, 0, 2)))
+
+
+def show_step(trace: Trace, number: int, to: Console, *, limit: int | None = None) -> None:
+    """One step's stages as bars. Raises InputError for one that is not there."""
+    one = next((step for step in trace.steps if step.step == number), None)
+    if one is None:
+        known = f"{trace.steps[0].step} to {trace.steps[-1].step}" if trace.steps else "none"
+        raise InputError(f"there is no step {number}", hint=f"there are {known}", field="step")
+    for line in _step_head(one):
+        to.print(line)
+    for name, said in STAGES:
+        found: Sequence[Candidate] = getattr(one, name)
+        if not found:
+            continue
+        to.print(Text(f"\n{name}: {said}", style="bold"))
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
+        table.add_column(no_wrap=True)
+        table.add_column(justify="right", no_wrap=True)
+        table.add_column(overflow="ellipsis", no_wrap=True, max_width=30)
+        table.add_column(no_wrap=True)
+        for candidate in found[: limit or ROWS]:
+            table.add_row(_bar(candidate.prob), _chance(candidate.prob), visible(candidate.text), _role(candidate, one))
+        _print_table(table, to, len(found) - (limit or ROWS))
+
+
+def _step_head(one: StepRecord) -> list[str]:
+    number = f" (id {one.token_id})" if one.token_id >= 0 else ""
+    chance = f", ln p {one.logprob:.4f}" if math.isfinite(one.logprob) else ""
+    lines = [f"step {one.step}: {visible(one.text)}{number}{chance}"]
+    if one.bounds is not None:
+        lower, upper = one.bounds
+        lines.append(f"removed mass between {lower:.4f} and {upper:.4f} · tax ≥ {one.tax_nats:.3f} nats")
+    else:
+        lines.append(
+            f"removed mass {one.removed_mass:.4f} · tax {one.tax_nats:.3f} nats · {one.allowed_count} allowed · "
+            f"entropy {one.entropy_before:.3f} → {one.entropy_after:.3f}"
+        )
+    if one.rejected is not None:
+        lines.append(f"rejected: {visible(one.rejected.text)} {one.rejected.prob:.4f}")
+    if one.was_forced:
+        lines.append("forced: nothing was drawn")
+    if one.blame is not None:
+        blame = one.blame
+        why = ", ".join(part for part in (blame.member, blame.rule, blame.reason) if part)
+        lines.append(printable(f"why: {why}{f'; expected {blame.expected}' if blame.expected else ''}", newline="\\n"))
+    return lines
+
+
+def _role(candidate: Candidate, one: StepRecord) -> str:
+    if one.token_id >= 0 and candidate.id == one.token_id:
+        return "taken"
+    if one.rejected is not None and candidate.id == one.rejected.id:
+        return "rejected"
+    return "" if candidate.allowed else "refused"
+
+
+def _chance(prob: float) -> str:
+    return f"{prob:.4f}" if prob >= 5e-5 or prob == 0 else f"{prob:.0e}"
+
+
+def _bar(share: float) -> str:
+    """Eighths of a block; at least one where there is anything."""
+    eighths = round(share * BAR * 8)
+    if share > 0:
+        eighths = max(1, eighths)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")).ljust(BAR, "·")
+
+
+def _table(columns: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in columns:
+        is_number = name in ("step", "tokens", "nats", "removed")
+        table.add_column(
+            name, justify="right" if is_number else "left", no_wrap=True, overflow="ellipsis",
+            max_width=None if is_number else 30,
+        )  # fmt: skip
+    return table
+
+
+def _print_table(table: Table, to: Console, rest: int) -> None:
+    to.print(table)
+    if rest > 0:
+        to.print(f"{rest} more (--limit)", style="dim")

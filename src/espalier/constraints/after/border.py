@@ -1,0 +1,154 @@
+"""The border between a marker and the constraint that follows it: some whitespace, then that constraint's first bytes.
+
+Whitespace with which the inner constraint can begin belongs to it; any other may stand before it, a few characters at
+most. So every text is read in one way. It knows nothing of the marker.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from espalier.automata.masks.cache import ByteCache
+from espalier.automata.reasons.blame import Blame
+from espalier.constraints.base import Compiled, Matcher
+from espalier.errors import NotAvailable
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Mask
+from espalier.tokens.trie import TokenTrie
+
+WHITESPACE = b" \n\t\r"
+GAP = 4
+"""Whitespace characters that may stand between the marker and the inner constraint's text."""
+KNOWN_BYTES = 16 * 2**20
+TOO_WIDE = f"at most {GAP} whitespace characters may stand between the marker and what follows it"
+
+
+class Landing(NamedTuple):
+    """gap: whitespace characters since the marker. tokens: what the inner matcher takes then, `()` before it begins."""
+
+    gap: int
+    tokens: tuple[int, ...] = ()
+
+
+class Border:
+    """What the inner constraint makes of bytes at its start. It remembers within bounds; safe across threads."""
+
+    def __init__(self, inner: Compiled, trie: TokenTrie, *, gap: bool) -> None:
+        self.inner = inner
+        self._trie = trie
+        self._vocab = inner.vocab
+        start = inner.matcher()
+        self.accepts = start.is_accepting
+        self._mask = start.mask()  # (W,) int32, of the inner constraint's start
+        allowed = masks.allowed_ids(self._mask, self._vocab.width).tolist()
+        self._first = frozenset(data[0] for token in allowed if (data := self._vocab.bytes_of(token)))
+        self._skipped = frozenset(WHITESPACE) - self._first if gap else frozenset()
+        self._known: ByteCache[bytes, tuple[int, ...]] = ByteCache(KNOWN_BYTES)
+        self._masks: list[Mask] | None = None  # by gap
+        self._lock = threading.Lock()
+
+    def land(self, data: bytes, gap: int = 0) -> Landing | None:
+        """Where bytes lead after `gap` whitespace characters; None if they are refused."""
+        count = self._leading(data)
+        if gap + count > GAP:
+            return None
+        rest = data[count:]
+        if not rest:
+            return Landing(gap + count)
+        tokens = self._spelled(rest)
+        return Landing(gap + count, tokens) if tokens else None
+
+    def take(self, token: int, gap: int) -> Landing | None:
+        """Where one token leads; None if it is refused. EOS leads nowhere."""
+        if not masks.test(self.mask(gap), token) or token in self._vocab.eos_ids:
+            return None
+        data = self._vocab.bytes_of(token)
+        # A token that the inner constraint names has no bytes.
+        return self.land(data, gap) if self._leading(data) else Landing(gap, (token,))
+
+    def mask(self, gap: int) -> Mask:
+        """The tokens allowed after `gap` whitespace characters, EOS as the inner one says, `(W,) int32`; shared."""
+        with self._lock:
+            if self._masks is None:
+                self._masks = self._all_masks()
+            return self._masks[gap]
+
+    def forced(self, gap: int) -> tuple[int, ...]:
+        """Tokens that every completion goes on with."""
+        return () if self._skipped and gap < GAP else self.inner.matcher().forced()
+
+    def shortest(self) -> tuple[int, ...]:
+        """A shortest completion. Raises NotAvailable."""
+        return self.inner.matcher().shortest_completion()
+
+    def explain(self, data: bytes, gap: int, member: str) -> Blame:
+        """Why bytes that lead nowhere do. Raises NotAvailable where the inner constraint cannot tell."""
+        count = self._leading(data)
+        if gap + count > GAP:
+            return Blame(member=member, reason=TOO_WIDE, offset=GAP - gap)
+        probe = self.inner.matcher()
+        for token in self._trie.segment(data[count:]) or ():
+            if not probe.allows(token):
+                found = within(probe.explain(token), member)
+                return found if found.offset is None else replace(found, offset=count + found.offset)
+            probe.advance(token)
+            count += len(self._vocab.bytes_of(token))
+        raise NotAvailable("no sequence of tokens spells the rest of this one")
+
+    def explain_token(self, token: int, gap: int, member: str) -> Blame:
+        """Why a token is refused. Raises NotAvailable."""
+        data = self._vocab.bytes_of(token) if 0 <= token < self._vocab.width else b""
+        if self._leading(data):
+            return self.explain(data, gap, member)
+        return within(self.inner.matcher().explain(token), member)
+
+    def _leading(self, data: bytes) -> int:
+        """How many bytes at the start are whitespace with which the inner constraint cannot begin."""
+        return next((at for at, byte in enumerate(data) if byte not in self._skipped), len(data))
+
+    def _spelled(self, rest: bytes) -> tuple[int, ...]:
+        """Tokens over which the inner constraint reads `rest` from its start; `()` if it does not."""
+        if rest[0] not in self._first:
+            return ()
+        found = self._known.get(rest)
+        if found is None:
+            tokens = self._trie.segment(rest)
+            found = () if tokens is None or not self._viable(tokens) else tokens
+            self._known.put(rest, found, len(rest) + 8 * len(found))
+        return found
+
+    def _viable(self, tokens: tuple[int, ...]) -> bool:
+        if not masks.test(self._mask, tokens[0]):
+            return False
+        return len(tokens) == 1 or advanced(self.inner.matcher(), tokens)
+
+    def _all_masks(self) -> list[Mask]:
+        by_count: list[list[int]] = [[] for _ in range(GAP + 1)]
+        for token, data in enumerate(self._vocab.tokens):
+            if data and data[0] in self._skipped:
+                count = self._leading(data)
+                if count <= GAP and (count == len(data) or self._spelled(data[count:])):
+                    by_count[count].append(token)
+        found: list[Mask] = []
+        for gap in range(GAP + 1):
+            wide = [token for count in range(GAP - gap + 1) for token in by_count[count]]
+            found.append(self._mask | masks.from_ids(wide, self._vocab.width))
+            found[-1].setflags(write=False)
+        return found
+
+
+def advanced(matcher: Matcher, tokens: Iterable[int]) -> bool:
+    """Advance by tokens until one is refused: whether all were taken."""
+    for token in tokens:
+        if not matcher.allows(token):
+            return False
+        matcher.advance(token)
+    return True
+
+
+def within(blame: Blame, member: str) -> Blame:
+    """What an inner constraint says, with where it stands."""
+    return replace(blame, member=f"{member}.{blame.member}")

@@ -1,0 +1,187 @@
+"""The text before a marker: any text, which must come to the marker; and in a hurry, nothing but the way there.
+
+Where the text must open with something, such as `<think>`, that comes first, and the marker is looked for behind it.
+Special tokens that are spelled like the marker, like the tag that it closes or like the opening are text here. It knows
+nothing of what follows the marker but whether bytes lead on there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import numpy as np
+
+from espalier.automata.ends.complete import forced, shortest
+from espalier.automata.languages.algebra import language
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.masks.regular import RegularMachine
+from espalier.automata.phrases.occurrences import until
+from espalier.constraints.after.border import GAP, WHITESPACE
+from espalier.errors import UnsupportedError, VocabError
+from espalier.grammar.ast import CharClass, Literal, Repeat, seq
+from espalier.grammar.ranges import merge
+from espalier.tokens.trie import TokenTrie, build_trie
+from espalier.tokens.vocab import Vocab
+
+_BLANKS = frozenset(bytes([blank]) for blank in WHITESPACE)
+
+
+class Waiting:
+    """The automaton of the texts up to the first marker, for one vocabulary. Safe across threads."""
+
+    def __init__(
+        self,
+        marker: bytes,
+        vocab: Vocab,
+        trie: TokenTrie,
+        *,
+        opens: bytes | None = None,
+        tags: Collection[bytes] = (),
+        hurries: bool = False,
+    ) -> None:
+        """opens: what the text must begin with, some whitespace aside. tags: of special tokens that are text."""
+        self.marker = marker
+        self.opens = opens
+        self.specials = _ids(vocab, marker)
+        if any(token in vocab.eos_ids for token in self.specials):
+            raise UnsupportedError(
+                f"the marker {marker.decode()!r} is a token that ends the text, so nothing can come after it",
+                hint="use a marker that the model writes within its turn",
+                field="marker",
+            )
+        spelled = {token: tag for tag in tags for token in _ids(vocab, tag) if token not in vocab.eos_ids}
+        self.spelled = spelled | dict.fromkeys(self.specials, marker)
+        self.vocab, self.trie = _with_text(vocab, trie, self.spelled)
+        if hurries and (missing := self.vocab.missing_bytes()):
+            raise VocabError(
+                f"max_before needs a token for every byte, and {len(missing)} bytes have none",
+                hint="use a tokenizer with byte fallback, or leave max_before out",
+            )
+        dfa = until([marker])
+        self.inside = dfa.start
+        """Where the text has been opened, or need not be."""
+        self.opening_states = 0
+        """States below this are within the opening."""
+        if opens is not None:
+            rest = dfa
+            dfa, self.inside = _opened(opens, rest)
+            self.opening_states = self.inside - rest.start
+        self.done = len(dfa) - 1
+        self.start = dfa.start
+        self.machine = RegularMachine(dfa, self.vocab, self.trie)
+        self.hurry = RegularMachine(_shortest_ways(dfa, self.machine), self.vocab, self.trie) if hurries else None
+        self.spanning = _spanning(self.vocab, marker)
+        self._ways: dict[tuple[bool, int], tuple[int, ...]] = {}  # one for each state at most
+
+    def opens_with(self, data: bytes) -> bool:
+        """Whether a whole text begins with the opening."""
+        return self.opens is not None and opened(data, self.opens) is not None
+
+    def head(self, data: bytes) -> int | None:
+        """How many bytes a whole text has up to the first marker's last byte; None where it does not come there."""
+        behind = 0 if self.opens is None else opened(data, self.opens)
+        at = -1 if behind is None else data.find(self.marker, behind)
+        return None if at < 0 else at + len(self.marker)
+
+    def walk(self, machine: RegularMachine, state: int, token: int) -> tuple[int, bytes] | None:
+        """Where a token leads, and its bytes past the marker; None if it leads nowhere."""
+        after = machine.advance(state, token)
+        if after is not None:
+            return after, b""
+        data = self.vocab.bytes_of(token) if 0 <= token < self.vocab.width else b""
+        for at, byte in enumerate(data):
+            step = machine.step(state, byte)
+            if step is None:
+                return None
+            if step == self.done:
+                return (step, data[at + 1 :]) if at + 1 < len(data) else None
+            state = step
+        return None
+
+    def forced(self, machine: RegularMachine, state: int) -> tuple[int, ...]:
+        """Tokens that every way to the marker goes on with."""
+        return forced(machine, self.trie, state)
+
+    def shortest(self, machine: RegularMachine, state: int) -> tuple[int, ...]:
+        """The fewest tokens to the marker's last byte."""
+        key = (machine is self.machine, state)
+        found = self._ways.get(key)
+        if found is None:
+            found = self._ways[key] = shortest(machine, self.trie, state)
+        return found
+
+
+def opened(data: bytes, opens: bytes) -> int | None:
+    """How many bytes the opening takes at the start of a text, with the whitespace before it; None if it is not there.
+
+    It is read at the first place that is possible.
+    """
+    for count in range(GAP + 1):
+        if data.startswith(opens, count):
+            return count + len(opens)
+        if data[count : count + 1] not in _BLANKS:
+            return None
+    return None
+
+
+def _opened(opens: bytes, rest: Dfa) -> tuple[Dfa, int]:
+    """`rest` behind an opening, which some whitespace may precede; and where `rest` begins."""
+    blanks = CharClass(merge((blank, blank) for blank in WHITESPACE))
+    head = language(seq(Repeat(blanks, 0, GAP), Literal(opens.decode())))
+    if head is None:
+        raise AssertionError("an opening is a text")
+    kept = np.flatnonzero(~head.accepting)
+    number = np.full(len(head) + 1, -1, dtype=np.int32)  # (S + 1,), the last stands for -1
+    number[kept] = np.arange(len(kept))
+    number[:-1][head.accepting] = len(kept) + rest.start  # read at the first place: nothing goes on from there
+    first = number[head.table[kept][:, head.classes]]  # (K, 256)
+    then = rest.table[:, rest.classes]  # (R, 256)
+    whole = np.concatenate([first, np.where(then >= 0, then + len(kept), -1)])
+    columns, classes = np.unique(whole, axis=1, return_inverse=True)
+    accepting = np.concatenate([np.zeros(len(kept), dtype=np.bool_), rest.accepting])
+    dfa = Dfa(
+        classes=classes.reshape(256).astype(np.uint8),
+        table=np.ascontiguousarray(columns, dtype=np.int32),
+        accepting=accepting,
+        start=int(number[head.start]),
+    )
+    return dfa, len(kept) + rest.start
+
+
+def _ids(vocab: Vocab, text: bytes) -> tuple[int, ...]:
+    return tuple(token for token, spelling in vocab.special_texts.items() if spelling.encode() == text)
+
+
+def _with_text(vocab: Vocab, trie: TokenTrie, spelled: dict[int, bytes]) -> tuple[Vocab, TokenTrie]:
+    """The vocabulary in which some special tokens are text."""
+    if not spelled:
+        return vocab, trie
+    tokens = [*vocab.tokens, *(b"" for _ in range(max(spelled) + 1 - len(vocab)))]
+    for token, data in spelled.items():
+        tokens[token] = data
+    found = replace(vocab, tokens=tuple(tokens))
+    return found, build_trie(found.tokens)
+
+
+def _shortest_ways(dfa: Dfa, machine: RegularMachine) -> Dfa:
+    """The same states, with those steps alone that lead closer to the end."""
+    far = np.array([*(machine.least(state) for state in range(len(dfa))), -1])  # (S + 1,), the last stands for -1
+    closer = far[dfa.table] == far[:-1, None] - 1  # (S, C)
+    table = np.where(closer & (dfa.table >= 0), dfa.table, -1).astype(np.int32)
+    return Dfa(classes=dfa.classes, table=table, accepting=dfa.accepting, start=dfa.start)
+
+
+def _spanning(vocab: Vocab, marker: bytes) -> tuple[int, ...]:
+    """The tokens that may complete the marker and go on."""
+    last = marker[-1:]
+    found: list[int] = []
+    for token, data in enumerate(vocab.tokens):
+        at = data.find(last, 0, -1)
+        while at >= 0:
+            head = data[: at + 1]
+            if head.endswith(marker) or marker.endswith(head):
+                found.append(token)
+                break
+            at = data.find(last, at + 1, -1)
+    return tuple(found)

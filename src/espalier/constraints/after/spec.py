@@ -1,0 +1,231 @@
+"""`After`: any text up to a marker, then what another constraint says: thinking first, then the answer.
+
+The spec, and the verdict on a finished text; `matcher.py` enforces it over any compiled constraint.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, get_args
+
+from espalier.automata.reasons.describe import quoted
+from espalier.constraints.after.border import GAP, WHITESPACE, Border
+from espalier.constraints.after.marker import Waiting, opened
+from espalier.constraints.after.matcher import AfterCompiled
+from espalier.constraints.base import Compiled
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.spec import Spec, check_text
+from espalier.constraints.verdict import Verdict, judge, parse
+from espalier.errors import SpecError
+from espalier.lexicon.files import WordFiles
+
+InPrompt = Literal["auto", "yes", "no"]
+"""Whether the prompt may already hold the marker. auto: it is looked for in what the prompt holds of the model's turn.
+yes: the text begins after it. no: the text must come to it."""
+_BRACKETS = {"<": ">", "[": "]"}
+
+
+@dataclass(frozen=True, slots=True)
+class After(Spec):
+    """Any text without the marker, then the marker, then exactly what `spec` says; the text ends where `spec` ends.
+
+    Only the first occurrence of the marker counts. A special token of the vocabulary that is spelled like the marker
+    is the marker too, and its spelling is then part of the text; so is one spelled like the marker's opening tag
+    (`<think>` for `</think>`) or like `opens`, before it.
+
+    opens: what the text before the marker must begin with, such as `<think>`; up to four spaces, tabs or line ends may
+    stand before it. Where the prompt has opened it already, and not closed it, the text goes on from there. So
+    `AnyOf(After("</think>", spec, opens="<think>"), spec)` may think first or answer at once.
+
+    max_before: so many tokens at most before the marker is on its way: after them only what leads to it by the fewest
+    bytes is allowed. It is a budget, so it counts tokens, however the text is split. in_prompt: whether the prompt may
+    hold the marker already. gap: up to four spaces, tabs or line ends may stand between the marker and the text of
+    `spec`; whitespace that `spec` itself can begin with belongs to it.
+
+    Raises SpecError naming the field.
+    """
+
+    kind: ClassVar[str] = "after"
+    marker: str
+    spec: Spec
+    max_before: int | None = field(default=None, kw_only=True)
+    in_prompt: InPrompt = field(default="auto", kw_only=True)
+    gap: bool = field(default=True, kw_only=True)
+    opens: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        check_text(self.marker, "a marker", "marker")
+        if not self.marker:
+            raise SpecError("the marker is empty", hint="without a marker, use the constraint itself", field="marker")
+        if not isinstance(self.spec, Spec):
+            raise SpecError(
+                f"what comes after the marker is a Spec such as JsonObject(), not {type(self.spec).__name__}",
+                hint="wrap a schema: JsonSchema({...})",
+                field="spec",
+            )
+        most = self.max_before
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
+            raise SpecError(f"max_before: {most!r} must be a whole number of tokens, at least 0", field="max_before")
+        if self.in_prompt not in get_args(InPrompt):
+            raise SpecError(
+                f"in_prompt: {self.in_prompt!r}", hint=f"one of: {', '.join(get_args(InPrompt))}", field="in_prompt"
+            )
+        if not isinstance(self.gap, bool):
+            raise SpecError(f"gap: {self.gap!r} is not true or false", field="gap")
+        if self.opens is None:
+            return
+        check_text(self.opens, "an opening", "opens")
+        if not self.opens.strip():
+            raise SpecError("the opening is empty", hint="leave `opens` out where any text may begin", field="opens")
+        if self.marker in self.opens:
+            raise SpecError(f"the opening {quoted(self.opens)} holds the marker, which is to follow it", field="opens")
+
+    def to_json(self) -> dict[str, Any]:
+        found = {
+            "kind": self.kind,
+            "marker": self.marker,
+            "spec": self.spec.to_json(),
+            "max_before": self.max_before,
+            "in_prompt": self.in_prompt,
+            "gap": self.gap,
+        }
+        return found if self.opens is None else {**found, "opens": self.opens}
+
+    @classmethod
+    def from_fields(cls, values: dict[str, Any]) -> After:
+        inner = values.get("spec")
+        if "spec" in values and not isinstance(inner, Mapping):
+            raise SpecError("what comes after the marker is a constraint: an object with a `kind`", field="spec")
+        if inner is None:
+            return cls(**values)  # Python says what is missing
+        try:
+            return cls(**{**values, "spec": Spec.from_json(inner)})
+        except RecursionError:
+            raise SpecError("the constraints are nested too deeply", field="spec") from None
+
+    def key(self) -> str:
+        own = self.to_json() | {"spec": None}
+        return f"{json.dumps(own, ensure_ascii=False, separators=(',', ':'))} {self.spec.key()}"
+
+    def word_languages(self) -> tuple[str, ...]:
+        return self.spec.word_languages()
+
+    @property
+    def opening(self) -> str | None:
+        """The tag that the marker closes, `<think>` for `</think>`; None where the marker is no closing tag."""
+        text = self.marker
+        if len(text) > 3 and text[1] == "/" and _BRACKETS.get(text[0]) == text[-1]:
+            return text[0] + text[2:]
+        return None
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """What opens the text before the marker: as asked for, and as the marker shows it."""
+        return tuple(dict.fromkeys(tag for tag in (self.opens, self.opening) if tag is not None))
+
+    def answer_in(self, before: str) -> str | None:
+        """What of the answer the prompt holds already, None while the marker is still to come.
+
+        The last marker counts, unless it is opened again after it; whitespace after it is ignored.
+        """
+        if self.in_prompt != "auto":
+            return "" if self.in_prompt == "yes" else None
+        _, found, rest = before.rpartition(self.marker)
+        if not found or any(tag in rest for tag in self.tags):
+            return None
+        return rest.lstrip(WHITESPACE.decode())
+
+    def opened_in(self, before: str) -> bool:
+        """Whether the prompt has opened the text before the marker, and not closed it."""
+        if self.opens is None or self.in_prompt != "auto":
+            return False
+        return self.opens in before.rpartition(self.marker)[2]
+
+    def begun(self, before: str) -> str:
+        """The opening and the marker too, so that the judge finds them where they are."""
+        answer, opens = self.answer_in(before), self.opens or ""
+        if answer is None:
+            return opens if self.opened_in(before) else ""
+        return opens + self.marker + answer
+
+
+def compile_after(spec: After, compiler: Compiler) -> Compiled:
+    """Raises what the inner constraint's compiler raises; UnsupportedError for a marker that is a token which ends the
+    text; VocabError for a vocabulary that cannot spell the marker, or that lacks bytes where `max_before` is given;
+    LimitExceeded."""
+    inner = compiler.compile(spec.spec)
+    waiting = Waiting(
+        spec.marker.encode(),
+        compiler.vocab,
+        compiler.trie,
+        opens=None if spec.opens is None else spec.opens.encode(),
+        tags=[tag.encode() for tag in spec.tags],
+        hurries=spec.max_before is not None,
+    )
+    border = Border(inner, compiler.trie, gap=spec.gap)
+    return AfterCompiled(
+        spec, waiting, border, max_before=spec.max_before, answer_in=spec.answer_in, opened_in=spec.opened_in
+    )
+
+
+def judge_after(spec: Spec, text: str, words: WordFiles) -> Verdict:
+    """What the inner constraint's judge says of what follows the first marker.
+
+    The text holds the marker, also where the prompt had it (see `begun`); with `in_prompt="yes"` a text may also be
+    the answer alone. How many tokens came before the marker is not judged.
+    """
+    assert isinstance(spec, After)
+    _, verdict = _judged(spec, text, words)
+    return verdict
+
+
+def parse_after(spec: Spec, text: str) -> Any:
+    """The value of what follows the first marker, as the inner constraint parses it."""
+    assert isinstance(spec, After)
+    found = _answers(spec, text)
+    answer = found[0] if len(found) == 1 else _judged(spec, text, None)[0]
+    return parse(spec.spec, answer)
+
+
+def _judged(spec: After, text: str, words: WordFiles | None) -> tuple[str, Verdict]:
+    """The first answer that is valid; else one that nobody can judge, else the likeliest, with what is wrong."""
+    answers = _answers(spec, text)
+    if not answers:
+        return text, Verdict(valid=False, judge="search", errors=(_missing(spec, text),))
+    verdicts: dict[str, Verdict] = {}
+    for answer in answers:
+        verdicts[answer] = judge(spec.spec, answer, words)
+        if verdicts[answer].valid:
+            return answer, verdicts[answer]
+    likeliest = next((answer for answer in answers if answer[:1].strip()), answers[0])
+    found = next((answer for answer in answers if verdicts[answer].valid is None), likeliest)
+    return found, verdicts[found]
+
+
+def _missing(spec: After, text: str) -> str:
+    if spec.opens is not None and _behind_opening(spec, text) is None:
+        return f"the text does not begin with {quoted(spec.opens)}"
+    return f"the marker {quoted(spec.marker)} does not occur"
+
+
+def _behind_opening(spec: After, text: str) -> str | None:
+    """The text, or what follows its opening if one is asked for; None where it does not begin with that."""
+    if spec.opens is None:
+        return text
+    data = text.encode("utf-8", "surrogatepass")
+    length = opened(data, spec.opens.encode())
+    return None if length is None else data[length:].decode("utf-8", "surrogatepass")
+
+
+def _answers(spec: After, text: str) -> list[str]:
+    """What may be the answer in a text: after the marker or, where the prompt is said to have held it, the whole; each
+    with all its whitespace or without some of what a gap may hold."""
+    behind = _behind_opening(spec, text)
+    _, marker, rest = ("", "", "") if behind is None else behind.partition(spec.marker)
+    found: list[str] = []
+    for part in ([rest] if marker else []) + ([text] if spec.in_prompt == "yes" else []):
+        size = len(part) - len(part.lstrip(WHITESPACE.decode()))
+        found += [part[count:] for count in range(min(size, GAP) + 1 if spec.gap else 1)]
+    return list(dict.fromkeys(found))

@@ -1,0 +1,101 @@
+"""`Thinking`: a model may think first, between two markers and free of the constraint, or answer at once.
+
+The spec and the verdict on a finished text; `thinking_matcher.py` enforces it over any compiled constraint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from espalier.constraints.after.marker import opened
+from espalier.constraints.after.matcher import AfterCompiled
+from espalier.constraints.after.spec import After
+from espalier.constraints.after.thinking_matcher import ThinkingCompiled
+from espalier.constraints.base import Compiled
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.spec import Spec
+from espalier.constraints.verdict import Verdict, judge, parse
+from espalier.errors import SpecError
+from espalier.lexicon.files import WordFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking(Spec):
+    """Either `start`, any text without `end`, `end` and then what `spec` says; or what `spec` says, at once.
+
+    A text that begins with `start` (up to four spaces, tabs or line ends before it) is always thinking, also where
+    `spec` itself has such texts. Where the prompt has opened the thinking it goes on from there; where it has closed
+    it, the text is the answer. max_tokens: how many tokens thinking may take, the start marker included.
+    Raises SpecError naming the field.
+    """
+
+    kind: ClassVar[str] = "thinking"
+    spec: Spec
+    start: str = field(default="<think>", kw_only=True)
+    end: str = field(default="</think>", kw_only=True)
+    max_tokens: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        try:
+            self.thought  # noqa: B018  # checks all fields
+        except SpecError as error:
+            names = {"marker": "end", "opens": "start", "max_before": "max_tokens"}
+            raise SpecError(error.message, hint=error.hint, field=names.get(error.field or "", error.field)) from error
+
+    @property
+    def thought(self) -> After:
+        """The texts that think first."""
+        return After(self.end, self.spec, opens=self.start, max_before=self.max_tokens)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "spec": self.spec.to_json(),
+            "start": self.start,
+            "end": self.end,
+            "max_tokens": self.max_tokens,
+        }
+
+    @classmethod
+    def from_fields(cls, values: dict[str, Any]) -> Thinking:
+        inner = values.get("spec")
+        if inner is None:
+            return cls(**values)  # Python says what is missing
+        if not isinstance(inner, Mapping):
+            raise SpecError("what is thought about is a constraint: an object with a `kind`", field="spec")
+        try:
+            return cls(**{**values, "spec": Spec.from_json(inner)})
+        except RecursionError:
+            raise SpecError("the constraints are nested too deeply", field="spec") from None
+
+    def word_languages(self) -> tuple[str, ...]:
+        return self.spec.word_languages()
+
+    def begun(self, before: str) -> str:
+        return self.thought.begun(before)
+
+
+def compile_thinking(spec: Thinking, compiler: Compiler) -> Compiled:
+    """As `compile_after`."""
+    thought = compiler.compile(spec.thought)
+    assert isinstance(thought, AfterCompiled)
+    return ThinkingCompiled(spec, thought, is_begun=lambda before: bool(spec.begun(before)))
+
+
+def judge_thinking(spec: Spec, text: str, words: WordFiles) -> Verdict:
+    """As `After` where the text begins with the start marker, else as the constraint alone."""
+    assert isinstance(spec, Thinking)
+    return judge(_meant(spec, text), text, words)
+
+
+def parse_thinking(spec: Spec, text: str) -> Any:
+    """The value of the answer."""
+    assert isinstance(spec, Thinking)
+    return parse(_meant(spec, text), text)
+
+
+def _meant(spec: Thinking, text: str) -> Spec:
+    is_thought = opened(text.encode("utf-8", "surrogatepass"), spec.start.encode()) is not None
+    return spec.thought if is_thought else spec.spec

@@ -1,0 +1,170 @@
+"""Matchers as LogitFilters, for a loop over one's own logits: what a constraint refuses is -inf, EOS until it is due.
+
+They know no model and no sampler. In an engine's request a constraint is given as a Spec instead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from espalier.constraints.base import Compiled
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.rewinding import check_only_masks
+from espalier.constraints.spec import Gbnf, JsonSchema, Spec
+from espalier.constraints.tools.spec import ToolCalls
+from espalier.errors import DeadEnd, InputError, NotAvailable, SchemaError
+from espalier.grammar.json_mode import JsonWhitespace
+from espalier.sampling.filters import FilterContext, Priority, as_row
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Logits
+from espalier.tokens.vocab import Vocab
+
+
+class MatcherFilter:
+    """A LogitFilter of any compiled constraint: `MatcherFilter(espalier.compile(spec, vocab=vocab), "dates")`.
+
+    High priority: a truncation that ran before it could keep none of the tokens that are allowed.
+    """
+
+    priority = Priority.HIGH
+
+    def __init__(self, compiled: Compiled, name: str | None = None) -> None:
+        if not isinstance(compiled, Compiled):
+            raise InputError(
+                f"a MatcherFilter is of a compiled constraint, not of {type(compiled).__name__}",
+                hint="espalier.compile(spec, vocab=vocab)",
+                field="compiled",
+            )
+        check_only_masks(compiled.spec, "a filter", field="compiled")
+        self.compiled = compiled
+        self.name = compiled.spec.kind if name is None else name
+        self._matcher = compiled.matcher()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the text may end here, or has ended."""
+        return self._matcher.is_accepting or self._matcher.is_finished
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether EOS was taken."""
+        return self._matcher.is_finished
+
+    def apply(self, logits: Logits, context: FilterContext) -> Logits:
+        """`(V,) float32` in, `(V,) float32` out: refused tokens are -inf, each EOS too unless the text is complete.
+
+        Raises DeadEnd, saying what refused the favourite, where no token is left; InputError for logits of another
+        shape or width.
+        """
+        logits, width = as_row(logits), self.compiled.vocab.width
+        if logits.shape[0] != width:
+            raise InputError(
+                f"{self.name}: there are {logits.shape[0]} logits, and the vocabulary has {width} tokens",
+                hint="a vocabulary has the width of its model's logits: width=",
+                field="logits",
+            )
+        out = logits.copy()  # (V,)
+        masks.apply_inplace(out, self._matcher.mask())
+        if not bool((out > -np.inf).any()):
+            raise DeadEnd(self._blame(logits))
+        return out
+
+    def on_token(self, token: int) -> None:
+        """Raises TokenRefused, and changes nothing, for a token that is not allowed."""
+        self._matcher.advance(token)
+
+    def rollback(self, count: int) -> None:
+        """Raises ValueError for more tokens than there were."""
+        self._matcher.rollback(count)
+
+    def reset(self) -> None:
+        """Back to the start of a text."""
+        self._matcher = self.compiled.matcher()
+
+    def fork(self) -> MatcherFilter:
+        other = copy(self)
+        other._matcher = self._matcher.fork()
+        return other
+
+    def _blame(self, logits: Logits) -> str:
+        if self._matcher.is_finished:
+            return f"{self.name}: the text has ended, no token can follow"
+        wanted = int(np.argmax(logits))
+        shown = self.compiled.vocab.text_of(wanted)
+        left = f"{self.name}: no token is left; the favourite {wanted} ({shown!r})"
+        if not logits[wanted] > -np.inf:
+            return f"{self.name}: no token is left, nor was any before"
+        try:
+            blame = self._matcher.explain(wanted)
+        except NotAvailable:
+            return f"{left} is refused"
+        place = f" in {blame.rule}" if blame.rule else ""
+        return f"{left} is refused{place}: {blame.reason}" + (f"; expected {blame.expected}" if blame.expected else "")
+
+
+class GrammarFilter(MatcherFilter):
+    """A llama.cpp grammar. vocab: a Compiler instead of it keeps what is costly to make for other filters.
+
+    Raises GrammarError with line and column, VocabError, LimitExceeded.
+    """
+
+    def __init__(self, grammar: str, vocab: Vocab | Compiler, *, root: str = "root", name: str = "grammar") -> None:
+        super().__init__(_compiled(Gbnf(grammar, root=root), vocab), name)
+
+
+class JsonSchemaFilter(MatcherFilter):
+    """A JSON Schema: a dict, a Python type, JSON text, or a JsonSchema with its options.
+
+    Raises SchemaError, UnsupportedError for what would not be enforced, LimitExceeded, VocabError.
+    """
+
+    def __init__(self, schema: Any, vocab: Vocab | Compiler, *, name: str = "json_schema") -> None:
+        super().__init__(_compiled(schema_spec(schema), vocab), name)
+
+
+class ToolCallFilter(MatcherFilter):
+    """One call of one of the tools: `{"name": NAME, "args": {...}}`, the arguments valid under its schema.
+
+    tools: schemas by name. Raises InputError for none, and as JsonSchemaFilter.
+    """
+
+    def __init__(
+        self,
+        tools: Mapping[str, Any],
+        vocab: Vocab | Compiler,
+        *,
+        whitespace: JsonWhitespace = "natural",
+        name: str = "tool_call",
+    ) -> None:
+        super().__init__(_compiled(tool_calls(tools, whitespace=whitespace), vocab), name)
+
+
+def schema_spec(schema: Any) -> JsonSchema:
+    """As `JsonSchemaFilter` takes it. Raises SchemaError."""
+    if isinstance(schema, JsonSchema):
+        return schema
+    if isinstance(schema, str):
+        try:
+            schema = json.loads(schema)
+        except (ValueError, RecursionError) as error:
+            raise SchemaError(f"the schema is not JSON: {error}") from error
+    return JsonSchema(schema)
+
+
+def tool_calls(tools: Mapping[str, Any], *, whitespace: JsonWhitespace = "natural") -> Spec:
+    """The constraint of exactly one call. Raises InputError, SchemaError."""
+    if not isinstance(tools, Mapping) or not tools:
+        raise InputError("tools are a mapping of names to schemas, with at least one", field="tools")
+    return ToolCalls(tools, choice="required", max_calls=1, whitespace=whitespace)
+
+
+def _compiled(spec: Spec, vocab: Vocab | Compiler) -> Compiled:
+    if not isinstance(vocab, Vocab | Compiler):
+        raise InputError(f"a filter wants a Vocab or a Compiler, not {type(vocab).__name__}", field="vocab")
+    compiler = vocab if isinstance(vocab, Compiler) else Compiler(vocab)
+    return compiler.compile(spec)

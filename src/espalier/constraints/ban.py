@@ -1,0 +1,153 @@
+"""`Ban`: texts in which none of some phrases occurs, byte for byte and across token borders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
+
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.masks.machine import Machine, State
+from espalier.automata.phrases.occurrences import Search, avoiding, search
+from espalier.automata.reasons.describe import quoted
+from espalier.automata.reasons.explain import Place
+from espalier.constraints.automaton_matcher import compile_dfa
+from espalier.constraints.base import Compiled
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.spec import Spec, check_text
+from espalier.constraints.undoable import LuredCompiled
+from espalier.constraints.verdict import Verdict
+from espalier.errors import SpecError
+from espalier.lexicon.files import WordFiles
+
+MAX_SHOWN = 5
+BanMode: TypeAlias = Literal["mask", "rewind"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ban(Spec):
+    """Any text in which none of the phrases occurs: exactly these characters, wherever in the text.
+
+    A phrase that holds another one is left out: where the shorter may not occur, the longer cannot.
+
+    mode: `mask` forbids the token that would complete a phrase, so that the text goes on from its beginning in another
+    way. `rewind` lets it be tried: then the text goes back to the token in which the phrase begins, and another one is
+    taken there. What has begun like a phrase is not shown before it is clear that it is none. It goes alone or in an
+    AllOf, with the strategy `mask`; once `max_rewinds` are used up it masks. Raises SpecError.
+    """
+
+    kind: ClassVar[str] = "ban"
+    phrases: tuple[str, ...]
+    mode: BanMode = field(default="mask", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.phrases, str) or not isinstance(self.phrases, Sequence):
+            raise SpecError("banned phrases are a list of strings", hint='Ban(["example.com"])', field="phrases")
+        if not self.phrases:
+            raise SpecError("there is nothing to ban", field="phrases")
+        for place, phrase in enumerate(self.phrases):
+            check_text(phrase, f"phrase {place}", "phrases")
+            if not phrase:
+                raise SpecError(f"phrase {place} is empty, which would leave nothing to say", field="phrases")
+        if self.mode not in get_args(BanMode):
+            raise SpecError(f"unknown mode {self.mode!r}", hint=", ".join(get_args(BanMode)), field="mode")
+        object.__setattr__(self, "phrases", _shortest(self.phrases))
+
+    def to_json(self) -> dict[str, Any]:
+        """As `Spec.to_json`; the mode only where it is not as usual."""
+        found: dict[str, Any] = {"kind": self.kind, "phrases": list(self.phrases)}
+        return found if self.mode == "mask" else found | {"mode": self.mode}
+
+    @property
+    def rewinds(self) -> bool:
+        return self.mode == "rewind"
+
+
+def _shortest(phrases: Sequence[str]) -> tuple[str, ...]:
+    """Without doubles, and without phrases that hold another one."""
+    distinct = tuple(dict.fromkeys(phrases))
+    known = frozenset(distinct)
+    lengths = sorted({len(phrase) for phrase in distinct})
+    pieces = len(lengths) * sum(len(phrase) for phrase in distinct)
+    if pieces < len(distinct) ** 2:  # looking up every piece of a phrase is less than comparing it with every other
+        return tuple(
+            phrase
+            for phrase in distinct
+            if not any(
+                phrase[at : at + size] in known
+                for size in lengths[: lengths.index(len(phrase))]
+                for at in range(len(phrase) - size + 1)
+            )
+        )
+    by_length = sorted(distinct, key=len)
+    kept: list[str] = []
+    for phrase in by_length:
+        if not any(shorter in phrase for shorter in kept):
+            kept.append(phrase)
+    left = frozenset(kept)
+    return tuple(phrase for phrase in distinct if phrase in left)
+
+
+def compile_ban(spec: Ban, compiler: Compiler) -> Compiled:
+    """Raises LimitExceeded for more phrases than an automaton can hold, VocabError."""
+    found = search([phrase.encode() for phrase in spec.phrases])
+    compiled = compile_dfa(found.avoiding, spec, compiler.vocab, compiler.trie)
+    compiled.explain_with(lambda: _Teller(compiled.machine, found, spec))
+    return LuredCompiled(compiled, _Phrases(found)) if spec.rewinds else compiled
+
+
+def ban_language(spec: Ban, compiler: Compiler) -> Dfa:
+    """As `compile_ban`; the same texts in either mode."""
+    return avoiding([phrase.encode() for phrase in spec.phrases])
+
+
+class _Teller:
+    """Names the phrase that a token would complete."""
+
+    def __init__(self, machine: Machine, found: Search, spec: Ban) -> None:
+        self.machine = machine
+        self._search = found
+        self._phrases = frozenset(phrase.encode() for phrase in spec.phrases)
+
+    def place(self, state: State) -> Place:
+        return None, None
+
+    def reason(self, state: State, read: bytes, refused: bytes) -> str | None:
+        """As `Reasoner.reason`. None for bytes that no text holds here at all."""
+        text = self._search.begun(state) + refused[:1]
+        phrase = next((text[at:] for at in range(len(text)) if text[at:] in self._phrases), None)
+        if phrase is None:
+            return None
+        said = read + refused[:1]
+        before = phrase[: -len(said)] if len(phrase) > len(said) else b""
+        comes = said if before else phrase
+        went = f"after {_shown(before)} comes {_shown(comes)}" if before else f"here comes {_shown(comes)}"
+        return f"{went}: it would complete the banned {_shown(phrase)}"
+
+
+class _Phrases:
+    """A `Reader` of phrases: a state of the search stands for the longest beginning of one that the text ends with."""
+
+    def __init__(self, found: Search) -> None:
+        self._search = found
+
+    def begun(self, state: State, text: bytearray) -> int:
+        return len(self._search.begun(state))
+
+    def completes(self, state: State, data: bytes) -> bool:
+        found = self._search.first(state, data)
+        return found is not None and found > 0
+
+    def reach(self, state: State, text: bytearray, data: bytes) -> int:
+        return self._search.first(state, data) or 0
+
+
+def _shown(data: bytes) -> str:
+    return quoted(data.decode("utf-8", "replace"))
+
+
+def judge_ban(spec: Ban, text: str, words: WordFiles) -> Verdict:
+    """Python's `in`."""
+    found = [phrase for phrase in spec.phrases if phrase in text]
+    errors = tuple(f"the banned {quoted(phrase)} occurs at character {text.index(phrase)}" for phrase in found)
+    return Verdict(valid=not found, judge="search", errors=errors[:MAX_SHOWN])

@@ -1,0 +1,167 @@
+"""Spec -> Compiled, by kind, for one vocabulary, cached. It does not know how any kind is compiled.
+
+A compiler module exports `compile_spec(spec, compiler) -> Compiled`; register it here, or from a plugin by the entry
+point group `espalier.constraints`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.network import Network
+from espalier.constraints.base import Compiled
+from espalier.constraints.spec import Spec
+from espalier.errors import SpecError, UnsupportedError
+from espalier.lexicon.files import WordFiles
+from espalier.registry import Registry
+from espalier.tokens.trie import TokenTrie, load_trie
+from espalier.tokens.vocab import Vocab
+
+Part = TypeVar("Part")
+
+COMPILERS = Registry(
+    "constraints",
+    {
+        "json_schema": "espalier.constraints.json_schema.compile:compile_schema",
+        "json_object": "espalier.constraints.text:compile_object",
+        "regex": "espalier.constraints.text:compile_regex",
+        "choice": "espalier.constraints.text:compile_choice",
+        "gbnf": "espalier.constraints.text:compile_gbnf",
+        "wordlist": "espalier.constraints.words.compile:compile_wordlist",
+        "ban": "espalier.constraints.ban:compile_ban",
+        "safety": "espalier.constraints.safety.compile:compile_safety",
+        "all_of": "espalier.constraints.compose.all_of:compile_all_of",
+        "any_of": "espalier.constraints.compose.any_of:compile_any_of",
+        "after": "espalier.constraints.after.spec:compile_after",
+        "free": "espalier.constraints.free:compile_free",
+        "thinking": "espalier.constraints.after.thinking:compile_thinking",
+        "tool_calls": "espalier.constraints.tools.compile:compile_tool_calls",
+    },
+)
+
+LANGUAGES = Registry(
+    "languages",
+    {
+        "json_schema": "espalier.constraints.json_schema.compile:schema_language",
+        "json_object": "espalier.constraints.text:object_language",
+        "regex": "espalier.constraints.text:regex_language",
+        "choice": "espalier.constraints.text:choice_language",
+        "gbnf": "espalier.constraints.text:gbnf_language",
+        "wordlist": "espalier.constraints.words.compile:wordlist_language",
+        "ban": "espalier.constraints.ban:ban_language",
+        "safety": "espalier.constraints.safety.compile:safety_language",
+        "all_of": "espalier.constraints.compose.all_of:all_of_language",
+        "any_of": "espalier.constraints.compose.any_of:any_of_language",
+        "free": "espalier.constraints.free:free_language",
+        "tool_calls": "espalier.constraints.tools.compile:tool_calls_language",
+    },
+)
+"""Kinds whose texts are an automaton over bytes, as `(spec, compiler) -> Dfa | Network`: what compositions are made
+of. A network is given only where no Dfa says the same."""
+
+CACHE_LIMIT = 16  # compiled specs kept per vocabulary, least recently used dropped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folders:
+    """cache: where token tries are kept between runs, None keeps none. wordlists: `<lang>.txt` files that come before
+    the lists that ship with Espalier."""
+
+    cache: Path | None = None
+    wordlists: Path | None = None
+
+
+NOWHERE = Folders()
+
+
+class Compiler:
+    """Compiles for one vocabulary and keeps what is costly: the token trie and the last compiled specs.
+
+    Safe across threads: a spec that two threads ask for at once may be compiled twice, and one is kept.
+    """
+
+    def __init__(self, vocab: Vocab, *, folders: Folders = NOWHERE) -> None:
+        self.vocab = vocab
+        self.words = WordFiles.standard(folders.wordlists)
+        self._cache_dir = folders.cache
+        self._trie: TokenTrie | None = None
+        self._parts: dict[str, object] = {}
+        self._compiled: OrderedDict[str, Compiled] = OrderedDict()
+        self._kept: dict[str, Compiled] = {}
+        self._lock = threading.RLock()
+        self.uses_llguidance = True
+        self._by_grammar: Compiler | None = None
+
+    @property
+    def by_grammar(self) -> Compiler:
+        """The same for matchers that go along with another engine's grammar: they accept exactly the texts of what
+        `portable` writes, as no schema goes through llguidance, whose spellings of a value differ in places."""
+        with self._lock:
+            if self._by_grammar is None:
+                made = Compiler(self.vocab)
+                made.words, made._trie, made._parts, made._lock = self.words, self.trie, self._parts, self._lock
+                made.uses_llguidance, made._by_grammar = False, made
+                self._by_grammar = made
+            return self._by_grammar
+
+    @property
+    def trie(self) -> TokenTrie:
+        """The flat token trie, built or read from disk when first needed."""
+        with self._lock:
+            if self._trie is None:
+                self._trie = load_trie(self.vocab, self._cache_dir)
+            return self._trie
+
+    def part(self, cls: type[Part]) -> Part:
+        """A shared helper of a compiler module, made once as `cls(vocab, trie)`."""
+        with self._lock:
+            found = self._parts.get(cls.__qualname__)
+            if not isinstance(found, cls):
+                found = cls(self.vocab, self.trie)  # type: ignore[call-arg]  # by agreement, see the docstring
+                self._parts[cls.__qualname__] = found
+            return found
+
+    def compile(self, spec: Spec, *, keep: bool = False) -> Compiled:
+        """The compiled spec. keep: it is not dropped for others that come later. Raises SpecError and its kin,
+        UnsupportedError, VocabError."""
+        if not isinstance(spec, Spec):
+            raise SpecError(
+                f"a constraint is a Spec such as JsonSchema(...) or Regex(...), not {type(spec).__name__}",
+                hint="wrap a schema: JsonSchema({...})",
+                field="constraint",
+            )
+        # A word file that was edited since makes another constraint.
+        key = "\n".join([spec.key(), *(f"{lang} {self.words.stamp(lang)}" for lang in spec.word_languages())])
+        with self._lock:
+            found = self._kept.get(key) or self._compiled.get(key)
+            if found is not None:
+                self._put(key, found, keep=keep)
+                return found
+        compiled: Compiled = COMPILERS.load(spec.kind)(spec, self)
+        with self._lock:
+            self._put(key, compiled, keep=keep)
+        return compiled
+
+    def _put(self, key: str, compiled: Compiled, *, keep: bool) -> None:
+        if keep or key in self._kept:
+            self._kept[key] = compiled
+            self._compiled.pop(key, None)
+            return
+        self._compiled[key] = compiled
+        self._compiled.move_to_end(key)
+        while len(self._compiled) > CACHE_LIMIT:
+            self._compiled.popitem(last=False)
+
+    def language(self, spec: Spec, *, wanted_by: str) -> Dfa | Network:
+        """The texts of a spec as an automaton. Raises UnsupportedError, naming `wanted_by`, for a kind without one."""
+        if spec.kind not in LANGUAGES.names():
+            raise UnsupportedError(
+                f"{wanted_by} cannot hold {spec.kind} yet", hint=f"it can hold: {', '.join(LANGUAGES)}"
+            )
+        found: Dfa | Network = LANGUAGES.load(spec.kind)(spec, self)
+        return found

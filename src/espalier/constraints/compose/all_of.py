@@ -1,0 +1,198 @@
+"""`AllOf`: the texts that every one of several constraints accepts.
+
+The members' automata are intersected, and what leads nowhere is taken away, so members that each could go on never
+meet in a dead end. It knows no kind: a member is whatever has an automaton (`LANGUAGES` in `compiler.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
+
+from espalier.automata.languages.dfa import Dfa, intersect
+from espalier.automata.languages.network import Network
+from espalier.automata.languages.product import intersect_network
+from espalier.constraints.automaton_matcher import compile_automaton
+from espalier.constraints.base import Compiled
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.compose.all_of_matcher import AllOfCompiled
+from espalier.constraints.compose.side_by_side import LuringAllOfCompiled, SideBySideCompiled
+from espalier.constraints.members import Joined
+from espalier.constraints.spec import Spec
+from espalier.constraints.verdict import PARSERS, Verdict, judge, parse
+from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError
+from espalier.lexicon.files import WordFiles
+
+DeadEnds: TypeAlias = Literal["refuse", "rewind"]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class AllOf(Joined):
+    """Texts that all members accept: any number of regular ones and at most one that is not, such as a grammar.
+
+    The members are given one by one or as one sequence. An AllOf among them counts as its members; of equal members
+    one is kept. Their order is the order of blame: a token is refused by the first member that refuses it.
+
+    dead_ends: what becomes of members without an automaton in common, such as two grammars, which could each go on
+    without there being a text for all. `refuse` refuses them. `rewind` lets them go along with one another: where no
+    token is left, the text goes back one token, which is not taken there again, and so on (`max_rewinds`, strategy
+    `mask`). As any token may go back, such a text is shown when it has ended. An AllOf among the members that rewinds
+    makes the whole do so. A member that takes text back itself, such as `Ban(..., mode="rewind")`, needs no more than
+    to be a member. Raises SpecError.
+    """
+
+    kind: ClassVar[str] = "all_of"
+    dead_ends: DeadEnds
+
+    def __init__(self, *members: Spec | Sequence[Spec], dead_ends: DeadEnds = "refuse") -> None:
+        Joined.__init__(self, *members)
+        if dead_ends not in get_args(DeadEnds):
+            raise SpecError(f"unknown dead_ends {dead_ends!r}", hint=", ".join(get_args(DeadEnds)), field="dead_ends")
+        given: Any = members[0] if len(members) == 1 and isinstance(members[0], Sequence) else members
+        inner = any(isinstance(one, AllOf) and one.dead_ends == "rewind" for one in given)
+        object.__setattr__(self, "dead_ends", "rewind" if inner else dead_ends)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `Spec.to_json`; dead_ends only where it is not as usual."""
+        found = Joined.to_json(self)
+        return found if self.dead_ends == "refuse" else found | {"dead_ends": self.dead_ends}
+
+    @classmethod
+    def from_fields(cls, values: dict[str, Any]) -> AllOf:
+        found = super(AllOf, cls).from_fields(values)
+        return AllOf(found.members, dead_ends=values.get("dead_ends", "refuse"))
+
+    def named(self) -> list[tuple[str, Spec]]:
+        """The members by their names."""
+        return list(zip(self.names(), self.members, strict=True))
+
+    def begun(self, before: str) -> str:
+        """Of the first member for which the prompt holds a beginning."""
+        return next((found for member in self.members if (found := member.begun(before))), "")
+
+    @property
+    def rewinds(self) -> bool:
+        return self.dead_ends == "rewind" and len(self.members) > 1
+
+
+def compile_all_of(spec: AllOf, compiler: Compiler) -> Compiled:
+    """A single member compiles as itself. Raises what the members' own compilers raise; SpecError, naming them, for
+    members that contradict one another; UnsupportedError for two that are not regular, unless dead ends are accepted;
+    LimitExceeded."""
+    if len(spec.members) == 1:
+        return compiler.compile(spec.members[0])
+    takers = [member for member in spec.members if member.rewinds]
+    try:
+        language = all_of_language(spec, compiler)
+    except (UnsupportedError, LimitExceeded):
+        if not spec.rewinds and not takers:
+            raise
+        return _side_by_side(spec, compiler)
+    whole = compile_automaton(language, spec, compiler.vocab, compiler.trie)
+    if not spec.rewinds and not takers:
+        return AllOfCompiled(whole, spec.names(), lambda: [compiler.compile(member) for member in spec.members])
+    return LuringAllOfCompiled(
+        whole,
+        spec.names(),
+        lambda: [compiler.compile(member) for member in spec.members],
+        lured=[(name, compiler.compile(one)) for name, one in spec.named() if one.rewinds],
+        rest=_rest(spec, compiler),
+    )
+
+
+def _rest(spec: AllOf, compiler: Compiler) -> Compiled | None:
+    """The automaton of the members that do not rewind, where others do."""
+    others = [member for member in spec.members if not member.rewinds]
+    if not others or len(others) == len(spec.members):
+        return None
+    language = all_of_language(AllOf(others), compiler)
+    return compile_automaton(language, spec, compiler.vocab, compiler.trie)
+
+
+def _side_by_side(spec: AllOf, compiler: Compiler) -> Compiled:
+    """Members without an automaton in common. Where dead ends are not accepted, those that do not rewind are made one
+    first: beside them, one that rewinds forbids little."""
+    named = spec.named()
+    if spec.dead_ends == "refuse":
+        others = [(name, one) for name, one in named if not one.rewinds]
+        takers = [(name, one) for name, one in named if one.rewinds]
+        if len(others) > 1:
+            others = [(" and ".join(name for name, _ in others), AllOf([one for _, one in others]))]
+        named = [*others, *takers]
+    names, members = zip(*named, strict=True)
+    may_strand = spec.dead_ends == "rewind"
+    return SideBySideCompiled(spec, names, [compiler.compile(one) for one in members], may_strand=may_strand)
+
+
+def all_of_language(spec: AllOf, compiler: Compiler) -> Dfa | Network:
+    """As `compile_all_of`."""
+    names = spec.names()
+    found: dict[str, Dfa | Network] = {}
+    for name, member in zip(names, spec.members, strict=True):
+        try:
+            found[name] = compiler.language(member, wanted_by="AllOf")
+        except LimitExceeded as error:
+            raise LimitExceeded(f"{name}: {error.message}", hint=error.hint) from error
+    stacked = [name for name, part in found.items() if isinstance(part, Network)]
+    if len(stacked) > 1:
+        raise UnsupportedError(
+            f"{' and '.join(stacked)} are not regular, and two such members could lead into a dead end",
+            hint="keep one of them, the others being regular: expressions, choices, word lists, bans; or accept that "
+            'text is taken back where it leads nowhere: dead_ends="rewind"',
+            field="members",
+        )
+    try:
+        return _intersection(found.values())
+    except LimitExceeded as error:
+        raise LimitExceeded(f"{' and '.join(names)} together: {error.message}", hint=error.hint) from error
+    except GrammarError as error:
+        guilty = _contradiction(found) or names
+        raise SpecError(
+            f"no text satisfies {' and '.join(guilty)} at once",
+            hint="the members contradict one another" if len(guilty) == 2 else "they do so only all together",
+            field="members",
+        ) from error
+
+
+def _intersection(parts: Collection[Dfa | Network]) -> Dfa | Network:
+    """Raises GrammarError if nothing is left, LimitExceeded, UnsupportedError for a grammar that names tokens."""
+    regular = sorted((part for part in parts if isinstance(part, Dfa)), key=len)
+    both = intersect(*regular) if regular else None
+    for part in parts:
+        if isinstance(part, Network):
+            return part if both is None else intersect_network(part, both)
+    if both is None:
+        raise AssertionError("there is no intersection of nothing")
+    return both
+
+
+def _contradiction(found: dict[str, Dfa | Network]) -> tuple[str, ...]:
+    """The first two members that no text satisfies, `()` if any two have one."""
+    for pair in combinations(found, 2):
+        try:
+            _intersection([found[name] for name in pair])
+        except GrammarError:
+            return pair
+        except (LimitExceeded, UnsupportedError):
+            continue  # this pair is not known to contradict itself
+    return ()
+
+
+def judge_all_of(spec: Spec, text: str, words: WordFiles) -> Verdict:
+    """What the judge of each member says."""
+    assert isinstance(spec, AllOf)
+    found = {name: judge(member, text, words) for name, member in spec.named()}
+    said = [verdict.valid for verdict in found.values()]
+    return Verdict(
+        valid=False if False in said else None if None in said else True,
+        judge=" and ".join(dict.fromkeys(verdict.judge for verdict in found.values())),
+        errors=tuple(f"{name}: {error}" for name, verdict in found.items() for error in verdict.errors)[:5],
+    )
+
+
+def parse_all_of(spec: Spec, text: str) -> Any:
+    """As the first member whose texts are more than text."""
+    assert isinstance(spec, AllOf)
+    return next((parse(member, text) for member in spec.members if member.kind in PARSERS.names()), text)

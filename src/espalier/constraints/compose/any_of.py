@@ -1,0 +1,90 @@
+"""`AnyOf`: the texts that at least one of several constraints accepts.
+
+The spec, its language where all members have one, and the verdict on a finished text; `any_of_matcher.py` enforces it
+over any compiled constraints. It knows no kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.embed import Assembly
+from espalier.automata.languages.fragment import Fragment
+from espalier.automata.languages.network import Network
+from espalier.constraints.base import Compiled
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.compose.any_of_matcher import AnyOfCompiled
+from espalier.constraints.members import Joined
+from espalier.constraints.spec import Spec
+from espalier.constraints.verdict import Verdict, judge, parse
+from espalier.errors import LimitExceeded
+from espalier.lexicon.files import WordFiles
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class AnyOf(Joined):
+    """Texts that at least one member accepts; members are constraints of any kind.
+
+    They are given one by one or as one sequence. An AnyOf among them counts as its members; of equal members one is
+    kept. A text may begin as several members want it, until it goes on as only some of them do. Where it matters which
+    member a text belongs to, such as in parsing it, the first counts. Raises SpecError.
+    """
+
+    kind: ClassVar[str] = "any_of"
+
+    def begun(self, before: str) -> str:
+        """Of the first member for which the prompt holds a beginning."""
+        return next((found for member in self.members if (found := member.begun(before))), "")
+
+
+def compile_any_of(spec: AnyOf, compiler: Compiler) -> Compiled:
+    """A single member compiles as itself. Raises what the members' own compilers raise; SpecError where two members
+    spell one special token differently."""
+    if len(spec.members) == 1:
+        return compiler.compile(spec.members[0])
+    return AnyOfCompiled(spec, spec.names(), [compiler.compile(member) for member in spec.members], compiler.trie)
+
+
+def any_of_language(spec: AnyOf, compiler: Compiler) -> Dfa | Network:
+    """One automaton where all members have one and it is not too large. Raises UnsupportedError for a member without
+    an automaton, LimitExceeded, naming the member."""
+    made = Assembly()
+    either = Fragment(edges=[[], []], symbols=[[], []], final=[False, True], leaf=[None, None])
+    made.rule(either, "")
+    for name, member in zip(spec.names(), spec.members, strict=True):
+        try:
+            part = compiler.language(member, wanted_by="AnyOf")
+        except LimitExceeded as error:
+            raise LimitExceeded(f"{name}: {error.message}", hint=error.hint) from error
+        if len(spec.members) == 1:
+            return part
+        either.symbols[0].append((made.embed(part, name), (1,)))
+    return made.dfa() or made.network()
+
+
+def judge_any_of(spec: Spec, text: str, words: WordFiles) -> Verdict:
+    """Valid if one member's judge says so; where nobody does, what is wrong by the member that is nearest."""
+    assert isinstance(spec, AnyOf)
+    return _judged(spec, text, words)[1]
+
+
+def parse_any_of(spec: Spec, text: str) -> Any:
+    """As the first member whose judge says that it is valid, else as the one that is nearest."""
+    assert isinstance(spec, AnyOf)
+    return parse(_judged(spec, text, None)[0], text)
+
+
+def _judged(spec: AnyOf, text: str, words: WordFiles | None) -> tuple[Spec, Verdict]:
+    """The member that counts. The nearest is the first that nobody can judge, else the one with the fewest errors."""
+    found: list[tuple[str, Spec, Verdict]] = []
+    for name, member in zip(spec.names(), spec.members, strict=True):
+        verdict = judge(member, text, words)
+        if verdict.valid:
+            return member, verdict
+        found.append((name, member, verdict))
+    name, member, nearest = min(found, key=lambda one: (one[2].valid is not None, len(one[2].errors)))
+    who = " and ".join(dict.fromkeys(verdict.judge for _, _, verdict in found))
+    errors = tuple(f"{name}: {error}" for error in nearest.errors)
+    return member, Verdict(valid=nearest.valid, judge=who, errors=errors)

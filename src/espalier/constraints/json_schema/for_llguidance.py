@@ -1,0 +1,296 @@
+"""Schemas that llguidance takes as they are and reads as they are meant: found, and written the way it reads them.
+
+Annotations are left out, references are gathered in `$defs`, tuples are called `prefixItems`. Whatever is not known to
+be read rightly makes the whole schema not plain; the normal form (`schema/`) is the other road. It judges no
+schema: a malformed one is not plain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+from urllib.parse import unquote
+
+from espalier.constraints.json_schema.safe_patterns import narrow
+from espalier.schema.read.drafts import DRAFT2020, DRAFTS, Draft, misshapen
+from espalier.schema.read.walk import INDEX
+from espalier.time_limit import check as check_time
+
+Order: TypeAlias = "str | tuple[str, ...]"
+Pending: TypeAlias = "list[tuple[Any, dict[Any, Any] | list[Any], Any]]"
+"""Sub-schemas still to be written: what, into what, under which key."""
+
+MAX_VALUES = 2_000
+"""In an `enum`; more are faster as an automaton of their spellings."""
+MAX_NODES = 20_000
+SPELLED = {*map(chr, range(0x20)), "\x7f"} - set("\b\t\n\f\r")
+"""Characters that llguidance drops from constants when `\\u` escapes are not allowed."""
+EXACT = 1 << 53
+"""llguidance keeps the numbers of constants as doubles: larger integers would come out as others."""
+TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}
+
+
+def _is_kept(value: object) -> bool:
+    """Whether a constant that is neither text nor a container comes out as it is written."""
+    if isinstance(value, int) and abs(value) > EXACT:
+        return False
+    return isinstance(value, int | float | bool | None) and not (value == 0 and str(value).startswith("-"))
+
+
+class NotPlain(Exception):
+    """The schema takes the other road."""
+
+
+def plain(schema: Any, *, order: Order = "schema") -> Any | None:
+    """The schema for llguidance, None if it is not plain. order: as in `schema.expand`."""
+    stated = schema.get("$schema") if isinstance(schema, Mapping) else None
+    draft = DRAFT2020 if stated is None else DRAFTS.get(str(stated).rstrip("#"))
+    if draft is None:
+        return None
+    try:
+        return _Writer(schema, draft, order).run()
+    except NotPlain:
+        return None
+
+
+class _Writer:
+    def __init__(self, schema: Any, draft: Draft, order: Order) -> None:
+        self._root = schema
+        self._draft = draft
+        self._order = order
+        self._names: dict[str, str] = {}  # by reference: its name in $defs
+        self._defs: dict[str, Any] = {}
+        self._pending: Pending = []
+        self._count = 0
+
+    def run(self) -> Any:
+        if not isinstance(self._root, Mapping):
+            raise NotPlain
+        out: dict[str, Any] = {}
+        self._pending.append((self._root, out, "root"))
+        while self._pending:
+            check_time()
+            node, target, key = self._pending.pop()
+            target[key] = self._node(node, is_root=node is self._root)
+        root: dict[str, Any] = out["root"]
+        return root | {"$defs": self._defs} if self._defs else root
+
+    def _node(self, node: Any, *, is_root: bool) -> Any:
+        self._count += 1
+        if self._count > MAX_NODES:
+            raise NotPlain
+        if isinstance(node, bool):
+            return node
+        if not isinstance(node, Mapping):
+            raise NotPlain
+        draft = self._draft
+        if draft.id_keyword in node and not (is_root and isinstance(node[draft.id_keyword], str)):
+            raise NotPlain
+        if draft.ref_alone and "$ref" in node:
+            node = {"$ref": node["$ref"]}
+        made: dict[str, Any] = {}
+        for keyword, value in node.items():
+            if keyword not in draft.keywords:
+                continue
+            if misshapen(draft, keyword, value) is not None:
+                raise NotPlain  # the other road says where and why
+            if keyword in SILENT:
+                continue
+            write = WRITERS.get(keyword)
+            if write is None:
+                raise NotPlain
+            write(self, keyword, value, node, made)
+        if ("enum" in made or "const" in made) and not made.keys() <= {"enum", "const", "type"}:
+            raise NotPlain
+        if "enum" in made and "const" in made:
+            raise NotPlain
+        if made.get("minProperties", 0) > 1 and (
+            made.get("additionalProperties", True) is not False or "patternProperties" in made
+        ):
+            raise NotPlain  # an undeclared key may come twice, and counts once
+        return made
+
+    # What each keyword becomes. Every one raises NotPlain for a value that is not of its shape.
+
+    def pattern(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
+        """In words that mean the same in ECMA-262, in Python and in Rust, matching no more than any of them."""
+        found = narrow(value) if isinstance(value, str) else None
+        if found is None:
+            raise NotPlain
+        made[keyword] = found
+
+    def number(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise NotPlain
+        made[keyword] = value
+
+    def factor(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
+        """`multipleOf`: whole numbers only; of others llguidance's arithmetic is not known to be exact."""
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
+            raise NotPlain
+        made[keyword] = value
+
+    def count(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise NotPlain
+        made[keyword] = value
+
+    def types(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
+        names = [value] if isinstance(value, str) else value
+        if not isinstance(names, list) or not names or any(n not in TYPES for n in names if isinstance(n, str)):
+            raise NotPlain
+        if any(not isinstance(name, str) for name in names):
+            raise NotPlain
+        made[keyword] = value
+
+    def names(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
+        if not isinstance(value, list) or any(not isinstance(name, str) for name in value):
+            raise NotPlain
+        made[keyword] = list(dict.fromkeys(value))
+
+    def values(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
+        listed = [value] if keyword == "const" else value
+        if not isinstance(listed, list) or not 0 < len(listed) <= MAX_VALUES:
+            raise NotPlain
+        todo = list(listed)
+        while todo:
+            check_time()
+            one = todo.pop()
+            if isinstance(one, str):
+                if not SPELLED.isdisjoint(one):
+                    raise NotPlain
+            elif isinstance(one, list):
+                todo += one
+            elif isinstance(one, dict):
+                todo += [*one, *one.values()]
+            elif not _is_kept(one):
+                raise NotPlain
+        made[keyword] = value
+
+    def child(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
+        made[keyword] = None  # keeps its place
+        self._pending.append((value, made, keyword))
+
+    def items(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
+        """`items`, which in older drafts may be a list; then `additionalItems` says what follows."""
+        if not isinstance(value, list):
+            if self._draft.item_lists and "prefixItems" in made:
+                raise NotPlain
+            self.child("items", value, node, made)
+            return
+        if not self._draft.item_lists or not value:
+            raise NotPlain
+        self.children("prefixItems", value, node, made)
+        if "additionalItems" in node:
+            self.child("items", node["additionalItems"], node, made)
+
+    def children(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
+        if not isinstance(value, list) or not value:
+            raise NotPlain
+        listed: list[Any] = [None] * len(value)
+        made[keyword] = listed
+        self._pending += [(one, listed, i) for i, one in enumerate(value)]
+
+    def properties(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
+        if not isinstance(value, Mapping) or any(not isinstance(name, str) for name in value):
+            raise NotPlain
+        if keyword == "patternProperties":
+            value = _narrowed(value, node)
+        listed: dict[str, Any] = dict.fromkeys(self._sorted(value, node) if keyword == "properties" else value)
+        made[keyword] = listed
+        self._pending += [(value[name], listed, name) for name in listed]
+
+    def _sorted(self, properties: Mapping[str, Any], node: Mapping[str, Any]) -> list[str]:
+        """The names in the order that was asked for."""
+        if self._order == "schema":
+            return list(properties)
+        wanted = {name: i for i, name in enumerate(self._order)} if isinstance(self._order, tuple) else {}
+        required = node.get("required")
+        needed = set(required) if isinstance(required, list) and self._order == "required_first" else set(properties)
+        return sorted(properties, key=lambda name: (wanted.get(name, len(wanted)), name not in needed))
+
+    def reference(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
+        if not isinstance(value, str) or not (value == "#" or value.startswith("#/")):
+            raise NotPlain
+        if value not in self._names:
+            self._names[value] = str(len(self._names))
+            self._pending.append((self._target(value), self._defs, self._names[value]))
+        made["$ref"] = f"#/$defs/{self._names[value]}"
+
+    def _target(self, reference: str) -> Any:
+        node: Any = self._root
+        for step in unquote(reference[1:]).split("/")[1:]:
+            step = step.replace("~1", "/").replace("~0", "~")
+            if isinstance(node, Mapping) and self._draft.id_keyword in node and node is not self._root:
+                raise NotPlain  # what it is embedded in has another address
+            if isinstance(node, Mapping) and step in node:
+                node = node[step]
+            elif isinstance(node, list) and INDEX.fullmatch(step) and int(step) < len(node):
+                node = node[int(step)]
+            else:
+                raise NotPlain
+        return dict(node) if node is self._root else node  # a copy is no root: its `$id` would be another's
+
+    def condition(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
+        """`if` says nothing without `then` or `else`."""
+        if "then" in node or "else" in node:
+            raise NotPlain
+
+    def false_only(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
+        """`uniqueItems: false` says nothing."""
+        if value is not False:
+            raise NotPlain
+
+
+def _narrowed(patterns: Mapping[str, Any], node: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Patterns of names that all readings match alike: what one of them misses would fall to others. Or a single one
+    that matches less, where other names may not occur."""
+    if all("$" not in pattern and narrow(pattern) == pattern for pattern in patterns):
+        return patterns
+    declared = node.get("properties")
+    names = declared if isinstance(declared, Mapping) else {}
+    is_closed = node.get("additionalProperties") is False and all(n.isascii() and n.isprintable() for n in names)
+    if len(patterns) != 1 or not is_closed:
+        raise NotPlain
+    ((pattern, inner),) = patterns.items()
+    found = narrow(pattern)
+    if found is None:
+        raise NotPlain
+    return {found: inner}
+
+
+SILENT = {"format", "minContains", "maxContains", "then", "else", "additionalItems"}
+"""They assert nothing alone, and what they need beside them is not plain. (`format` is asserted on the other road.)"""
+
+Write: TypeAlias = Callable[[_Writer, str, Any, Mapping[str, Any], dict[str, Any]], None]
+WRITERS: dict[str, Write] = {
+    "$ref": _Writer.reference,
+    "type": _Writer.types,
+    "enum": _Writer.values,
+    "const": _Writer.values,
+    "properties": _Writer.properties,
+    "patternProperties": _Writer.properties,
+    "additionalProperties": _Writer.child,
+    "required": _Writer.names,
+    "items": _Writer.items,
+    "prefixItems": _Writer.children,
+    "allOf": _Writer.children,
+    "anyOf": _Writer.children,
+    "oneOf": _Writer.children,
+    "minimum": _Writer.number,
+    "maximum": _Writer.number,
+    "exclusiveMinimum": _Writer.number,
+    "exclusiveMaximum": _Writer.number,
+    "multipleOf": _Writer.factor,
+    "minLength": _Writer.count,
+    "maxLength": _Writer.count,
+    "minItems": _Writer.count,
+    "maxItems": _Writer.count,
+    "minProperties": _Writer.count,
+    "maxProperties": _Writer.count,
+    "pattern": _Writer.pattern,
+    "uniqueItems": _Writer.false_only,
+    "if": _Writer.condition,
+}

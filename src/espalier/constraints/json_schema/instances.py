@@ -1,0 +1,294 @@
+"""Documents held against a compiled schema: which can come out, and, of the others, at which byte and why not.
+
+A document counts by its value: it is written anew, its keys in the order of the schema. It knows no engine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from espalier.automata.reasons.blame import Blame
+from espalier.constraints.base import Compiled, Matcher
+from espalier.constraints.spec import JsonSchema
+from espalier.constraints.verdict import judge
+from espalier.errors import EspalierError, InputError
+from espalier.schema.form import Array, NodeId, Object, Shapes, Values
+
+SHOWN = 40
+"""Characters before a refused byte that are told."""
+EFFORT = 60
+"""A document may be written so many times over, in the search for an order of its keys."""
+LEAST_EFFORT = 20_000
+MAX_EXPONENT = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """line: where it stands, from 1. accepted: whether it can come out. byte: of its spelling, the first that is
+    refused; its length where the text ends too soon; None if accepted. before: what stands before that byte, its end.
+    reason, pointer: why, and which place in the schema wanted something else. valid: what `jsonschema` says of it,
+    None where it cannot say; errors: why not."""
+
+    line: int
+    accepted: bool
+    byte: int | None = None
+    before: str = ""
+    reason: str = ""
+    pointer: str | None = None
+    valid: bool | None = None
+    errors: tuple[str, ...] = ()
+
+    @property
+    def disputed(self) -> bool:
+        """Whether the constraint and the validator disagree."""
+        return self.valid is not None and self.valid is not self.accepted
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"errors": list(self.errors), "disputed": self.disputed}
+
+
+class Literally(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+def read_instances(text: str, source: str) -> list[tuple[int, str]]:
+    """JSON lines, each with its number; empty lines are passed over. Raises InputError naming the line."""
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            parsed(line, f"{source}, line {number}")
+            found.append((number, line.strip()))
+    return found
+
+
+def parsed(text: str, source: str) -> Any:
+    """The value, its numbers as they are written. Raises InputError for what is not JSON or has a key twice."""
+    try:
+        return json.loads(
+            text, parse_int=Literally, parse_float=Literally, parse_constant=_no_constant, object_pairs_hook=_object
+        )
+    except json.JSONDecodeError as error:
+        raise InputError(f"{source}: not JSON: {error.msg}, column {error.colno}", field="instances") from error
+    except RecursionError as error:
+        raise InputError(f"{source}: nested too deeply", field="instances") from error
+    except ValueError as error:
+        raise InputError(f"{source}: {error}", field="instances") from error
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key occurs twice in one object")
+    return found
+
+
+def check_instances(
+    spec: JsonSchema, compiled: Compiled, shapes: Shapes, marks: tuple[str, str], lines: Iterable[tuple[int, str]]
+) -> Iterator[Instance]:
+    """One after another. compiled: over bytes. shapes: the schema's normal form, for the order of keys. marks: a comma
+    and a colon as they are written. Raises InputError for a line that is not JSON."""
+    for number, text in lines:
+        value = parsed(text, f"line {number}")
+        verdict = judge(spec, text)
+        writer = Writer(compiled.matcher(), shapes, marks, spec, effort=LEAST_EFFORT + EFFORT * len(text.encode()))
+        try:
+            refused = writer.write(value)
+        except RecursionError as error:
+            raise InputError(f"line {number}: nested too deeply", field="instances") from error
+        told = {} if refused is None else refused.told()
+        yield Instance(
+            line=number, accepted=refused is None, valid=verdict.valid, errors=verdict.errors, **told
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """byte: the first that is refused. before: all that was written before it."""
+
+    byte: int
+    before: bytes
+    blame: Blame | None
+    note: str = ""
+
+    def told(self) -> dict[str, Any]:
+        before = self.before[-4 * SHOWN :].decode("utf-8", "ignore")
+        blame = self.blame
+        parts = [self.note]
+        if blame is not None:
+            known = blame.expected is None or blame.expected in blame.reason
+            parts += [blame.reason, "" if known else f"expected {blame.expected}"]
+        shown = f"…{before[-SHOWN:]}" if len(before) > SHOWN else before
+        reason = ", ".join(part for part in parts if part)
+        pointer = blame.rule if blame is not None else None
+        return {"byte": self.byte, "before": shown, "reason": reason, "pointer": pointer}
+
+
+class _Refused(Exception):
+    """This spelling leads nowhere."""
+
+
+class _Weary(Exception):
+    """Too many spellings were tried."""
+
+
+class Writer:
+    """Writes one value so that the matcher takes it. Where several orders of keys or spellings of a number are
+    possible they are tried in turn; what is told of a refusal is the one that came furthest."""
+
+    def __init__(
+        self, matcher: Matcher, shapes: Shapes, marks: tuple[str, str], spec: JsonSchema, *, effort: int
+    ) -> None:
+        self._matcher = matcher
+        self._shapes = shapes
+        self._comma, self._colon = marks
+        self._indent = spec.indent if spec.whitespace == "indented" and spec.separators is None else None
+        self._effort = effort
+        self._out = bytearray()
+        self._furthest: Refusal | None = None
+
+    def write(self, value: Any) -> Refusal | None:
+        """None if it was taken. Raises RecursionError."""
+        try:
+            self._value(value, frozenset([self._shapes.root]), (), 0)
+        except (_Refused, _Weary) as error:
+            assert self._furthest is not None
+            weary = isinstance(error, _Weary)
+            return replace(self._furthest, note="not every order of the keys was tried" if weary else "")
+        if self._matcher.is_accepting:
+            return None
+        return Refusal(
+            byte=len(self._out),
+            before=bytes(self._out),
+            blame=self._blame(256),  # the byte vocabulary's EOS
+        )
+
+    def _value(self, value: Any, nodes: frozenset[NodeId], models: Sequence[Any], depth: int) -> None:
+        if isinstance(value, Literally):
+            self._first_of([lambda text=text: self._put(text) for text in numerals(value)])  # type: ignore[misc]
+        elif isinstance(value, dict):
+            models = (*models, *self._listed(nodes))
+            wanted = self._orders(value, nodes, models)
+            self._first_of([lambda names=names: self._object(value, names, nodes, models, depth) for names in wanted])  # type: ignore[misc]
+        elif isinstance(value, list):
+            self._array(value, nodes, (*models, *self._listed(nodes)), depth)
+        else:
+            self._put(json.dumps(value, ensure_ascii=False))
+
+    def _object(
+        self, value: dict[str, Any], names: Sequence[str], nodes: frozenset[NodeId], models: Sequence[Any], depth: int
+    ) -> None:
+        self._put("{")
+        for i, name in enumerate(names):
+            self._put(self._comma * (i > 0) + self._line(depth + 1) + json.dumps(name, ensure_ascii=False))
+            self._put(self._colon)
+            inner = [model[name] for model in models if isinstance(model, dict) and name in model]
+            self._value(value[name], self._named(nodes, name), inner, depth + 1)
+        self._put((self._line(depth) if names else "") + "}")
+
+    def _array(self, value: list[Any], nodes: frozenset[NodeId], models: Sequence[Any], depth: int) -> None:
+        self._put("[")
+        for i, item in enumerate(value):
+            self._put(self._comma * (i > 0) + self._line(depth + 1))
+            inner = [model[i] for model in models if isinstance(model, list) and i < len(model)]
+            self._value(item, self._items(nodes, i), inner, depth + 1)
+        self._put((self._line(depth) if value else "") + "]")
+
+    def _line(self, depth: int) -> str:
+        return "" if self._indent is None else "\n" + " " * (self._indent * depth)
+
+    # What the normal form tells
+
+    def _listed(self, nodes: frozenset[NodeId]) -> list[Any]:
+        """The values that may be meant, where they are listed."""
+        cases = (case for node in sorted(nodes) for case in self._shapes.cases(node))
+        return [value for case in cases if isinstance(case, Values) for value in case.values]
+
+    def _orders(self, value: dict[str, Any], nodes: frozenset[NodeId], models: Sequence[Any]) -> list[tuple[str, ...]]:
+        """Orders in which the keys may be written, each once; last, as they are."""
+        found: dict[tuple[str, ...], None] = {}
+        for node in sorted(nodes):
+            for case in self._shapes.cases(node):
+                if isinstance(case, Object):
+                    rank = {prop.name: i for i, prop in enumerate(case.properties)}
+                    found[tuple(sorted(value, key=lambda name: rank.get(name, len(rank))))] = None
+        for model in models:
+            if isinstance(model, dict) and model.keys() == value.keys():
+                found[tuple(model)] = None
+        found[tuple(value)] = None
+        return list(found)
+
+    def _named(self, nodes: frozenset[NodeId], name: str) -> frozenset[NodeId]:
+        found: set[NodeId] = set()
+        for node in nodes:
+            for case in self._shapes.cases(node):
+                if isinstance(case, Object):
+                    declared = [prop.node for prop in case.properties if prop.name == name]
+                    found.update(declared or [group.node for group in case.rest])
+        return frozenset(found)
+
+    def _items(self, nodes: frozenset[NodeId], place: int) -> frozenset[NodeId]:
+        found: set[NodeId] = set()
+        for node in nodes:
+            for case in self._shapes.cases(node):
+                if isinstance(case, Array):
+                    found.add(case.prefix[place] if place < len(case.prefix) else case.items)
+                    found.update(one for c in case.contains for one in (c.match, c.other) if one is not None)
+        return frozenset(found)
+
+    # What the matcher takes
+
+    def _first_of(self, ways: Sequence[Callable[[], None]]) -> None:
+        """The first way that is taken; if none is, all is as before."""
+        mark = len(self._out)
+        for way in ways:
+            try:
+                way()
+            except _Refused:
+                self._matcher.rollback(len(self._out) - mark)
+                del self._out[mark:]
+            else:
+                return
+        raise _Refused
+
+    def _put(self, text: str) -> None:
+        # Half a character has bytes too; they are refused where they stand.
+        for byte in text.encode("utf-8", "surrogatepass"):
+            self._effort -= 1
+            if self._matcher.allows(byte):
+                self._matcher.advance(byte)
+                self._out.append(byte)
+                continue
+            if self._furthest is None or len(self._out) > self._furthest.byte:
+                self._furthest = Refusal(byte=len(self._out), before=bytes(self._out), blame=self._blame(byte))
+            raise _Refused if self._effort > 0 else _Weary
+
+    def _blame(self, byte: int) -> Blame | None:
+        try:
+            return self._matcher.explain(byte)
+        except EspalierError as error:
+            return Blame(member="json_schema", reason=f"refused; why is not known ({error.message})")
+
+
+def numerals(number: str) -> list[str]:
+    """Spellings of a number: as it is written, without an exponent, and without a point where it is whole."""
+    found = [str(number)]
+    try:
+        value = Decimal(number)
+    except InvalidOperation:
+        return found
+    if not value.is_finite() or abs(value.adjusted()) > MAX_EXPONENT or len(number) > MAX_EXPONENT:
+        return found
+    plain = format(value, "f")
+    if "." in plain:
+        plain = plain.rstrip("0").rstrip(".")
+    return list(dict.fromkeys([*found, "0" if value == 0 else plain]))

@@ -1,0 +1,248 @@
+"""Matchers over llguidance: the only module that knows it.
+
+Every grammar is compiled with forcing off (`no_forcing`), because the allowed set is a matter of bytes: at forced
+positions llguidance would otherwise allow the canonical token alone. EOS is ours: llguidance never sees one, so each
+of several EOS ids is allowed exactly when the text is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+from llguidance.numpy import fill_next_token_bitmask
+
+from espalier.automata.reasons.blame import Blame
+from espalier.constraints.base import Compiled, Matcher
+from espalier.constraints.refusal import refusal
+from espalier.constraints.spec import Spec
+from espalier.errors import LimitExceeded, NotAvailable, VocabError
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Mask
+from espalier.tokens.trie import TokenTrie
+from espalier.tokens.vocab import Vocab
+
+FORCED_BYTES_LIMIT = 512  # a forced run longer than this is given in pieces
+
+
+class LlgBackend:
+    """llguidance's view of one vocabulary; made once, shared. Raises VocabError for one that it cannot walk."""
+
+    def __init__(self, vocab: Vocab, trie: TokenTrie) -> None:
+        missing = vocab.missing_bytes()
+        if missing:
+            # A mask may lead into the middle of a character or a literal whose next byte no token has: a trap.
+            shown = " ".join(f"{b:02x}" for b in missing[:16])
+            raise VocabError(
+                f"{len(missing)} byte values have no token of their own: {shown}{' …' if len(missing) > 16 else ''}",
+                hint="a constraint could trap the model; use a tokenizer with byte fallback",
+            )
+        self.vocab = vocab
+        self.trie = trie
+        self.tokenizer = LLTokenizer(
+            TokenizerWrapper(_View(vocab, trie)), n_vocab=vocab.width, eos_token=list(vocab.eos_ids)
+        )
+
+
+class _View:
+    """The object llguidance's TokenizerWrapper reads."""
+
+    def __init__(self, vocab: Vocab, trie: TokenTrie) -> None:
+        texts = vocab.special_texts
+        # Specials need some bytes here, or llguidance would treat them as padding; they are listed as special below.
+        self.tokens = [texts[i].encode() if i in texts else vocab.bytes_of(i) for i in range(vocab.width)]
+        self.eos_token_id = vocab.eos_ids[0]
+        self.bos_token_id = None
+        self.special_token_ids = sorted(vocab.special_ids)
+        self._trie = trie
+
+    def __call__(self, text: str | bytes) -> list[int]:
+        data = text.encode() if isinstance(text, str) else text
+        return list(self._trie.segment(data) or ())
+
+
+class Shadowed(Protocol):
+    """The same language as an automaton, for what llguidance cannot tell."""
+
+    def compiled(self) -> Compiled:
+        """Raises NotAvailable where there is none."""
+        ...
+
+
+class LlgCompiled:
+    """A grammar in llguidance's Lark, compiled for one vocabulary. Immutable; a matcher is a deep copy."""
+
+    def __init__(self, spec: Spec, backend: LlgBackend, lark: str) -> None:
+        self.spec = spec
+        self.vocab = backend.vocab
+        self.spelled: Mapping[int, bytes] = {}
+        self.shadow: Shadowed | None = None
+        self._backend = backend
+        # The limits guard a server against a grammar's cost per step; these are wide enough for one-character
+        # lexemes and end in a LimitExceeded, never in a hang.
+        limits = LLParserLimits(step_max_items=2_000_000, initial_lexer_fuel=10_000_000)
+        self._start = LLMatcher(backend.tokenizer, lark, log_level=0, limits=limits)
+        if self._start.is_error():
+            raise LlgRefusal(self._start.get_error())
+
+    @property
+    def trie(self) -> TokenTrie:
+        return self._backend.trie
+
+    def matcher(self, *, before: str = "") -> LlgMatcher:
+        return LlgMatcher(self, self._start.deep_copy())
+
+    def accepts(self, text: str | bytes) -> bool:
+        try:
+            data = text.encode() if isinstance(text, str) else text
+        except UnicodeEncodeError:
+            return False  # half a character is in no language
+        tokens = self.trie.segment(data)
+        if tokens is None:
+            return False
+        matcher = self.matcher()
+        for token in tokens:
+            if not matcher.allows(token):
+                return False
+            matcher.advance(token)
+        return matcher.is_accepting
+
+
+def _first_line(message: str | None) -> str:
+    """llguidance adds its whole state to an error; its first line says what happened."""
+    return (message or "unknown error").splitlines()[0][:300]
+
+
+class LlgRefusal(Exception):
+    """llguidance's own words for a grammar it does not take; `compiler.py` turns them into our errors."""
+
+
+class LlgMatcher:
+    """One sequence's state. Laws: tests/laws.py."""
+
+    __slots__ = ("_compiled", "_finished", "_inner", "_known", "_tokens", "_told")
+
+    def __init__(self, compiled: LlgCompiled, inner: Any, tokens: tuple[int, ...] = (), finished: bool = False) -> None:
+        self._compiled = compiled
+        self._inner = inner
+        self._tokens = [*tokens]  # without EOS
+        self._finished = finished
+        self._told: Matcher | None = None  # a matcher of the shadow
+        self._known = 0  # how many of the tokens it has taken
+
+    @property
+    def is_accepting(self) -> bool:
+        return not self._finished and bool(self._inner.is_accepting())
+
+    @property
+    def is_finished(self) -> bool:
+        return self._finished
+
+    def mask(self) -> Mask:
+        vocab = self._compiled.vocab
+        out = masks.empty(vocab.width)  # (W,) int32
+        if self._finished:
+            return out
+        fill_next_token_bitmask(self._inner, out.reshape(1, -1), 0)
+        self._check()
+        masks.set_bits_inplace(out, vocab.eos_ids, self.is_accepting)
+        return out
+
+    def allows(self, token: int) -> bool:
+        vocab = self._compiled.vocab
+        if self._finished or not 0 <= token < vocab.width:
+            return False
+        if token in vocab.eos_ids:
+            return self.is_accepting
+        # A special or padding id is outside the byte language, and llguidance would complain about it.
+        if not vocab.bytes_of(token):
+            return False
+        allowed = bool(self._inner.validate_tokens([token]))
+        self._check()
+        return allowed
+
+    def advance(self, token: int) -> None:
+        if not self.allows(token):
+            raise refusal(self._compiled.vocab, token, self._compiled.spec.kind, is_finished=self._finished)
+        if token in self._compiled.vocab.eos_ids:
+            self._finished = True
+        elif not self._inner.consume_token(token):
+            raise LimitExceeded(f"llguidance stopped: {_first_line(self._inner.get_error())}")
+        else:
+            self._tokens.append(token)
+
+    def rollback(self, count: int) -> None:
+        done = len(self._tokens) + self._finished
+        if not 0 <= count <= done:
+            raise ValueError(f"cannot undo {count} of {done} tokens")
+        if count == 0:
+            return
+        inner = count - 1 if self._finished else count
+        if inner and not self._inner.rollback(inner):
+            raise LimitExceeded(f"llguidance could not roll back: {_first_line(self._inner.get_error())}")
+        self._finished = False
+        del self._tokens[len(self._tokens) - inner :]
+        if self._told is not None and self._known > len(self._tokens):
+            self._told.rollback(self._known - len(self._tokens))
+            self._known = len(self._tokens)
+
+    def fork(self) -> LlgMatcher:
+        return LlgMatcher(self._compiled, self._inner.deep_copy(), tuple(self._tokens), self._finished)
+
+    def forced(self) -> tuple[int, ...]:
+        if self._finished:
+            return ()
+        # Of bytes only, whatever splits them: it is the tokens that forcing is off for. Changes nothing.
+        data = bytes(self._inner.compute_ff_bytes())[:FORCED_BYTES_LIMIT]
+        self._check()
+        return self._compiled.trie.segment(data) or ()
+
+    def explain(self, token: int) -> Blame:
+        if self.allows(token):
+            raise ValueError(f"token {token} is allowed")
+        kind = self._compiled.spec.kind
+        if self._finished:
+            return Blame(member=kind, reason="the text has ended")
+        if not 0 <= token < self._compiled.vocab.width or not self._compiled.vocab.bytes_of(token):
+            if token in self._compiled.vocab.eos_ids:
+                return Blame(member=kind, reason="the text is not complete, so it cannot end here")
+            return Blame(member=kind, reason="a special token or padding, which stands outside the text")
+        told = self._shadow()
+        if told.allows(token):
+            raise NotAvailable("llguidance does not say where a token fails, and the automaton spells this otherwise")
+        return told.explain(token)
+
+    def shortest_completion(self) -> tuple[int, ...]:
+        if self._finished:
+            return ()
+        if self.is_accepting:
+            return (self._compiled.vocab.eos_ids[0],)
+        found = self._shadow().shortest_completion()
+        if self._inner.validate_tokens(list(found[:-1])) != len(found) - 1:
+            raise NotAvailable("llguidance does not know the shortest completion, and refuses the automaton's")
+        return found
+
+    def _shadow(self) -> Matcher:
+        """A matcher of the same schema's automaton after the same tokens. Raises NotAvailable."""
+        if self._compiled.shadow is None:
+            raise NotAvailable(
+                "llguidance does not say where a token fails, or how a text is completed",
+                hint="the mask says what is allowed: matcher.allows(token)",
+            )
+        if self._told is None:
+            self._told, self._known = self._compiled.shadow.compiled().matcher(), 0
+        for token in self._tokens[self._known :]:
+            if not self._told.allows(token):
+                raise NotAvailable("the text so far is spelled in a way that the automaton leaves out")
+            self._told.advance(token)
+            self._known += 1
+        return self._told
+
+    def _check(self) -> None:
+        """Fail closed: a matcher in error must never look like one that allows nothing."""
+        if self._inner.is_error():
+            raise LimitExceeded(
+                f"llguidance stopped: {_first_line(self._inner.get_error())}",
+                hint="the grammar is too costly at this point",
+            )

@@ -1,0 +1,250 @@
+"""Which arrays of a schema hold strings of which no two may be equal, so that whoever follows the text can see to it.
+
+A grammar cannot, as it would have to remember every item. Forbidding what would repeat an item leads into no dead end
+if the items are endless strings: one that is not closed yet can always be made longer. It knows no text and no tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from espalier.automata.languages.dfa import Dfa
+from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, Object, Shapes, String, Values
+from espalier.schema.gbnf.arrays import MAX_UNIQUE
+from espalier.schema.gbnf.rulebook import RuleBook, escaped
+from espalier.schema.gbnf.strings import Strings
+from espalier.schema.read.values import key
+from espalier.time_limit import check as check_time
+
+MAX_SPOTS = 5_000
+"""Sets of nodes that a value may be."""
+Element: TypeAlias = int
+"""A node; or a list or an object that stands in the schema itself, by a negative number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """What is known of a value that may be one of several nodes. names: what a member is, by its name as written
+    between quotes; other: by any other name. items: what each item is; the last, all that follow. unique: no two of
+    its strings are equal. pointer: of the array that says so. plain: any letter makes such a string longer."""
+
+    names: Mapping[bytes, int]
+    other: int
+    items: tuple[int, ...]
+    unique: bool = False
+    pointer: str = ""
+    plain: bool = True
+
+
+Spots: TypeAlias = tuple[Spot, ...]
+"""The first is the document."""
+
+
+def unique_spots(shapes: Shapes) -> Spots | None:
+    """None if it is not enough to forbid equal strings: for some array that must not repeat an item, and that the
+    grammar cannot keep from it, items are not endless strings, or the same text may be an array that may repeat them.
+    """
+    return _Search(shapes).run()
+
+
+@dataclass(slots=True)
+class _Inside:
+    """The containers that a value may be."""
+
+    arrays: list[tuple[Array, NodeId]] = field(default_factory=list)
+    objects: list[Object] = field(default_factory=list)
+    lists: list[list[Any]] = field(default_factory=list)
+    dicts: list[dict[str, Any]] = field(default_factory=list)
+
+
+class _Search:
+    """Sets of nodes wait in a queue, so nothing recurses."""
+
+    def __init__(self, shapes: Shapes) -> None:
+        self._shapes = shapes
+        self._number: dict[frozenset[Element], int] = {}
+        self._sets: list[frozenset[Element]] = []
+        self._held: list[Any] = []
+        self._places: dict[Hashable, Element] = {}
+        self._endless: dict[String, bool] = {}
+
+    def run(self) -> Spots | None:
+        self._spot([self._shapes.root])
+        found: list[Spot] = []
+        for elements in self._sets:  # grows as sets are met
+            check_time()
+            inside = self._inside(elements)
+            wanted = [(case, node) for case, node in inside.arrays if case.unique and not self._is_kept(case)]
+            if len(self._sets) > MAX_SPOTS or (wanted and not self._can_watch(inside)):
+                return None
+            names: dict[str, None] = {}
+            for one in inside.objects:
+                names |= dict.fromkeys(prop.name for prop in one.properties)
+            for value in inside.dicts:
+                names |= dict.fromkeys(value)
+            declared = [{prop.name: prop.node for prop in one.properties} for one in inside.objects]
+            most = max([len(case.prefix) for case, _ in inside.arrays] + [len(value) for value in inside.lists] + [0])
+            found.append(
+                Spot(
+                    names={escaped(name).encode(): self._member(name, inside, declared) for name in names},
+                    other=self._spot(group.node for one in inside.objects for group in one.rest),
+                    items=tuple(self._item(i, inside) for i in range(most + 1)),
+                    unique=bool(wanted),
+                    pointer=self._shapes.pointer(wanted[0][1]) if wanted else "",
+                    plain=all(_is_plain(one) for case, _ in wanted for one in self._strings(case)),
+                )
+            )
+        return tuple(found)
+
+    def _spot(self, elements: Iterable[Element]) -> int:
+        some = frozenset(one for one in elements if one < 0 or self._cases(one))
+        found = self._number.get(some)
+        if found is None:
+            found = self._number[some] = len(self._sets)
+            self._sets.append(some)
+        return found
+
+    def _cases(self, node: NodeId) -> tuple[Case, ...]:
+        return () if node == self._shapes.false else self._shapes.cases(node)
+
+    def _hold(self, value: Any) -> list[Element]:
+        if not isinstance(value, list | dict):
+            return []
+        which = key(value)
+        if which not in self._places:
+            self._held.append(value)
+            self._places[which] = -len(self._held)
+        return [self._places[which]]
+
+    def _inside(self, elements: Iterable[Element]) -> _Inside:
+        found = _Inside()
+        values = [self._held[-one - 1] for one in elements if one < 0]
+        for node in sorted(one for one in elements if one >= 0):
+            for case in self._cases(node):
+                if isinstance(case, Array):
+                    found.arrays.append((case, node))
+                elif isinstance(case, Object):
+                    found.objects.append(case)
+                elif isinstance(case, Values):
+                    values += case.values
+        found.lists = [value for value in values if isinstance(value, list)]
+        found.dicts = [value for value in values if isinstance(value, dict)]
+        return found
+
+    def _member(self, name: str, inside: _Inside, declared: list[dict[str, NodeId]]) -> int:
+        elements: list[Element] = []
+        for one, own in zip(inside.objects, declared, strict=True):
+            elements += [own[name]] if name in own else [group.node for group in one.rest]
+        for value in inside.dicts:
+            elements += self._hold(value[name]) if name in value else []
+        return self._spot(elements)
+
+    def _item(self, place: int, inside: _Inside) -> int:
+        elements: list[Element] = []
+        for case, _ in inside.arrays:
+            elements.append(case.prefix[place] if place < len(case.prefix) else case.items)
+            elements += [node for one in case.contains for node in (one.match, one.other) if node is not None]
+        for value in inside.lists:
+            elements += self._hold(value[place]) if place < len(value) else []
+        return self._spot(elements)
+
+    # Arrays
+
+    def _can_watch(self, inside: _Inside) -> bool:
+        """Whether forbidding equal strings is right for whatever the value is, and never leads into a dead end."""
+        for case, _ in inside.arrays:
+            if case.unique and not self._is_kept(case):
+                if _counted(case) or not all(map(self._is_endless, self._strings(case))):
+                    return False
+            elif not case.unique and sum(map(self._may_be_string, self._places_of(case))) > 1:
+                return False
+        for value in inside.lists:
+            texts = [item for item in value if isinstance(item, str)]
+            if len(set(texts)) < len(texts):
+                return False
+        return True
+
+    def _places_of(self, case: Array) -> list[NodeId]:
+        """The nodes of its items; what any number of items may be comes twice."""
+        high = self._most(case)
+        nodes = [*case.prefix, case.items, case.items]
+        return [node for node in (nodes if high is None else nodes[:high]) if self._cases(node)]
+
+    def _most(self, case: Array) -> int | None:
+        nodes = [*case.prefix, case.items]
+        never = next((i for i, node in enumerate(nodes) if not self._cases(node)), None)
+        return min((most for most in (never, case.max_items) if most is not None), default=None)
+
+    def _is_kept(self, case: Array) -> bool:
+        """Whether the grammar keeps an array from repeating an item: `Arrays.node`."""
+        high = self._most(case)
+        if high is not None and high <= 1:
+            return True
+        if _counted(case):
+            return False
+        found: set[Hashable] = set()
+        for node in (*case.prefix, case.items):
+            for one in self._cases(node):
+                match one:
+                    case Values(values=values) if len(values) <= MAX_UNIQUE:
+                        found |= set(map(key, values))
+                    case Null():
+                        found.add(key(None))
+                    case Boolean():
+                        found |= {key(False), key(True)}
+                    case _:
+                        return False
+        return len(found) <= MAX_UNIQUE
+
+    def _strings(self, case: Array) -> list[Case]:
+        """What the items are."""
+        return [one for node in dict.fromkeys(self._places_of(case)) for one in self._cases(node)]
+
+    def _is_endless(self, case: Case) -> bool:
+        """Whether every string that is begun can go on for ever."""
+        if not isinstance(case, String) or case.max_length is not None:
+            return False
+        if _is_plain(case):
+            return True
+        if case not in self._endless:
+            book = RuleBook()
+            found = Strings(book).language(case, "pattern", "")
+            self._endless[case] = not book.gaps and found is not None and _goes_on(found)
+        return self._endless[case]
+
+    def _may_be_string(self, node: NodeId) -> bool:
+        return any(
+            isinstance(case, String)
+            or (isinstance(case, Values) and any(isinstance(value, str) for value in case.values))
+            for case in self._cases(node)
+        )
+
+
+def _is_plain(case: Case) -> bool:
+    return isinstance(case, String) and not (case.patterns or case.not_patterns or case.formats)
+
+
+def _goes_on(dfa: Dfa) -> bool:
+    """Whether no state that leads to the end is the last of its kind: then there is no last text."""
+    edges = [np.unique(row[row >= 0]) for row in dfa.table]
+    before: list[list[int]] = [[] for _ in edges]
+    for state, after in enumerate(edges):
+        for target in after.tolist():
+            before[target].append(state)
+    todo = np.flatnonzero(dfa.accepting).tolist()
+    live = set(todo)
+    while todo:
+        check_time()
+        for state in before[todo.pop()]:
+            if state not in live:
+                live.add(state)
+                todo.append(state)
+    return all(not live.isdisjoint(edges[state].tolist()) for state in live)
+
+
+def _counted(case: Array) -> tuple[Contains, ...]:
+    return tuple(one for one in case.contains if one.least > 0 or one.most is not None)

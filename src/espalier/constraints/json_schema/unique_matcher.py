@@ -1,0 +1,278 @@
+"""A schema's matcher that also keeps arrays of strings from repeating one.
+
+What the grammar allows, less the tokens that would close a string which its array holds already. That leads into no
+dead end, as such a string can always go on. Which arrays these are is `unique_arrays.py`'s, where they are in the text
+`unique_tracker.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.automata.ends.complete import spelled
+from espalier.automata.masks.machine import State, missing_error
+from espalier.automata.reasons.blame import Blame
+from espalier.automata.reasons.describe import quoted
+from espalier.constraints.automaton_matcher import AutomatonCompiled, AutomatonMatcher
+from espalier.constraints.json_schema.unique_arrays import Spots
+from espalier.constraints.json_schema.unique_tracker import ITEM, LETTERS, Clash, Point, UniqueTracker
+from espalier.constraints.spec import Spec
+from espalier.errors import NotAvailable, TokenRefused
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Mask
+from espalier.tokens.trie import TokenTrie
+from espalier.tokens.vocab import Vocab
+
+MENDINGS = 8
+"""Letters that a completion is tried with first, where it would repeat a string."""
+
+
+class QuoteTokens:
+    """The tokens of a vocabulary that can close strings.
+
+    closing: by what stands before one of their quotes. several, many: ids of those with at least two, three quotes.
+    arrays: of those that can open an array and close two strings in it. Each ascending.
+    """
+
+    def __init__(self, vocab: Vocab, trie: TokenTrie) -> None:
+        self.closing: dict[bytes, list[int]] = {}
+        counts: dict[int, int] = {}
+        arrays = []
+        for token, data in enumerate(vocab.tokens):
+            if b'"' not in data:
+                continue
+            pieces = data.split(b'"')
+            counts[token] = len(pieces) - 1
+            at = -1
+            for piece in pieces[:-1]:
+                at += len(piece) + 1
+                self.closing.setdefault(data[:at], []).append(token)
+            if b"[" in data and data[data.index(b"[") :].count(b'"') >= 4:
+                arrays.append(token)
+        self.several = np.array([token for token, n in counts.items() if n >= 2], dtype=np.int64)
+        self.many = np.array([token for token, n in counts.items() if n >= 3], dtype=np.int64)
+        self.arrays = np.array(arrays, dtype=np.int64)
+        used = set(b"".join(vocab.tokens))
+        self.lacking = bytes(byte for byte in vocab.missing_bytes() if byte in used)
+        """Bytes that occur in tokens and are no token: a string with one might not go on as it should."""
+        single = {data[0]: token for token, data in enumerate(vocab.tokens) if len(data) == 1}
+        self.letters = {byte: single[byte] for byte in LETTERS if byte in single}
+
+
+class UniqueCompiled:
+    """inner: what the grammar allows. Raises VocabError for a vocabulary in which strings cannot always go on."""
+
+    def __init__(self, inner: AutomatonCompiled, spots: Spots, quotes: QuoteTokens) -> None:
+        self.plain = all(spot.plain for spot in spots)
+        """Whether any letter makes such a string longer, and another."""
+        if lacking := quotes.lacking if self.plain else inner.vocab.missing_bytes():
+            raise missing_error(lacking, "an item could not be made another than those before it")
+        self.inner = inner
+        self.quotes = quotes
+        self.tracker = UniqueTracker(spots)
+
+    @property
+    def spec(self) -> Spec:
+        return self.inner.spec
+
+    @property
+    def vocab(self) -> Vocab:
+        return self.inner.vocab
+
+    @property
+    def spelled(self) -> Mapping[int, bytes]:
+        return self.inner.spelled
+
+    def matcher(self, *, before: str = "") -> UniqueMatcher:
+        return UniqueMatcher(self, self.inner.matcher(before=before), [self.tracker.start])
+
+    def accepts(self, text: str | bytes) -> bool:
+        if not self.inner.accepts(text):
+            return False
+        data = text.encode() if isinstance(text, str) else text
+        return isinstance(self.tracker.feed(self.tracker.start, data), Point)
+
+
+class UniqueMatcher:
+    """One sequence's state. points: one after each token but EOS, and the first."""
+
+    __slots__ = ("_compiled", "_inner", "_points")
+
+    def __init__(self, compiled: UniqueCompiled, inner: AutomatonMatcher, points: list[Point]) -> None:
+        self._compiled = compiled
+        self._inner = inner
+        self._points = points
+
+    @property
+    def is_accepting(self) -> bool:
+        return self._inner.is_accepting
+
+    @property
+    def is_finished(self) -> bool:
+        return self._inner.is_finished
+
+    def mask(self) -> Mask:
+        out = self._inner.mask()
+        if not self.is_finished:
+            masks.set_bits_inplace(out, tuple(self._repeating(out)), False)
+        return out
+
+    def _repeating(self, allowed: Mask) -> list[int]:
+        """Of the allowed tokens, those that would close a string which its array holds; others may be among them."""
+        quotes, point = self._compiled.quotes, self._points[-1]
+        found: list[int] = []
+        several: NDArray[np.int64] = quotes.arrays
+        if point.mode == ITEM:
+            for rival in point.rivals or ():
+                found += quotes.closing.get(rival[point.offset :], ())
+            several = quotes.many
+        elif point.frame is not None and point.frame.unique:
+            several = quotes.several
+        if several.size:
+            bits = allowed[several >> 5].view(np.uint32) >> (several & 31).astype(np.uint32) & np.uint32(1)
+            found += [token for token in several[bits != 0].tolist() if self._clash(token)]
+        return found
+
+    def _after(self, token: int) -> Point | Clash:
+        """The point after a token that the grammar allows."""
+        return self._compiled.tracker.feed(self._points[-1], self._compiled.vocab.bytes_of(token))
+
+    def _clash(self, token: int) -> Clash | None:
+        after = self._after(token)
+        return after if isinstance(after, Clash) else None
+
+    def allows(self, token: int) -> bool:
+        return self._inner.allows(token) and not self._clash(token)
+
+    def advance(self, token: int) -> None:
+        if self._inner.allows(token):
+            after = self._after(token)
+            if isinstance(after, Clash):
+                vocab, reason = self._compiled.vocab, _reason(after)
+                raise TokenRefused(f"token {token} ({vocab.text_of(token)!r}) is refused: {reason}")
+            self._inner.advance(token)
+            if not self._inner.is_finished:
+                self._points.append(self._compiled.tracker.settle(after))
+        else:
+            self._inner.advance(token)  # raises
+
+    def rollback(self, count: int) -> None:
+        ended = self._inner.is_finished
+        self._inner.rollback(count)
+        if count:
+            del self._points[len(self._points) - count + ended :]
+
+    def fork(self) -> UniqueMatcher:
+        return UniqueMatcher(self._compiled, self._inner.fork(), self._points.copy())
+
+    def forced(self) -> tuple[int, ...]:
+        return self._inner.forced()  # repeats nothing, as every completion goes on with it and some repeat nothing
+
+    def explain(self, token: int) -> Blame:
+        if not self._inner.allows(token) or not (clash := self._clash(token)):
+            return self._inner.explain(token)
+        return Blame(
+            member=self._compiled.spec.kind,
+            reason=_reason(clash),
+            rule=clash.pointer or "/",
+            offset=clash.offset,
+            expected="another item",
+        )
+
+    def shortest_completion(self) -> tuple[int, ...]:
+        """The grammar's, if that repeats no string; else one with letters added, which need not be the shortest."""
+        found = self._inner.shortest_completion()
+        mended = found if not found else self._mended(found)
+        if mended is None:
+            raise NotAvailable("no way to the end was found that repeats no item")
+        return mended
+
+    def _mended(self, found: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The grammar's completion, or one with letters added where it repeats a string; None where none was found."""
+        compiled, point = self._compiled, self._points[-1]
+        data = compiled.vocab.decode(found)
+        clash = compiled.tracker.feed(point, data)
+        if isinstance(clash, Point):
+            return found
+        ahead = self._inner.fork()
+        for token in compiled.inner.trie.segment(data[: clash.offset]) or ():
+            ahead.advance(token)
+        letters = bytes(byte for byte, token in compiled.quotes.letters.items() if ahead.allows(token))
+        for first in range(min(MENDINGS, len(letters))):
+            text = compiled.tracker.mended(point, data, letters[first:] + letters[:first])
+            tokens = compiled.inner.trie.segment(text)
+            if tokens is not None and self._completes(tokens):
+                return (*tokens, found[-1])
+        return None
+
+    def is_loose(self, most: int) -> bool:
+        """See `closing.Closing`, as for the next two."""
+        if self.is_finished:
+            return True
+        # What `within` mends are the fewest bytes: `least` of them hold `least / 2` strings at most, and each needs no
+        # more letters than it takes to halve the strings that there can be until none is left.
+        longest = max(self._compiled.inner.trie.max_depth, 1)
+        letters = (len(self._points) * longest + most).bit_length() + 1
+        least = 2 * (most - 1 - letters) // (2 + letters)
+        return self._compiled.plain and least > 0 and self._inner.is_loose(least + 1)
+
+    def closing(self, most: int) -> Mask:
+        found = self._inner.closing(most) & self.mask()
+        if self.is_finished:
+            return found
+        vocab, machine = self._compiled.vocab, self._compiled.inner.machine
+        frame = self._points[-1].frame
+        watched = self._points[-1].mode == ITEM
+        while frame is not None and not watched:
+            watched, frame = frame.unique, frame.parent
+        ways: dict[State, tuple[int, ...] | None] = {}
+        out: list[int] = []
+        for token in masks.allowed_ids(found, vocab.width).tolist():
+            after = machine.advance(self._inner.state, token)
+            if after is None:  # EOS
+                continue
+            if after not in ways:
+                ways[after] = self._compiled.inner.ends.within(after, most - 1)
+            way = ways[after]
+            if way is None:
+                out.append(token)
+                continue
+            data = vocab.bytes_of(token) + vocab.decode(way)
+            if watched or b"[" in data:
+                ended = self._compiled.tracker.feed(self._points[-1], data)
+                if isinstance(ended, Clash) and not self._mends(token, most):
+                    out.append(token)
+        masks.set_bits_inplace(found, tuple(out), False)
+        return found
+
+    def _mends(self, token: int, most: int) -> bool:
+        ahead = self.fork()
+        ahead.advance(token)
+        return ahead.within(most) is not None
+
+    def within(self, most: int) -> tuple[int, ...] | None:
+        found = self._inner.within(most)
+        if not found:
+            return found
+        compiled = self._compiled
+        if isinstance(compiled.tracker.feed(self._points[-1], compiled.vocab.decode(found)), Point):
+            return found
+        plainest = spelled(compiled.inner.machine, compiled.inner.trie, self._inner.state)
+        mended = None if plainest is None else self._mended((*plainest, found[-1]))
+        return mended if mended is not None and len(mended) <= most else None
+
+    def _completes(self, tokens: tuple[int, ...]) -> bool:
+        ahead = self._inner.fork()
+        for token in tokens:
+            if not ahead.allows(token):
+                return False
+            ahead.advance(token)
+        return ahead.is_accepting
+
+
+def _reason(clash: Clash) -> str:
+    shown = clash.item.decode("utf-8", "replace")
+    return f"the item {quoted(shown)} is in the array already, and its items are unique"

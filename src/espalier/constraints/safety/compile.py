@@ -1,0 +1,268 @@
+"""A `Safety` for one vocabulary: its automaton, its matchers, and what they say of a refusal.
+
+The automaton is made once for a spec, whatever the vocabulary. It knows no model and no trace: a refusal's blame has
+the category and the pattern as its rule.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.masks.machine import Machine, State
+from espalier.automata.masks.regular import RegularMachine
+from espalier.automata.reasons.blame import Blame
+from espalier.automata.reasons.describe import quoted
+from espalier.automata.reasons.explain import Place
+from espalier.constraints.automaton_matcher import AutomatonCompiled, AutomatonMatcher
+from espalier.constraints.base import Compiled
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.safety.alphabet import Alphabet
+from espalier.constraints.safety.automaton import Guard, guard, is_endless, joined
+from espalier.constraints.safety.cards import card_automaton, card_labels
+from espalier.constraints.safety.catalogue import Pattern
+from espalier.constraints.safety.expressions import CharDfa, Parts, Places, walked
+from espalier.constraints.safety.folding import folded_pattern
+from espalier.constraints.safety.judge import first_found
+from espalier.constraints.safety.machine import MAX_IDLE, SafetyMachine
+from espalier.constraints.safety.phrases import Phrase, phrase_automaton, phrase_labels
+from espalier.constraints.safety.spec import Custom, Safety
+from espalier.constraints.undoable import LuredCompiled
+from espalier.errors import SpecError
+from espalier.grammar.ast import EMPTY, NEVER
+from espalier.grammar.regex.parse import parse_regex
+from espalier.time_limit import time_limit
+
+SECONDS = 60.0
+"""To make the automaton of one filter; the limit of whoever asks holds as well."""
+GUARDS = 8
+"""Automata kept."""
+_FLAGS = re.compile(r"\(\?[aimsux]+\)")
+
+
+class Rule(NamedTuple):
+    """What a number of a pattern stands for. shown: in a reason."""
+
+    category: str
+    name: str
+    shown: str
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.category}/{self.name}"
+
+
+class Filter(NamedTuple):
+    guard: Guard
+    dfa: Dfa
+    rules: tuple[Rule, ...]
+
+
+@lru_cache(maxsize=GUARDS)
+def filter_of(spec: Safety) -> Filter:
+    """The automaton of a filter; the mode does not count. Raises SpecError for a pattern of the user's own that is
+    found in every text or leaves next to none, RegexError and UnsupportedError for one that cannot be had,
+    LimitExceeded."""
+    with time_limit(SECONDS, what="making the automaton of the safety filter"):
+        rules: list[Rule] = []
+        built_in = spec.built_in()
+        numbers = _numbered(rules, [Rule(one.category, one.name, one.about) for one in built_in])
+        expressions = [(_parts(one), number) for one, number in zip(built_in, numbers, strict=True) if one.itself]
+        words: list[Phrase] = []
+        listed = [Rule(name, "list", f"the list of {name}") for name, _ in spec.lists]
+        for (_, phrases), number in zip(spec.lists, _numbered(rules, listed), strict=True):
+            words += [(phrase, number) for phrase in phrases]
+        texts: list[Phrase] = []
+        own = [Rule("custom", one.text[:80], quoted(one.text[:80])) for one in spec.patterns]
+        for custom, number in zip(spec.patterns, _numbered(rules, own), strict=True):
+            if custom.is_regex:
+                expressions.append((checked_parts(custom), number))
+            else:
+                texts.append((custom.text, number))
+        places = Places([parts for parts, _ in expressions])
+        card = next((number for one, number in zip(built_in, numbers, strict=True) if one.detector == "card"), None)
+        labels = [*places.labels, *phrase_labels(words), *phrase_labels(texts)]
+        labels += [] if card is None else card_labels()
+        alphabet = Alphabet(labels)
+        parts: list[CharDfa] = []
+        if expressions:
+            parts.append(_renumbered(walked(places, alphabet), [number for _, number in expressions]))
+        if words:
+            parts.append(phrase_automaton(words, alphabet, whole=True))
+        if texts:
+            parts.append(phrase_automaton(texts, alphabet, whole=False))
+        if card is not None:
+            parts.append(card_automaton(alphabet, card))
+        whole = joined(parts)
+        if spec.patterns and not is_endless(whole):
+            raise SpecError("the patterns together leave next to no text", field="patterns")
+        found = guard(whole, alphabet)
+        dfa = found.avoiding
+        if dfa is None:
+            raise SpecError("the patterns together leave no text at all", field="patterns")
+        return Filter(found, dfa, tuple(rules))
+
+
+def _numbered(rules: list[Rule], new: list[Rule]) -> list[int]:
+    rules += new
+    return list(range(len(rules) - len(new), len(rules)))
+
+
+def _renumbered(dfa: CharDfa, numbers: list[int]) -> CharDfa:
+    table = dfa.table.copy()
+    for place, number in reversed(list(enumerate(numbers))):  # numbers only grow
+        table[dfa.table == -1 - place] = -1 - number
+    return replace(dfa, table=table)
+
+
+def _parts(pattern: Pattern) -> Parts:
+    flags = "i" if pattern.is_folded else ""
+    return Parts(
+        before=parse_regex(f"(?s:.*)(?:{pattern.before})", flags=flags),
+        itself=parse_regex(pattern.itself, flags=flags),
+        after=parse_regex(f"(?:{pattern.after})(?s:.*)", flags=flags),
+        is_folded=pattern.is_folded,
+    )
+
+
+def checked_parts(custom: Custom) -> Parts:
+    """A regular expression of the user's own, found anywhere. Raises SpecError and its kin, UnsupportedError."""
+    parse_regex(custom.text)  # so that an error names a place in what the user wrote
+    own = _FLAGS.match(custom.text)
+    flags = own[0] if own else ""
+    pattern = f"{flags}(?s:.*)(?:{folded_pattern(custom.text[len(flags) :])})(?s:.*)"
+    node = parse_regex(pattern, flags="" if "i" in flags else "i")
+    if node is NEVER:
+        raise SpecError(f"the pattern {custom.text!r} matches no text at all", field="patterns")
+    parts = Parts(before=EMPTY, itself=node, after=EMPTY, is_folded=True)
+    places = Places([parts])
+    if places.empty[0]:
+        raise SpecError(
+            f"the pattern {custom.text!r} matches the empty text, so it is found everywhere", field="patterns"
+        )
+    if not is_endless(walked(places, Alphabet(places.labels))):
+        raise SpecError(f"the pattern {custom.text!r} is found in every text but a few short ones", field="patterns")
+    return parts
+
+
+def compile_safety(spec: Safety, compiler: Compiler) -> Compiled:
+    """Raises as `filter_of`, and VocabError."""
+    found = filter_of(_masking(spec))
+    idle = np.array([state for state in range(len(found.dfa)) if found.guard.idle(state)][:MAX_IDLE], dtype=np.intp)
+    machine = SafetyMachine(found.dfa, compiler.vocab, compiler.trie, idle)
+    strict = SafetyCompiled(spec, compiler, machine, found)
+    return LuredCompiled(strict, _Reader(spec, found)) if spec.rewinds else strict
+
+
+def safety_language(spec: Safety, compiler: Compiler) -> Dfa:
+    """As `compile_safety`; the same texts in either mode."""
+    return filter_of(_masking(spec)).dfa
+
+
+def _masking(spec: Safety) -> Safety:
+    if not spec.rewinds:
+        return spec
+    return Safety.from_fields({k: v for k, v in spec.to_json().items() if k not in ("kind", "mode")})  # type: ignore[return-value]
+
+
+class SafetyCompiled(AutomatonCompiled):
+    """An automaton that can say which pattern a token would complete."""
+
+    def __init__(self, spec: Safety, compiler: Compiler, machine: RegularMachine, found: Filter) -> None:
+        super().__init__(spec, compiler.vocab, compiler.trie, machine)
+        self.filter = found
+        self.explain_with(lambda: _Teller(machine, found))
+
+    def matcher(self, *, before: str = "") -> SafetyMatcher:
+        return SafetyMatcher(self)
+
+
+class SafetyMatcher(AutomatonMatcher):
+    """See `AutomatonMatcher`; the rule of a blame is `category/pattern`."""
+
+    __slots__ = ("_filter",)
+
+    def __init__(self, compiled: SafetyCompiled) -> None:
+        super().__init__(compiled)
+        self._filter = compiled.filter
+
+    def fork(self) -> SafetyMatcher:
+        other = SafetyMatcher(self._compiled)  # type: ignore[arg-type]  # made with one
+        other._state = self._state
+        other._history = self._history.copy()
+        other._tokens = self._tokens.copy()
+        other._told = self._told.copy()
+        other._finished = self._finished
+        return other
+
+    def explain(self, token: int) -> Blame:
+        told = super().explain(token)
+        if self._finished or not 0 <= token < self._compiled.vocab.width:
+            return told
+        number = self._filter.guard.completed(self._state, self._compiled.vocab.bytes_of(token))
+        if number is None and token in self._compiled.vocab.eos_ids:
+            number = self._filter.guard.pending(self._state)
+        if number is None:
+            return told
+        rule = self._filter.rules[number]
+        if token in self._compiled.vocab.eos_ids:
+            told = replace(told, reason=f"the text cannot end here: it would complete {rule.category}: {rule.shown}")
+        return replace(told, rule=rule.full_name)
+
+
+class _Teller:
+    """Names the pattern that a token would complete."""
+
+    def __init__(self, machine: Machine, found: Filter) -> None:
+        self.machine = machine
+        self._filter = found
+
+    def place(self, state: State) -> Place:
+        return None, None
+
+    def reason(self, state: State, read: bytes, refused: bytes) -> str | None:
+        """As `Reasoner.reason`. None for bytes that no text holds here at all."""
+        number = self._filter.guard.completed(state, refused[:1])
+        if number is None:
+            return None
+        rule = self._filter.rules[number]
+        comes = quoted((read + refused[:1]).decode("utf-8", "replace"))
+        return f"with {comes} it would complete {rule.category}: {rule.shown}"
+
+
+class _Reader:
+    """See `lured_matcher.Reader`. A match in progress is taken to begin where nothing had begun last."""
+
+    def __init__(self, spec: Safety, found: Filter) -> None:
+        self._spec = spec
+        self._guard = found.guard
+        self._dfa = found.dfa
+
+    def begun(self, state: State, text: bytearray) -> int:
+        if self._guard.idle(state):
+            return 0
+        at, last = self._dfa.start, 0
+        for place, byte in enumerate(text, 1):
+            at = self._dfa.step(at, byte)
+            if self._guard.idle(at):
+                last = place
+        return len(text) - last
+
+    def completes(self, state: State, data: bytes) -> bool:
+        if self._guard.idle(state) or self._guard.completed(state, data) is None:
+            return False
+        # What the bytes complete by themselves is not to be tried: no other beginning would help.
+        return self._guard.completed(self._dfa.start, data) is None
+
+    def reach(self, state: State, text: bytearray, data: bytes) -> int:
+        begun = self.begun(state, text)
+        whole = bytes(text) + data
+        found = first_found(self._spec, whole.decode("utf-8", "ignore"), from_byte=len(text) - begun)
+        if found is None:  # it is complete with what cannot be taken any more, in the middle of a character
+            return begun
+        return max(1, min(begun, len(text) - found))

@@ -1,0 +1,140 @@
+"""What of a finished text a filter would have caught, and where: by Python's `re` and arithmetic, never the automaton.
+
+This is the independent judge of `Safety`, and what `espalier safety check` prints. It knows no tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from espalier.constraints.safety.cards import find_cards
+from espalier.constraints.safety.catalogue import Pattern
+from espalier.constraints.safety.folding import folded, folded_pattern
+from espalier.constraints.safety.spec import Custom, Safety
+from espalier.constraints.spec import Spec
+from espalier.constraints.verdict import Verdict
+from espalier.lexicon.files import WordFiles
+from espalier.schema.patterns.cost import is_quick
+
+MAX_SHOWN = 5
+_FLAGS = re.compile(r"\(\?([aimsux]+)\)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One match. start, end: characters of the text; start_byte, end_byte: bytes of its UTF-8."""
+
+    category: str
+    pattern: str
+    text: str
+    start: int
+    end: int
+    start_byte: int
+    end_byte: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class NotSearched(Exception):
+    """A pattern for which `re` may take a lifetime."""
+
+
+def find(spec: Safety, text: str) -> list[Finding]:
+    """Every match of every pattern, in order of their beginnings; of one pattern those that do not overlap. Raises
+    NotSearched."""
+    found: list[Finding] = []
+    low = folded(text)
+    for category, name, spans in _spans(spec, text, low):
+        for start, end in spans:
+            before = len(text[:start].encode())
+            found.append(
+                Finding(
+                    category=category,
+                    pattern=name,
+                    text=text[start:end],
+                    start=start,
+                    end=end,
+                    start_byte=before,
+                    end_byte=before + len(text[start:end].encode()),
+                )
+            )
+    return sorted(found, key=lambda one: (one.start, one.end, one.category, one.pattern))
+
+
+def first_found(spec: Safety, text: str, *, from_byte: int = 0) -> int | None:
+    """Where the first match of a text begins, in bytes, among those that begin at `from_byte` or later; None if there
+    is none, or none that `re` finds in time."""
+    try:
+        places = [one.start_byte for one in find(spec, text) if one.start_byte >= from_byte]
+    except NotSearched:
+        return None
+    return min(places, default=None)
+
+
+def _spans(spec: Safety, text: str, low: str) -> Iterator[tuple[str, str, Iterator[tuple[int, int]]]]:
+    for pattern in spec.built_in():
+        if pattern.detector == "card":
+            yield pattern.category, pattern.name, find_cards(text)
+        else:
+            yield pattern.category, pattern.name, _matches(_compiled(pattern), low if pattern.is_folded else text)
+    for category, phrases in spec.lists:
+        yield category, "list", _matches(_phrases(phrases), low)
+    for custom in spec.patterns:
+        yield "custom", custom.text[:80], _matches(_custom(custom, len(low)), low)
+
+
+def _matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
+    at, told = 0, -1
+    while at <= len(text) and (match := pattern.search(text, at)) is not None:
+        if match.start("match") != told:  # what stands before it may be read in several ways
+            told = match.start("match")
+            yield match.span("match")
+        at = max(match.start() + 1, match.end("match") - 1)
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: Pattern) -> re.Pattern[str]:
+    flags = re.IGNORECASE if pattern.is_folded else 0
+    return re.compile(f"(?:{pattern.before})(?P<match>{pattern.itself})(?:{pattern.after})", flags)
+
+
+@lru_cache(maxsize=16)
+def _phrases(phrases: tuple[str, ...]) -> re.Pattern[str]:
+    """Longer ones first, so that the longest is told."""
+    by_length = sorted(phrases, key=len, reverse=True)
+    shown = "|".join(_bordered(phrase) for phrase in by_length)
+    return re.compile(f"(?P<match>{shown})")
+
+
+def _bordered(phrase: str) -> str:
+    before = r"(?<!\w)" if re.match(r"\w", phrase[0]) else ""
+    after = r"(?!\w)" if re.match(r"\w", phrase[-1]) else ""
+    return f"{before}{re.escape(phrase)}{after}"
+
+
+@lru_cache(maxsize=256)
+def _custom(custom: Custom, length: int) -> re.Pattern[str]:
+    if not custom.is_regex:
+        return re.compile(f"(?P<match>{re.escape(folded(custom.text))})")
+    own = _FLAGS.match(custom.text)
+    flags, rest = (own[1], custom.text[own.end() :]) if own else ("", custom.text)
+    if not is_quick(rest, length):
+        raise NotSearched(f"re may not finish with the pattern {custom.text!r}")
+    letters = "".join(dict.fromkeys(f"i{flags}"))
+    return re.compile(f"(?{letters})(?P<match>{folded_pattern(rest)})")
+
+
+def judge_safety(spec: Spec, text: str, words: WordFiles) -> Verdict:
+    """What `find` finds."""
+    assert isinstance(spec, Safety)
+    try:
+        found = find(spec, text)
+    except NotSearched as error:
+        return Verdict(valid=None, judge="re", errors=(str(error),))
+    errors = tuple(f"{one.category}/{one.pattern} at character {one.start}" for one in found[:MAX_SHOWN])
+    return Verdict(valid=not found, judge="re", errors=errors)

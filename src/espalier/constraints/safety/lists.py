@@ -1,0 +1,94 @@
+"""Lists of phrases that a category is made of, from text files: one phrase a line.
+
+UTF-8, with or without a byte order mark. A line that begins with `#` is a comment, and so is what follows ` #`;
+blank lines do not count, nor does space at either end. Case and width do not count either (`folding.py`), so two
+spellings of one phrase are one. It knows nothing of categories or of how phrases are looked for.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path
+
+from espalier.constraints.safety.folding import folded
+from espalier.constraints.spec import check_text
+from espalier.errors import InputError, LimitExceeded
+from espalier.time_limit import check as check_time
+
+MAX_PHRASES = 20_000
+"""Of all lists of a filter together."""
+MAX_BYTES = 64 * 2**20
+"""Of one file."""
+MAX_LENGTH = 1_000
+"""Characters of one phrase."""
+
+
+def read_list(path: Path) -> tuple[str, ...]:
+    """The phrases of a file. Raises InputError naming the file and the line, LimitExceeded."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"cannot read the list {path}: {error.strerror or error}", field="lists") from error
+    if len(data) > MAX_BYTES:
+        raise LimitExceeded(f"the list {path} has more than {MAX_BYTES} bytes", hint="give fewer phrases")
+    return parse_list(data, str(path))
+
+
+def parse_list(data: bytes, source: str = "the list") -> tuple[str, ...]:
+    """The phrases of the bytes of a file, folded, the first of equal ones. Raises InputError naming the line,
+    LimitExceeded."""
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        place = data.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{source} is not UTF-8 at line {place}, byte {error.start}", hint="save it as UTF-8", field="lists"
+        ) from error
+    found: dict[str, None] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        check_time()
+        phrase = "" if line.lstrip().startswith("#") else line.split(" #", 1)[0].strip()
+        if not phrase:
+            continue
+        found[_checked(phrase, f"line {number} of {source}")] = None
+        if len(found) > MAX_PHRASES:
+            raise _too_many()
+    if not found:
+        raise InputError(f"{source} has no phrases", hint="one a line; `#` begins a comment", field="lists")
+    return tuple(found)
+
+
+def check_phrases(phrases: object, category: str) -> tuple[str, ...]:
+    """As `parse_list`, of phrases that are given one by one. Raises InputError naming the phrase, LimitExceeded."""
+    if isinstance(phrases, str) or not isinstance(phrases, Iterable):
+        raise InputError(f"the list of {category} is a list of strings", field="lists")
+    found: dict[str, None] = {}
+    for number, phrase in enumerate(phrases):
+        check_time()
+        check_text(phrase, f"phrase {number} of {category}", "lists")
+        if not phrase.strip():
+            raise InputError(f"phrase {number} of {category} is empty", field="lists")
+        found[_checked(phrase.strip(), f"phrase {number} of {category}")] = None
+        if len(found) > MAX_PHRASES:
+            raise _too_many()
+    if not found:
+        raise InputError(f"the list of {category} has no phrases", field="lists")
+    return tuple(found)
+
+
+def _checked(phrase: str, what: str) -> str:
+    if len(phrase) > MAX_LENGTH:
+        raise LimitExceeded(f"{what} has more than {MAX_LENGTH} characters", hint="one phrase a line")
+    if any(unicodedata.category(character) == "Cc" and character != "\t" for character in phrase):
+        raise InputError(f"{what} holds a control character: {phrase!r}", field="lists")
+    return folded(phrase)
+
+
+def _too_many() -> LimitExceeded:
+    return LimitExceeded(
+        f"a filter holds at most {MAX_PHRASES} phrases",
+        hint="keep those that matter most, or filter the finished text instead",
+    )

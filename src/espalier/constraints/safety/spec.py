@@ -1,0 +1,322 @@
+"""`Safety`: texts in which nothing of some categories is said, byte for byte and across token borders.
+
+A filter on what is written, not on what is meant: docs/safety.md says what it does not stop. `SafetyFilter` is the
+same put together step by step. Neither knows how patterns are looked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
+
+from espalier.constraints.safety.catalogue import BY_NAME, CATEGORIES, NEEDS_LIST, PATTERNS, PRESETS, Pattern
+from espalier.constraints.safety.lists import MAX_PHRASES, check_phrases, read_list
+from espalier.constraints.spec import Spec, check_text
+from espalier.errors import InputError, LimitExceeded, SpecError, UnknownName
+
+SafetyMode: TypeAlias = Literal["mask", "rewind"]
+MAX_REGEXES = 200
+MAX_REGEX = 2_000
+"""Characters of one."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Custom:
+    """A text or a regular expression of the user's own, wherever it occurs. Case and width do not count."""
+
+    text: str
+    is_regex: bool = False
+
+    def to_json(self) -> str | dict[str, str]:
+        return {"regex": self.text} if self.is_regex else self.text
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Safety(Spec):
+    """Any text in which no pattern of the enabled categories is found, no phrase of their lists, and no pattern of the
+    user's own.
+
+    preset: `minimal`, `standard`, `strict`, `maximum`. categories: more of them; `without`: fewer. include: patterns
+    that are off unless named, such as `email`; exclude: patterns that are not looked for. patterns: texts, or
+    `{"regex": "..."}` in the dialect of `Regex`, found wherever they occur. lists: phrases by category, found as whole
+    words. mode: `mask` forbids the token that would complete a match; `rewind` lets it be tried and takes the text back
+    to where the match began. `describe` says what of it is enforced. Raises SpecError, UnknownName, InputError,
+    LimitExceeded.
+    """
+
+    kind: ClassVar[str] = "safety"
+    categories: tuple[str, ...]
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    patterns: tuple[Custom, ...]
+    lists: tuple[tuple[str, tuple[str, ...]], ...]
+    mode: SafetyMode
+
+    def __init__(
+        self,
+        preset: str | None = None,
+        *,
+        categories: Sequence[str] = (),
+        without: Sequence[str] = (),
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        patterns: Sequence[str | Mapping[str, str] | Custom] = (),
+        lists: Mapping[str, Sequence[str]] | Sequence[tuple[str, Sequence[str]]] = (),
+        mode: SafetyMode = "mask",
+    ) -> None:
+        enabled = {*(preset_categories(preset) if preset is not None else ())}
+        enabled |= set(_names(categories, "categories", check_category))
+        enabled -= set(_names(without, "without", check_category))
+        if mode not in get_args(SafetyMode):
+            raise SpecError(f"unknown mode {mode!r}", hint=", ".join(get_args(SafetyMode)), field="mode")
+        found = _lists(lists)
+        for name, _ in found:
+            if name not in enabled:
+                raise SpecError(f"there is a list for {name}, which is not enabled", field="lists")
+        values = {
+            "categories": tuple(name for name in CATEGORIES if name in enabled),
+            "include": tuple(sorted(set(_names(include, "include", check_pattern)))),
+            "exclude": tuple(sorted(set(_names(exclude, "exclude", check_pattern)))),
+            "patterns": _customs(patterns),
+            "lists": found,
+            "mode": mode,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        for name in self.include:
+            if BY_NAME[name].category not in enabled:
+                raise SpecError(
+                    f"the pattern {name!r} is of {BY_NAME[name].category}, which is not enabled", field="include"
+                )
+        if not (self.built_in() or self.lists or self.patterns):
+            missing = " and ".join(self.unenforced())
+            raise SpecError(
+                f"nothing would be enforced: {missing} needs a list" if missing else "there is nothing to enforce",
+                hint="no lists are shipped: give one as lists={category: [...]}"
+                if missing
+                else f"a preset ({', '.join(PRESETS)}), categories or patterns",
+                field="safety",
+            )
+
+    @classmethod
+    def json_fields(cls) -> tuple[str, ...]:
+        return ("preset", "categories", "without", "include", "exclude", "patterns", "lists", "mode")
+
+    def to_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"kind": self.kind, "categories": list(self.categories)}
+        for name in ("include", "exclude"):
+            if getattr(self, name):
+                found[name] = list(getattr(self, name))
+        if self.patterns:
+            found["patterns"] = [one.to_json() for one in self.patterns]
+        if self.lists:
+            found["lists"] = {name: list(phrases) for name, phrases in self.lists}
+        return found if self.mode == "mask" else found | {"mode": self.mode}
+
+    @property
+    def rewinds(self) -> bool:
+        return self.mode == "rewind"
+
+    def built_in(self) -> tuple[Pattern, ...]:
+        """The patterns of Espalier's own that are looked for."""
+        return tuple(
+            one
+            for one in PATTERNS
+            if one.category in self.categories
+            and one.name not in self.exclude
+            and (not one.is_option or one.name in self.include)
+        )
+
+    def unenforced(self) -> tuple[str, ...]:
+        """The enabled categories of which nothing is looked for, as they need a list and have none."""
+        enforced = {one.category for one in self.built_in()} | {name for name, _ in self.lists}
+        return tuple(name for name in self.categories if name not in enforced)
+
+    def describe(self) -> tuple[dict[str, Any], ...]:
+        """What is enforced, one entry for each enabled category and one, `custom`, for the user's own patterns:
+        `category`, `enforced`, `patterns` (names), `phrases` (how many are listed), and `note` where nothing is."""
+        sizes = {name: len(phrases) for name, phrases in self.lists}
+        found = []
+        for name in self.categories:
+            names = [one.name for one in self.built_in() if one.category == name]
+            entry: dict[str, Any] = {"category": name, "enforced": bool(names) or name in sizes}
+            entry |= {"patterns": names, "phrases": sizes.get(name, 0)}
+            if not entry["enforced"]:
+                entry["note"] = (
+                    "nothing is enforced: it needs a list, and there is none"
+                    if name in NEEDS_LIST
+                    else "nothing is enforced: all of its patterns are excluded"
+                )
+            found.append(entry)
+        if self.patterns:
+            shown = [one.text for one in self.patterns]
+            found.append({"category": "custom", "enforced": True, "patterns": shown, "phrases": 0})
+        return tuple(found)
+
+
+class SafetyFilter:
+    """A `Safety` put together step by step; each method changes it and gives it back. `spec()` is what it says now."""
+
+    def __init__(self, preset: str | None = None, *, mode: SafetyMode = "mask") -> None:
+        self._enabled: set[str] = set()
+        self._lists: dict[str, tuple[str, ...]] = {}
+        self._customs: list[Custom] = []
+        self._include: set[str] = set()
+        self._mode: SafetyMode = mode
+        if preset is not None:
+            self.apply_preset(preset)
+
+    def enable_category(self, category: str) -> SafetyFilter:
+        """Raises UnknownName."""
+        self._enabled.add(check_category(category))
+        return self
+
+    def disable_category(self, category: str) -> SafetyFilter:
+        """Its list is kept, for when it is enabled again. Raises UnknownName."""
+        self._enabled.discard(check_category(category))
+        return self
+
+    def apply_preset(self, preset: str) -> SafetyFilter:
+        """Its categories and no others; lists and patterns of one's own stay. Raises UnknownName."""
+        self._enabled = set(preset_categories(preset))
+        return self
+
+    def add_custom_banned_pattern(self, pattern: str, *, regex: bool = False) -> SafetyFilter:
+        """A text, or a regular expression. Raises SpecError."""
+        (custom,) = _customs([Custom(pattern, regex)])
+        self._customs.append(custom)
+        return self
+
+    def include(self, pattern: str) -> SafetyFilter:
+        """A pattern that is off unless named, such as `email`. Raises UnknownName."""
+        self._include.add(check_pattern(pattern))
+        return self
+
+    def load_list(self, category: str, source: str | Path | Iterable[str]) -> SafetyFilter:
+        """A file, or phrases, in place of the category's list: it counts whenever the category is enabled, before or
+        after. Raises UnknownName, InputError, LimitExceeded."""
+        check_category(category)
+        is_file = isinstance(source, str | Path)
+        self._lists[category] = read_list(Path(source)) if is_file else check_phrases(source, category)  # type: ignore[arg-type]
+        return self
+
+    def spec(self) -> Safety:
+        """Raises SpecError where nothing would be enforced."""
+        return Safety(
+            categories=tuple(self._enabled),
+            include=tuple(name for name in self._include if BY_NAME[name].category in self._enabled),
+            patterns=self._customs,
+            lists={name: phrases for name, phrases in self._lists.items() if name in self._enabled},
+            mode=self._mode,
+        )
+
+
+def safety_of(value: Any, *, field: str = "safety") -> Safety:
+    """A filter as requests give it: the name of a preset, or the fields of `Safety` as an object. Raises InputError and
+    its kin, naming the field."""
+    if isinstance(value, Safety):
+        return value
+    if isinstance(value, str):
+        return Safety(value)
+    if not isinstance(value, Mapping):
+        raise InputError(
+            f"{field} is the name of a preset or an object", hint=f"one of: {', '.join(PRESETS)}", field=field
+        )
+    spec = Spec.from_json({"kind": Safety.kind, **value})
+    assert isinstance(spec, Safety)
+    return spec
+
+
+def merged_safety(filters: Sequence[Safety]) -> Safety:
+    """What all of them enforce at once, as one filter: they add up. It takes text back if one of them does."""
+    lists: dict[str, list[str]] = {}
+    for one in filters:
+        for name, phrases in one.lists:
+            lists.setdefault(name, []).extend(phrases)
+    enforced = {pattern.name for one in filters for pattern in one.built_in()}
+    enabled = {name for one in filters for name in one.categories}
+    return Safety(
+        categories=tuple(enabled),
+        include=tuple(sorted({name for one in filters for name in one.include})),
+        exclude=[name for one in filters for name in one.exclude if name not in enforced],
+        patterns=[custom for one in filters for custom in one.patterns],
+        lists=lists,
+        mode="rewind" if any(one.rewinds for one in filters) else "mask",
+    )
+
+
+def preset_categories(preset: Any) -> tuple[str, ...]:
+    """Raises UnknownName."""
+    return PRESETS[_known(preset, PRESETS, "safety preset", "preset")]
+
+
+def check_category(category: Any) -> str:
+    """Raises UnknownName."""
+    return _known(category, CATEGORIES, "safety category", "categories")
+
+
+def check_pattern(name: Any) -> str:
+    """Raises UnknownName."""
+    return _known(name, BY_NAME, "safety pattern", "include")
+
+
+def _known(name: Any, names: Iterable[str], what: str, field: str) -> str:
+    there = list(names)
+    if isinstance(name, str) and name in there:
+        return name
+    near = difflib.get_close_matches(str(name), there, n=1)
+    meant = f"did you mean {near[0]!r}? " if near else ""
+    raise UnknownName(f"unknown {what} {name!r}", hint=f"{meant}known: {', '.join(there)}", field=field)
+
+
+def _names(names: Any, field: str, check: Any) -> list[str]:
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise SpecError(f"{field} is a list of names", field=field)
+    return [check(name) for name in names]
+
+
+def _lists(lists: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    pairs = lists.items() if isinstance(lists, Mapping) else lists
+    if isinstance(pairs, str) or not isinstance(pairs, Iterable):
+        raise SpecError("lists are phrases by category", hint='{"violence": ["..."]}', field="lists")
+    found = {}
+    for pair in pairs:
+        if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+            raise SpecError("lists are phrases by category", hint='{"violence": ["..."]}', field="lists")
+        found[check_category(pair[0])] = check_phrases(pair[1], str(pair[0]))
+    if sum(len(phrases) for phrases in found.values()) > MAX_PHRASES:
+        raise LimitExceeded(f"a filter holds at most {MAX_PHRASES} phrases")
+    return tuple((name, found[name]) for name in CATEGORIES if name in found)
+
+
+def _customs(patterns: Any) -> tuple[Custom, ...]:
+    if isinstance(patterns, str) or not isinstance(patterns, Sequence):
+        raise SpecError("patterns are a list", hint='["rm -rf /", {"regex": "..."}]', field="patterns")
+    found: dict[Custom, None] = {}
+    for place, one in enumerate(patterns):
+        custom = one if isinstance(one, Custom) else _custom(one, place)
+        check_text(custom.text, f"pattern {place}", "patterns")
+        if not custom.text:
+            raise SpecError(f"pattern {place} is empty: it would be found everywhere", field="patterns")
+        if custom.is_regex and len(custom.text) > MAX_REGEX:
+            raise LimitExceeded(f"pattern {place} has more than {MAX_REGEX} characters")
+        found[custom] = None
+    if sum(one.is_regex for one in found) > MAX_REGEXES:
+        raise LimitExceeded(f"a filter holds at most {MAX_REGEXES} regular expressions")
+    if len(found) > MAX_PHRASES:
+        raise LimitExceeded(f"a filter holds at most {MAX_PHRASES} patterns")
+    return tuple(found)
+
+
+def _custom(one: Any, place: int) -> Custom:
+    if isinstance(one, str):
+        return Custom(one)
+    if isinstance(one, Mapping) and len(one) == 1 and next(iter(one)) in ("text", "regex"):
+        ((how, text),) = one.items()
+        return Custom(text, how == "regex")
+    shown = json.dumps(one, default=str)[:80]
+    raise SpecError(f"pattern {place} is a text, or an object with `regex` or `text`, not {shown}", field="patterns")

@@ -1,0 +1,206 @@
+"""`SoftJson` as a filter: biases towards what JSON needs next, over the bytes of any vocabulary.
+
+What is boosted where is the table `_RULES`. Everything keeps a finite bias: nothing is banned. It knows no model and
+no mask; `json_tracker.py` says where in the text the sequence is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.automata.masks.cache import ByteCache
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.soft.json_tracker import (
+    CLOSERS,
+    COLON,
+    COMMA,
+    LITERALS,
+    NUMBER_STARTS,
+    QUOTE,
+    SPACE,
+    JsonState,
+    JsonTracker,
+)
+from espalier.constraints.soft.spec import SoftJson
+from espalier.sampling.filters import FilterContext, Priority
+from espalier.tokens.mask import Logits
+from espalier.tokens.trie import TokenTrie
+from espalier.tokens.vocab import Vocab
+
+CACHE_BYTES = 16 * 2**20
+"""What the biases of all places of one vocabulary may take together."""
+_OPENERS = bytes(CLOSERS)
+_VALUES = bytes((QUOTE, *_OPENERS, *LITERALS)) + NUMBER_STARTS
+_EMPTY_DEPTH = 1
+"""An empty container is encouraged only where it is the document."""
+
+
+class Weights(NamedTuple):
+    """structural: on what the place needs. empty: on the closer of an empty document. done: off all but EOS, after."""
+
+    structural: float
+    empty: float
+    done: float
+
+
+class Bias(NamedTuple):
+    """What to add where: `amounts` is `(n,) float32` for the ids of `where`, `(n,) intp`; a slice is all of them."""
+
+    where: NDArray[np.intp] | slice
+    amounts: NDArray[np.float32]
+
+
+def json_filter(spec: SoftJson, compiler: Compiler) -> JsonFilter:
+    """The filter of one sequence; what it finds out about the vocabulary is shared."""
+    weights = Weights(spec.structural_bias, spec.empty_bias, spec.done_penalty)
+    return JsonFilter(compiler.part(JsonBiases), weights)
+
+
+class JsonFilter:
+    """A LogitFilter: boosts what may come next in a JSON text, and the end after it."""
+
+    def __init__(self, biases: JsonBiases, weights: Weights) -> None:
+        self._biases = biases
+        self._weights = weights
+        self._places: list[JsonTracker] = [JsonTracker()]  # before each token, and now
+
+    @property
+    def name(self) -> str:
+        return "json_mode"
+
+    @property
+    def priority(self) -> Priority:
+        return Priority.HIGH
+
+    @property
+    def tracker(self) -> JsonTracker:
+        """Where in the JSON text the sequence is."""
+        return self._places[-1]
+
+    def apply(self, logits: Logits, context: FilterContext) -> Logits:
+        """`(V,) float32` in, `(V,) float32` out; the argument itself where nothing is to be changed."""
+        bias = self._biases.at(self.tracker, self._weights)
+        if bias is None:
+            return logits
+        out = logits.copy()  # (V,)
+        out[bias.where] += bias.amounts
+        return out
+
+    def on_token(self, token: int) -> None:
+        self._places.append(self.tracker.feed(self._biases.vocab.bytes_of(token)))
+
+    def rollback(self, count: int) -> None:
+        """Raises ValueError for more tokens than there were."""
+        if not 0 <= count < len(self._places):
+            raise ValueError(f"cannot undo {count} of {len(self._places) - 1} tokens")
+        del self._places[len(self._places) - count :]
+
+    def fork(self) -> JsonFilter:
+        other = JsonFilter(self._biases, self._weights)
+        other._places = self._places.copy()
+        return other
+
+
+class JsonBiases:
+    """The biases of every place, for one vocabulary; kept within bounds and safe across threads.
+
+    A token counts by the first byte after its leading whitespace, and only if all of its bytes are JSON there.
+    """
+
+    def __init__(self, vocab: Vocab, trie: TokenTrie) -> None:
+        self.vocab = vocab
+        self._tokens = _candidates(vocab.tokens)
+        closing = bytes(CLOSERS.values())
+        most = max((sum(map(data.count, closing)) for group in self._tokens.values() for _, data in group), default=0)
+        # No token closes more than `most` containers, so what lies deeper makes no difference to any.
+        self._reach = most + 1
+        self._found: ByteCache[tuple[JsonState, bytes, Weights], Bias] = ByteCache(CACHE_BYTES)
+
+    def at(self, place: JsonTracker, weights: Weights) -> Bias | None:
+        """What to add at a place; None for nothing."""
+        rule = _RULES.get(place.state)
+        if rule is None and not place.is_complete:
+            return None
+        key = (place.state, place.containers(self._reach), weights)
+        found = self._found.get(key)
+        if found is None:
+            found = self._end(place, weights) if rule is None else self._boosts(place, rule(place, weights))
+            self._found.put(key, found, found.amounts.nbytes * (1 if isinstance(found.where, slice) else 3))
+        return found
+
+    def _boosts(self, place: JsonTracker, wanted: Mapping[int, float]) -> Bias:
+        ids: list[int] = []
+        amounts: list[float] = []
+        for byte, amount in wanted.items():
+            fitting = [i for i, data in self._tokens.get(byte, ()) if place.fits(data) is not None]
+            ids += fitting
+            amounts += [amount] * len(fitting)
+        return Bias(np.asarray(ids, dtype=np.intp), np.asarray(amounts, dtype=np.float32))
+
+    def _end(self, place: JsonTracker, weights: Weights) -> Bias:
+        """A whole document: every EOS id up, and all else down unless it may go on (a number alone)."""
+        ends = np.asarray(self.vocab.eos_ids, dtype=np.intp)
+        if place.state is not JsonState.DONE:
+            return Bias(ends, np.full(ends.shape, weights.structural, dtype=np.float32))
+        amounts = np.where(self.vocab.real_ids, np.float32(-weights.done), np.float32(0.0))  # (V,) float32
+        amounts[ends] = weights.structural
+        return Bias(slice(None), amounts)
+
+
+def _candidates(tokens: tuple[bytes, ...]) -> dict[int, list[tuple[int, bytes]]]:
+    """Tokens that could be boosted, with their ids, by their first byte that is not whitespace."""
+    wanted = frozenset(_VALUES + bytes((COLON, COMMA, *CLOSERS.values())))
+    found: dict[int, list[tuple[int, bytes]]] = {byte: [] for byte in sorted(wanted)}
+    for token, data in enumerate(tokens):
+        bare = data.lstrip(SPACE)
+        if not bare or bare[0] not in wanted:
+            continue
+        word = LITERALS.get(bare[0])
+        if word is None or word.startswith(bare) or bare.startswith(word):  # else one of very many words
+            found[bare[0]].append((token, data))
+    return found
+
+
+def _at_start(place: JsonTracker, weights: Weights) -> dict[int, float]:
+    return dict.fromkeys(_OPENERS, weights.structural)
+
+
+def _at_object_start(place: JsonTracker, weights: Weights) -> dict[int, float]:
+    return {QUOTE: weights.structural} | _empty(place, weights)
+
+
+def _at_array_start(place: JsonTracker, weights: Weights) -> dict[int, float]:
+    """As in an object, what an item begins with, against the closer: all kinds of value alike."""
+    return dict.fromkeys(_VALUES, weights.structural) | _empty(place, weights)
+
+
+def _empty(place: JsonTracker, weights: Weights) -> dict[int, float]:
+    return {place.closer: weights.empty} if place.closer is not None and place.depth <= _EMPTY_DEPTH else {}
+
+
+def _after_key(place: JsonTracker, weights: Weights) -> dict[int, float]:
+    return {COLON: weights.structural}
+
+
+def _after_value(place: JsonTracker, weights: Weights) -> dict[int, float]:
+    return dict.fromkeys((COMMA, *([] if place.closer is None else [place.closer])), weights.structural)
+
+
+def _after_comma(place: JsonTracker, weights: Weights) -> dict[int, float]:
+    return dict.fromkeys((QUOTE,) if place.is_in_object else _VALUES, weights.structural)
+
+
+_RULES: Mapping[JsonState, Callable[[JsonTracker, Weights], dict[int, float]]] = {
+    JsonState.START: _at_start,
+    JsonState.OBJECT_START: _at_object_start,
+    JsonState.ARRAY_START: _at_array_start,
+    JsonState.AFTER_KEY: _after_key,
+    JsonState.AFTER_VALUE: _after_value,
+    JsonState.AFTER_COMMA: _after_comma,
+}
+"""By place: first bytes and what their tokens get. After a colon any value may come and nothing is preferred; inside
+strings, numbers and literals nothing is needed."""

@@ -1,0 +1,282 @@
+"""`SoftWordlist` as a filter: what keeps to the list is left as it is, all else loses some logits. Nothing is banned.
+
+A tier is the automaton of a hard word list, followed with tolerance: a word that is not listed takes the text off the
+list until the next separator. It knows no model; the automata are those of `words/compile.py`.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.automata.masks.cache import ByteCache
+from espalier.automata.masks.machine import Machine, State
+from espalier.constraints.automaton_matcher import AutomatonCompiled
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.soft.spec import SoftWordlist
+from espalier.constraints.words.compile import listed_words, separator_characters
+from espalier.constraints.words.spec import Wordlist
+from espalier.errors import UnsupportedError
+from espalier.lexicon.languages import language
+from espalier.sampling.filters import FilterContext, Priority
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Logits
+from espalier.tokens.trie import TokenTrie
+from espalier.tokens.vocab import Vocab
+
+CACHE_BYTES = 64 * 2**20
+"""What the penalties of all places of one vocabulary may take together."""
+KEPT_LISTS = 8
+
+
+class TierPlace(NamedTuple):
+    """Where a text is in a tier. state: the automaton's, None off the list. begun: the bytes of half a character."""
+
+    state: State | None
+    begun: bytes = b""
+
+
+class Places(NamedTuple):
+    """Where a text is in both tiers; `wide` is None where the second tier has no words of its own."""
+
+    narrow: TierPlace
+    wide: TierPlace | None
+
+
+def word_filter(spec: SoftWordlist, compiler: Compiler) -> WordFilter:
+    """The filter of one sequence; automata and penalties are shared. Raises SpecError, UnknownName, VocabError."""
+    return WordFilter(compiler.part(WordPenalties).tiers(spec, compiler))
+
+
+class WordFilter:
+    """A LogitFilter: the penalties of one sequence."""
+
+    def __init__(self, tiers: Tiers) -> None:
+        self._tiers = tiers
+        self._places: list[Places] = [tiers.start]  # before each token, and now
+
+    @property
+    def name(self) -> str:
+        return "soft_words"
+
+    @property
+    def priority(self) -> Priority:
+        return Priority.HIGH
+
+    @property
+    def is_on_list(self) -> bool:
+        """Whether what was written last can still be, or become, words of the first tier."""
+        return self._places[-1].narrow.state is not None
+
+    def apply(self, logits: Logits, context: FilterContext) -> Logits:
+        """`(V,) float32` in, a new `(V,) float32` out."""
+        return logits - self._tiers.penalties(self._places[-1])
+
+    def on_token(self, token: int) -> None:
+        self._places.append(self._tiers.after(self._places[-1], token))
+
+    def rollback(self, count: int) -> None:
+        """Raises ValueError for more tokens than there were."""
+        if not 0 <= count < len(self._places):
+            raise ValueError(f"cannot undo {count} of {len(self._places) - 1} tokens")
+        del self._places[len(self._places) - count :]
+
+    def fork(self) -> WordFilter:
+        other = WordFilter(self._tiers)
+        other._places = self._places.copy()
+        return other
+
+
+class WordPenalties:
+    """The last used soft word lists of one vocabulary and, within bounds, their penalties. Safe across threads."""
+
+    def __init__(self, vocab: Vocab, trie: TokenTrie) -> None:
+        self.vocab = vocab
+        # (V,) bool: what spells text or ends it. Other specials and ids that are no token get no bias.
+        self.judged: NDArray[np.bool_] = np.zeros(vocab.width, dtype=np.bool_)
+        self.judged[: len(vocab.tokens)] = [bool(data) for data in vocab.tokens]
+        self.judged[list(vocab.eos_ids)] = True
+        self.found: ByteCache[tuple[int, Places], NDArray[np.float32]] = ByteCache(CACHE_BYTES)
+        self._kept: OrderedDict[tuple[int, int, float, float], Tiers] = OrderedDict()
+        self._made = 0
+        self._lock = threading.Lock()
+
+    def tiers(self, spec: SoftWordlist, compiler: Compiler) -> Tiers:
+        """The automata of both tiers, compiled if they are not. Raises SpecError, UnknownName, VocabError."""
+        hard = spec.wordlist
+        narrow = _compiled(hard, compiler)
+        size = len(compiler.words.words(hard.lang or "") if hard.words is None else hard.words)
+        last = min(spec.last_rank, size)
+        wide_spec = _with_top(hard, last)
+        wide = narrow if last == hard.top else _compiled(wide_spec, compiler)
+        # By identity: a word file that was edited since is compiled anew. What is kept holds its automata alive.
+        key = (id(narrow), id(wide), spec.tier2_penalty, spec.tier3_penalty)
+        with self._lock:
+            found = self._kept.get(key)
+            if found is None:
+                self._made += 1
+                found = Tiers(
+                    self,
+                    self._made,
+                    (spec.tier2_penalty, spec.tier3_penalty),
+                    Tier(narrow, hard, compiler),
+                    None if wide is narrow else Tier(wide, wide_spec, compiler),
+                )
+                self._kept[key] = found
+            self._kept.move_to_end(key)
+            while len(self._kept) > KEPT_LISTS:
+                self._kept.popitem(last=False)
+        return found
+
+
+class Tiers:
+    """Both tiers of one spec, and what each token loses at each place."""
+
+    def __init__(
+        self, shared: WordPenalties, number: int, penalties: tuple[float, float], narrow: Tier, wide: Tier | None
+    ) -> None:
+        self._shared, self._number = shared, number
+        self._second, self._third = np.float32(penalties[0]), np.float32(penalties[1])
+        self._narrow, self._wide = narrow, wide
+        self.start = Places(narrow.start, wide.start if wide else None)
+
+    def after(self, places: Places, token: int) -> Places:
+        """After a token. Specials, EOS among them, add nothing."""
+        data = self._shared.vocab.bytes_of(token)
+        wide = self._wide.after(places.wide, data) if self._wide and places.wide else None
+        return Places(self._narrow.after(places.narrow, data), wide)
+
+    def penalties(self, places: Places) -> NDArray[np.float32]:
+        """What each token loses, `(V,) float32`; shared, read only."""
+        key = (self._number, places)
+        found = self._shared.found.get(key)
+        if found is None:
+            found = self._penalties(places)
+            found.setflags(write=False)
+            self._shared.found.put(key, found, found.nbytes)
+        return found
+
+    def _penalties(self, places: Places) -> NDArray[np.float32]:
+        out = np.where(self._shared.judged, self._third, np.float32(0.0))  # (V,) float32
+        free = self._narrow.free(places.narrow)  # (V,) bool
+        if self._wide and places.wide:
+            rare = self._wide.free(places.wide)  # (V,) bool
+            out[rare] = self._second
+            # Off the first tier a separator is free; it must not cut short a word that only the second could end.
+            free = free & rare
+        out[free] = 0.0
+        return out
+
+
+class Tier:
+    """A hard word list, followed with tolerance."""
+
+    def __init__(self, compiled: AutomatonCompiled, spec: Wordlist, compiler: Compiler) -> None:
+        self.compiled = compiled
+        self._machine: Machine = compiled.machine
+        self._vocab = compiled.vocab
+        self._separators = tuple(c.encode() for c in separator_characters(spec))
+        self._spaced = language(spec.lang).spaced
+        words = [*listed_words(spec, compiler.words), *spec.names]
+        self._word_end = _after_a_word(self._machine, words)
+        self._off: NDArray[np.bool_] | None = None  # (V,), what is free off the list between two characters
+        self.start = TierPlace(self._machine.start)
+
+    def after(self, place: TierPlace, data: bytes) -> TierPlace:
+        """The place after some bytes, whatever they are."""
+        for byte in data:
+            place = self._step(place, byte)
+        return place
+
+    def free(self, place: TierPlace) -> NDArray[np.bool_]:
+        """The tokens that keep to the list, `(V,) bool`. Off the list it is those that begin with a separator and
+        go on well, and EOS: the odd word has been paid for."""
+        if place.state is None:
+            return self._free_off(place.begun)
+        flags = masks.unpack(self._machine.mask(place.state), self._vocab.width)
+        if self._machine.accepts(place.state):
+            flags[list(self._vocab.eos_ids)] = True
+        return flags
+
+    def _step(self, place: TierPlace, byte: int) -> TierPlace:
+        begun = place.begun if 0x80 <= byte < 0xC0 else b""  # else a character begins, whatever was before
+        character = begun + bytes((byte,))
+        half = len(character) < _length(character[0])
+        state = None if place.state is None else self._machine.step(place.state, byte)
+        if state is not None or half:
+            return TierPlace(state, character if half else b"")
+        return TierPlace(self._after_odd(character))
+
+    def _after_odd(self, character: bytes) -> State | None:
+        """Where a character leads that does not fit, or that follows one: a separator leads back to the list. Where
+        words are not apart, any character does, and may begin one."""
+        state = _walk(self._machine, self._word_end, character)
+        if self._spaced:
+            return state if character in self._separators else None
+        return self._word_end if state is None else state
+
+    def _free_off(self, begun: bytes) -> NDArray[np.bool_]:
+        if not begun and self._off is not None:
+            return self._off
+        flags = np.zeros(self._vocab.width, dtype=np.bool_)
+        flags[list(self._vocab.eos_ids)] = True
+        state = _walk(self._machine, self._word_end, begun)
+        if state is not None:
+            ids = masks.allowed_ids(self._machine.mask(state), self._vocab.width)
+            if self._spaced:
+                going_on = [i for i in ids.tolist() if self._separates(begun + self._vocab.tokens[i])]
+                ids = np.asarray(going_on, dtype=np.intp)
+            flags[ids] = True
+        if not begun:
+            self._off = flags
+        return flags
+
+    def _separates(self, data: bytes) -> bool:
+        """Whether bytes begin with a separator, or are the first half of one."""
+        return any(data.startswith(one) or one.startswith(data) for one in self._separators)
+
+
+def _compiled(spec: Wordlist, compiler: Compiler) -> AutomatonCompiled:
+    compiled = compiler.compile(spec)
+    if not isinstance(compiled, AutomatonCompiled):
+        raise UnsupportedError(f"a soft word list needs an automaton, not {type(compiled).__name__}")
+    return compiled
+
+
+def _with_top(spec: Wordlist, top: int) -> Wordlist:
+    """The same list, cut elsewhere."""
+    return Wordlist(**{**{name: getattr(spec, name) for name in spec.json_fields()}, "top": top})
+
+
+def _after_a_word(machine: Machine, words: Sequence[str]) -> State:
+    """The state after one whole word, if possible one that no other word goes on from; the start if none is whole."""
+    ordered = sorted(words)
+    found: State | None = None
+    for word in words:
+        state = _walk(machine, machine.start, word.encode())
+        if state is None or not machine.accepts(state):
+            continue  # it attaches to another
+        place = bisect_right(ordered, word)
+        if place == len(ordered) or not ordered[place].startswith(word):
+            return state
+        found = state if found is None else found
+    return machine.start if found is None else found
+
+
+def _walk(machine: Machine, state: State | None, data: bytes) -> State | None:
+    for byte in data:
+        if state is None:
+            return None
+        state = machine.step(state, byte)
+    return state
+
+
+def _length(first: int) -> int:
+    """How many bytes a character has by its first; 1 for a byte that begins none."""
+    return 1 if first < 0xC2 or first >= 0xF5 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4

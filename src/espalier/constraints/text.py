@@ -1,0 +1,85 @@
+"""Compile regexes, choices, GBNF grammars and JSON mode: each becomes a grammar, and the grammar a byte automaton.
+
+GBNF is compiled as written: the checks of `grammar/check.py` are not repeated here. JSON Schema is in `json_schema/`.
+"""
+
+from __future__ import annotations
+
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.network import Network
+from espalier.constraints.automaton_matcher import automaton_of, compile_grammar
+from espalier.constraints.base import Compiled
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.spec import Choice, Gbnf, JsonObject, Regex
+from espalier.errors import RegexError, SpecError
+from espalier.grammar.analysis import productive
+from espalier.grammar.ast import EMPTY, Grammar, Literal, Node, Rule, alt
+from espalier.grammar.json_mode import json_grammar
+from espalier.grammar.parser import parse
+from espalier.grammar.regex.parse import parse_regex
+
+ROOT = "root"
+
+
+def compile_regex(spec: Regex, compiler: Compiler) -> Compiled:
+    """Raises RegexError with an offset, UnsupportedError for what is not regular, LimitExceeded for a pattern whose
+    automaton is too large."""
+    return compile_grammar(regex_grammar(spec), spec, compiler.vocab, compiler.trie)
+
+
+def regex_language(spec: Regex, compiler: Compiler) -> Dfa | Network:
+    """As `compile_regex`."""
+    return automaton_of(regex_grammar(spec))
+
+
+def regex_grammar(spec: Regex) -> Grammar:
+    grammar = _one_rule(parse_regex(spec.pattern))
+    if ROOT not in productive(grammar):
+        raise RegexError("no text matches this pattern", pattern=spec.pattern)
+    return grammar
+
+
+def compile_choice(spec: Choice, compiler: Compiler) -> Compiled:
+    """Raises SpecError for a text that UTF-8 cannot say, LimitExceeded for more choices than an automaton can hold."""
+    return compile_grammar(_one_rule(_options(spec)), spec, compiler.vocab, compiler.trie)
+
+
+def choice_language(spec: Choice, compiler: Compiler) -> Dfa:
+    """As `compile_choice`."""
+    _options(spec)
+    return Dfa.of_words(spec.options)
+
+
+def compile_gbnf(spec: Gbnf, compiler: Compiler) -> Compiled:
+    """Raises GrammarError with line and column, VocabError for bytes or tokens that the vocabulary lacks,
+    LimitExceeded for a grammar that is too large."""
+    return compile_grammar(parse(spec.grammar, root=spec.root), spec, compiler.vocab, compiler.trie)
+
+
+def gbnf_language(spec: Gbnf, compiler: Compiler) -> Dfa | Network:
+    """Raises GrammarError, LimitExceeded."""
+    return automaton_of(parse(spec.grammar, root=spec.root))
+
+
+def compile_object(spec: JsonObject, compiler: Compiler) -> Compiled:
+    """JSON mode is a grammar of our own. Raises VocabError."""
+    return compile_grammar(object_grammar(spec), spec, compiler.vocab, compiler.trie)
+
+
+def object_language(spec: JsonObject, compiler: Compiler) -> Dfa | Network:
+    return automaton_of(object_grammar(spec))
+
+
+def object_grammar(spec: JsonObject) -> Grammar:
+    return json_grammar(kinds=spec.kinds, whitespace=spec.whitespace, indent=spec.indent, max_depth=spec.max_depth)
+
+
+def _options(spec: Choice) -> Node:
+    for number, option in enumerate(spec.options):
+        if any(0xD800 <= ord(c) < 0xE000 for c in option):
+            raise SpecError(f"choice {number} holds half a character (a surrogate)", field="options")
+    return alt(*(Literal(option) if option else EMPTY for option in spec.options))
+
+
+def _one_rule(body: Node) -> Grammar:
+    return Grammar.of([Rule(ROOT, body)], root=ROOT)

@@ -1,0 +1,332 @@
+"""The calls of a text as one grammar: what stands around each, the tools that may be called, their arguments.
+
+Every tool's schema becomes rules of its own; the rules that any schema may use are there once. It knows nothing of
+the text around the calls, nor of matching.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+from espalier.chat.tools import Tool
+from espalier.constraints.tools.spec import ToolCalls
+from espalier.errors import EspalierError, LimitExceeded, SpecError, UnsupportedError
+from espalier.grammar.analysis import references
+from espalier.grammar.ast import (
+    EMPTY,
+    CharClass,
+    Grammar,
+    Literal,
+    Node,
+    Repeat,
+    Rule,
+    RuleRef,
+    TokenRef,
+    alt,
+    fold,
+)
+from espalier.grammar.json_mode import JsonWhitespace
+from espalier.schema.form import Case, NodeId, Object, Property, Shapes, Values
+from espalier.schema.gbnf.convert import Converted, convert
+from espalier.schema.gbnf.linear import join
+from espalier.schema.gbnf.notation import CONSTANTS, Constants, DocumentStyle
+from espalier.schema.gbnf.rulebook import BASICS, RuleBook
+from espalier.schema.normal.expand import Expansion, expand
+
+SPACE = CharClass(((10, 10), (32, 32)))
+SMALL = frozenset(("char", "space"))
+"""Rules of a single character or a run of whitespace: mentioned too often to be put in place."""
+KEPT_TOOLS = 1024
+"""Converted schemas that are remembered: the same tools come with every request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallsGrammar:
+    """grammar: the calls from their first byte. pointers: by rule, `NAME/pointer` of the tool and the place in its
+    schema. rest: the rule of what follows the marker that a call begins with, "" for a format without one."""
+
+    grammar: Grammar
+    pointers: dict[str, str]
+    rest: str
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The rules of the tools' arguments."""
+        return tuple(name for name, pointer in self.pointers.items() if pointer.endswith("/"))
+
+    def told(self) -> CallsGrammar:
+        """The same calls, with what any schema may use in the place of its mention: each place is then of a tool, or
+        called from one that is."""
+        rules = self.grammar.rules
+        placed = {name for name in rules if name in BASICS} - SMALL
+
+        def visit(node: Node, parts: list[Node]) -> Node:
+            if isinstance(node, RuleRef) and node.name in placed:
+                return fold(rules[node.name].body, visit)
+            return node.with_children(parts) if parts else node
+
+        kept = [Rule(name, fold(rule.body, visit)) for name, rule in rules.items() if name not in placed]
+        return CallsGrammar(grammar=Grammar.of(kept), pointers=self.pointers, rest=self.rest)
+
+    @property
+    def after_marker(self) -> Grammar:
+        """What follows the first marker."""
+        return Grammar(self.grammar.rules, self.rest)
+
+
+def pieces(spec: ToolCalls) -> tuple[str, ...]:
+    """The texts around calls that a vocabulary may have as special tokens."""
+    wire = spec.wire
+    found = (wire.begin, wire.open, wire.lead, wire.head, wire.middle, wire.tail, wire.close)
+    return tuple(dict.fromkeys(text.strip() for text in found if text.strip()))
+
+
+def calls_grammar(spec: ToolCalls, specials: Mapping[str, int] | None = None) -> CallsGrammar:
+    """The grammar of at least one call of the tools that may be called.
+
+    specials: pieces that are special tokens, by spelling; each is met as that token too.
+
+    Raises SpecError for a schema that is none or that no object satisfies, UnsupportedError for what would not be
+    enforced, LimitExceeded; each names the tool.
+    """
+    return _Calls(spec, specials or {}).grammar()
+
+
+class _Calls:
+    def __init__(self, spec: ToolCalls, specials: Mapping[str, int]) -> None:
+        self._spec = spec
+        self._wire = spec.wire
+        self._specials = specials
+        self._book = RuleBook(CONSTANTS["python" if self._wire.shape == "python" else "json"])
+
+    def grammar(self) -> CallsGrammar:
+        wire, book, most = self._wire, self._book, self._spec.most_calls
+        names = {name: book.name(name, "") for name in ("rest", "call")}
+        tools = [SHAPES[wire.shape](self, tool) for tool in self._spec.allowed]
+        in_list = bool(wire.open.strip())  # a lead then stands before the list
+        call = book.add(names["call"], alt(*tools) if in_list else join(self._lead(), alt(*tools)))
+        one = join(call, self._piece(wire.tail))
+        another = join(join(self._separator(), self._piece(wire.head)), one)
+        limit = None if most is None else most - 1
+        calls = one if limit == 0 else join(one, Repeat(another, 0, limit))
+        first = [(wire.begin, wire.begin), (wire.open, ""), (wire.head, "" if wire.begin.strip() else wire.head)]
+        before: Node = self._lead() if in_list else EMPTY
+        root: Node = EMPTY
+        for text, marked in first:
+            if marked.strip():
+                root = self._core(text.strip())
+                before = join(_optional(SPACE), self._trailing(text))
+            else:
+                before = join(before, self._piece(text))
+        rest = join(before, join(calls, self._piece(wire.close)))
+        if wire.marker:
+            rest = book.add(names["rest"], rest)
+        pointers = {name: pointer for name, pointer in book.pointers.items() if pointer}
+        found = book.grammar(join(root, rest))
+        order = {name: place for place, name in enumerate(("root", names["rest"], names["call"], *pointers))}
+        last = len(order)
+        rules = sorted(found.rules.values(), key=lambda rule: order.get(rule.name, last + (rule.name in BASICS)))
+        return CallsGrammar(grammar=Grammar.of(rules), pointers=pointers, rest=names["rest"] if wire.marker else "")
+
+    # What stands around a call
+
+    def _core(self, text: str) -> Node:
+        """A piece without the whitespace at its border: by its bytes, or as a token."""
+        token = self._specials.get(text)
+        return Literal(text) if token is None else alt(Literal(text), TokenRef(id=token))
+
+    def _trailing(self, text: str) -> Node:
+        space = text[len(text.rstrip()) :]
+        return _optional(Literal(space)) if space else EMPTY
+
+    def _piece(self, text: str) -> Node:
+        """A text whose whitespace at its border may be left out."""
+        core = text.strip()
+        if not core:
+            return self._trailing(text)
+        space = text[: len(text) - len(text.lstrip())]
+        marked = _optional(SPACE) if core == self._wire.marker else EMPTY
+        before = _optional(Literal(space)) if space else EMPTY
+        return join(before, join(self._core(core), join(marked, self._trailing(text))))
+
+    def _separator(self) -> Node:
+        wire = self._wire
+        needed = not wire.separator.strip() and not (wire.head.strip() or wire.tail.strip())
+        return Literal(wire.separator) if needed and wire.separator else self._piece(wire.separator)
+
+    def _lead(self) -> Node:
+        lead = self._wire.lead
+        return _optional(self._core(lead)) if lead else EMPTY
+
+    # One call
+
+    def json(self, tool: Tool) -> Node:
+        """`{"name": "NAME", "arguments": {...}}`; the beginning is put in place, so that calls share it."""
+        wire = self._wire
+        return self._taken_over(tool, converted(tool, self._spec.whitespace, "json", (wire.name_key, wire.args_key)))
+
+    def named(self, tool: Tool) -> Node:
+        """`NAME middle {...}`."""
+        return join(Literal(tool.name), join(self._piece(self._wire.middle), self._arguments(tool, "json")))
+
+    def python(self, tool: Tool) -> Node:
+        """`NAME(a=1)`."""
+        return join(Literal(tool.name), self._arguments(tool, "python"))
+
+    def _arguments(self, tool: Tool, style: DocumentStyle) -> Node:
+        name = self._book.name(tool.name, f"{tool.name}/")
+        return self._book.add(name, self._taken_over(tool, converted(tool, self._spec.whitespace, style), name))
+
+    def _taken_over(self, tool: Tool, found: Converted, root: str = "") -> Node:
+        """The body of the root, which may be mentioned as `root`; all other rules go to the book under new names.
+        Without `root` it is a call as an object, and the name is put in its place."""
+        book, grammar = self._book, found.grammar
+        named = Literal(f'"{tool.name}"')
+        given = {name: rule for name, rule in grammar.rules.items() if name != grammar.root}
+        in_place = {ref.name for ref in references(grammar.rules[grammar.root].body) if not root}
+        in_place = {name for name in in_place if given[name].body == named}
+        names = {grammar.root: root}
+        for name, rule in given.items():
+            if name in BASICS and rule.body == _basic(name, book.constants):
+                names[name] = book.basic(name).name
+            elif name not in in_place:
+                pointer = found.pointers.get(name)
+                names[name] = book.name(tool.name if pointer == "" else f"{tool.name}-{name}", "")
+                if pointer is not None:
+                    book.pointers[names[name]] = f"{tool.name}{pointer or '/'}"
+
+        def visit(node: Node, parts: list[Node]) -> Node:
+            if isinstance(node, RuleRef):
+                return named if node.name in in_place else RuleRef(names[node.name])
+            return node.with_children(parts) if parts else node
+
+        for name, rule in given.items():
+            if name not in in_place and names[name] != name:
+                book.add(names[name], fold(rule.body, visit))
+        return fold(grammar.rules[grammar.root].body, visit)
+
+
+SHAPES: dict[str, Callable[[_Calls, Tool], Node]] = {
+    "json": _Calls.json,
+    "named": _Calls.named,
+    "python": _Calls.python,
+}
+
+
+def _optional(node: Node) -> Node:
+    return Repeat(node, 0, 1)
+
+
+@cache
+def _basic(name: str, constants: Constants) -> Node:
+    book = RuleBook(constants)
+    book.basic(name)
+    return book.grammar(EMPTY).rules[name].body
+
+
+# Arguments
+
+
+def converted(
+    tool: Tool, whitespace: JsonWhitespace, style: DocumentStyle, keys: tuple[str, str] | None = None
+) -> Converted:
+    """The grammar of a tool's arguments, or, with keys, of the object that holds its name and them. Raises as
+    `calls_grammar`."""
+    return _converted(tool.name, tool.parameters, tool.strict is False, whitespace, style, keys)
+
+
+@lru_cache(maxsize=KEPT_TOOLS)
+def _converted(
+    name: str,
+    parameters: str,
+    checked: bool,
+    whitespace: JsonWhitespace,
+    style: DocumentStyle,
+    keys: tuple[str, str] | None,
+) -> Converted:
+    try:
+        expansion = expand(json.loads(parameters))
+        shapes = _CallShapes(expansion, name, keys)
+        if not shapes.can_be_called:
+            raise SpecError("no object satisfies its schema", hint="arguments are always an object")
+        found = convert(shapes, whitespace=whitespace, style=style)
+        _check(expansion, found, checked)
+    except (UnsupportedError, LimitExceeded) as error:
+        raise type(error)(f"the tool {name}: {error.message}", hint=error.hint, field="tools") from error
+    except EspalierError as error:
+        raise SpecError(f"the tool {name}: {error.message}", hint=error.hint, field="tools") from error
+    return found
+
+
+def _check(expansion: Expansion, found: Converted, checked: bool) -> None:
+    """Raises UnsupportedError for what would not be enforced, unless it may be checked."""
+    contract = expansion.contract.with_changes((f"{gap.pointer}/{gap.keyword}" if gap.keyword else gap.pointer,
+                                                "checked", gap.text) for gap in found.gaps)  # fmt: skip
+    refused = contract.by_verdict("refused")
+    left = refused or (() if checked else contract.by_verdict("checked"))
+    if left:
+        first = left[0]
+        at = first.pointer.rpartition("/")[0]
+        more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
+        raise UnsupportedError(
+            f"{first.keyword} at {at or 'the top'} cannot be enforced{more}{': ' if first.note else ''}{first.note}",
+            hint="remove it" if refused else 'remove it; "strict": false lets it be checked afterwards',
+        )
+
+
+class _CallShapes:
+    """A schema's objects, and around them, with keys, the object of a call."""
+
+    CALL, NAME, ARGUMENTS = -1, -2, -3
+
+    def __init__(self, inner: Shapes, name: str, keys: tuple[str, str] | None) -> None:
+        self._inner = inner
+        self._name = name
+        self._keys = keys
+        given = inner.cases(inner.root)
+        self._objects = tuple(narrowed for case in given if (narrowed := _object(case)) is not None)
+        # What is recursive may refer to the whole, which need not be an object there.
+        self._arguments: NodeId = inner.root if self._objects == given else self.ARGUMENTS
+
+    @property
+    def can_be_called(self) -> bool:
+        return bool(self._objects)
+
+    @property
+    def root(self) -> NodeId:
+        return self._arguments if self._keys is None else self.CALL
+
+    @property
+    def false(self) -> NodeId:
+        return self._inner.false
+
+    def cases(self, node: NodeId) -> tuple[Case, ...]:
+        if node == self.ARGUMENTS:
+            return self._objects
+        if node == self.NAME:
+            return (Values(values=(self._name,)),)
+        if node == self.CALL and self._keys is not None:
+            name, arguments = self._keys
+            return (
+                Object(
+                    properties=(
+                        Property(name=name, node=self.NAME, required=True),
+                        Property(name=arguments, node=self._arguments, required=True),
+                    )
+                ),
+            )
+        return self._inner.cases(node)
+
+    def pointer(self, node: NodeId) -> str:
+        return self._inner.pointer(self._inner.root if node < 0 else node)
+
+
+def _object(case: Case) -> Case | None:
+    """What of a case is an object."""
+    if isinstance(case, Values):
+        kept = tuple(value for value in case.values if isinstance(value, dict))
+        return Values(values=kept) if kept else None
+    return case if isinstance(case, Object) else None

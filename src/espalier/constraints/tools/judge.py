@@ -1,0 +1,92 @@
+"""What becomes of a finished text where there were tools: judged, and read. It knows no grammar and no vocabulary.
+
+The text is parted by the parser that edges use, which takes any tool and more spellings than a matcher lets through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from espalier.chat.reading.deltas import Turn
+from espalier.chat.reading.incoming import SPACE
+from espalier.chat.reading.turn_parser import parse_turn
+from espalier.chat.tools import Tool, ToolCall
+from espalier.constraints.spec import JsonSchema, Spec
+from espalier.constraints.tools.spec import ToolCalls
+from espalier.constraints.verdict import Verdict, judge, parse
+from espalier.lexicon.files import WordFiles
+
+MAX_ERRORS = 5
+
+
+def judge_tool_calls(spec: Spec, text: str, words: WordFiles) -> Verdict:
+    """The calls as the parser of turns reads them, each judged by its tool's schema; else the content by its spec."""
+    assert isinstance(spec, ToolCalls)
+    if spec.content is not None and spec.choice.mode == "none":
+        return judge(spec.content, text, words)
+    # Beside a content, a call of a tool that there is not is content; alone it is a fault.
+    turn = parse_turn(text, format=spec.wire, names=_names(spec) if spec.content is not None else ())
+    if spec.content is not None and not turn.calls:
+        return judge(spec.content, text, words)
+    errors = list(_around(spec, text, turn))
+    judges = dict.fromkeys(["parser"])
+    unsure: list[str] = []
+    tools = {tool.name: tool for tool in spec.tools}
+    allowed = {tool.name for tool in spec.allowed}
+    for call in turn.calls:
+        if call.name not in allowed:
+            known = "may not be called" if call.name in tools else "is no tool"
+            errors.append(f"{call.name} {known}")
+        elif call.is_complete:
+            found = _arguments(tools[call.name], call, words)
+            judges[found.judge] = None
+            told = [f"{call.name}: {error}" for error in found.errors or ("not valid",)]
+            if found.valid is None:
+                unsure += told
+            elif not found.valid:
+                errors += told
+    valid = False if errors else None if unsure else True
+    return Verdict(valid=valid, judge=" and ".join(judges), errors=tuple(errors or unsure)[:MAX_ERRORS])
+
+
+def _names(spec: ToolCalls) -> list[str]:
+    return [tool.name for tool in spec.allowed]
+
+
+def _around(spec: ToolCalls, text: str, turn: Turn) -> Iterator[str]:
+    """What is wrong besides the calls' names and arguments."""
+    if turn.fault:
+        yield turn.fault
+    count, most = len(turn.calls), spec.most_calls
+    if spec.choice.mode == "required" and not count:
+        yield "there is no call, and one is required"
+    if most is not None and count > most:
+        yield f"there are {count} calls, {most} at most"
+    if not count:
+        openers = tuple(filter(None, (spec.wire.opener, spec.wire.lead)))
+        if spec.choice.mode != "required" and text.lstrip(SPACE).startswith(openers):
+            yield "the text begins as a call does, and is none"
+        return
+    # Free text is there only before a marker.
+    may_have_text = spec.wire.marker and spec.choice.mode == "auto" and spec.content is None
+    before = text.partition(spec.wire.marker)[0] if may_have_text else ""
+    if turn.content != (before if before.strip(SPACE) else ""):
+        yield "there is text besides the calls"
+
+
+def _arguments(tool: Tool, call: ToolCall, words: WordFiles) -> Verdict:
+    if call.parsed is None:
+        return Verdict(valid=False, judge="json", errors=("the arguments are no object",))
+    return judge(JsonSchema(tool.schema, allow="checked"), call.arguments, words)
+
+
+def parse_tool_calls(spec: Spec, text: str) -> Any:
+    """The calls as a list of `{"name": ..., "arguments": {...}}`; without any, the content as its spec parses it."""
+    assert isinstance(spec, ToolCalls)
+    names = _names(spec)
+    turn = parse_turn(text, format=spec.wire, names=names) if names else None
+    calls = [call for call in turn.calls if call.parsed is not None] if turn is not None else []
+    if calls:
+        return [{"name": call.name, "arguments": call.parsed} for call in calls]
+    return parse(spec.content, text)

@@ -1,0 +1,121 @@
+"""Tools from whatever describes them, and the JSON Schema of a call as one document. It knows no wire format's markers.
+
+Python functions become tools by their signatures; everything else is read by `chat/tools.py`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from espalier.chat.tools import Tool, read_tools
+from espalier.errors import EspalierError, InputError
+from espalier.schema.python.schemas import schema_of
+from espalier.schema.read.walk import subschemas
+
+NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+DEFINITIONS = ("$defs", "definitions")
+REF_ALONE = ("draft-04", "draft-06", "draft-07")
+"""Drafts in which nothing beside a `$ref` counts."""
+
+
+_LOOSE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def tools_of(given: Any, *, where: str = "tools") -> tuple[Tool, ...]:
+    """Tools from a Tool, a dict of any known shape, a Python function, a list of a mix, or a mapping of names to
+    schemas; order is kept. Raises InputError naming the place."""
+    if isinstance(given, Tool) or _is_function(given):
+        given = [given]
+    if isinstance(given, Mapping) and any(map(_is_function, given.values())):
+        named = {
+            name: _of_function(one, f"{where}.{name}").schema if _is_function(one) else one
+            for name, one in given.items()
+        }
+        return read_tools(named, where=where)
+    if isinstance(given, Mapping | str | bytes) or not isinstance(given, Iterable):
+        return read_tools(given, where=where)
+    tools = (_of_function(one, f"{where}[{place}]") if _is_function(one) else one for place, one in enumerate(given))
+    return read_tools(list(tools), where=where)
+
+
+def _is_function(given: Any) -> bool:
+    return inspect.isroutine(given)
+
+
+def _of_function(function: Any, where: str) -> Tool:
+    loose = [one.name for one in inspect.signature(function).parameters.values() if one.kind in _LOOSE]
+    if loose:
+        raise InputError(
+            f"{function.__name__} takes any number of arguments as {loose[0]!r}, which no schema can name",
+            hint="give its arguments one by one",
+            field=where,
+        )
+    described = (inspect.getdoc(function) or "").partition("\n\n")[0]
+    try:
+        return Tool(
+            name=function.__name__,
+            parameters=schema_of(function),  # type: ignore[arg-type]  # a mapping is taken too
+            description=" ".join(described.split()),
+        )
+    except EspalierError as error:
+        raise InputError(
+            f"{getattr(function, '__name__', function)!s} is no tool: {error.message}", hint=error.hint, field=where
+        ) from error
+
+
+def tool_call_schema(
+    name: str, parameters: Mapping[str, Any] | None, *, name_key: str = "name", args_key: str = "args"
+) -> dict[str, Any]:
+    """The JSON Schema of `{"name": NAME, "args": {...}}`: closed, the name first. Raises InputError naming the field.
+
+    parameters: the schema of the arguments, None for none. References within it still lead where they led: a schema
+    that refers to itself gets an address of its own.
+    """
+    if name_key == args_key:
+        raise InputError(f"name and arguments cannot both stand at {name_key!r}", field="args_key")
+    tool = Tool(name=name, parameters=NO_PARAMETERS if parameters is None else parameters)  # type: ignore[arg-type]
+    return {
+        "type": "object",
+        "properties": {name_key: {"const": name}, args_key: _addressed(tool.schema, name)},
+        "required": [name_key, args_key],
+        "additionalProperties": False,
+    }
+
+
+def multi_tool_call_schema(
+    tools: Mapping[str, Mapping[str, Any] | None], *, name_key: str = "name", args_key: str = "args"
+) -> dict[str, Any]:
+    """The JSON Schema of a call of one of these tools, in the given order. Raises as `tool_call_schema`."""
+    if not isinstance(tools, Mapping) or not tools:
+        raise InputError("there are no tools", hint='{"read_file": {"type": "object", ...}}', field="tools")
+    return {
+        "anyOf": [
+            tool_call_schema(name, parameters, name_key=name_key, args_key=args_key)
+            for name, parameters in tools.items()
+        ]
+    }
+
+
+def _addressed(schema: dict[str, Any], name: str) -> dict[str, Any]:
+    """The schema as a resource of its own, if it refers to itself or says what draft it is of."""
+    draft = str(schema.get("$schema", ""))
+    # Around it the newest draft is spoken, in which the keyword of draft 4 would be no address.
+    id_keywords = ("$id", "id") if "draft-04" in draft else ("$id",)
+    if id_keywords[-1] in schema or not ("$schema" in schema or _refers_to_itself(schema)):
+        return schema
+    address = dict.fromkeys(id_keywords, f"urn:tool:{name}")
+    if "$ref" in schema and any(old in draft for old in REF_ALONE):
+        # An address beside `$ref` would not count, and neither does anything else there but what is referred to.
+        kept = {key: value for key, value in schema.items() if key in ("$schema", *DEFINITIONS)}
+        return {**address, **kept, "allOf": [{"$ref": schema["$ref"]}]}
+    return {**address, **schema}
+
+
+def _refers_to_itself(schema: dict[str, Any]) -> bool:
+    return any(
+        isinstance(node, Mapping) and any(str(node.get(keyword, "")).startswith("#") for keyword in REFERENCES)
+        for _, node in subschemas(schema)
+    )

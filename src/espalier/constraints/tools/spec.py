@@ -1,0 +1,157 @@
+"""`ToolCalls`: what a model may write where it has tools. Values only: it knows no grammar and no vocabulary.
+
+`grammar.py` makes the grammar of the calls, `compile.py` puts the free text around it, `judge.py` judges.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from espalier.chat.tools import Tool, ToolChoice, read_choice
+from espalier.chat.wire.formats import WIRE_FORMATS, WireFormat, wire_format
+from espalier.constraints.spec import Spec
+from espalier.constraints.tools.schemas import tools_of
+from espalier.errors import InputError, SpecError
+from espalier.grammar.json_mode import JsonWhitespace, check_json_options
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class ToolCalls(Spec):
+    """Free text, calls of tools, or both, as `choice` says; the arguments of each call are valid for its tool.
+
+    tools: Tool values, dicts as OpenAI, Anthropic or MCP write them, Python functions, or a mapping of names to
+    schemas. choice: `auto` (text, calls, or text and then calls), `required` (calls alone), `none` (text in which no
+    call begins), a tool's name (one call of it), or OpenAI's objects. format: how the model writes calls, a name of
+    `WIRE_FORMATS`. max_calls: None is no limit. whitespace: as in JsonSchema. content: with `auto` and `none`, what
+    the text is if it is no call, instead of free text.
+
+    Raises SpecError and InputError naming the field.
+    """
+
+    kind: ClassVar[str] = "tool_calls"
+    tools: tuple[Tool, ...]
+    choice: ToolChoice
+    format: str
+    max_calls: int | None
+    whitespace: JsonWhitespace
+    content: Spec | None
+
+    def __init__(
+        self,
+        tools: Any,
+        *,
+        choice: Any = "auto",
+        format: str = "args",  # noqa: A002  # as the field is called
+        max_calls: int | None = None,
+        whitespace: JsonWhitespace = "natural",
+        content: Spec | None = None,
+    ) -> None:
+        found = tools_of(tools)
+        chosen = _choice(choice, found)
+        if not isinstance(format, str) or format not in WIRE_FORMATS.names():
+            raise SpecError(
+                f"unknown format of tool calls {format!r}", hint=f"one of: {', '.join(WIRE_FORMATS)}", field="format"
+            )
+        wire = wire_format(format)
+        _check_names(found, chosen, wire)
+        if wire.marker and wire.open.strip() and not wire.begin.strip():
+            raise SpecError(f"the format {format!r} opens its calls before its marker", field="format")
+        if max_calls is not None and (not isinstance(max_calls, int) or isinstance(max_calls, bool) or max_calls < 1):
+            raise SpecError(f"max_calls: {max_calls!r} is no whole number from 1 on", field="max_calls")
+        check_json_options(("object",), whitespace, 2, None)
+        if content is not None:
+            if not isinstance(content, Spec):
+                raise SpecError(
+                    f"content is a Spec such as JsonSchema(...), not {type(content).__name__}", field="content"
+                )
+            if chosen.mode == "required":
+                raise SpecError(
+                    "content cannot be had where a call is required", hint='use choice="auto"', field="content"
+                )
+        values = {
+            "tools": found,
+            "choice": chosen,
+            "format": format,
+            "max_calls": max_calls,
+            "whitespace": whitespace,
+            "content": content,
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def wire(self) -> WireFormat:
+        """How calls are written. Beside a content of its own, parsers take nothing else for a call."""
+        return replace(wire_format(self.format), exact=self.content is not None)
+
+    @property
+    def allowed(self) -> tuple[Tool, ...]:
+        """The tools that may be called; none where no call may be."""
+        return () if self.choice.mode == "none" else self.choice.allowed(self.tools)
+
+    @property
+    def most_calls(self) -> int | None:
+        """How many calls there may be; None is no limit."""
+        return {"none": 0}.get(self.choice.mode, 1 if self.choice.single else self.max_calls)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "tools": [tool.to_json() for tool in self.tools],
+            "choice": self.choice.to_json(),
+            "format": self.format,
+            "max_calls": self.max_calls,
+            "whitespace": self.whitespace,
+            "content": None if self.content is None else self.content.to_json(),
+        }
+
+    @classmethod
+    def json_fields(cls) -> tuple[str, ...]:
+        return ("tools", "choice", "format", "max_calls", "whitespace", "content")
+
+    @classmethod
+    def from_fields(cls, values: dict[str, Any]) -> ToolCalls:
+        content = values.get("content")
+        if isinstance(content, Mapping):
+            try:
+                values = {**values, "content": Spec.from_json(content)}
+            except RecursionError:
+                raise SpecError("the constraints are nested too deeply", field="content") from None
+        return cls(**values)
+
+    def word_languages(self) -> tuple[str, ...]:
+        return () if self.content is None else self.content.word_languages()
+
+
+def _choice(given: Any, tools: tuple[Tool, ...]) -> ToolChoice:
+    """As JSON can say it. Raises SpecError."""
+    try:
+        chosen = read_choice(given)
+        chosen.allowed(tools)
+        said = read_choice(chosen.to_json())
+    except InputError as error:
+        raise SpecError(error.message, hint=error.hint, field="choice") from error
+    if (said.mode, said.single) != (chosen.mode, chosen.single):
+        raise SpecError(
+            f"a choice of mode {chosen.mode!r} that is single names one tool and is required",
+            hint="max_calls=1 leaves the tool open",
+            field="choice",
+        )
+    return said
+
+
+def _check_names(tools: Sequence[Tool], choice: ToolChoice, wire: WireFormat) -> None:
+    """Of the tools that may be called."""
+    for place, tool in enumerate(tools):
+        if choice.names and tool.name not in choice.names:
+            continue
+        parts = tool.name.split(".")
+        if wire.shape == "python" and not all(part.isidentifier() and not keyword.iskeyword(part) for part in parts):
+            raise SpecError(
+                f"{tool.name!r} cannot be called in the format {wire.name!r}, which is Python's",
+                hint="letters, digits and _, not a digit first, and no word of Python's own",
+                field=f"tools[{place}].name",
+            )

@@ -1,0 +1,136 @@
+"""Word lists as byte automata: the words of a spec, and its language's rules, spelled in UTF-8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.masks.machine import Machine, State
+from espalier.automata.phrases.word_loop import WordParts, word_loop
+from espalier.automata.reasons.explain import Place
+from espalier.constraints.automaton_matcher import compile_dfa
+from espalier.constraints.base import Compiled
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.words.spec import Wordlist, check_top
+from espalier.errors import GrammarError, SpecError
+from espalier.lexicon.files import WordFiles
+from espalier.lexicon.languages import (
+    APOSTROPHES,
+    COLONS,
+    DASHES,
+    DIGITS,
+    HYPHENS,
+    OPENING,
+    QUOTES,
+    WHITESPACE,
+    Language,
+    capitalised,
+    fold,
+    language,
+)
+
+MAX_APOSTROPHES = 6
+"""In one word; each may be written in two ways."""
+
+
+def compile_wordlist(spec: Wordlist, compiler: Compiler) -> Compiled:
+    """Raises SpecError (a cut beyond the list, nothing to say), UnknownName for a language without a list,
+    LimitExceeded."""
+    found = compile_dfa(wordlist_language(spec, compiler), spec, compiler.vocab, compiler.trie)
+    found.explain_with(lambda: _Teller(found.machine, list_name(spec)))
+    return found
+
+
+def wordlist_language(spec: Wordlist, compiler: Compiler) -> Dfa:
+    """As `compile_wordlist`."""
+    rules = language(spec.lang)
+    listed = listed_words(spec, compiler.words)
+    try:
+        return word_loop(_parts(spec, rules, listed))
+    except GrammarError as error:
+        raise SpecError(
+            "nothing can be said with these words", hint="none of them stands alone", field="words"
+        ) from error
+
+
+def listed_words(spec: Wordlist, files: WordFiles) -> tuple[str, ...]:
+    """The words that count, best first: the list up to its cut, then the extra ones. Raises SpecError, UnknownName."""
+    words = files.words(spec.lang or "") if spec.words is None else spec.words
+    if spec.top is not None:
+        check_top(spec.top, len(words), list_name(spec))
+        words = words[: spec.top]
+    return tuple(dict.fromkeys((*words, *spec.extra)))
+
+
+def list_name(spec: Wordlist) -> str:
+    """What messages call the list."""
+    return "the list" if spec.words is not None else f"the list {spec.lang}"
+
+
+def separator_characters(spec: Wordlist) -> str:
+    """Every character that may stand between words, each once."""
+    rules = language(spec.lang)
+    more = [WHITESPACE, rules.punctuation, spec.separators]
+    more += [QUOTES, rules.quotes] if spec.quotes else []
+    more += [COLONS, rules.colons] if spec.colons else []
+    more += [DASHES] if spec.hyphens else []
+    return "".join(dict.fromkeys("".join(more)))
+
+
+def _parts(spec: Wordlist, rules: Language, listed: Sequence[str]) -> WordParts:
+    elided = {w for w in listed if rules.elisions and w.endswith("'") and w != "'"}
+    clitics = {w for w in listed if rules.clitics and w.startswith("'") and w != "'" and w not in elided}
+    words = [w for w in listed if w not in elided and w not in clitics]
+    known = set(listed)
+    names = [*spec.names, *(form for form in rules.capitals if fold(form, rules) in known)]
+    capital = spec.capitals != "never"
+    return WordParts(
+        words=_spelled(words),
+        capitals=_capitals(words, rules) if capital else (),
+        names=_spelled(name.replace("’", "'") for name in names),
+        elided=_spelled(sorted(elided)),
+        elided_capitals=_capitals(elided, rules) if capital else (),
+        clitics=_spelled(sorted(clitics)),
+        digits=_spelled(DIGITS + rules.digits) if spec.digits else (),
+        hyphens=_spelled(HYPHENS) if spec.hyphens else (),
+        separators=[c.encode() for c in separator_characters(spec)],
+        ends=_spelled(rules.ends + "\n\r" + (OPENING if spec.quotes else "")),
+        max_run=spec.max_run,
+        spaced=rules.spaced,
+        capitals_anywhere=spec.capitals == "anywhere",
+    )
+
+
+def _spelled(texts: Iterable[str]) -> list[bytes]:
+    """In UTF-8, with either apostrophe wherever there is one. Raises SpecError for a word with too many."""
+    found: list[bytes] = []
+    for text in texts:
+        if "'" not in text:
+            found.append(text.encode())
+            continue
+        pieces = text.split("'")
+        if len(pieces) - 1 > MAX_APOSTROPHES:
+            raise SpecError(f"the word {text!r} has more than {MAX_APOSTROPHES} apostrophes", field="words")
+        found += [
+            "".join(a + b for a, b in zip(pieces, (*marks, ""), strict=True)).encode()
+            for marks in product(APOSTROPHES, repeat=len(pieces) - 1)
+        ]
+    return found
+
+
+def _capitals(words: Iterable[str], rules: Language) -> list[tuple[bytes, bytes]]:
+    """How words may begin at the start of a sentence, and how they begin else: by their first letter."""
+    first = {next((letters for letters in rules.digraphs if word.startswith(letters)), word[0]) for word in words}
+    return [(form.encode(), letters.encode()) for letters in sorted(first) for form in capitalised(letters, rules)]
+
+
+class _Teller:
+    """Says which list refused. See `automata/reasons/explain.py`."""
+
+    def __init__(self, machine: Machine, name: str) -> None:
+        self.machine = machine
+        self._name = name
+
+    def place(self, state: State) -> Place:
+        return self._name, None

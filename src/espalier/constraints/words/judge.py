@@ -1,0 +1,310 @@
+"""Whether a finished text is in the language of a `Wordlist`, decided by cutting it into words, and where it is not.
+
+It knows no automaton and no vocabulary: it reads the text from left to right and keeps every way to cut it.
+`report.py` counts what is in a text; this module only judges it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import NamedTuple
+
+from espalier.constraints.spec import Spec
+from espalier.constraints.verdict import Verdict
+from espalier.constraints.words.spec import Wordlist, check_top
+from espalier.errors import InputError
+from espalier.lexicon.files import WordFiles
+from espalier.lexicon.languages import (
+    COLONS,
+    DASHES,
+    DIGITS,
+    HYPHENS,
+    OPENING,
+    QUOTES,
+    WHITESPACE,
+    capitalised,
+    fold,
+    language,
+)
+
+JUDGED_ERRORS = 5
+GROUP_DIGITS = 12
+GROUPS = 5
+JOINERS = ".,:"
+LINE_ENDS = "\n\r"
+SHOWN = 12  # characters of a text without spaces that are named where it does not fit
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """offset: in characters. text: what is there, to the next separator; empty at the end of the text."""
+
+    offset: int
+    text: str
+    reason: str
+
+
+class Kind(Enum):
+    """What a cut so far ends with."""
+
+    RUN = "separators, or the start of the text"
+    WORD = "a word, a name or a clitic"
+    NUMBER = "a number"
+    ELIDED = "an elided form, which wants its word"
+    HYPHEN = "a hyphen, which wants its word"
+
+
+class Cut(NamedTuple):
+    """One way to have read the text so far. length, start: of a run, and whether a sentence may start after it.
+    seen: there was a unit."""
+
+    kind: Kind
+    length: int = 0
+    start: bool = False
+    seen: bool = True
+
+
+START = Cut(Kind.RUN, 0, start=True, seen=False)
+AFTER_WORD = Cut(Kind.WORD)
+AFTER_NUMBER = Cut(Kind.NUMBER)
+AFTER_ELIDED = Cut(Kind.ELIDED)
+AFTER_HYPHEN = Cut(Kind.HYPHEN)
+UNITS = (Kind.WORD, Kind.NUMBER)
+
+
+def list_of(spec: Wordlist, words: WordFiles) -> tuple[str, ...]:
+    """The whole list that a spec names, before `top` and `extra`. Raises SpecError, UnknownName."""
+    found = spec.words if spec.words is not None else words.words(str(spec.lang))
+    if spec.top is not None:
+        check_top(spec.top, len(found), f"the list {spec.lang}" if spec.words is None else "the list")
+    return found
+
+
+def straight(text: str) -> str:
+    """With one kind of apostrophe; no character moves."""
+    return text.replace("’", "'")
+
+
+class Reader:
+    """The words and characters of one spec, and how they may follow one another."""
+
+    def __init__(self, spec: Wordlist, words: WordFiles) -> None:
+        """Raises SpecError, UnknownName where there is no such list."""
+        rules = language(spec.lang)
+        self.spec = spec
+        self.rules = rules
+        self.full = list_of(spec, words)
+        listed = dict.fromkeys((*self.full[: spec.top], *spec.extra))
+        bound = [w for w in listed if w != "'"]  # an apostrophe alone is no form of a word
+        self.elided = {w for w in bound if rules.elisions and w.endswith("'")}
+        self.clitics = {w for w in bound if rules.clitics and w.startswith("'")} - self.elided
+        self.plain = set(listed) - self.elided - self.clitics
+        # Written as they are, anywhere: the words, those that are capital by rule, and names.
+        self.always = self.plain | {form for form in map(straight, rules.capitals) if fold(form, rules) in self.plain}
+        self.always |= {straight(name) for name in spec.names}
+        self.capital = {form for w in self.plain for form in capitalised(w, rules)}
+        self.capital_elided = {form for w in self.elided for form in capitalised(w, rules)}
+        self.digits = frozenset(DIGITS + rules.digits)
+        self.ends = frozenset(rules.ends + LINE_ENDS + (OPENING if spec.quotes else ""))
+        self.separators = frozenset(
+            WHITESPACE
+            + rules.punctuation
+            + spec.separators
+            + (QUOTES + rules.quotes if spec.quotes else "")
+            + (COLONS + rules.colons if spec.colons else "")
+            + (DASHES if spec.hyphens else "")
+        )
+        forms = (self.always, self.capital, self.elided, self.capital_elided, self.clitics)
+        self._lengths = sorted({len(form) for group in forms for form in group})
+
+    @cached_property
+    def alphabet(self) -> frozenset[str]:
+        """Every character of a word or a name, capitals too."""
+        forms = (self.always, self.capital, self.elided, self.capital_elided, self.clitics)
+        return frozenset(c for group in forms for form in group for c in form) | {"’"}
+
+    def read(self, text: str, begin: int = 0, cuts: frozenset[Cut] = frozenset({START})) -> tuple[int, set[Cut]]:
+        """From `begin`, where `cuts` are the ways so far: the furthest place that a cut reaches, and those that do."""
+        folded = straight(text)
+        reached: dict[int, set[Cut]] = {begin: set(cuts)}
+        furthest, last = begin, set(cuts)
+        for at in range(begin, len(text) + 1):
+            here = reached.pop(at, None)
+            if here is None:
+                if not reached:
+                    break
+                continue
+            furthest, last = at, here
+            for cut in here:
+                for end, then in self._steps(text, folded, at, cut):
+                    reached.setdefault(end, set()).add(then)
+        return furthest, last
+
+    def fits(self, text: str, *, start: bool = True) -> bool:
+        """Whether a text is complete; start: a sentence may start with it."""
+        furthest, cuts = self.read(text, 0, frozenset({START._replace(start=start)}))
+        return furthest == len(text) and any(map(complete, cuts))
+
+    def _steps(self, text: str, folded: str, at: int, cut: Cut) -> Iterator[tuple[int, Cut]]:
+        """Where one more piece leads."""
+        if at == len(text):
+            return
+        char, kind = text[at], cut.kind
+        if kind is Kind.RUN:
+            if cut.length < self.spec.max_run and char in self.separators:
+                yield at + 1, Cut(Kind.RUN, cut.length + 1, cut.start or char in self.ends, cut.seen)
+        elif kind in UNITS and char in self.separators:
+            yield at + 1, Cut(Kind.RUN, 1, char in self.ends)
+        if kind is Kind.WORD:
+            for end in self._matches(folded, at, self.clitics):
+                yield end, AFTER_WORD
+            if self.spec.hyphens and char in HYPHENS:
+                yield at + 1, AFTER_HYPHEN
+        opens = kind is Kind.RUN or (kind in UNITS and not self.rules.spaced)  # a unit may begin here
+        if opens and self.spec.digits:
+            for end in self.number_ends(text, at):
+                yield end, AFTER_NUMBER
+        if opens or kind in (Kind.ELIDED, Kind.HYPHEN):
+            for end in self._matches(folded, at, self.always):
+                yield end, AFTER_WORD
+            for end in self._matches(folded, at, self.elided):
+                yield end, AFTER_ELIDED
+            capitals = self.spec.capitals
+            if capitals == "anywhere" or (capitals == "sentence" and cut.start):
+                for end in self._matches(folded, at, self.capital):
+                    yield end, AFTER_WORD
+                for end in self._matches(folded, at, self.capital_elided):
+                    yield end, AFTER_ELIDED
+
+    def _matches(self, folded: str, at: int, forms: set[str]) -> Iterator[int]:
+        if forms:
+            for length in self._lengths:
+                if at + length <= len(folded) and folded[at : at + length] in forms:
+                    yield at + length
+
+    def number_ends(self, text: str, at: int) -> Iterator[int]:
+        """Where a number that begins here may end."""
+        for _ in range(GROUPS):
+            end = at
+            while end < len(text) and end - at < GROUP_DIGITS and text[end] in self.digits:
+                end += 1
+                yield end
+            if end == at or end == len(text) or text[end] not in JOINERS:
+                return
+            at = end + 1
+
+    def next_separator(self, text: str, at: int) -> int:
+        """Where the next one is, from `at` on, or the end of the text. Without spaces, not far away."""
+        limit = len(text) if self.rules.spaced else min(len(text), at + SHOWN)
+        return next((i for i in range(at, limit) if text[i] in self.separators), limit)
+
+
+def complete(cut: Cut) -> bool:
+    """Whether the text may end here."""
+    return cut.kind in UNITS or (cut.kind is Kind.RUN and cut.seen)
+
+
+def check_text(spec: Wordlist, text: str, words: WordFiles) -> list[Problem]:
+    """What in the text does not fit, in order; nothing if the text is complete and all of it fits.
+
+    The first is at the furthest place that any cut of the text reaches; after a piece that does not fit, the reading
+    goes on as if it were a word. Raises SpecError, UnknownName where there is no such list.
+    """
+    return problems(Reader(spec, words), text)
+
+
+def problems(reader: Reader, text: str) -> list[Problem]:
+    """As `check_text`, with a reader that is there already."""
+    found: list[Problem] = []
+    begin, cuts = 0, frozenset({START})
+    while True:
+        at, last = reader.read(text, begin, cuts)
+        if at == len(text):
+            if not any(map(complete, last)):
+                found.append(Problem(at, "", _unfinished(last)))
+            return found
+        found.append(_problem(reader, text, at, last))
+        begin, cuts = _resume(reader, text, at, last)
+
+
+def _resume(reader: Reader, text: str, at: int, last: set[Cut]) -> tuple[int, frozenset[Cut]]:
+    """Where to read on after a piece that does not fit, which counts as a word."""
+    if text[at] not in reader.separators:
+        return reader.next_separator(text, at) if reader.rules.spaced else at + 1, frozenset({AFTER_WORD})
+    if any(cut.kind is Kind.RUN for cut in last):  # too many separators: the rest of them
+        while at < len(text) and text[at] in reader.separators:
+            at += 1
+        return at, frozenset({Cut(Kind.RUN, 1, start=True)})
+    return at, frozenset({AFTER_WORD})
+
+
+def _unfinished(last: set[Cut]) -> str:
+    """Why the text may not end here."""
+    kinds = {cut.kind for cut in last}
+    if Kind.ELIDED in kinds:
+        return "the text ends after an elided form, which stands directly before a word"
+    if Kind.HYPHEN in kinds:
+        return "the text ends after a hyphen, which joins two words"
+    return "there is no word"
+
+
+def _problem(reader: Reader, text: str, at: int, last: set[Cut]) -> Problem:
+    """What stands where no cut leads on."""
+    spec, char = reader.spec, text[at]
+    kinds = {cut.kind for cut in last}
+    if char in reader.separators:
+        if Kind.RUN in kinds:
+            return Problem(at, char, f"more than {spec.max_run} separators in a row")
+        what = "an elided form stands directly before a word" if Kind.ELIDED in kinds else "a hyphen joins two words"
+        return Problem(at, char, f"{what}, not before {char!r}")
+    end = reader.next_separator(text, at)
+    begin = at
+    if reader.rules.spaced:
+        while begin and text[begin - 1] not in reader.separators:
+            begin -= 1
+    return Problem(at, text[at:end], _why(reader, text[begin:end], char))
+
+
+def _why(reader: Reader, token: str, char: str) -> str:
+    """What is wrong with a token, which does not fit from `char` on."""
+    spec = reader.spec
+    composed = unicodedata.normalize("NFC", token)
+    if composed != token and reader.fits(composed):
+        return f"{token!r} is not in NFC: some letters are written as a letter and a mark"
+    plain = fold(token, reader.rules)
+    if plain != straight(composed) and reader.fits(plain):
+        return f"{token!r} is in the list, but not with capitals here"
+    if char in reader.digits:
+        if not spec.digits:
+            return f"{token!r} has a digit, and numbers are not allowed"
+        if all(c in reader.digits for c in token):
+            return f"{token!r} has more than {GROUP_DIGITS} digits"
+        return f"{token!r}: a number stands apart from words"
+    if straight(token) in reader.clitics:
+        return f"{token!r} stands directly after a word"
+    if not char.isalnum() and not unicodedata.combining(char) and char not in reader.alphabet:
+        return f"the character {char!r} is neither a separator nor part of a word"
+    return f"{token!r} is not in the list"
+
+
+def line_and_column(text: str, offset: int) -> tuple[int, int]:
+    """Both from 1."""
+    return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
+
+
+def judge_wordlist(spec: Spec, text: str, words: WordFiles) -> Verdict:
+    """The verdict of cutting the text into words; None where the list cannot be read."""
+    assert isinstance(spec, Wordlist)
+    try:
+        found = check_text(spec, text, words)
+    except InputError as error:
+        return Verdict(valid=None, judge="words", errors=(f"could not judge: {error.message}"[:200],))
+    errors = []
+    for problem in found[:JUDGED_ERRORS]:
+        line, column = line_and_column(text, problem.offset)
+        errors.append(f"line {line}, column {column}: {problem.reason}"[:200])
+    return Verdict(valid=not found, judge="words", errors=tuple(errors))

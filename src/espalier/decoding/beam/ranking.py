@@ -1,0 +1,243 @@
+"""One row of logits for beam search: what each token adds to a beam's sum, the best of them, and their records.
+
+A token adds `ln p`, the model's own, with what `logit_bias`, the filters and the penalties make of it, as transformers'
+processors do: nothing is renormalised afterwards, neither there nor where a constraint forbids the others. Temperature
+and truncations have no part in it. The module knows no beams.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.constraints.base import Composite, Matcher
+from espalier.decoding.matcher_questions import explained, member_masks, ruler
+from espalier.decoding.plan import Job
+from espalier.decoding.stages import NEG_INF, Stages, banned_by, favourite_of, permitted
+from espalier.decoding.step import LISTED, allowed_bits, bans_of, dead_end, refusals
+from espalier.errors import DeadEnd
+from espalier.sampling.chain import Chain
+from espalier.sampling.config import SamplingConfig
+from espalier.sampling.fast.candidates import Candidates, allowed, leaders
+from espalier.sampling.fast.draw_fast import Choice, heated
+from espalier.sampling.filters import FilterContext
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Logits, Mask
+from espalier.trace.measure import measure
+from espalier.trace.records import StepRecord
+from espalier.trace.sidecar import distribution
+
+PENALTIES = ("penalties", "dry")
+SLACK = 1e-6
+"""Of a sum that is compared in float32."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Ranked:
+    """One row, looked at; valid until the model's next pass. ids: `(n,)`, best first, of equals the lowest. gains:
+    `(n,) float64`, finite, what each adds. is_cut: whether there are more.
+
+    raw, biased: `(V,) float32`; the second with bans and biases, the same one where there are none. mask: the
+    constraint's. free, bits: `(W,) int32`, what may be taken, before and after `min_tokens`; None for everything. left:
+    the allowed tokens with what they add, less `offset`.
+    """
+
+    matcher: Matcher | None
+    chain: Chain
+    context: FilterContext
+    favourite: int
+    raw: Logits
+    biased: Logits
+    mask: Mask | None
+    free: Mask | None
+    bits: Mask | None
+    left: Candidates
+    offset: float
+    ids: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, dtype=np.intp))
+    gains: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    is_cut: bool = True
+
+    def look(self, most: int, least: float = -math.inf) -> None:
+        """Find the `most` best; of what adds less than `least`, none need be found."""
+        values = self.left.values
+        if least > -math.inf:
+            edge = least - self.offset
+            places = np.flatnonzero(values >= np.float32(edge - SLACK * (1.0 + abs(edge))))
+            if places.size > most:
+                places = places[leaders(values[places], most)]
+        else:
+            places = leaders(values, most)  # may hold more, where the edge is tied
+        found = values[places]
+        self.is_cut = places.size >= most and values.size > most
+        order = np.argsort(-found, kind="stable")[: min(most, int(np.count_nonzero(found > NEG_INF)))]
+        self.ids = self.left.ids_of(places[order])
+        self.gains = found[order].astype(np.float64) + self.offset
+
+
+class Ranking:
+    """Ranks the rows of one job. seconds: what all masks took, None where they are not timed. has_filters: whether any
+    filter looks at the tokens so far."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        config = job.chain.config
+        self._clock = job.clock if job.matcher is not None else None
+        self.seconds = None if self._clock is None else 0.0
+        self.has_filters = len(job.chain.filters) > 0
+        self._is_composite = isinstance(job.matcher, Composite)  # once: the check is slower than a warm mask
+        self._rooms: list[Logits] = []  # (V,) float32 for each beam
+        # With no constraint, `ignore_eos` is a mask of its own: everything but EOS.
+        self._no_eos: Mask | None = None
+        if config.ignore_eos:
+            self._no_eos = masks.from_bool(job.vocab.real_ids)
+            masks.set_bits_inplace(self._no_eos, job.vocab.eos_ids, False)
+
+    def first_chain(self) -> Chain:
+        """The job's chain with its filters, biases and penalties, and nothing else of it; at the prompt's end."""
+        old = self._job.chain
+        config = replace(old.config, temperature=1.0, sampler_order=_penalising(old.config))
+        made = Chain(config, old.filters, fitted=old.fitted)
+        made.start(self._job.prompt)
+        return made
+
+    def rank(
+        self, raw: Logits, matcher: Matcher | None, chain: Chain, step: int, said: Sequence[int], place: int
+    ) -> Ranked:
+        """raw: `(V,) float32`, not changed. step: how many tokens the beam has; said: which, if there are filters.
+        place: of the beam among those of this step.
+
+        Raises BadLogits for NaN, +inf or nothing finite, DeadEnd where nothing is allowed.
+        """
+        job = self._job
+        context = FilterContext(step=step, prompt=job.prompt, generated=tuple(said))
+        favourite = favourite_of(raw, step)
+        mask = self._no_eos if matcher is None else self._mask(matcher)
+        bits = free = allowed_bits(raw, mask, job.vocab, chain)  # (W,) int32 or None
+        log_total = measure(raw, None).log_total
+        row, biased, offset = raw, raw, -log_total
+        if chain.heating or chain.fitted.ids.size or self.has_filters:
+            # What is said costs as much as its ln p is low: penalties divide and multiply that, not the logit.
+            row = raw - np.float32(log_total)  # (V,) float32
+            added = chain.bias(row, context)
+            biased = raw if added is row else added
+            row, offset = heated(added, chain), 0.0
+        room = self._room(place, raw.shape[0])
+        left = None
+        if step < chain.config.min_tokens:
+            early = masks.from_bool(job.vocab.real_ids) if bits is None else bits.copy()
+            masks.set_bits_inplace(early, chain.fitted.ends, False)
+            left = _alive(allowed(row, early, room))
+            bits = bits if left is None else early
+        left = left or _alive(allowed(row, bits, room))
+        if left is None:
+            raise DeadEnd(dead_end(permitted(mask, job.vocab, raw.shape[0]), raw, chain, step))
+        return Ranked(
+            matcher=matcher, chain=chain, context=context, favourite=favourite, raw=raw, biased=biased, mask=mask,
+            free=free, bits=bits, left=left, offset=offset,
+        )  # fmt: skip
+
+    def records(self, ranked: Ranked, tokens: Sequence[int]) -> list[StepRecord]:
+        """Of each of these tokens, while the matcher still stands before them. Their candidate lists are the same ones,
+        and hold all of them. Of what they were drawn from: the share of each allowed token, and as its logit what it
+        adds to the sum."""
+        job, raw, chain, matcher = self._job, ranked.raw, ranked.chain, ranked.matcher
+        vocab, watch, width = job.vocab, job.watch, ranked.raw.shape[0]
+        listed = watch.level in LISTED
+        before, flags = _flags(ranked.free, ranked, width), _flags(ranked.bits, ranked, width)
+        numbers = measure(raw, flags)
+        drawn = _shares(ranked, tokens, watch.top_k if listed else 0)
+        stages = Stages(raw, flags, numbers, vocab, tuple(tokens), watch.top_k)
+        bans: list[tuple[str, NDArray[np.bool_]]] = []
+        removed: tuple[tuple[str, float], ...] = ()
+        if flags is not None:
+            if chain.can_ban:
+                bans = bans_of(raw, ranked.biased, chain, ranked.context)
+            if ranked.bits is not ranked.free:
+                bans.append(("min_tokens", ~flags if before is None else before & ~flags))
+            members = member_masks(matcher if isinstance(matcher, Composite) else None) if self._is_composite else ()
+            removed = refusals(raw, flags, ranked.mask, vocab, members, bans, asks=chain.can_ban)
+        is_changed = flags is not None and not bool(flags[ranked.favourite])
+        blame = None
+        if is_changed and watch.says_why:
+            blame = explained(matcher, ranked.favourite)
+            blame = blame or banned_by(ranked.favourite, bans, chain.config.min_tokens)
+        lists = (stages.wanted(), stages.allowed(), stages.sampled(drawn)) if listed else ((), (), ())
+        count = width if flags is None else int(np.count_nonzero(flags))
+        whole = distribution(raw, flags) if watch.level == "full" else None
+        rule = ruler(matcher)
+        found = []
+        for token in tokens:
+            at = int(np.searchsorted(drawn.ids, token))
+            found.append(
+                StepRecord(
+                    step=ranked.context.step,
+                    token_id=token,
+                    text=vocab.text_of(token),
+                    bytes=vocab.bytes_of(token),
+                    logprob=float(raw[token]) - numbers.log_total,
+                    pre_masking=lists[0],
+                    post_grammar=lists[1],
+                    post_chain=lists[2],
+                    resampled=stages.candidate(token, float(drawn.probs[at]), float(drawn.logits[at])),
+                    allowed_count=count,
+                    removed_mass=numbers.removed_mass,
+                    tax_nats=numbers.tax_nats,
+                    z_sampled=None,
+                    entropy_before=numbers.entropy_before,
+                    entropy_after=numbers.entropy_after,
+                    is_special=token in vocab.special_texts,
+                    blame=blame,
+                    removed_by=removed,
+                    was_changed=is_changed,
+                    rule=rule(token),
+                    distribution=whole,
+                )
+            )
+        return found
+
+    def _mask(self, matcher: Matcher) -> Mask:
+        if self._clock is None:
+            return matcher.mask()
+        began = self._clock()
+        mask = matcher.mask()
+        self.seconds = (self.seconds or 0.0) + self._clock() - began
+        return mask
+
+    def _room(self, place: int, width: int) -> Logits:
+        while len(self._rooms) <= place:
+            self._rooms.append(np.empty(width, dtype=np.float32))
+        return self._rooms[place]
+
+
+def _penalising(config: SamplingConfig) -> tuple[str, ...]:
+    """What of the chain's order lowers what was said, and truncates and heats nothing."""
+    return tuple(name for name in config.sampler_order if name in PENALTIES)
+
+
+def _alive(left: Candidates) -> Candidates | None:
+    """None where nothing is left."""
+    return left if left.values.size and left.values.max() > NEG_INF else None
+
+
+def _flags(bits: Mask | None, ranked: Ranked, width: int) -> NDArray[np.bool_] | None:
+    """`(V,) bool`: these bits without what filters ban; None for everything."""
+    found = None if bits is None else masks.unpack(bits, width)
+    if ranked.biased is ranked.raw:
+        return found
+    finite = ranked.biased > NEG_INF  # (V,) bool
+    return finite if found is None else found & finite
+
+
+def _shares(ranked: Ranked, tokens: Sequence[int], top_k: int) -> Choice:
+    """The most probable of what is allowed and these tokens, renormalised over all that is allowed."""
+    values = ranked.left.values
+    total = measure(values, None).log_total
+    mine, _ = ranked.left.find(np.array(sorted(tokens), dtype=np.intp))
+    places = np.union1d(leaders(values, top_k), mine) if top_k else mine
+    chosen = values[places].astype(np.float64)  # (n,)
+    ids, gains = ranked.left.ids_of(places), (chosen + ranked.offset).astype(np.float32)
+    return Choice(tokens[0], 0.0, 0.0, ids, np.exp(chosen - total), gains)

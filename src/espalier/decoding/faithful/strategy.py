@@ -1,0 +1,117 @@
+"""`best_of`, `smc`, `awrs`: texts with the law that the model's own have, given that they keep to the constraint.
+
+Masking draws from another law: it renormalises step by step, and so favours beginnings whose continuations the
+constraint mostly refuses. Here several texts are drawn, each is weighed by what its steps lost (design, section 4), and
+one is drawn in proportion. `best_of` draws them to the end (importance resampling, Rubin 1987); `smc` draws them anew
+on the way where the weights have become unequal (sequential Monte Carlo: Lew et al. 2023, Loula et al. 2025); `awrs`
+does so without masks (`awrs.py`). It knows nothing of how weights, particles and proposals work.
+"""
+
+from __future__ import annotations
+
+from espalier.decoding.faithful.particles import Crowd
+from espalier.decoding.faithful.proposals import Propose, Proposer
+from espalier.decoding.options import Decoding
+from espalier.decoding.plan import Job, Plan, Strategy, Taken
+from espalier.decoding.ports import Append, Need
+from espalier.errors import DeadEnd, InputError, SamplingError
+from espalier.sampling.config import NEUTRAL, SamplingConfig
+
+FIELDS = {"xtc": "xtc_probability"}
+"""Of the sampling, by transform, where the names differ."""
+TRUNCATING = ("top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "xtc")
+
+
+def best_of(job: Job) -> Plan:
+    """Particles drawn by masking to their end, then one in proportion to its weight."""
+    return _plan(job, Proposer.masked, threshold=0.0)
+
+
+def smc(job: Job) -> Plan:
+    """The same, resampled on the way."""
+    return _plan(job, Proposer.masked, threshold=job.options.ess_threshold)
+
+
+def awrs(job: Job) -> Plan:
+    """As `smc`, each token drawn by adaptive weighted rejection."""
+    return _plan(job, Proposer.adaptive, threshold=job.options.ess_threshold)
+
+
+def _plan(job: Job, propose: Propose, *, threshold: float) -> Plan:
+    """All particles go one token further in each pass. A token is told as soon as every particle that has a weight took
+    it, the rest at the end. Raises DeadEnd where nothing is left for any of them."""
+    crowd, proposer = Crowd(job, is_private=propose is not Proposer.masked), Proposer(job)
+    answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
+    is_first = True
+    fault: DeadEnd | None = None
+    while True:
+        if answer is None:
+            raise AssertionError("the driver must answer a Need")
+        for place, one in crowd.live:
+            try:
+                # The first token of all is drawn after the prompt, which is there once.
+                proposal = propose(proposer, one, answer[0 if is_first else place][-1])  # (V,) float32
+            except DeadEnd as dead:
+                fault = fault or dead
+                crowd.bury(one)
+            else:
+                crowd.take(one, proposal)
+        is_first = False
+        if fault is not None and all(one.state == "dead" for one in crowd.particles):
+            raise fault
+        crowd.resample(threshold)
+        for step, text in crowd.agreed():
+            yield Taken(token=step.token, text=text, record=step.record)
+        if not crowd.live:
+            break
+        answer = yield crowd.need()
+    chosen = crowd.choose()
+    for step, text in crowd.rest(chosen[0]):
+        yield Taken(token=step.token, text=text, record=step.record)
+    return crowd.outcome(chosen, proposer.seconds)
+
+
+def check(options: Decoding, sampling: SamplingConfig) -> None:
+    """Raises InputError and SamplingError, naming the field, for what has no law that a weight could refer to."""
+    if options.num_return_sequences > options.count:
+        raise InputError(
+            f"num_return_sequences: {options.num_return_sequences} are more than the {options.count} particles",
+            field="num_return_sequences",
+        )
+    name = options.strategy
+    if sampling.dynatemp_range:
+        raise SamplingError(
+            f"{name} weighs by a distribution, which a temperature that varies with what is allowed does not give",
+            hint="set dynatemp_range to 0",
+            field="dynatemp_range",
+        )
+    if sampling.is_greedy:
+        raise SamplingError(
+            f"{name} draws; with temperature 0 nothing is drawn", hint="a temperature above 0, or the strategy beam",
+            field="temperature",
+        )  # fmt: skip
+    if options.target == "truncated":
+        return
+    if sampling.mirostat:
+        raise SamplingError(
+            f"{name} aims at the whole distribution, and mirostat truncates it",
+            hint='leave it out, or target="truncated"', field="mirostat",
+        )  # fmt: skip
+    for transform in sampling.active:
+        if transform in TRUNCATING:
+            field = FIELDS.get(transform, transform)
+            raise SamplingError(
+                f"{name} aims at the whole distribution, and {field} truncates it",
+                hint=f'set {field} to {NEUTRAL[field]:g}, or target="truncated"',
+                field=field,
+            )
+
+
+def sequences(options: Decoding) -> int:
+    """One for each particle."""
+    return options.count
+
+
+BEST_OF = Strategy(make_plan=best_of, check=check, sequences=sequences)
+SMC = Strategy(make_plan=smc, check=check, sequences=sequences)
+AWRS = Strategy(make_plan=awrs, check=check, sequences=sequences)

@@ -1,0 +1,175 @@
+"""How the tokenizer itself would split a text, and which of its tokens stay whatever the text goes on with.
+
+It asks a function for tokens and knows nothing of how that works, of models or of constraints.
+"""
+
+from __future__ import annotations
+
+import codecs
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+
+from espalier.automata.masks.cache import ByteCache
+from espalier.tokens.vocab import Vocab
+
+KNOWN_BYTES = 4 * 2**20
+PROBES = (b"a", b"0", b" ", b".")
+"""Ends that a pre-tokenizer tells apart: a letter, a digit, space, punctuation."""
+MAX_TESTED = 32
+"""Tokens that might cover the end of a text and are tried one by one; where there are more, one of them is taken to."""
+WINDOW = 24
+"""Bytes before a border that decide whether a token may follow there."""
+
+
+class Canonical:
+    """The canonical encoding of texts in one vocabulary. It remembers within bounds; safe across threads."""
+
+    def __init__(self, vocab: Vocab, encode: Callable[[str], Sequence[int]]) -> None:
+        self.vocab, self._encode = vocab, encode
+        self._tokens = sorted({token for token in vocab.tokens if token})
+        self._longest = max(map(len, self._tokens))
+        self._known: ByteCache[bytes, tuple[int, ...]] = ByteCache(KNOWN_BYTES)
+
+    def whole(self, data: bytes) -> tuple[int, ...] | None:
+        """The tokens of a text that ends here. None where they do not spell it (a tokenizer that normalises), and where
+        it is not made of whole characters."""
+        try:
+            ids = tuple(int(token) for token in self._encode(data.decode()))
+        except UnicodeDecodeError:
+            return None
+        return ids if self.vocab.decode(ids) == data else None
+
+    def stable(self, data: bytes) -> tuple[int, ...]:
+        """The tokens with which the encoding of `data` and of every text that begins with it begins; `()` where there
+        are none, or they cannot be known. The last piece is never among them.
+
+        Why: some token of a longer text covers the last byte of `data`. Say it begins at p. An encoder that works from
+        left to right, or by merges, splits what is before a border of its own as it splits it alone (Berglund and van
+        der Merwe, Formalizing BPE tokenization, 2023), so the longer text begins with the encoding of `data[:p]`. Where
+        p may be is known: a token begins with `data[p:]`, and it is taken there when it follows. What the encodings of
+        all these beginnings share is stable. Pre-tokenizers look ahead one character, and at a run of whitespace:
+        the run at the end is left out, and several characters are tried after it.
+        """
+        found = self._known.get(data)
+        if found is None:
+            found = self._stable(data)
+            self._known.put(data, found, len(data) + 8 * len(found))
+        return found
+
+    def going_on(self, head: bytes, held: bytes, forced: Sequence[int]) -> tuple[int, ...]:
+        """The tokens of what is `held` and the bytes of the `forced` tokens after it, as far as they stay whatever
+        follows. head: what comes before, which keeps its tokens. A special token is a border: what is before it is
+        whole. EOS is left out, with what comes after."""
+        found: list[int] = []
+        data = bytearray(held)
+        for token in forced:
+            more = self.vocab.bytes_of(token)
+            if more:
+                data += more
+                continue
+            part = self._after(self.whole, head, bytes(data))
+            if part is None or token in self.vocab.eos_ids:
+                return (*found, *(part or ()))
+            found += (*part, token)
+            head = b""
+            data.clear()
+        return (*found, *(self._after(self.stable, head, bytes(data)) or ()))
+
+    def _after(
+        self, split: Callable[[bytes], tuple[int, ...] | None], head: bytes, data: bytes
+    ) -> tuple[int, ...] | None:
+        """The tokens of `data` after `head`; where the tokenizer would merge the two, those of `data` alone."""
+        for before in dict.fromkeys((head, b"")):
+            ids, place, size = split(before + data), 0, 0
+            while ids is not None and size < len(before) and place < len(ids):
+                size += len(self.vocab.bytes_of(ids[place]))
+                place += 1
+            if ids is not None and size == len(before):
+                return ids[place:]
+        return None
+
+    def _stable(self, data: bytes) -> tuple[int, ...]:
+        try:
+            text, _ = codecs.utf_8_decode(data, "strict", False)  # without a character that is cut at the end
+        except UnicodeDecodeError:
+            return ()
+        kept = text.rstrip().encode()
+        now = self.whole(kept)
+        if not now:
+            return ()
+        best = now[:-1]
+        for probe in PROBES:
+            longer = self.whole(kept + probe)
+            if longer is None:
+                return ()
+            best = best[: shared(best, longer)]
+        for place in range(len(kept) - 1, max(-1, len(kept) - self._longest), -1):
+            if not best:
+                break
+            covering = self._beginning_with(kept[place:])
+            if not covering:
+                continue
+            for cut in self._cuts(kept, place):
+                before = self.whole(kept[:cut])
+                if before is None:
+                    return ()
+                same = shared(best, before)
+                if same < len(best) and (cut != place or self._may_follow(kept[:place], before, covering)):
+                    best = best[:same]
+        return best
+
+    def _beginning_with(self, rest: bytes) -> list[bytes]:
+        """The tokens that are longer than `rest` and begin with it."""
+        at = bisect_left(self._tokens, rest)
+        found: list[bytes] = []
+        for token in self._tokens[at : at + MAX_TESTED + 2]:
+            if not token.startswith(rest):
+                break
+            if len(token) > len(rest):
+                found.append(token)
+        return found
+
+    def _cuts(self, data: bytes, place: int, seen: frozenset[int] = frozenset()) -> Iterator[int]:
+        """`place`, or where it is inside a character, the borders from which tokens lead to it."""
+        if data[place] & 0xC0 != 0x80:
+            yield place
+            return
+        for start in range(place - 1, max(-1, place - self._longest - 1), -1):
+            piece = data[start:place]
+            at = bisect_left(self._tokens, piece)
+            if at < len(self._tokens) and self._tokens[at] == piece:
+                yield from self._cuts(data, start)
+
+    def _may_follow(self, before: bytes, ids: tuple[int, ...], covering: list[bytes]) -> bool:
+        """Whether the encoder takes one of these tokens after a text with these ids; True where that is not known."""
+        if len(covering) > MAX_TESTED:
+            return True
+        start = max(0, len(before) - WINDOW)
+        while start and before[start] & 0xC0 == 0x80:
+            start -= 1
+        near = before[start:]
+        head = self.whole(near)
+        if head is None or head[-1:] != ids[-1:]:
+            return True
+        for token in covering:
+            both = self.whole(near + token)
+            if both is None or self.vocab.bytes_of(both[-1]) == token:
+                return True
+        return False
+
+
+@lru_cache(maxsize=4)
+def canonical(vocab: Vocab, encode: Callable[[str], Sequence[int]]) -> Canonical:
+    """Made once, so that what one text has found out serves the next."""
+    return Canonical(vocab, encode)
+
+
+def shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two sequences have in common at their beginning."""
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count

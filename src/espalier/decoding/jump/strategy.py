@@ -1,0 +1,296 @@
+"""The `jump` strategy: what the constraint forces is appended without being drawn, split as the tokenizer would.
+
+After a token is drawn, the bytes that every completion goes on with are encoded together with the drawn tokens that
+nobody has been told of, and what of that stays whatever follows is committed, in the same forward pass as the next free
+token. Where a filter looks on, or records are wanted, a forced token is taken when its logits are there. It knows
+neither how a constraint is made nor how a tokenizer works.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+from espalier.constraints.base import Composite
+from espalier.decoding.jump.canonical import Canonical, canonical, shared
+from espalier.decoding.jump.forced_step import forced_step, is_refused
+from espalier.decoding.matcher_questions import explained, member_masks, outcome, ruler
+from espalier.decoding.plan import FinishReason, Job, Outcome, Plan, Strategy, Taken
+from espalier.decoding.ports import Append, Need
+from espalier.decoding.step import decide
+from espalier.decoding.stops import TextAssembler
+from espalier.decoding.walk import TimedMask
+from espalier.sampling.filters import FilterContext
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Logits
+from espalier.trace.records import StepRecord
+
+HELD = 2
+"""Drawn tokens that are not told yet, so that the encoding of what is forced after them can replace them."""
+JOINED = 64
+"""A prompt of so many tokens, or fewer, is computed together with what is forced at the start. A longer one is appended
+alone: a server may have it already."""
+
+
+class Held(NamedTuple):
+    """A drawn token that nobody was told of. row: `(V,) float32`, what it was drawn from, where the run is checked."""
+
+    token: int
+    record: StepRecord | None
+    row: Logits | None
+
+
+def jump_plan(job: Job) -> Plan:
+    """One sequence. Without a constraint, and where the tokenizer cannot be asked, one token per forward pass."""
+    run = _Run(job)
+    run.jump()
+    prompt = job.prompt
+    if run.pending or (run.tokens and len(prompt) > JOINED):
+        if run.end is None:
+            answer = yield Need(append=(Append(branch=0, tokens=prompt, logits="last" if run.pending else "none"),))
+            if answer is not None and run.pending:
+                run.base = answer[0][-1].copy()
+        prompt = ()
+    while True:
+        yield from run.flush()
+        if run.end is not None:
+            return run.end
+        truncate, tokens = run.feed()
+        rows: list[Logits] = []
+        if prompt or tokens:
+            wanted = Append(branch=0, tokens=(*prompt, *tokens), logits="all" if run.pending else "last")
+            answer = yield Need(truncate=((0, truncate),) if truncate is not None else (), append=(wanted,))
+            if answer is None:
+                raise AssertionError("the driver must answer a Need")
+            rows = list(answer[0])  # (V,) float32 each
+            prompt = ()
+        # Everything that looks at the rows comes before anything is told: they hold only until then.
+        row = run.check(rows) if run.pending else rows[-1]
+        if run.end is None:
+            run.draw(row)
+            run.jump()
+
+
+class _Run:
+    """One text on its way. `tokens`, the matcher and the chain are in step; the last of them may be `held`.
+
+    pending: forced tokens that are taken once their logits are known. base: `(V,) float32` before the first of them,
+    where the next pass does not give it. told: what is to be said at the next occasion.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.vocab, self.chain, self.matcher = job, job.vocab, job.chain, job.matcher
+        self.config = config = job.chain.config
+        self.tokens: list[int] = []
+        self.held: list[Held] = []
+        self.pending: tuple[int, ...] = ()
+        self.base: Logits | None = None
+        self.end: Outcome | None = None
+        self.is_checked = job.watch.level != "off" or len(job.chain.filters) > 0
+        self._told: list[Taken] = []
+        self._border = 0  # of the tokens, where the text that is split as one begins: after the last special token
+        self._fed = self._cached = 0  # generated tokens in the model's cache: that are right, and all
+        self._fresh = 0  # taken tokens in the pass that runs now
+        self._is_frozen = False  # what is drawn next stands: a filter has refused what would replace it
+        self._assembler = TextAssembler(config.stop)
+        self._ends = frozenset(() if config.ignore_eos else self.vocab.eos_ids)
+        self._composite = self.matcher if isinstance(self.matcher, Composite) else None
+        self._mask = TimedMask(job)
+        self._rule = ruler(self.matcher)
+        self._canonical: Canonical | None = None
+        if self.matcher is not None and job.encode is not None:
+            self._canonical = canonical(self.vocab, job.encode)
+        job.chain.start(job.prompt)
+
+    def flush(self) -> list[Taken]:
+        """What was not said yet, once."""
+        told, self._told = self._told, []
+        return told
+
+    def feed(self) -> tuple[int | None, tuple[int, ...]]:
+        """To what length the model's sequence is to be cut, if it is, and what is to be appended then."""
+        cut = len(self.job.prompt) + self._fed if self._cached > self._fed else None
+        tokens = (*self.tokens[self._fed :], *self.pending)
+        if len(self.tokens) + len(self.pending) >= self.job.max_tokens:
+            tokens = tokens[:-1]  # the last one needs no place
+        self._fresh = len(self.tokens) - self._fed
+        self._cached = self._fed = self._fed + len(tokens)
+        return cut, tokens
+
+    def draw(self, row: Logits) -> None:
+        """One step as `mask` does it, from `(V,) float32`."""
+        decision = decide(
+            row,
+            self._mask(),
+            vocab=self.vocab,
+            chain=self.chain,
+            stream=self.job.stream,
+            context=self._context(),
+            watch=self.job.watch,
+            explain=partial(explained, self.matcher),
+            members=partial(member_masks, self._composite),
+            rule=self._rule,
+        )
+        self._take(decision.token, decision.prob)
+        self.held.append(Held(decision.token, decision.record, row.copy() if self.is_checked else None))
+        is_text = bool(self.vocab.bytes_of(decision.token)) and decision.token not in self.config.stop_ids
+        if not is_text or self._is_frozen or self._canonical is None or self.config.stop:
+            self._tell_held()
+        self._is_frozen = False
+        self._check_length()
+
+    def jump(self) -> None:
+        """Take what is forced now, or put it into `pending`; drawn tokens that it spells otherwise are taken back."""
+        matcher = self.matcher
+        if self._canonical is None or matcher is None or self.end is not None:
+            return
+        forced = matcher.forced() if not matcher.is_finished else ()
+        wanted: tuple[int, ...] = ()
+        if forced:
+            held = self.vocab.decode(one.token for one in self.held)
+            wanted = self._permitted(self._canonical.going_on(self._head(), held, forced))
+        same = shared(wanted, [one.token for one in self.held])
+        count = len(self.held) - same
+        wanted = wanted[: same + self._viable(wanted[same:], count)]
+        if not self._goes_on(wanted):
+            self._tell_held(HELD)
+        else:
+            self.base = self.held[same].row if count else None
+            if count:
+                matcher.rollback(count)
+                self.chain.rollback(count)
+                del self.tokens[-count:], self.held[-count:]
+                self._fed = min(self._fed, len(self.tokens))
+            self._tell_held()
+            if self.is_checked:
+                self.pending = wanted[same:]
+                return
+            for token in wanted[same:]:
+                self._take(token, None)
+                self._tell(token, None)
+                if self.end is not None:
+                    return
+        self._check_length()
+        if not self.is_checked and self.end is None:
+            self._take_only_end()
+
+    def check(self, rows: list[Logits]) -> Logits:
+        """Take the pending tokens, `rows` being what the pass gave, `(V,) float32` each. Where a filter refuses one, it
+        and what follows are dropped. Returns what the next token is drawn from."""
+        pending, self.pending = self.pending, ()
+        # What was appended in front of them has rows of its own, the last of which is before the first of them.
+        before = rows[self._fresh - 1 :] if self._fresh else [*([] if self.base is None else [self.base]), *rows]
+        for place, token in enumerate(pending):
+            row, context = before[place], self._context()
+            if len(self.chain.filters) and is_refused(row, token, self.chain, context):
+                self._fed, self._is_frozen = len(self.tokens), True
+                return row
+            record = None
+            if self.job.watch.level != "off":
+                record = forced_step(
+                    row, token, self._mask(), vocab=self.vocab, chain=self.chain, context=context,
+                    watch=self.job.watch, explain=partial(explained, self.matcher),
+                    members=partial(member_masks, self._composite), rule=self._rule,
+                )  # fmt: skip
+            self._take(token, None)
+            self._tell(token, record)
+            if self.end is not None:
+                return row
+        self._check_length()
+        return before[-1]
+
+    def _context(self) -> FilterContext:
+        # Only filters look at the tokens so far; copying them costs.
+        generated = tuple(self.tokens) if len(self.chain.filters) else ()
+        return FilterContext(step=len(self.tokens), prompt=self.job.prompt, generated=generated)
+
+    def _head(self) -> bytes:
+        """The last told token's bytes, and as many before as make whole characters: the tokenizer shall see what it
+        would merge with, or not."""
+        head, place = b"", len(self.tokens) - len(self.held)
+        while place > self._border and (not head or head[0] & 0xC0 == 0x80):
+            place -= 1
+            head = self.vocab.bytes_of(self.tokens[place]) + head
+        return head
+
+    def _permitted(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
+        """As many as there is room for, and as the config bans none of."""
+        start = len(self.tokens) - len(self.held)
+        tokens = tokens[: self.job.max_tokens - start]
+        fitted, least = self.chain.fitted, self.config.min_tokens
+        for place, token in enumerate(tokens):
+            is_banned = fitted.permitted is not None and not masks.test(fitted.permitted, token)
+            if is_banned or (start + place < least and token in fitted.ends):
+                return tokens[:place]
+        return tokens
+
+    def _viable(self, tokens: tuple[int, ...], count: int) -> int:
+        """How many of the tokens the matcher takes after `count` held ones are taken back: where bytes are missing, not
+        every spelling is allowed."""
+        if self.matcher is None or not tokens:
+            return 0
+        probe = self.matcher.fork()
+        probe.rollback(count)
+        for place, token in enumerate(tokens):
+            if not probe.allows(token):
+                return place
+            probe.advance(token)
+        return len(tokens)
+
+    def _goes_on(self, wanted: tuple[int, ...]) -> bool:
+        """Whether it says more than the held tokens."""
+        old = self.vocab.decode(one.token for one in self.held)
+        new = self.vocab.decode(wanted)
+        ends_special = bool(wanted) and not self.vocab.bytes_of(wanted[-1])
+        return len(new) > len(old) or (len(new) == len(old) and ends_special)
+
+    def _take(self, token: int, prob: float | None) -> None:
+        if self.matcher is not None:
+            self.matcher.advance(token)
+        self.chain.on_token(token, prob)
+        self.tokens.append(token)
+
+    def _tell_held(self, left: int = 0) -> None:
+        """All but the last `left` of them."""
+        while len(self.held) > left and self.end is None:
+            one = self.held.pop(0)
+            self._tell(one.token, one.record)
+
+    def _tell(self, token: int, record: StepRecord | None) -> None:
+        """It stands from now on. `self.end` is set where the text ends with it."""
+        is_stop = token in self.config.stop_ids
+        data = self.vocab.bytes_of(token)
+        piece = self._assembler.feed(b"" if is_stop else self.job.spelled.get(token) or data)
+        self._told.append(Taken(token=token, text=piece.text, record=record))
+        if not data:
+            self._border = len(self.tokens) - len(self.held)
+        if token in self._ends or is_stop or piece.stop is not None:
+            stop: str | int | None = token if is_stop and token not in self._ends else piece.stop
+            told = self.tokens[: len(self.tokens) - len(self.held)]
+            self.end = self._outcome(told, "stop", stop)
+
+    def _outcome(self, tokens: list[int], finish: FinishReason, stop: str | int | None) -> Outcome:
+        return outcome(self.job, tokens, self._assembler, finish, stop, mask_seconds=self._mask.seconds)
+
+    def _check_length(self) -> None:
+        if self.end is None and len(self.tokens) >= self.job.max_tokens:
+            self._tell_held()
+            if self.end is None:
+                self.end = self._outcome(self.tokens, "length", None)
+
+    def _take_only_end(self) -> None:
+        """EOS, where nothing else may come and nobody looks at its step."""
+        if self.matcher is None or not self.matcher.is_accepting:
+            return
+        mask = self._mask()
+        if mask is None or masks.count(mask) != 1:
+            return
+        for token in self.vocab.eos_ids:
+            if masks.test(mask, token):
+                self._tell_held()
+                if self.end is None:
+                    self._take(token, None)
+                    self._tell(token, None)
+
+
+JUMP = Strategy(make_plan=jump_plan, truncates=True)

@@ -1,0 +1,258 @@
+"""The `mask` strategy where a constraint may find only later that a text cannot stand: tokens are taken back.
+
+Two things are taken back: what has become what it must not be (`Rewinding.recall`), and the way into a dead end. What
+was taken there is not taken there again, so the search is depth-first and comes to an end. A token is told of only when
+nothing can take it back any more, so what was shown is never changed. The random stream is not rolled back: numbers
+that were used up once would choose the same way again. It does not know what a match is, nor how members are joined.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from espalier.automata.reasons.blame import Blame
+from espalier.constraints.base import Composite, Matcher
+from espalier.constraints.rewinding import RewindingMatcher
+from espalier.decoding.matcher_questions import explained, member_masks, outcome, ruler
+from espalier.decoding.plan import FinishReason, Job, Outcome, Plan, Taken
+from espalier.decoding.ports import Append, Need
+from espalier.decoding.rewinding.retries import Retries
+from espalier.decoding.stages import CONSTRAINT
+from espalier.decoding.step import Decision, decide
+from espalier.decoding.stops import TextAssembler
+from espalier.decoding.token_limit import BudgetMatcher
+from espalier.errors import DeadEnd
+from espalier.sampling.filters import FilterContext
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Logits, Mask
+from espalier.trace.records import Rewind
+
+REWIND = "rewind"
+"""Who removed a token that led into a dead end before."""
+MAX_TOLD = 5
+"""Of the last rewinds, in an error."""
+
+
+def rewind_plan(job: Job) -> Plan:
+    """One sequence, one token per forward pass; the job's matcher is `Rewinding`. Every token of `Taken` is final.
+
+    Raises DeadEnd where no way is left: none at all, none that leaves what was shown as it is, or none before
+    `max_rewinds` are used up.
+    """
+    run = _Run(job)
+    job.chain.start(job.prompt)
+    answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
+    while True:
+        if answer is None:
+            raise AssertionError("the driver must answer a Need")
+        back = run.step(answer[0][-1])  # (V,) float32
+        yield from run.told()
+        if run.ended is not None:
+            return run.ended
+        if back:
+            # The logits of the place gone back to are had by appending what comes before it once more.
+            kept = (*job.prompt, *run.generated)
+            answer = yield Need(
+                truncate=((0, len(kept) - 1),), append=(Append(branch=0, tokens=kept[-1:]),),
+            )  # fmt: skip
+        else:
+            answer = yield Need(append=(Append(branch=0, tokens=(run.generated[-1],)),))
+
+
+class _Run:
+    """The state of one plan between its passes."""
+
+    def __init__(self, job: Job) -> None:
+        matcher = job.matcher
+        own = matcher.inner if isinstance(matcher, BudgetMatcher) else matcher
+        if matcher is None or not isinstance(own, RewindingMatcher):
+            raise AssertionError("the matcher of this job takes nothing back")
+        self._job = job
+        self._matcher = matcher
+        self._rewinding = own  # what is tried is never taken, so the limit on tokens need not know of it
+        self._composite = matcher if isinstance(matcher, Composite) else None
+        self._rule = ruler(matcher)
+        self._vocab, self._config = job.vocab, job.chain.config
+        self._has_filters = len(job.chain.filters) > 0
+        self._assembler = TextAssembler(self._config.stop)
+        self._retries = Retries()
+        self._rewinds: list[Rewind] = []
+        self._waiting: deque[Taken] = deque()  # what was taken and may still go back
+        self._seconds = None if job.clock is None else 0.0
+        self._strict: Mask = masks.empty(0)  # what the matcher allows
+        self._lure: Mask | None = None  # what may be tried besides
+        self._allowed: Mask = masks.empty(0)  # both, without what must not be taken again
+        self.generated: list[int] = []
+        self.ended: Outcome | None = None
+
+    def step(self, raw: Logits) -> bool:
+        """Take a token by `(V,) float32` logits; True where tokens that came before went back instead. Raises
+        DeadEnd."""
+        went_back = False
+        while True:
+            self._look()
+            fault: DeadEnd | None = None
+            if self._allowed.any():
+                if went_back:
+                    return True  # the logits are those of a place behind this
+                try:
+                    decision = self._decide(raw)
+                except DeadEnd as error:
+                    fault = error
+                else:
+                    if masks.test(self._strict, decision.token):
+                        self._take(decision)
+                        return False
+                    went_back = self._recall(decision.token)
+                    continue
+            went_back = self._dead_end(fault) or went_back
+
+    def told(self) -> Sequence[Taken]:
+        """What nothing can take back any more, once."""
+        kept = 0
+        if self.ended is None and self._can_rewind:
+            kept = min(self._rewinding.unsettled, len(self._waiting))
+        found = [self._waiting.popleft() for _ in range(len(self._waiting) - kept)]
+        self._retries.settled(len(self.generated) - kept)
+        return found
+
+    @property
+    def _can_rewind(self) -> bool:
+        return len(self._rewinds) < self._job.options.max_rewinds
+
+    def _look(self) -> None:
+        """The masks of this place."""
+        clock = self._job.clock
+        began = clock() if clock is not None else 0.0
+        self._strict = self._matcher.mask()
+        is_tempted = self._can_rewind and self._rewinding.unsettled > 0
+        self._lure = self._rewinding.tempting() if is_tempted else None
+        self._allowed = self._strict.copy() if self._lure is None else self._strict | self._lure
+        masks.set_bits_inplace(self._allowed, tuple(self._retries.forbidden), False)
+        if clock is not None and self._seconds is not None:
+            self._seconds += clock() - began
+
+    def _decide(self, raw: Logits) -> Decision:
+        job, generated = self._job, self.generated
+        return decide(
+            raw,
+            self._allowed,
+            vocab=job.vocab,
+            chain=job.chain,
+            stream=job.stream,
+            context=FilterContext(
+                step=len(generated), prompt=job.prompt, generated=tuple(generated) if self._has_filters else ()
+            ),
+            watch=job.watch,
+            explain=partial(_explained, self._matcher, self._retries.forbidden),
+            members=self._members,
+            rule=self._rule,
+        )
+
+    def _members(self) -> Sequence[tuple[str, Mask]]:
+        """As the constraint has them, with what may be tried; then whoever took a token back that stood here."""
+        forbidden = self._retries.forbidden
+        found = member_masks(self._composite)
+        if self._lure is not None:
+            found = [(name, mask | self._lure) for name, mask in found]
+        if not forbidden:
+            return found
+        without: dict[str, Mask] = {}
+        for token, why in forbidden.items():
+            mask = without.setdefault(why.member, np.full_like(self._strict, -1))
+            masks.set_bits_inplace(mask, (token,), False)
+        return [*(found or [(CONSTRAINT, self._allowed | _of(forbidden, self._strict))]), *without.items()]
+
+    def _take(self, decision: Decision) -> None:
+        job, config, token = self._job, self._config, decision.token
+        self._matcher.advance(token)
+        job.chain.on_token(token, decision.prob)
+        self._retries.taken(token)
+        self.generated.append(token)
+        piece = self._assembler.feed(self._bytes_of(token))
+        self._waiting.append(Taken(token=token, text=piece.text, record=decision.record))
+        if token in self._vocab.eos_ids or token in config.stop_ids or piece.stop is not None:
+            is_stop_id = token in config.stop_ids and token not in self._vocab.eos_ids
+            self._end("stop", token if is_stop_id else piece.stop)
+        elif len(self.generated) >= job.max_tokens:
+            self._end("length", None)
+
+    def _end(self, finish: FinishReason, stop: str | int | None) -> None:
+        found = outcome(self._job, self.generated, self._assembler, finish, stop, mask_seconds=self._seconds)
+        self.ended = replace(found, rewinds=tuple(self._rewinds))
+
+    def _recall(self, token: int) -> bool:
+        """A token was tried that must not stand, with what led to it. True where more than itself goes back."""
+        recall = self._rewinding.recall(token)
+        tokens = [*self.generated[len(self.generated) - recall.count + 1 :], token]
+        if not 2 <= recall.count <= len(self._waiting) + 1:
+            raise AssertionError(f"{recall.count} tokens are to go back where {len(self._waiting)} may")
+        place = self._retries.recall(tokens, recall.blame)
+        here = len(self.generated)
+        self._go_back(place, [*self.generated[place:], token], recall.blame)
+        return place < here
+
+    def _dead_end(self, fault: DeadEnd | None) -> bool:
+        """No token is left here. True where the last one goes back; False where something put off is taken up."""
+        if self._retries.resume():
+            return False
+        step, names = len(self.generated), " and ".join(name for name, _ in member_masks(self._composite)[:-1])
+        reason = f"no token is allowed at step {step} and the text is not complete" if fault is None else fault.message
+        if not self._waiting or not self._can_rewind:
+            raise self._stranded(reason, names, fault)
+        together = f"{names} allow no token in common after it" if names else reason
+        why = Blame(member=REWIND, reason=together if fault is None else fault.message)
+        token = self.generated[-1]
+        self._retries.dead_end(token, why)
+        self._go_back(step - 1, [token], why)
+        return True
+
+    def _stranded(self, reason: str, names: str, fault: DeadEnd | None) -> DeadEnd:
+        if not self._rewinds:
+            return fault or DeadEnd(reason)
+        last = ", ".join(repr(one.text) for one in self._rewinds[-MAX_TOLD:])
+        tried = f"{len(self._rewinds)} times text was taken back, last: {last}"
+        if not self._can_rewind:
+            hint = f"max_rewinds={self._job.options.max_rewinds} is used up; with more the search goes on"
+        elif self.generated:
+            hint = "what comes before has been shown and stays"
+        else:
+            hint = "every way was tried"
+        return DeadEnd(f"{reason}{f' ({names})' if names else ''}; {tried}", hint=hint)
+
+    def _go_back(self, place: int, tokens: Sequence[int], why: Blame) -> None:
+        """To before the token at `place`. tokens: all that are taken back, a tried one too."""
+        count = len(self.generated) - place
+        text = b"".join(map(self._bytes_of, tokens)).decode("utf-8", "replace")
+        self._rewinds.append(Rewind(step=place, tokens=tuple(tokens), text=text, blame=why))
+        if not count:
+            return
+        self._matcher.rollback(count)
+        self._job.chain.rollback(count)
+        del self.generated[place:]
+        for _ in range(count):
+            self._waiting.pop()
+        self._assembler = TextAssembler(self._config.stop)
+        for token in self.generated:
+            self._assembler.feed(self._bytes_of(token))
+
+    def _bytes_of(self, token: int) -> bytes:
+        if token in self._config.stop_ids:
+            return b""
+        return self._job.spelled.get(token) or self._vocab.bytes_of(token)
+
+
+def _explained(matcher: Matcher, forbidden: Mapping[int, Blame], token: int) -> Blame | None:
+    return forbidden.get(token) or explained(matcher, token)
+
+
+def _of(tokens: Mapping[int, Blame], like: Mask) -> Mask:
+    """The mask that allows these alone."""
+    found = np.zeros_like(like)
+    masks.set_bits_inplace(found, tuple(tokens), True)
+    return found

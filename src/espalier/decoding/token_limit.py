@@ -1,0 +1,279 @@
+"""A limit on tokens that a constrained text keeps: near it, only what still comes to an end in time is allowed.
+
+`BudgetMatcher` wraps a constraint's matcher and is one itself, so every strategy closes texts without knowing of it.
+A token is refused if the shortest completion known after it, EOS counted, takes more tokens than would be left. Such a
+completion is held as tokens all the time that the limit is near, so there is always a way on. It knows no model and no
+probability, and no kind of constraint; what filters and stop texts do is not its affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from espalier.automata.reasons.blame import Blame
+from espalier.constraints.base import Composite, Matcher, Ruled
+from espalier.constraints.closing import closing, is_loose, known, within
+from espalier.decoding.options import OnBudget
+from espalier.errors import (
+    BudgetExceeded,
+    CapabilityError,
+    InputError,
+    LimitExceeded,
+    TokenRefused,
+    UnsupportedError,
+)
+from espalier.time_limit import OutOfTime
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Mask
+from espalier.tokens.vocab import Vocab
+
+MEMBER = "budget"
+
+
+class _Place(NamedTuple):
+    """way: the completion that is held, EOS last; None while the limit is far. decided: whether anything was refused
+    for the limit's sake."""
+
+    way: tuple[int, ...] | None = None
+    decided: bool = False
+
+
+class BudgetMatcher:
+    """One sequence's state. Laws: tests/laws.py.
+
+    left: how many tokens the text may still have, EOS counted. name: of the constraint inside, for `member_masks`.
+    Raises InputError, naming max_tokens, where no text fits, NotAvailable where no completion can be known.
+    """
+
+    __slots__ = ("_found", "_history", "_inner", "_left", "_name", "_place", "_vocab")
+
+    def __init__(self, inner: Matcher, left: int, vocab: Vocab, *, name: str) -> None:
+        self._inner = inner
+        self._left = left
+        self._vocab = vocab
+        self._name = name
+        self._place = _Place()
+        self._history: list[_Place] = []  # the place before each token, EOS too
+        self._found: tuple[Mask | None, bool] | None = None  # what is allowed here, once it was asked
+        if within(inner, left) is None:
+            shortest = inner.shortest_completion()
+            if len(shortest) > left:
+                raise InputError(
+                    f"no text of this constraint fits in {left} tokens: the shortest known takes {len(shortest)}, "
+                    "its end counted",
+                    hint=f"max_tokens of {len(shortest)} or more, room for it in the context, or on_budget=truncate",
+                    field="max_tokens",
+                )
+            self._place = _Place(shortest)
+
+    @property
+    def inner(self) -> Matcher:
+        """The constraint's own matcher, to be asked and not to be moved."""
+        return self._inner
+
+    @property
+    def decided(self) -> bool:
+        """Whether the limit has refused any token, so far, that the constraint allows."""
+        return self._place.decided
+
+    @property
+    def is_accepting(self) -> bool:
+        return self._inner.is_accepting
+
+    @property
+    def is_finished(self) -> bool:
+        return self._inner.is_finished
+
+    def mask(self) -> Mask:
+        found, _ = self._look()
+        return self._inner.mask() if found is None else found.copy()
+
+    def allows(self, token: int) -> bool:
+        if not self._inner.allows(token):
+            return False
+        found, _ = self._look()
+        return found is None or masks.test(found, token)
+
+    def advance(self, token: int) -> None:
+        found, decides = self._look()
+        if found is not None and not masks.test(found, token) and self._inner.allows(token):
+            shown = self._vocab.text_of(token)
+            raise TokenRefused(f"token {token} ({shown!r}) is refused: {self._reason(token)}")
+        self._inner.advance(token)
+        left, way = self._left - 1, self._place.way
+        if found is None or self._inner.is_finished:
+            way = None
+        elif way is not None and way[0] == token:
+            way = way[1:]
+        else:
+            way = within(self._inner, left)
+            if way is None:
+                raise AssertionError(f"token {token} was allowed for a completion that is not there")
+        self._history.append(self._place)
+        self._place = _Place(way, self._place.decided or decides)
+        self._left = left
+        self._found = None
+
+    def rollback(self, count: int) -> None:
+        self._inner.rollback(count)
+        if count:
+            kept = len(self._history) - count
+            self._place = self._history[kept]
+            del self._history[kept:]
+            self._left += count
+            self._found = None
+
+    def fork(self) -> BudgetMatcher:
+        other = object.__new__(type(self))
+        other._inner = self._inner.fork()
+        other._left, other._vocab, other._name = self._left, self._vocab, self._name
+        other._place, other._history, other._found = self._place, self._history.copy(), self._found
+        return other
+
+    def forced(self) -> tuple[int, ...]:
+        """The constraint's own, as far as they fit."""
+        found = self._inner.forced()
+        ahead = self.fork()
+        for count, token in enumerate(found):
+            if not ahead.allows(token):
+                return found[:count]
+            ahead.advance(token)
+        return found
+
+    def explain(self, token: int) -> Blame:
+        if self.allows(token):
+            raise ValueError(f"token {token} is allowed")
+        if not self._inner.allows(token):
+            return self._inner.explain(token)
+        return Blame(member=MEMBER, reason=self._reason(token))
+
+    def shortest_completion(self) -> tuple[int, ...]:
+        if self.is_finished:
+            return ()
+        held = self._held()
+        found = known(self._inner)
+        return held if found is None else min(held, found, key=len)
+
+    def member_masks(self) -> list[tuple[str, Mask]]:
+        """As in `Composite`: the constraint's members, the constraint, and with the limit the whole."""
+        inner = self._inner
+        members = inner.member_masks() if isinstance(inner, Composite) else [(self._name, inner.mask())]
+        return [*members, (MEMBER, self.mask())]
+
+    def _look(self) -> tuple[Mask | None, bool]:
+        """What is allowed here, None where that is all that the constraint allows for the limit is far; and whether the
+        limit refuses anything."""
+        if self._found is None:
+            self._found = self._near()
+        return self._found
+
+    def _near(self) -> tuple[Mask | None, bool]:
+        inner = self._inner
+        if inner.is_finished or is_loose(inner, self._left - 1):
+            return None, False
+        whole = inner.mask()
+        found = whole & closing(inner, self._left - 1, self._vocab.width)
+        way = self._held()
+        self._place = self._place._replace(way=way)
+        masks.set_bits_inplace(found, way[:1], True)
+        return found, not np.array_equal(found, whole)
+
+    def _held(self) -> tuple[int, ...]:
+        """A completion that fits."""
+        way = self._place.way
+        if way is None:
+            way = within(self._inner, self._left)
+        if way is None:
+            raise LimitExceeded(
+                f"no completion of at most {self._left} tokens is known",
+                hint="a larger max_tokens, or on_budget=truncate",
+            )
+        return way
+
+    def _reason(self, token: int) -> str:
+        left = self._left - 1
+        ahead = self._inner.fork()
+        ahead.advance(token)
+        found = known(ahead)
+        if found is None or len(found) <= left:
+            return f"no completion of {left} tokens is known after it, and no more would be left"
+        return f"after it the text takes {len(found)} more tokens, its end counted, and {left} would be left"
+
+
+class RuledBudgetMatcher(BudgetMatcher):
+    """Around a matcher that is `Ruled`, and so is this."""
+
+    __slots__ = ()
+
+    def rule_of(self, token: int) -> str | None:
+        """The constraint's own answer."""
+        inner = self._inner
+        if not isinstance(inner, Ruled):
+            raise AssertionError("the matcher inside knows no rules")
+        return inner.rule_of(token)
+
+
+def with_budget(inner: Matcher, left: int, vocab: Vocab, *, name: str) -> BudgetMatcher:
+    """The matcher for `inner` in a budget; it tells rules where `inner` does. Raises as `BudgetMatcher`."""
+    kind = RuledBudgetMatcher if isinstance(inner, Ruled) else BudgetMatcher
+    return kind(inner, left, vocab, name=name)
+
+
+def exceeded(matcher: Matcher, used: int) -> BudgetExceeded:
+    """The error of a text that is not complete after all its tokens; used: how many they were."""
+    way = known(matcher)
+    more = "" if way is None else f"; the shortest end known takes {len(way)} more"
+    return BudgetExceeded(
+        f"the text is not complete after {used} tokens{more}",
+        hint="a larger max_tokens, or room for it in the context; on_budget=close brings a text to its end in time",
+        field="max_tokens",
+    )
+
+
+def check_budget(on_budget: OnBudget, *, has_constraint: bool, is_native: bool, bans: Sequence[str]) -> None:
+    """bans: the fields of the sampling config that take tokens away. Raises InputError, CapabilityError naming
+    `on_budget`."""
+    if on_budget == "truncate":
+        return
+    if not has_constraint:
+        raise InputError(
+            f"on_budget={on_budget} needs a constraint: without one, text is complete wherever it is cut",
+            hint="leave on_budget out, or give a constraint",
+            field="on_budget",
+        )
+    if on_budget == "error":
+        return
+    if is_native:
+        raise CapabilityError(
+            "on_budget=close cannot be had with the engine's own sampler: its grammar knows no limit",
+            hint='leave on_budget out, or sampler="native"',
+            field="on_budget",
+        )
+    if bans:
+        raise CapabilityError(
+            f"on_budget=close cannot be promised where {bans[0]} bans tokens, which the way to the end may need",
+            hint=f"put the ban into the constraint, or leave {bans[0]} out",
+            field="on_budget",
+        )
+
+
+@contextmanager
+def closable(closes: bool) -> Iterator[None]:
+    """Around the making of a matcher whose ways to the end must be known. Raises CapabilityError, naming `on_budget`,
+    where they cannot be, and why. closes: whether they must be."""
+    try:
+        yield
+    except OutOfTime:
+        raise
+    except (UnsupportedError, LimitExceeded) as error:
+        if not closes:
+            raise
+        raise CapabilityError(
+            f"on_budget=close cannot be had with this constraint: {error.message}",
+            hint="on_budget=error and truncate go with every constraint",
+            field="on_budget",
+        ) from error

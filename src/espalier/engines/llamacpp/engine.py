@@ -1,0 +1,80 @@
+"""The llama.cpp engine: any GGUF file, in this process.
+
+It joins the file, its vocabulary and its chat templates to a LocalEngine; it knows no constraints and no sampling.
+"""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from espalier.chat.prompt.template import BrokenTemplate, ChatTemplate
+from espalier.engines.llamacpp.library import library
+from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel
+from espalier.engines.llamacpp.native import LlamaSampler
+from espalier.engines.llamacpp.tokenize import make_encode
+from espalier.engines.llamacpp.vocab import read_vocab
+from espalier.engines.local.engine import LocalEngine
+from espalier.engines.options import DEFAULT, EngineOptions
+from espalier.errors import TemplateError
+from espalier.tokens.vocab import Vocab
+
+TAKES = ("device", "context", "sequences", "kv_size", "batch_size", "gpu_layers", "threads", "kv_type",
+         "flash_attention", "lora")  # fmt: skip
+TEMPLATE = "tokenizer.chat_template"
+
+
+def open_engine(model: str, *, options: EngineOptions = DEFAULT, **shared: Any) -> LocalEngine:
+    """The engine for a GGUF file; `shared` are a LocalEngine's arguments. Raises UnknownModel, InputError,
+    CapabilityError, LimitExceeded. A chat template that cannot be used raises when it is used, not here."""
+    options.check_only("llamacpp", TAKES)
+    path = Path(model).expanduser()
+    file = LlamaFile(path, options)
+    lib, handle = library(), file.vocab
+    keeper = weakref.ref(file)  # a vocabulary outlives its engine, and must not keep the weights
+    vocab = read_vocab(lib, handle, name=path.name, keeper=keeper)
+    stepped = LlamaStepModel(file, options)
+    return LocalEngine(
+        name=path.name,  # a path is nobody else's business
+        model=stepped,
+        vocab=vocab,
+        encode=make_encode(lib, handle, keeper=keeper),
+        template=_template(file, TEMPLATE),
+        tool_template=_template(file, f"{TEMPLATE}.tool_use"),
+        tool_format=options.tool_format,
+        native=partial(LlamaSampler, handle, owner=file, context=stepped.max_positions),
+        **shared,
+    )
+
+
+def read_vocab_of(model: str) -> Vocab:
+    """The vocabulary of a GGUF file, without its weights. Raises as `open_engine` does."""
+    path = Path(model).expanduser()
+    file = LlamaFile(path, DEFAULT, vocab_only=True)
+    return read_vocab(library(), file.vocab, name=path.name, keeper=lambda: file)
+
+
+def _template(file: LlamaFile, key: str) -> ChatTemplate | None:
+    """Read from the metadata, as llama.cpp may answer with the name of a template of its own."""
+    source = file.meta(key)
+    if not source or not source.strip():
+        return None
+    if "{" not in source:
+        reason = f"the model's chat template is {source.strip()[:40]!r}, which is no Jinja template"
+        return BrokenTemplate(source, reason)
+    lib, handle = library(), file.vocab
+    try:
+        return ChatTemplate(
+            source,
+            bos_token=_spelled(lib, handle, lib.llama_vocab_bos(handle)),
+            eos_token=_spelled(lib, handle, lib.llama_vocab_eos(handle)),
+        )
+    except TemplateError as error:
+        return BrokenTemplate(source, error.message)
+
+
+def _spelled(lib: Any, handle: Any, token: int) -> str:
+    text: bytes = lib.llama_vocab_get_text(handle, token) if token >= 0 else b""
+    return text.decode("utf-8", "replace")

@@ -1,0 +1,249 @@
+"""One request that is ready to run, and what its reader is told of it: events, and at the end the Result and its Trace.
+
+It runs in the thread of whoever reads. It knows no model and no driver.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from hashlib import blake2b
+
+from espalier.chat.reading.deltas import CallBegun, Delta, Turn
+from espalier.constraints.verdict import CUT, Verdict, judge, parse
+from espalier.decoding.plan import Job, MakePlan, Outcome, Plan, Taken
+from espalier.decoding.stops import TextAssembler
+from espalier.engines.base import Event, Finished, Request, Result, TokenEvent, Usage
+from espalier.engines.local.turns import PreparedTurn, call_id, calls_tools
+from espalier.lexicon.files import WordFiles
+from espalier.schema.python.instances import BuildError
+from espalier.trace.recorders.protocol import RunInfo, RunRecorder
+from espalier.trace.records import LEVELS, StepRecord, Trace, TraceLevel
+from espalier.trace.summary import summarise
+
+
+def watched(request: Request) -> TraceLevel:
+    """How much of each step is measured: what the request asks for, and what its recorders need."""
+    return max(request.trace, *(one.level for one in request.recorders), "off", key=LEVELS.index)
+
+
+def _asked(request: Request) -> str:
+    """What a person wrote last: the prompt, or the last message of a user."""
+    for message in reversed(request.messages or ()):
+        if message.get("role") == "user" and isinstance(message.get("content"), str):
+            return str(message["content"])
+    return request.prompt or ""
+
+
+class Prepared:
+    """One request that is ready to run, and what its reader has heard of it. For one reader."""
+
+    def __init__(
+        self,
+        model: str,
+        request: Request,
+        turn: PreparedTurn,
+        seed: int,
+        job: Job,
+        make_plan: MakePlan,
+        words: WordFiles,
+        compile_seconds: float = 0.0,
+        *,
+        sequences: int = 1,
+    ) -> None:
+        self.model, self.request, self.turn, self.seed = model, request, turn, seed
+        self.compile_seconds = compile_seconds
+        self.sequences = sequences  # at once, in the model
+        # What of the text that is judged and parsed stands in the prompt.
+        self.begun = "" if turn.spec is None else turn.spec.begun(turn.before)
+        self.job, self.make_plan, self.words = job, make_plan, words
+        self.parser = turn.parser()
+        self.records: list[StepRecord] = []
+        self._recording: list[RunRecorder] | None = None  # once something has happened
+        self.reasoned = 0  # tokens of the reasoning
+
+    @property
+    def cost_key(self) -> bytes | None:
+        """Equal for equal constraints; None where there is none."""
+        spec = self.turn.spec
+        return None if spec is None else blake2b(spec.key().encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+    @property
+    def size(self) -> int:
+        """How many tokens its sequences can come to hold."""
+        # Forks share the prompt; the last token taken needs no place.
+        return len(self.job.prompt) + self.sequences * (self.job.max_tokens - 1)
+
+    def plan(self) -> Plan:
+        """The plan, not begun. Once: the job's matcher, chain and stream are the plan's from now on."""
+        return self.make_plan(self.job)
+
+    def event(self, happened: Taken | Outcome, index: int = 0, *, reused: int = 0) -> Event:
+        """What a reader is told, in the order in which it happened. index: of the request in its batch. reused: tokens
+        of the prompt that were not computed."""
+        if isinstance(happened, Taken):
+            deltas = self._heard(happened.text)
+            if happened.record is not None:
+                for one in self._recorders():
+                    one.step(happened.record)
+            record = self._asked_of(happened.record)
+            if record is not None:
+                self.records.append(record)
+            return TokenEvent(
+                index=index,
+                token_id=happened.token,
+                text=happened.text,
+                record=record,
+                deltas=deltas,
+            )
+        deltas = self.deltas(happened.tail, is_last=True)
+        result = self.result(happened, reused)
+        self._end(result.trace)
+        return Finished(index=index, text=happened.tail, result=result, deltas=deltas)
+
+    def _asked_of(self, record: StepRecord | None) -> StepRecord | None:
+        """What the request itself asked for of a step; a recorder may have wanted more."""
+        level = self.request.trace
+        if record is None or level == "off":
+            return None
+        if record.distribution is not None and level != "full":
+            record = replace(record, distribution=None)
+        if level == "summary" and self.job.watch.level != level:
+            blame = record.blame if self.job.watch.counts else None
+            record = replace(record, pre_masking=(), post_grammar=(), post_chain=(), blame=blame)
+        return record
+
+    def close(self) -> None:
+        """Nobody reads on: recorders are told, unless they know of the end. Idempotent."""
+        if self._recording:
+            self._end(None)
+
+    def _recorders(self) -> list[RunRecorder]:
+        if self._recording is None:
+            info = RunInfo(
+                request_id=self.request.request_id,
+                model=self.model,
+                strategy=self.request.strategy,
+                output=self.request.stream,
+                seed=self.seed,
+            )
+            self._recording = []
+            for one in self.request.recorders:
+                self._recording.append(one.begin(info))  # those that have begun are told of the end, whatever comes
+        return self._recording
+
+    def _end(self, trace: Trace | None) -> None:
+        told, self._recording = self._recorders(), []
+        with ExitStack() as stack:  # each of them, also where another fails
+            for one in reversed(told):
+                stack.callback(one.end, trace)
+
+    def _heard(self, text: str) -> tuple[Delta, ...]:
+        """What one token adds to the turn; it counts as reasoning if any of it is."""
+        reasoned = self.parser.is_reasoning
+        deltas = self.deltas(text)
+        self.reasoned += reasoned or self.parser.is_reasoning
+        return deltas
+
+    def deltas(self, text: str, *, is_last: bool = False) -> tuple[Delta, ...]:
+        """What more of the text adds to the turn, its calls with their ids."""
+        found = [*self.parser.feed(text), *(self.parser.finish() if is_last else ())]
+        return tuple(
+            replace(one, id=call_id(self.turn.text, self.seed, one.index)) if isinstance(one, CallBegun) else one
+            for one in found
+        )
+
+    def result(self, outcome: Outcome, reused: int = 0) -> Result:
+        """What the run gave; the further texts of it are read as turns of their own."""
+        others = []
+        for one in outcome.others:
+            alone = Prepared(self.model, self.request, self.turn, self.seed, self.job, self.make_plan, self.words)
+            alone.records = [record for step in one.records if (record := self._asked_of(step)) is not None]
+            pieces = TextAssembler(self.request.sampling.stop)
+            for token in one.tokens:
+                alone._heard(pieces.feed(self._spelled(token)).text)
+            alone.deltas(pieces.finish().text, is_last=True)
+            others.append(alone.result(one))
+        spec, turn = self.turn.spec, self._turn()
+        verdict = None
+        if spec is not None:
+            verdict = judge(spec, self.begun + outcome.text, self.words) if outcome.is_complete else CUT
+        parsed = None
+        # A text that the limit on tokens closed is whole all the same.
+        if (outcome.finish == "stop" or outcome.closed_by_budget) and (verdict is None or verdict.valid is not False):
+            try:
+                parsed = turn.content if spec is None else parse(spec, self.begun + outcome.text)
+            except BuildError as error:  # the type asks for more than its schema says
+                verdict = Verdict(valid=False, judge="the Python type", errors=(error.message,))
+        return Result(
+            text=outcome.text,
+            token_ids=outcome.tokens,
+            finish_reason="tool_calls" if outcome.finish == "stop" and calls_tools(turn) else outcome.finish,
+            stop_reason=outcome.stop,
+            usage=Usage(
+                prompt_tokens=len(self.job.prompt),
+                completion_tokens=len(outcome.tokens),
+                reasoning_tokens=self.reasoned,
+                cached_tokens=reused,
+            ),
+            seed=self.seed,
+            turn=turn,
+            parsed=parsed,
+            verdict=verdict,
+            trace=None if self.request.trace == "off" else self._trace(outcome, verdict),
+            records=tuple(self.records),
+            mask_seconds=outcome.mask_seconds,
+            score=outcome.score,
+            weighing=outcome.weighing,
+            closed_by_budget=outcome.closed_by_budget,
+            others=tuple(others),
+        )
+
+    def _trace(self, outcome: Outcome, verdict: Verdict | None) -> Trace:
+        spec, request = self.turn.spec, self.request
+        constraint = spec.to_json() if spec is not None else None
+        is_summed = request.trace == "summary"
+        return Trace(
+            steps=() if is_summed else tuple(self.records),
+            sums=summarise(self.records, constraint, outcome.text, outcome.rewinds) if is_summed else None,
+            level=request.trace,
+            text=outcome.text,
+            finish_reason=outcome.finish,
+            model=self.model,
+            prompt=self.turn.text,
+            asked=_asked(request),
+            constraint=constraint,
+            soft=tuple(soft.to_json() for soft in request.soft),
+            sampling=request.sampling.to_json() | {"seed": self.seed} | self._sampler(),
+            strategy=request.strategy,
+            verdict=verdict.to_json() if verdict else None,
+            decoding=request.decoding.to_json(),
+            closed_by_budget=outcome.closed_by_budget,
+            rewinds=outcome.rewinds,
+            score=outcome.score,
+            weighing=None if outcome.weighing is None else asdict(outcome.weighing),
+            prompt_ids=self.job.prompt,
+            setup={
+                "before": self.turn.before,
+                "stream": request.stream,
+                "max_tokens": self.job.max_tokens,
+                "filters": [one.name for one in request.filters],
+            },
+        )
+
+    def _spelled(self, token: int) -> bytes:
+        """What a token adds to the text."""
+        job = self.job
+        if token in job.chain.config.stop_ids:
+            return b""
+        return job.spelled.get(token) or job.vocab.bytes_of(token)
+
+    def _sampler(self) -> dict[str, str]:
+        """Said where it is not our own."""
+        return {} if self.request.sampler == "espalier" else {"sampler": self.request.sampler}
+
+    def _turn(self) -> Turn:
+        """The turn as it was read, its calls with their ids."""
+        found = self.parser.turn
+        calls = (replace(call, id=call_id(self.turn.text, self.seed, call.index)) for call in found.calls)
+        return replace(found, calls=tuple(calls))

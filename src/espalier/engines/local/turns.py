@@ -1,0 +1,286 @@
+"""One turn of a conversation: what its prompt says, what its text may be, and how that text is read.
+
+It joins the chat template, the tools and the reasoning of a request to one prompt and one constraint. It knows no
+model: templates and vocabularies are given to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from espalier.chat.prompt.past import has_past_calls
+from espalier.chat.prompt.render import NO_SCHEMA, render_prompt
+from espalier.chat.prompt.template import ChatTemplate
+from espalier.chat.reading.deltas import Turn
+from espalier.chat.reading.turn_parser import TurnParser
+from espalier.chat.reasoning import REASONING, Reasoning, detect_reasoning
+from espalier.chat.wire.detect import detect_format
+from espalier.chat.wire.formats import WireFormat, wire_format
+from espalier.constraints.after.spec import After
+from espalier.constraints.after.thinking import Thinking
+from espalier.constraints.compose.all_of import AllOf
+from espalier.constraints.compose.any_of import AnyOf
+from espalier.constraints.spec import JsonSchema, Regex, Spec
+from espalier.constraints.tools.spec import ToolCalls
+from espalier.engines.base import Message, Request
+from espalier.errors import InputError, TemplateError
+from espalier.tokens.vocab import Vocab
+
+DEFAULT_FORMAT = "args"
+"""For a model whose template does not show how it writes calls: the prompt tells it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedTurn:
+    """text: the prompt. before: what of it belongs to the model's turn. spec: what the turn's text must satisfy.
+
+    format, names: how calls are written, and the tools that there are. reasoning: the markers to split by; inside:
+    whether the prompt has opened them.
+    """
+
+    text: str
+    before: str
+    spec: Spec | None
+    format: WireFormat | None
+    names: tuple[str, ...]
+    reasoning: Reasoning | None
+    inside: bool
+
+    def parser(self) -> TurnParser:
+        return TurnParser(format=self.format, names=self.names, reasoning=self.reasoning, inside=self.inside)
+
+
+class TurnMaker:
+    """Prepares the turns of one model. Raises InputError and its kin for requests that ask for what cannot be."""
+
+    def __init__(
+        self, *, name: str, template: ChatTemplate | None, vocab: Vocab, tool_format: str | None = None
+    ) -> None:
+        """tool_format: for a model whose template does not tell."""
+        self._name = name
+        self._template = template
+        self._vocab = vocab
+        self._tool_format = tool_format
+
+    def prepare(self, request: Request) -> PreparedTurn:
+        if request.reasoning == "auto":
+            request = replace(request, reasoning=self._detected())
+        if (request.prompt is None) == (request.messages is None):
+            raise InputError("give a prompt or messages, one of them", field="prompt")
+        if request.messages is not None and request.raw:
+            raise InputError("messages cannot be raw: only a template makes a text of them", field="raw")
+        request.tool_choice.allowed(request.tools)  # raises for a name that no tool has
+        format_ = self._format(request) if request.tools else self._past_format(request)
+        render = self._renderer(request, format_)
+        text = render(True)
+        before = self._before(request, text, render)
+        reasoning, inside, is_open = self._reasoning(request, before)
+        calls = _calls(request, format_)
+        may_call = calls is not None and bool(calls.allowed)
+        return PreparedTurn(
+            text=text,
+            before=before,
+            spec=_spec(request, calls, reasoning if is_open else None),
+            format=calls.wire if calls is not None and may_call else None,
+            names=() if calls is None else tuple(tool.name for tool in calls.allowed),
+            reasoning=reasoning if is_open else None,
+            inside=inside,
+        )
+
+    @cached_property
+    def _shown_format(self) -> str | None:
+        """How calls are written, as the template shows it."""
+        return None if self._template is None else detect_format(self._template.source)
+
+    @cached_property
+    def _shown_reasoning(self) -> Reasoning | None:
+        """The markers that the template or the vocabulary shows."""
+        return detect_reasoning("" if self._template is None else self._template.source, _markers(self._vocab))
+
+    def _detected(self) -> Reasoning:
+        if self._shown_reasoning is None:
+            raise InputError(
+                f"nothing shows between which markers {self._name} reasons",
+                hint=f"name them: {', '.join(REASONING)}, or a pair of texts",
+                field="reasoning",
+            )
+        return self._shown_reasoning
+
+    def _format(self, request: Request) -> WireFormat:
+        if request.tool_format is not None:
+            return wire_format(request.tool_format)
+        told = self._shown_format or self._tool_format
+        if told is None and self._renders_tools(request):
+            raise InputError(
+                f"the chat template of {self._name} does not show how the model writes calls",
+                hint="name it: tool_format= or ESPALIER_TOOL_FORMAT",
+                field="tool_format",
+            )
+        return wire_format(told or DEFAULT_FORMAT)
+
+    def _past_format(self, request: Request) -> WireFormat | None:
+        """How earlier calls are spelled in a prompt without tools, where the template does not do it."""
+        if not has_past_calls([dict(message) for message in request.messages or ()]):
+            return None
+        return wire_format(request.tool_format or self._shown_format or self._tool_format or DEFAULT_FORMAT)
+
+    def _renders_tools(self, request: Request) -> bool:
+        return self._template is not None and not request.raw and self._template.abilities.tools
+
+    def _renderer(self, request: Request, format_: WireFormat | None) -> Callable[[bool], str]:
+        """The prompt, with or without what begins the model's turn."""
+        template = self._template
+        if request.raw or (template is None and request.messages is None):
+            if request.template_variables:
+                raise InputError("no chat template is rendered that could read them", field="template_variables")
+            asked = {"tools": bool(request.tools), "schema_in_prompt": request.schema_in_prompt}
+            unheard = [name for name, given in asked.items() if given]
+            if unheard and not request.raw:
+                raise InputError(
+                    f"{self._name} has no chat template, so {unheard[0]} cannot be put into the prompt",
+                    hint="write the prompt yourself and say raw=True",
+                    field=unheard[0],
+                )
+            if request.schema_in_prompt:
+                raise InputError("a raw prompt is taken as it is", field="schema_in_prompt")
+            return lambda _: request.prompt or ""
+        if template is None:
+            raise InputError(f"{self._name} has no chat template", hint="give a plain prompt", field="messages")
+        schema = schema_of_spec(request.constraint) if request.schema_in_prompt else NO_SCHEMA
+        native = format_ is None or self._shown_format in (None, format_.name)
+
+        def render(add_generation_prompt: bool) -> str:
+            return render_prompt(
+                template,
+                as_messages(request),
+                tools=request.tools,
+                choice=request.tool_choice,
+                format=format_,
+                max_calls=request.max_calls,
+                native_tools=native,
+                schema=schema,
+                add_generation_prompt=add_generation_prompt,
+                enable_thinking=request.enable_thinking,
+                variables=request.template_variables,
+            )
+
+        return render
+
+    def _before(self, request: Request, text: str, render: Callable[[bool], str]) -> str:
+        """What the prompt's text holds of the model's turn: what the template adds to begin it; without a template
+        nothing tells where a turn begins, and it is the whole text, or what of it ends in a marker of reasoning."""
+        if self._template is None or request.raw:
+            return text if not isinstance(request.reasoning, Reasoning) else _tail(text, request.reasoning)
+        try:
+            said = render(False)
+        except TemplateError:
+            return ""  # a template that wants to begin a turn: what it adds cannot be told
+        return text[len(said) :] if text.startswith(said) else ""
+
+    def _reasoning(self, request: Request, before: str) -> tuple[Reasoning | None, bool, bool]:
+        """The markers; whether the prompt has opened them; whether there may be reasoning at all."""
+        asked = request.reasoning
+        if asked is None or asked == "auto":
+            return None, False, False
+        opened, closed = before.rfind(asked.start), before.rfind(asked.end)
+        return asked, opened > closed, opened > closed or closed < 0
+
+
+def _calls(request: Request, format_: WireFormat | None) -> ToolCalls | None:
+    """What the turn may be where there are tools."""
+    if not request.tools or format_ is None:
+        return None
+    return ToolCalls(
+        request.tools,
+        choice=request.tool_choice,
+        format=format_.name,
+        max_calls=request.max_calls,
+        # A call that must come leaves no room for content, so nothing of the constraint is left to enforce.
+        content=None if request.tool_choice.mode == "required" else request.constraint,
+    )
+
+
+def _spec(request: Request, calls: ToolCalls | None, reasoning: Reasoning | None) -> Spec | None:
+    """What the turn's text must satisfy."""
+    spec = request.constraint if calls is None else calls
+    if reasoning is None or (spec is None and request.max_reasoning is None):
+        return spec
+    return Thinking(
+        Regex("(?s:.*)") if spec is None else spec,
+        start=reasoning.start,
+        end=reasoning.end,
+        max_tokens=request.max_reasoning,
+    )
+
+
+def schema_of_spec(spec: Spec | None) -> Any:
+    """The schema within a constraint, for the prompt. Raises InputError where there is none or more than one."""
+    found = _schemas(spec)
+    if len(found) != 1:
+        many = "more than one" if found else "no"
+        raise InputError(
+            f"there is {many} schema to put into the prompt", hint="constraint=JsonSchema(...)",
+            field="schema_in_prompt",
+        )  # fmt: skip
+    return json.loads(found[0])
+
+
+def _schemas(spec: Spec | None) -> list[str]:
+    if isinstance(spec, JsonSchema):
+        return [spec.text]
+    if isinstance(spec, After | Thinking):
+        return _schemas(spec.spec)
+    if isinstance(spec, AllOf | AnyOf):
+        return [text for member in spec.members for text in _schemas(member)]
+    return []
+
+
+def _markers(vocab: Vocab) -> frozenset[str]:
+    """The markers of reasoning that are one token each, special or not."""
+    wanted = {text.encode(): text for found in REASONING.values() for text in (found.start, found.end)}
+    special = {text for text in vocab.special_texts.values() if text in wanted.values()}
+    return frozenset(special | {wanted[token] for token in vocab.tokens if token in wanted})
+
+
+def as_messages(request: Request) -> Sequence[Message]:
+    """A plain prompt is one message of a user."""
+    if request.messages is not None:
+        return request.messages
+    return [{"role": "user", "content": request.prompt or ""}]
+
+
+def calls_tools(turn: Turn) -> bool:
+    """Whether there are calls, and none was cut off."""
+    return bool(turn.calls) and all(call.is_complete for call in turn.calls)
+
+
+def _tail(text: str, reasoning: Reasoning) -> str:
+    """The end of a raw prompt from the last marker on, where nothing but whitespace follows it: the reasoning is opened
+    or closed there. A marker elsewhere may be what the prompt is about."""
+    bare = text.rstrip()
+    if bare.endswith(reasoning.start):
+        return text[len(bare) - len(reasoning.start) :]
+    if bare.endswith(reasoning.end):
+        return text[max(bare.rfind(reasoning.start), 0) :]
+    return ""
+
+
+ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+ID_LENGTH = 9
+"""Mistral's templates take nine letters or digits, and nothing else; the others take anything."""
+
+
+def call_id(prompt: str, seed: int, index: int) -> str:
+    """The id of a call: the same for the same run, another for another prompt, seed or place."""
+    digest = hashlib.blake2b(f"{seed} {index} {prompt}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    number = int.from_bytes(digest, "big")
+    letters = []
+    for _ in range(ID_LENGTH):
+        number, place = divmod(number, len(ALPHABET))
+        letters.append(ALPHABET[place])
+    return "".join(letters)

@@ -1,0 +1,258 @@
+"""The forward passes of many lanes: sequences opened, long appends cut into pieces, one pass, the guilty found.
+
+It knows neither who waits nor who listens; it says which lanes have failed, and the scheduler ends them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from espalier.decoding.ports import Extend, Need, Rows, StepModel
+from espalier.engines.serving.fair_queue import shares
+from espalier.engines.serving.lanes import Lane, Todo
+from espalier.engines.serving.prefix_cache import Held, PrefixCache, Sequences, common
+from espalier.errors import CapabilityError, GenerationError, LimitExceeded
+
+WORTH_WAITING = 32  # tokens: a prompt waits for another that is computing so long a beginning of its own
+T = TypeVar("T")
+
+
+class Piece(NamedTuple):
+    """`size` tokens of an append, which are in this pass."""
+
+    lane: Lane
+    todo: Todo
+    size: int
+
+    @property
+    def held(self) -> Held:
+        return self.lane.branches[self.todo.append.branch]
+
+    def extension(self) -> Extend:
+        tokens, start, wanted = self.todo.append.tokens, self.todo.place, self.todo.append.logits
+        return Extend(
+            sequence=self.held.sequence,
+            tokens=tokens[start : start + self.size],
+            # Before the last piece only those who want all rows want any.
+            logits=wanted if start + self.size == len(tokens) or wanted == "all" else "none",
+        )
+
+
+class Passes:
+    """All that happens on the model. steps: forward passes; prefilled, reused: tokens of prompts that were computed,
+    and that were not; all since the beginning. chunk: tokens of long appends in one pass. kept_tokens, kept_sequences:
+    of ended sequences that are kept at most."""
+
+    def __init__(self, model: StepModel, *, chunk: int, kept_tokens: int, kept_sequences: int) -> None:
+        self._model, self._chunk = model, chunk
+        self._sequences = Sequences(model)
+        self._kept = PrefixCache(self._sequences, max_tokens=kept_tokens, max_sequences=kept_sequences)
+        self.steps = self.reused = self.prefilled = 0
+
+    @property
+    def tokens(self) -> int:
+        """What all sequences hold, those that are kept too."""
+        return self._sequences.tokens
+
+    def make_room(self, size: int, slots: int, lane: Lane | None = None) -> None:
+        """Drop what is kept where it is in the way of so many tokens in so many sequences; what a new lane can use
+        last, by giving it to the lane."""
+        best = None if lane is None or not len(lane.ids) else self._kept.find(lane.ids, owner=lane.ticket.owner)
+        useful = None if best is None else best[0]
+        while self._kept.count and (
+            size + self._kept.tokens > self._model.capacity or slots + self._kept.count > self._model.max_sequences
+        ):
+            if not self._kept.drop(but=useful) and lane is not None and best is not None:
+                lane.head = self._kept.take(*best)
+
+    def free(self, lane: Lane, *, keep: bool = False) -> None:
+        """A lane has ended. keep: its prompt's sequence may serve another."""
+        kept = lane.branches.pop(0, None) if keep and self._kept.is_on else None
+        for held in (*lane.branches.values(), *([lane.head] if lane.head is not None else [])):
+            self._sequences.free(held)
+        lane.branches.clear()
+        lane.head = None
+        if kept is not None:
+            self._kept.keep(kept, owner=lane.ticket.owner)
+
+    def clear(self) -> None:
+        """Free all that is kept."""
+        self._kept.clear()
+
+    def run(self, lanes: Sequence[Lane]) -> dict[Lane, Exception]:
+        """One forward pass, or none where nothing is to be appended. Lanes whose need is done get their answer. Returns
+        those that have failed."""
+        failed: dict[Lane, Exception] = {}
+        for lane in lanes:
+            if lane.need is not None and not self._has_to_wait(lane, lane.need, lanes):
+                try:
+                    self._prepare(lane, lane.need, lanes)
+                except Exception as error:  # noqa: BLE001  # of one plan, or of what the model did for it
+                    failed[lane] = error
+        going = [lane for lane in lanes if lane.need is None and lane not in failed]
+        pieces = self._pieces(going)
+        if pieces:
+            failed |= self._extend(pieces)
+        for lane in going:
+            if lane not in failed and lane.answer is None:
+                lane.settle(self._model.width)
+        return failed
+
+    def _prepare(self, lane: Lane, need: Need, lanes: Iterable[Lane]) -> None:
+        """Carry out what comes before the appends. Raises what a plan or the model has done wrong."""
+        branches = lane.branches
+        early, late = need.frees(branches) if need.free else ((), ())
+        for branch in early:
+            self._sequences.free(branches.pop(branch))
+        for source, target in need.fork:
+            if target in branches:
+                raise ValueError(f"a strategy forks to branch {target}, which it has already")
+            branches[target] = self._with_room(partial(self._sequences.fork, branches[source]))
+        for branch, length in need.truncate:
+            self._sequences.truncate(branches[branch], length)
+        for branch in late:
+            self._sequences.free(branches.pop(branch))
+        for append in need.append:
+            is_prompt = append.branch not in branches
+            todo = Todo(append, is_prompt)
+            if is_prompt:
+                branches[append.branch] = self._open(lane, todo, lanes)
+            lane.todo.append(todo)
+        lane.need = None
+
+    def _with_room(self, make: Callable[[], T]) -> T:
+        while True:
+            try:
+                return make()
+            except LimitExceeded:
+                if not self._kept.drop():
+                    raise
+
+    def _open(self, lane: Lane, todo: Todo, lanes: Iterable[Lane]) -> Held:
+        """A sequence for the first append of a branch, with as much of it as is kept."""
+        tokens, head = todo.append.tokens, lane.head
+        can_reuse = todo.append.logits != "all" and tokens == lane.ticket.prompt
+        lane.head = None
+        if head is not None:
+            if can_reuse:
+                return self._reuse(lane, head, todo)
+            self._sequences.free(head)
+        donor = self._donor(lane, lanes) if can_reuse and self._kept.is_on else None
+        if donor is not None:
+            try:
+                return self._reuse(lane, self._kept.fork(*donor), todo)
+            except (CapabilityError, LimitExceeded):
+                pass  # no slot, or a cache that cannot be cut there: then it is computed
+        return self._with_room(self._sequences.new)
+
+    def _reuse(self, lane: Lane, held: Held, todo: Todo) -> Held:
+        todo.place = len(held.tokens)
+        lane.ticket.reused += todo.place
+        self.reused += todo.place
+        return held
+
+    def _donor(self, lane: Lane, lanes: Iterable[Lane]) -> tuple[Held, int] | None:
+        """What has most in common with a lane's prompt, of what is its owner's: something kept, or another lane's
+        sequence as it is now."""
+        owner = lane.ticket.owner
+        best = self._kept.find(lane.ids, owner=owner)
+        if self._model.can_truncate:
+            for other in lanes:
+                held = other.branches.get(0)
+                if other is lane or held is None or other.ticket.owner != owner:
+                    continue
+                shared = min(common(other.ids, lane.ids), len(lane.ids) - 1, len(held.tokens))
+                if shared > (0 if best is None else best[1]) and other.begins_with(lane.ids[:shared]):
+                    best = held, shared
+        return best
+
+    def _has_to_wait(self, lane: Lane, need: Need, lanes: Iterable[Lane]) -> bool:
+        """Whether another lane of its owner is computing just now what this one's prompt begins with. Only lanes that
+        have begun are waited for, so that none wait for one another."""
+        if lane.branches or lane.head is not None or not self._kept.is_on or not self._model.can_truncate:
+            return False
+        if len(need.append) != 1 or need.append[0].logits == "all" or need.append[0].tokens != lane.ticket.prompt:
+            return False
+        coming = 0
+        for other in lanes:
+            if other.ticket.owner != lane.ticket.owner:
+                continue
+            if other.todo and other.todo[0].is_prompt and other.todo[0].append.tokens == other.ticket.prompt:
+                shared = min(common(other.ids, lane.ids), len(lane.ids) - 1)
+                if shared > other.todo[0].place:
+                    coming = max(coming, shared)
+        if coming < WORTH_WAITING:
+            return False
+        donor = self._donor(lane, lanes)
+        return donor is None or coming > donor[1]
+
+    def _pieces(self, lanes: Iterable[Lane]) -> list[Piece]:
+        """What the next pass appends: single tokens always, of long appends as many as a pass may hold, fairly."""
+        pieces: list[Piece] = []
+        long: list[tuple[Lane, Todo]] = []
+        wants: Counter[str] = Counter()
+        for lane in lanes:
+            for todo in lane.todo:
+                left = todo.left
+                if left == 1:
+                    pieces.append(Piece(lane, todo, 1))
+                elif left:
+                    long.append((lane, todo))
+                    wants[lane.ticket.owner] += left
+        if long:
+            given = shares(self._chunk, wants)
+            for lane, todo in long:
+                count = min(todo.left, given[lane.ticket.owner])
+                given[lane.ticket.owner] -= count
+                if count:
+                    pieces.append(Piece(lane, todo, count))
+        return pieces
+
+    def _extend(self, pieces: list[Piece]) -> dict[Lane, Exception]:
+        work = [piece.extension() for piece in pieces]
+        failed: dict[Lane, Exception] = {}
+        try:
+            done = [*zip(pieces, work, self._passed(work), strict=True)]
+        except Exception:  # noqa: BLE001  # which of them it is about shows when they run one by one
+            done = self._one_by_one(pieces, work, failed)
+        for (lane, todo, count), item, rows in done:
+            self._sequences.grew(lane.branches[todo.append.branch], item.tokens)
+            todo.place += count
+            if todo.is_prompt:
+                self.prefilled += count
+            if item.logits != "none":
+                todo.rows.append(rows)
+        return failed
+
+    def _one_by_one(
+        self, pieces: list[Piece], work: list[Extend], failed: dict[Lane, Exception]
+    ) -> list[tuple[Piece, Extend, Rows]]:
+        """A pass has failed, which has changed nothing: the same, alone. Returns what went well."""
+        done: list[tuple[Piece, Extend, Rows]] = []
+        for piece, item in zip(pieces, work, strict=True):
+            if piece.lane in failed:
+                continue
+            try:
+                if self._model.length(item.sequence) != len(piece.held.tokens):
+                    raise GenerationError("the model has lost its place after an error")
+                rows = self._passed([item])[0].copy()  # (n, V); the next call may overwrite it
+            except Exception as error:  # noqa: BLE001  # told to the one request that it belongs to
+                failed[piece.lane] = error
+            else:
+                done.append((piece, item, rows))
+        return done
+
+    def _passed(self, work: list[Extend]) -> list[Rows]:
+        """One forward pass; if there is no room for it, one more without what is kept."""
+        try:
+            rows = self._model.extend(work)
+        except LimitExceeded:
+            if not self._kept.count:
+                raise
+            self._kept.clear()
+            rows = self._model.extend(work)
+        self.steps += 1
+        return rows

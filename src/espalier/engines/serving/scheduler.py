@@ -1,0 +1,378 @@
+"""Continuous batching: many plans on one StepModel, joining and leaving between steps. The core, without a thread.
+
+`round` is one step of a state machine: who has gone leaves, who fits joins, one forward pass (`engines/serving/passes.py`),
+every plan that has its answer goes on. One thread calls `round` and `end` (`engines/serving/service.py`), or a test by hand;
+the rest is for any thread. It knows no requests, no text and no engine.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Sequence
+
+from espalier.decoding.drive import MAX_LANES
+from espalier.decoding.plan import Outcome
+from espalier.decoding.ports import StepModel
+from espalier.engines.base import Load
+from espalier.engines.serving.costly import Costly
+from espalier.engines.serving.fair_queue import FairQueue
+from espalier.engines.serving.lanes import Lane, Said, Ticket
+from espalier.engines.serving.passes import Passes
+from espalier.engines.serving.prefix_cache import KEPT_SEQUENCES, KEPT_TOKENS
+from espalier.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    GenerationError,
+    InputError,
+    LimitExceeded,
+    Overloaded,
+    Unavailable,
+)
+from espalier.time_limit import OutOfTime, time_limit
+
+PREFILL_CHUNK = 512  # tokens: a pass over so many takes about as long as reading the weights a few times
+QUEUE_SIZE = 256
+STEP_SECONDS = 10.0
+PLAN_SECONDS = 60.0
+STEP_SHARE = 0.05  # seconds: what a step of a large vocabulary takes on a slow machine, and more than most ever do
+
+HINT = "make it smaller, or raise the limit on time"
+
+Deliver = Callable[[Sequence[tuple[Ticket, list[Said]]]], None]
+
+
+class Scheduler:
+    """Runs tickets. deliver: told, once or twice a round and in order, what happened; it must not block.
+
+    prefill_chunk: tokens of long appends in one pass, all together; single tokens go beside them. lanes: plans that run
+    at once. prefix_tokens: of ended sequences kept for later prompts, 0 for none, None for what suits the model.
+    step_seconds: for one step of one plan, in which all others wait: what a constraint cannot find in so long ends its
+    own plan, and with it all of the same owner with the same `cost_key`, which are refused from then on for a minute;
+    None for no limit. Once the steps of an owner have taken so long in one round, those left go on in the next.
+    plan_seconds: for what the steps of one plan take beyond STEP_SHARE each, all together; None for no limit. clock:
+    seconds. Raises InputError for a number out of its range.
+    """
+
+    def __init__(
+        self,
+        model: StepModel,
+        deliver: Deliver,
+        *,
+        clock: Callable[[], float],
+        prefill_chunk: int = PREFILL_CHUNK,
+        queue_size: int = QUEUE_SIZE,
+        lanes: int = MAX_LANES,
+        prefix_tokens: int | None = None,
+        prefix_sequences: int = KEPT_SEQUENCES,
+        step_seconds: float | None = STEP_SECONDS,
+        plan_seconds: float | None = PLAN_SECONDS,
+    ) -> None:
+        for name, number, least in (
+            ("prefill_chunk", prefill_chunk, 1), ("queue_size", queue_size, 1), ("lanes", lanes, 1),
+            ("prefix_tokens", prefix_tokens or 0, 0), ("prefix_sequences", prefix_sequences, 0),
+        ):  # fmt: skip
+            if isinstance(number, bool) or not isinstance(number, int) or number < least:
+                raise InputError(f"{name} is a whole number from {least} on, not {number!r}", field=name)
+        for name, seconds in (("step_seconds", step_seconds), ("plan_seconds", plan_seconds)):
+            if seconds is not None and not seconds > 0:
+                raise InputError(f"{name} is a number above 0, not {seconds}", field=name)
+        self._model, self._deliver, self._clock = model, deliver, clock
+        self._step_seconds, self._plan_seconds = step_seconds, plan_seconds
+        self._costly = Costly()
+        self._queue_size = queue_size
+        self._most = min(lanes, model.max_sequences)
+        # What is kept is read by every pass where all sequences share one cache, hence so little.
+        kept = min(model.capacity // 16, KEPT_TOKENS) if prefix_tokens is None else prefix_tokens
+        self._passes = Passes(model, chunk=prefill_chunk, kept_tokens=kept, kept_sequences=prefix_sequences)
+        # Reentrant: a finalizer may call `cancel` in whatever the thread is doing.
+        self._changed = threading.Condition(threading.RLock())
+        self._waiting: FairQueue[Ticket] = FairQueue()
+        self._lanes: dict[Ticket, Lane] = {}
+        self._gone: set[Ticket] = set()
+        self._refusal: str | None = None
+        self._is_stopping = False
+        self._numbers = itertools.count()
+        self._owners: Counter[str] = Counter()  # of the lanes
+        self._size = 0  # reserved by the lanes
+        self._slots = 0  # the same, in sequences
+        self._next_deadline: float | None = None
+        self._said: dict[Ticket, list[Said]] = {}
+
+    # For any thread.
+
+    def check(self, owner: str) -> None:
+        """Raises what `submit` would raise now."""
+        with self._changed:
+            if self._refusal is not None:
+                raise Unavailable(self._refusal)
+            free = self._most - len(self._lanes)
+            if not self._waiting.has_place(owner, self._queue_size + free):
+                raise Overloaded(
+                    f"{len(self._waiting)} requests are waiting already", hint="try again in a few seconds"
+                )
+
+    def submit(self, *tickets: Ticket, limited: bool = True) -> None:
+        """Queue them. limited: the queue's limit holds. Raises Overloaded, Unavailable, and LimitExceeded
+        for what has just been too costly; then nothing is queued."""
+        with self._changed:
+            if self._refusal is not None:
+                raise Unavailable(self._refusal)
+            for ticket in tickets if limited else ():
+                self.check(ticket.owner)
+            for ticket in tickets:
+                if ticket.cost_key is not None and self._costly.has(_costs(ticket), self._clock()):
+                    raise _too_costly()
+            for ticket in tickets:
+                ticket.number = next(self._numbers)
+                ticket.arrived = self._clock()
+                self._waiting.add(ticket)
+                self._watch(ticket)
+            self._changed.notify_all()
+
+    def cancel(self, ticket: Ticket) -> None:
+        """It ends with Cancelled in the next round. Before `submit` and after its end this does nothing."""
+        with self._changed:
+            if ticket.number >= 0 and not ticket.is_over:
+                self._gone.add(ticket)
+                self._changed.notify_all()
+
+    def refuse(self, reason: str) -> None:
+        """Take nothing more."""
+        with self._changed:
+            self._refusal = self._refusal or reason
+
+    def stop(self) -> None:
+        """Take nothing more, and let `wait` say that it is over."""
+        with self._changed:
+            self.refuse("the engine is closing")
+            self._is_stopping = True
+            self._changed.notify_all()
+
+    def wait(self) -> bool:
+        """Until there is something to do. False once stopped."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_stopping or self.has_work)
+            return not self._is_stopping
+
+    def wait_idle(self, seconds: float) -> bool:
+        """Until nothing runs or waits, but no longer than so many seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self.has_work, timeout=seconds)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._lanes or self._gone or len(self._waiting))
+
+    def load(self) -> Load:
+        with self._changed:
+            return Load(
+                running=len(self._lanes),
+                waiting=len(self._waiting),
+                tokens_held=self._passes.tokens,
+                capacity=self._model.capacity,
+                steps=self._passes.steps,
+                reused=self._passes.reused,
+                prefilled=self._passes.prefilled,
+            )
+
+    # For the one thread that has the model.
+
+    def round(self) -> bool:
+        """One step. Returns whether there is more to do. An error of a plan, or of the model, is told to its reader;
+        what this raises is a bug, after which only `end` may be called."""
+        self._leave()
+        spent: dict[str, float] = defaultdict(float)  # seconds of this round, by owner
+        for lane in self._join():
+            self._advance(lane, spent)
+        self._tell()
+        for lane, error in self._passes.run([*self._lanes.values()]).items():
+            self._fail(lane, error)
+        for lane in sorted(self._lanes.values(), key=lambda one: not one.is_held):
+            if lane.answer is not None:
+                if self._step_seconds is None or spent[lane.ticket.owner] < self._step_seconds:
+                    self._advance(lane, spent)
+                else:
+                    lane.hold()
+        self._tell()
+        with self._changed:
+            if not self.has_work:
+                self._changed.notify_all()
+            return self.has_work
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Tell everybody that it is over, with Cancelled or because of an error, and free all memory. Raises what
+        freeing raises, when everybody has been told."""
+        with self._changed:
+            self.refuse("the engine is closed" if error is None else f"the engine has stopped: {error}")
+            waiting = [*self._waiting]
+            self._waiting = FairQueue()
+            self._gone.clear()
+            lanes = [*self._lanes.values()]
+            self._lanes.clear()
+            self._owners.clear()
+        for ticket in (*waiting, *(lane.ticket for lane in lanes)):
+            self._over(ticket, _closed(ticket, self._last(error)))
+        self._size = self._slots = 0
+        self._tell()
+        with self._changed:
+            self._changed.notify_all()
+        for lane in lanes:
+            self._passes.free(lane)
+        self._passes.clear()
+
+    def _last(self, error: BaseException | None) -> Exception:
+        if error is None:
+            return Cancelled("the engine was closed")
+        last = GenerationError(f"the engine has stopped: {type(error).__name__}: {error}")
+        last.__cause__ = error
+        return last
+
+    def _leave(self) -> None:
+        """Who was cancelled, or is late."""
+        with self._changed:
+            gone, self._gone = self._gone, set()
+        for ticket in gone:
+            self._stop(ticket, Cancelled())
+        if self._next_deadline is None:
+            return
+        now = self._clock()
+        if now < self._next_deadline:
+            return
+        self._next_deadline = None
+        with self._changed:
+            tickets = [*self._waiting, *self._lanes]
+            for ticket in tickets:
+                self._watch(ticket)
+        for ticket in tickets:
+            if ticket.deadline is not None and ticket.deadline <= now:
+                self._stop(ticket, DeadlineExceeded())
+
+    def _watch(self, ticket: Ticket) -> None:
+        if ticket.deadline is not None and (self._next_deadline is None or ticket.deadline < self._next_deadline):
+            self._next_deadline = ticket.deadline
+
+    def _stop(self, ticket: Ticket, why: Exception) -> None:
+        if ticket.is_over:
+            return
+        lane = self._lanes.get(ticket)
+        if lane is not None:
+            self._fail(lane, why)
+            return
+        with self._changed:
+            self._waiting.remove(ticket)
+        self._over(ticket, _closed(ticket, why))
+
+    def _join(self) -> list[Lane]:
+        """Admit who fits, in fair order. Nobody overtakes the one whose turn it is, however small."""
+        joined = []
+        while len(self._waiting):
+            with self._changed:
+                ticket = self._waiting.next(self._owners)
+                if ticket is None or not self._fits(ticket):
+                    break
+                self._waiting.remove(ticket)
+                ticket.began = self._clock()
+                lane = self._lanes[ticket] = Lane(ticket)
+                self._owners[ticket.owner] += 1
+                self._size += ticket.size
+                self._slots += ticket.sequences
+            self._passes.make_room(self._size, self._slots, lane)
+            joined.append(lane)
+        return joined
+
+    def _fits(self, ticket: Ticket) -> bool:
+        """Whether there is room for all of it, so that none that has begun is ever without. One that is alone begins
+        in any case. What is kept does not count: it is dropped."""
+        return not self._lanes or (
+            len(self._lanes) < self._most
+            and self._slots + ticket.sequences <= self._model.max_sequences
+            and self._size + ticket.size <= self._model.capacity
+        )
+
+    def _advance(self, lane: Lane, spent: dict[str, float]) -> None:
+        ticket = lane.ticket
+        if ticket.is_over:  # with another that was as costly
+            return
+        said = self._said.setdefault(ticket, [])
+        began = self._clock()
+        try:
+            with time_limit(self._step_seconds, what="one step of the constraint", clock=self._clock):
+                goes_on = lane.advance(said)
+        except Exception as error:  # noqa: BLE001  # of one plan: told to its reader
+            spent[ticket.owner] += self._clock() - began
+            self._fail(lane, error)
+            if isinstance(error, OutOfTime):
+                self._fail_alike(ticket)
+            return
+        took = self._clock() - began
+        spent[ticket.owner] += took
+        ticket.spent += max(0.0, took - STEP_SHARE)
+        if goes_on and self._plan_seconds is not None and ticket.spent > self._plan_seconds:
+            self._fail(lane, OutOfTime(f"the constraint takes longer than {self._plan_seconds:g} s in all", hint=HINT))
+            self._fail_alike(ticket)
+        if not goes_on:
+            outcome = said.pop()
+            self._drop(lane, keep=isinstance(outcome, Outcome))
+            self._over(lane.ticket, outcome)
+
+    def _fail_alike(self, costly: Ticket) -> None:
+        """One has taken too long: so would all of its owner with the same constraint. Others' are left alone, as what
+        takes long depends on what was written so far, too."""
+        if costly.cost_key is None:
+            return
+        key = _costs(costly)
+        with self._changed:
+            self._costly.add(key, self._clock())
+            alike = [one for one in (*self._waiting, *self._lanes) if _costs(one) == key]
+        for ticket in alike:
+            self._stop(ticket, _too_costly())
+
+    def _fail(self, lane: Lane, error: Exception) -> None:
+        """End a lane before its time."""
+        error = _closed(lane.ticket, error)
+        self._drop(lane, keep=False)
+        self._over(lane.ticket, error)
+
+    def _drop(self, lane: Lane, *, keep: bool) -> None:
+        ticket = lane.ticket
+        with self._changed:
+            del self._lanes[ticket]
+            self._owners[ticket.owner] -= 1
+            if not self._owners[ticket.owner]:
+                del self._owners[ticket.owner]
+        self._size -= ticket.size
+        self._slots -= ticket.sequences
+        self._passes.free(lane, keep=keep)
+        self._passes.make_room(self._size, self._slots)
+
+    def _over(self, ticket: Ticket, last: Said) -> None:
+        with self._changed:
+            ticket.is_over = True
+            self._gone.discard(ticket)
+        self._said.setdefault(ticket, []).append(last)
+
+    def _tell(self) -> None:
+        if self._said:
+            told, self._said = self._said, {}
+            batch = [(ticket, said) for ticket, said in told.items() if said]
+            if batch:
+                self._deliver(batch)
+
+
+def _costs(ticket: Ticket) -> Hashable:
+    return ticket.owner, ticket.cost_key
+
+
+def _too_costly() -> LimitExceeded:
+    return LimitExceeded("the constraint takes too long, as another request with it has shown just now", hint=HINT)
+
+
+def _closed(ticket: Ticket, why: Exception) -> Exception:
+    """Close a plan. What its reader is told: why, or what went wrong while it was closed."""
+    try:
+        ticket.plan.close()
+    except Exception as worse:  # noqa: BLE001  # told to its reader
+        return worse
+    return why

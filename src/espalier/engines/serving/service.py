@@ -1,0 +1,229 @@
+"""A LocalEngine that many callers share: one thread has the model, readers build their own events.
+
+The thread does masks, sampling and the model (`engines/serving/scheduler.py`); checking, rendering, compiling, turns, verdicts
+and traces are done in the threads of those who ask. It knows no HTTP.
+
+A service that is let go without being closed: the thread holds the scheduler and the model, never the service, which
+can so be collected and then tells the thread to end. The thread is a daemon, so that it keeps no process alive; at exit
+it is ended and waited for, since a model must not be freed while a pass runs on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+from espalier.decoding.plan import Outcome, Taken
+from espalier.engines.base import Event, Finished, Load, Progress, Request, Running
+from espalier.engines.local.engine import LocalEngine
+from espalier.engines.local.prepared import Prepared
+from espalier.engines.serving.delivery import Mailbox, hand_out
+from espalier.engines.serving.lanes import Said, Ticket
+from espalier.engines.serving.scheduler import Scheduler
+from espalier.errors import InputError
+
+logger = logging.getLogger(__name__)
+Box: TypeAlias = "Mailbox[tuple[int, Said]]"
+"""Of each thing said: the number of the request, among those that this reader reads."""
+
+
+class Service:
+    """A ServingEngine over a LocalEngine, which belongs to it until it is closed: `engine.run` goes through it too.
+
+    options: a Scheduler's. Nothing runs before the first request. Raises InputError for an option out of its range, and
+    where the engine is served or generates already.
+    """
+
+    def __init__(self, engine: LocalEngine, *, clock: Callable[[], float] = time.monotonic, **options: Any) -> None:
+        self._engine, self._clock = engine, clock
+        self._scheduler = Scheduler(engine.model, _deliver, clock=clock, **options)
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._closing = threading.Lock()
+        self._is_closed = False
+        engine.serve_with(self)
+        # Only what asks the thread to end: a finalizer must not wait, nor take a lock that its thread may hold.
+        weakref.finalize(self, self._scheduler.stop).atexit = False
+
+    @property
+    def engine(self) -> LocalEngine:
+        return self._engine
+
+    def submit(self, request: Request, *, owner: str = "", deadline: float | None = None) -> Running:
+        if deadline is not None and not deadline > 0:
+            raise InputError(f"a deadline is a number of seconds above 0, not {deadline}", field="deadline")
+        end = None if deadline is None else self._clock() + deadline
+        self._scheduler.check(owner)  # before the work, and again after it
+        running = _Running(self._scheduler, self._engine.prepare(request), owner, end, keep=self)
+        self._begin(running.ticket)
+        return running
+
+    def drive(self, runs: Sequence[Prepared]) -> Generator[tuple[int, Taken | Outcome], None, None]:
+        """As `decoding.drive`, beside all other requests: whoever has the engine runs on it without a queue's limit."""
+        tickets: list[Ticket] = []
+        box: Box = Mailbox(partial(_cancel, self._scheduler, tickets))
+        tickets += [_ticket(run, (box, index)) for index, run in enumerate(runs)]
+        left = len(tickets)
+        try:
+            self._begin(*tickets, limited=False)
+            while left:
+                for index, said in box.take():
+                    if isinstance(said, Exception):
+                        raise said
+                    left -= isinstance(said, Outcome)
+                    yield index, said
+        finally:
+            _cancel(self._scheduler, tickets)
+
+    def load(self) -> Load:
+        return self._scheduler.load()
+
+    def close(self, *, drain: float = 0.0) -> None:
+        self._scheduler.refuse("the engine is closing")
+        with self._closing:
+            if self._is_closed:
+                return
+            with self._starting:
+                thread = self._thread
+            if thread is not None:
+                self._scheduler.wait_idle(drain)
+                self._scheduler.stop()
+                thread.join()
+            else:
+                self._scheduler.end()
+            self._is_closed = True
+            self._engine.serve_with(None)
+
+    def _begin(self, *tickets: Ticket, limited: bool = True) -> None:
+        with self._starting:
+            self._scheduler.submit(*tickets, limited=limited)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=_serve, args=(self._scheduler,), name=f"espalier {self._engine.name}", daemon=True
+                )
+                self._thread.start()
+
+
+class _Running:
+    """One request of a Service. A `Running`."""
+
+    def __init__(
+        self, scheduler: Scheduler, prepared: Prepared, owner: str, deadline: float | None, *, keep: Service
+    ) -> None:
+        self._scheduler, self._prepared, self._service = scheduler, prepared, keep
+        self._is_read = False
+        tickets: list[Ticket] = []
+        # The mailbox must not hold this object: then it could not be seen that nobody reads any more.
+        self._box: Box = Mailbox(partial(_cancel, scheduler, tickets))
+        self.ticket = _ticket(prepared, (self._box, 0), owner=owner, deadline=deadline)
+        tickets.append(self.ticket)
+        weakref.finalize(self, scheduler.cancel, self.ticket).atexit = False
+
+    @property
+    def progress(self) -> Progress:
+        began = self.ticket.began
+        queued = None if began is None else began - self.ticket.arrived
+        return Progress(compiled=self._prepared.compile_seconds, queued=queued)
+
+    def __iter__(self) -> Iterator[Event]:
+        self._read_once()
+        return self._events()
+
+    def events(self) -> AsyncIterator[Event]:
+        self._read_once()
+        return self._async_events()
+
+    def cancel(self) -> None:
+        self._scheduler.cancel(self.ticket)
+
+    def _events(self) -> Iterator[Event]:
+        try:
+            while True:
+                for _, said in self._box.take():
+                    event = self._event(said)
+                    yield event
+                    if isinstance(event, Finished):
+                        return
+        finally:
+            self.cancel()  # closed by its reader, or an error: nothing where it has ended
+            self._prepared.close()
+
+    async def _async_events(self) -> AsyncIterator[Event]:
+        try:
+            while True:
+                for _, said in await self._box.take_async():
+                    # The end is judged, which may take long and even another process: not on the loop of all others.
+                    judged = isinstance(said, Outcome)
+                    event = await asyncio.to_thread(self._event, said) if judged else self._event(said)
+                    yield event
+                    if isinstance(event, Finished):
+                        return
+        finally:
+            self.cancel()
+            self._prepared.close()
+
+    def _event(self, said: Said) -> Event:
+        if isinstance(said, Exception):
+            raise said
+        return self._prepared.event(said, reused=self.ticket.reused)
+
+    def _read_once(self) -> None:
+        if self._is_read:
+            raise InputError("the events of a request are read once, by one reader")
+        self._is_read = True
+
+
+def _ticket(run: Prepared, reader: tuple[Box, int], *, owner: str = "", deadline: float | None = None) -> Ticket:
+    return Ticket(
+        plan=run.plan(), prompt=run.job.prompt, size=run.size, sequences=run.sequences, owner=owner,
+        deadline=deadline, reader=reader, cost_key=run.cost_key,
+    )  # fmt: skip
+
+
+def _cancel(scheduler: Scheduler, tickets: Sequence[Ticket]) -> None:
+    for ticket in tickets:
+        scheduler.cancel(ticket)
+
+
+def _deliver(batch: Sequence[tuple[Ticket, list[Said]]]) -> None:
+    posted: list[tuple[Box, list[tuple[int, Said]]]] = []
+    for ticket, said in batch:
+        box, index = ticket.reader
+        posted.append((box, [(index, one) for one in said]))
+        if ticket.is_over:
+            ticket.reader = None  # mailbox and ticket hold one another: what has ended is freed at once
+    hand_out(posted)
+
+
+def _serve(scheduler: Scheduler) -> None:
+    """The thread."""
+    leave = _AtExit(scheduler, threading.current_thread())
+    atexit.register(leave)
+    try:
+        while scheduler.wait():
+            scheduler.round()
+    except BaseException as error:
+        logger.exception("the thread that generates has stopped")
+        scheduler.end(error)
+    else:
+        scheduler.end()
+    finally:
+        atexit.unregister(leave)
+
+
+class _AtExit:
+    """Called at exit, while the thread still runs."""
+
+    def __init__(self, scheduler: Scheduler, thread: threading.Thread) -> None:
+        self._scheduler, self._thread = scheduler, thread
+
+    def __call__(self) -> None:
+        self._scheduler.stop()
+        self._thread.join()

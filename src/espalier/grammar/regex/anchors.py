@@ -1,0 +1,427 @@
+r"""Anchors made part of the language: `^ $ \A \Z`, with and without multiline, without approximation.
+
+An anchor asks for what stands on its left or on its right. So an expression with anchors is a table of ordinary
+expressions, one for each context it may stand in (Left x Right), and the tables of two parts in a row, of options
+and of a repetition are made of those of the parts. What makes that small: contexts are ordered, and in a better one
+everything still matches that matched in a worse one. So a part may be used as if its context were worse than it is,
+and it is enough to name the better context for those of its neighbour's texts that give it. It knows nothing of
+how anchors are written, and nothing of word boundaries or look-around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TypeVar
+
+from espalier.grammar.ast import (
+    EMPTY,
+    NEVER,
+    Alternative,
+    AnyChar,
+    CharClass,
+    Literal,
+    Node,
+    Position,
+    Repeat,
+    alt,
+    seq,
+)
+from espalier.grammar.ast import Sequence as InOrder
+from espalier.grammar.ranges import contains
+from espalier.time_limit import check as check_time
+
+T = TypeVar("T")
+MAX_COPIES = 200_000
+"""Nodes that anchors may add to an expression."""
+MAX_UNROLLED = 100
+"""Rounds of a counted repetition of something that multiline anchors tie to its neighbours."""
+NEWLINE = Literal("\n")
+
+
+class TooManyCopies(Exception):  # never seen by users: the parser turns it into a typed error
+    """Anchors would make the expression too large."""
+
+
+class Left(IntEnum):
+    """What is on the left, worst first: anything, a line end, nothing."""
+
+    OTHER = 0
+    AFTER_NEWLINE = 1
+    START = 2
+
+
+class Right(IntEnum):
+    r"""What is on the right, worst first: anything, `\n` and more, `\n` and nothing more, nothing."""
+
+    OTHER = 0
+    BEFORE_NEWLINE = 1
+    BEFORE_LAST = 2
+    END = 3
+
+
+CONTEXTS = tuple((left, right) for left in Left for right in Right)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Anchored:
+    """What the expression matches in each context, in the order of CONTEXTS."""
+
+    versions: tuple[Node, ...]
+
+    def at(self, left: Left, right: Right) -> Node:
+        return self.versions[left * len(Right) + right]
+
+
+Piece = Node | Anchored
+"""An expression: the same in every context, or with anchors."""
+
+
+def starts(least: Left) -> Anchored:
+    """An anchor that wants at least this on its left."""
+    return Anchored(tuple(EMPTY if left >= least else NEVER for left, _ in CONTEXTS))
+
+
+def ends(least: Right) -> Anchored:
+    """An anchor that wants at least this on its right."""
+    return Anchored(tuple(EMPTY if right >= least else NEVER for _, right in CONTEXTS))
+
+
+def at(piece: Piece, left: Left, right: Right) -> Node:
+    return piece.at(left, right) if isinstance(piece, Anchored) else piece
+
+
+# Expressions without dead ends: NEVER is either all of one or no part of it.
+
+
+def join(*items: Node, position: Position | None = None) -> Node:
+    if any(item is NEVER for item in items):
+        return NEVER
+    return seq(*(item for item in items if item != EMPTY), position=position)
+
+
+def either(*options: Node, position: Position | None = None) -> Node:
+    return alt(*dict.fromkeys(option for option in options if option is not NEVER), position=position)
+
+
+def repeated(item: Node, low: int, high: int | None, position: Position | None = None) -> Node:
+    if item is NEVER:
+        return NEVER if low else EMPTY
+    if item == EMPTY or high == 0:
+        return EMPTY
+    return item if low == high == 1 else Repeat(item, low, high, position)
+
+
+def _solid(node: Node) -> Node:
+    """Without the empty text, where that is an option on its own."""
+    options = node.options if isinstance(node, Alternative) else (node,)
+    return either(*(option for option in options if option != EMPTY)) if EMPTY in options else node
+
+
+def _left_tied(piece: Anchored) -> bool:
+    """Does it matter whether a line end is on the left?"""
+    return any(piece.at(Left.OTHER, right) != piece.at(Left.AFTER_NEWLINE, right) for right in Right)
+
+
+def _right_tied(piece: Anchored) -> bool:
+    return any(piece.at(left, Right.OTHER) != piece.at(left, Right.BEFORE_NEWLINE) for left in Left)
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """empty, newline: does it match the empty text, or just a line end? size: its nodes."""
+
+    empty: bool
+    newline: bool
+    size: int
+
+
+_Kept = dict[int, tuple[Node, _Facts]]
+_Parts = dict[int, tuple[Node, Node]]
+
+
+class Contexts:
+    """Puts pieces together. Keeps what it found out about nodes, so use one for one pattern."""
+
+    def __init__(self, *, limit: int = MAX_COPIES) -> None:
+        self._limit = limit
+        self._facts: _Kept = {}
+        self._starting: _Parts = {}
+        self._ending: _Parts = {}
+
+    def sequence(self, pieces: Sequence[Piece], position: Position | None = None) -> Piece:
+        """These in a row."""
+        runs: list[Piece] = []
+        plain: list[Node] = []
+        for piece in pieces:
+            if not isinstance(piece, Anchored):
+                plain.append(piece)
+                continue
+            runs += [join(*plain, position=position), piece] if plain else [piece]
+            plain = []
+        if not runs:
+            return join(*plain, position=position)
+        whole: Piece = join(*plain) if plain else runs.pop()
+        for piece in reversed(runs):
+            whole = self._pair(piece, whole)
+        return whole
+
+    def choice(self, pieces: Sequence[Piece], position: Position | None = None) -> Piece:
+        """One of these."""
+        if not any(isinstance(piece, Anchored) for piece in pieces):
+            return either(*(piece for piece in pieces if not isinstance(piece, Anchored)), position=position)
+        made: dict[tuple[int, ...], Node] = {}
+
+        def version(left: Left, right: Right) -> Node:
+            options = [at(piece, left, right) for piece in pieces]
+            key = tuple(map(id, options))
+            if key not in made:
+                made[key] = either(*options, position=position)
+            return made[key]
+
+        return self._table(version)
+
+    def repeat(self, piece: Piece, low: int, high: int | None, position: Position | None = None) -> Piece:
+        """At least `low` and at most `high` times this."""
+        if not isinstance(piece, Anchored):
+            return repeated(piece, low, high, position)
+        if high == 0:
+            return EMPTY
+        if low == 0:  # then a round without text adds nothing, wherever it may be
+            solid = self._table(lambda left, right: _solid(at(piece, left, right)))
+            if not isinstance(solid, Anchored):
+                return repeated(solid, low, high, position)
+            piece = solid
+        tied: Anchored = piece
+        if not _left_tied(tied) and not _right_tied(tied):
+            return self._table(lambda left, right: self._counted(tied, low, high, left, right))
+        if max(low, high or 0) > MAX_UNROLLED:
+            raise TooManyCopies
+        rest: Piece = EMPTY
+        if low:
+            rest = self.repeat(piece, 0, None if high is None else high - low)
+        elif high is None:
+            rest = self._table(lambda left, right: self._rounds(tied, left, right))
+        else:
+            for _ in range(high):
+                rest = self.choice([EMPTY, self.sequence([piece, rest])])
+        for _ in range(low):
+            rest = self.sequence([piece, rest])
+        return rest
+
+    # Two in a row
+
+    def _pair(self, first: Piece, second: Piece) -> Piece:
+        made: dict[tuple[int | bool, ...], Node] = {}
+
+        def version(left: Left, right: Right) -> Node:
+            used = [at(first, left, r) for r in (*Right, right)]
+            used += [at(second, x, right) for x in (*Left, left)]
+            key = (right is Right.END, *map(id, used))
+            if key not in made:
+                made[key] = either(*self._joints(first, second, left, right))
+            return made[key]
+
+        return self._table(version)
+
+    def _joints(self, first: Piece, second: Piece, left: Left, right: Right) -> list[Node]:
+        """What both match in a row, by what each is known to match and so gives the other as context."""
+        befores: list[tuple[Left, Callable[[Node], Node]]] = [
+            (Left.OTHER, lambda node: node),
+            (Left.AFTER_NEWLINE, self.ending),
+            (left, self._nothing),
+        ]
+        afters: list[tuple[Right, Callable[[Node], Node]]] = [
+            (Right.OTHER, lambda node: node),
+            (Right.BEFORE_NEWLINE, self.starting),
+            (right, self._nothing),
+        ]
+        if right is Right.END:
+            afters.append((Right.BEFORE_LAST, self._line_end))
+        worst_first, worst_second = at(first, left, Right.OTHER), at(second, Left.OTHER, right)
+        found: list[Node] = []
+        for i, (before, of_first) in enumerate(befores):
+            for j, (after, of_second) in enumerate(afters):
+                one, two = at(first, left, after), at(second, before, right)
+                if (i and two == worst_second) or (j and one == worst_first):
+                    continue  # knowing more of the neighbour gives nothing more
+                found.append(self._small(join(of_first(one), of_second(two))))
+        return found
+
+    # Repetitions
+
+    def _counted(self, piece: Anchored, low: int, high: int | None, left: Left, right: Right) -> Node:
+        """Of something that does not ask for line ends next to it, but perhaps for the edges of the text."""
+        middle = piece.at(Left.OTHER, Right.OTHER)
+        begin, end, only = piece.at(left, Right.OTHER), piece.at(Left.OTHER, right), piece.at(left, right)
+        less = [None if high is None else high - rounds for rounds in range(4)]
+        spare = self._empty(begin) or self._empty(end)  # a round without text, to make up the count with
+        found: list[Node] = [EMPTY] if low == 0 or self._empty(only) else []
+        if only == begin and end == middle:
+            found.append(join(only, repeated(middle, 0 if spare else max(low - 1, 0), less[1])))
+        elif only == end and begin == middle:
+            found.append(join(repeated(middle, 0 if spare else max(low - 1, 0), less[1]), only))
+        else:
+            found += [only] if low < 2 or spare else []
+            if high is None or high > 1:
+                found.append(join(begin, repeated(middle, 0 if spare else max(low - 2, 0), less[2]), end))
+        if right is Right.END:
+            found += self._before_last(piece, low, high, left)
+        return self._small(either(*found))
+
+    def _before_last(self, piece: Anchored, low: int, high: int | None, left: Left) -> list[Node]:
+        """Rounds of which the last one with text is just a line end, so that the one before sees the last of them."""
+        middle, begin = piece.at(Left.OTHER, Right.OTHER), piece.at(left, Right.OTHER)
+        middle_last, begin_last = piece.at(Left.OTHER, Right.BEFORE_LAST), piece.at(left, Right.BEFORE_LAST)
+        end = piece.at(Left.OTHER, Right.END)
+        found: list[Node] = []
+        if self._facts_of(piece.at(left, Right.END)).newline and self._empty(begin_last):
+            found.append(NEWLINE)
+        if (begin, middle) == (begin_last, middle_last) or not self._facts_of(end).newline:
+            return found
+        spare = self._empty(begin) or self._empty(middle_last) or self._empty(end)
+        if (high is None or high > 1) and (low < 3 or spare):
+            found.append(join(begin_last, NEWLINE))
+        if high is None or high > 2:
+            between = repeated(middle, 0 if spare else max(low - 3, 0), None if high is None else high - 3)
+            found.append(join(begin, between, middle_last, NEWLINE))
+        return found
+
+    def _rounds(self, piece: Anchored, left: Left, right: Right) -> Node:
+        """Any number of rounds, each of which may see the line ends of its neighbours.
+
+        Between two rounds stands a border: what the next one may take as its left and the last one as its right,
+        and must in return match. A path from border to border is a text; borders are eliminated one by one.
+        """
+        lefts = [Left.OTHER, Left.AFTER_NEWLINE] if _left_tied(piece) else [Left.OTHER]
+        rights = [Right.OTHER, Right.BEFORE_NEWLINE] if _right_tied(piece) else [Right.OTHER]
+        if any(piece.at(x, Right.BEFORE_LAST) != piece.at(x, rights[-1]) for x in Left):
+            rights.append(Right.BEFORE_LAST)
+        borders = [(x, y) for x in lefts for y in rights]
+        steps: dict[tuple[int, int], Node] = {}
+        begin, end = len(borders), len(borders) + 1
+        for i in range(begin + 1):
+            for j in (*range(begin), end):
+                if (i, j) != (begin, end) and (step := self._step(piece, borders, i, j, left, right)) is not NEVER:
+                    steps[i, j] = step
+        for border in range(begin):
+            around = repeated(steps.pop((border, border), NEVER), 0, None)
+            before = [(i, step) for (i, j), step in steps.items() if j == border]
+            after = [(j, step) for (i, j), step in steps.items() if i == border]
+            for i, step in before:
+                for j, then in after:
+                    way = join(step, around, then)
+                    steps[i, j] = self._small(either(steps.get((i, j), NEVER), way))
+            steps = {key: step for key, step in steps.items() if border not in key}
+        return self._small(either(EMPTY, piece.at(left, right), steps.get((begin, end), NEVER)))
+
+    def _step(
+        self, piece: Anchored, borders: Sequence[tuple[Left, Right]], i: int, j: int, left: Left, right: Right
+    ) -> Node:
+        """One round from border `i` to border `j`; past the last border, the beginning or the end of them all."""
+        here, seen = borders[i] if i < len(borders) else (left, Right.OTHER)
+        given, there = borders[j] if j < len(borders) else (Left.OTHER, right)
+        node = piece.at(here, there)
+        if seen is Right.BEFORE_LAST:
+            return self._line_end(node) if j > len(borders) and right is Right.END else NEVER
+        if seen is Right.BEFORE_NEWLINE:
+            node = self.starting(node)
+        return self.ending(node) if given is Left.AFTER_NEWLINE else node
+
+    # Facts about nodes
+
+    def _table(self, version: Callable[[Left, Right], Node]) -> Piece:
+        versions = tuple(self._small(version(left, right)) for left, right in CONTEXTS)
+        return versions[0] if all(other == versions[0] for other in versions) else Anchored(versions)
+
+    def _small(self, node: Node) -> Node:
+        if self._facts_of(node).size > self._limit:
+            raise TooManyCopies
+        return node
+
+    def _empty(self, node: Node) -> bool:
+        return self._facts_of(node).empty
+
+    def _nothing(self, node: Node) -> Node:
+        return EMPTY if self._empty(node) else NEVER
+
+    def _line_end(self, node: Node) -> Node:
+        return NEWLINE if self._facts_of(node).newline else NEVER
+
+    def _facts_of(self, node: Node) -> _Facts:
+        def visit(node: Node) -> _Facts:
+            parts = [self._facts[id(child)][1] for child in node.children()]
+            size = 1 + sum(part.size for part in parts)
+            match node:
+                case Literal(text):
+                    return _Facts(False, text == "\n", size)
+                case CharClass() | AnyChar():
+                    return _Facts(False, contains(node.scalars(), 10), size)
+                case InOrder():
+                    full = [part for part in parts if not part.empty]
+                    newline = full[0].newline if len(full) == 1 else not full and any(part.newline for part in parts)
+                    return _Facts(not full, newline, size)
+                case Alternative():
+                    return _Facts(any(part.empty for part in parts), any(part.newline for part in parts), size)
+                case Repeat(_, low, high):
+                    empty = low == 0 or parts[0].empty
+                    return _Facts(empty, parts[0].newline and high != 0 and (low < 2 or parts[0].empty), size)
+                case _:
+                    raise TypeError(f"{node!r} cannot come from a regular expression")
+
+        return _settle(node, self._facts, visit)
+
+    def starting(self, node: Node) -> Node:
+        """What `node` matches and begins with a line end."""
+        return self._edge(node, self._starting, first=True)
+
+    def ending(self, node: Node) -> Node:
+        """What `node` matches and ends with a line end."""
+        return self._edge(node, self._ending, first=False)
+
+    def _edge(self, node: Node, known: _Parts, *, first: bool) -> Node:
+        def in_order(node: Node, rest: Node) -> Node:
+            return join(node, rest) if first else join(rest, node)
+
+        def visit(node: Node) -> Node:
+            parts = [known[id(child)][1] for child in node.children()]
+            match node:
+                case Literal(text):
+                    return node if text[0 if first else -1] == "\n" else NEVER
+                case CharClass() | AnyChar():
+                    return self._line_end(node)
+                case InOrder(items):
+                    found: Node = NEVER
+                    for i in range(len(items)) if first else reversed(range(len(items))):
+                        rest = join(*(items[i + 1 :] if first else items[:i]))
+                        found = self._small(either(found, in_order(parts[i], rest)))
+                        if not self._empty(items[i]):
+                            break
+                    return found
+                case Alternative():
+                    return either(*parts)
+                case Repeat(item, low, high):
+                    least = 0 if self._empty(item) else max(low - 1, 0)
+                    rest = repeated(item, least, None if high is None else high - 1)
+                    return in_order(parts[0], rest) if high != 0 else NEVER
+                case _:
+                    raise TypeError(f"{node!r} cannot come from a regular expression")
+
+        return _settle(node, known, visit)
+
+
+def _settle(node: Node, known: dict[int, tuple[Node, T]], visit: Callable[[Node], T]) -> T:
+    """`visit` of every node below and at this one that is not known yet, children first. Keeps nodes alive."""
+    todo = [node]
+    while todo:
+        check_time()
+        current = todo[-1]
+        missing = [child for child in current.children() if id(child) not in known]
+        if id(current) not in known and not missing:
+            known[id(current)] = (current, visit(current))
+        if id(current) in known:
+            todo.pop()
+        else:
+            todo += missing
+    return known[id(node)][1]

@@ -1,0 +1,351 @@
+"""The fast road from one row of logits to one token.
+
+What is few goes through the plain functions themselves, without the rest of the row: they look at the candidates
+alone, in order of id, so that nothing can come out differently. What is many goes through the transforms of `FAST`, and
+through the plain ones where it names none. Very few end in one kernel. Where the last digits of a sum would decide, the
+plain function does. It does not know where masks come from, and writes nothing down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.errors import DeadEnd
+from espalier.sampling.chain import Chain
+from espalier.sampling.config import SamplingConfig
+from espalier.sampling.draw import RandomStream, check, pick
+from espalier.sampling.fast.candidates import (
+    DEEP,
+    NEG_INF,
+    Candidates,
+    allowed,
+    at_least,
+    kernels,
+    leaders,
+    likely_leaders,
+    peaks,
+)
+from espalier.sampling.fit import biased
+from espalier.sampling.samplers.context import TransformContext
+from espalier.sampling.samplers.dry import losses, lowered, repeat_limit
+from espalier.sampling.samplers.penalties import LARGEST, amount
+from espalier.sampling.samplers.registry import TRANSFORMS, UNTRUNCATED
+from espalier.sampling.samplers.temperature import LARGE, SMALL, divided, is_dividable, temperature
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Logits, Mask
+
+PLAIN = 1024
+"""So many candidates, or fewer, are left to the plain functions."""
+LAST = 96
+"""So many, or fewer, are truncated, heated and drawn from in one kernel."""
+SCALE, BUCKETS = 32.0, 1024
+"""Buckets per nat of the logit, from the largest down, and how many."""
+DOUBT = 1e-9
+"""Share of a sum of which two ways to add it up, over millions of terms, cannot disagree."""
+NO_IDS = np.empty(0, dtype=np.int64)  # (0,)
+
+
+class Choice(NamedTuple):
+    """What was taken, with its probability and its logit after the transforms; and what it was drawn from: `(n,)` ids,
+    ascending, probabilities float64, logits float32. Of these as many as were asked for, see `choose`."""
+
+    token: int
+    prob: float
+    logit: float
+    ids: NDArray[np.intp]
+    probs: NDArray[np.float64]
+    logits: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a transform may look at. room: `(V,) float32` to write over, or None. plain: as `PLAIN`. show: as of
+    `choose`."""
+
+    chain: Chain
+    context: TransformContext
+    room: Logits | None
+    plain: int
+    show: int = 0
+
+    def is_plain(self, found: Candidates) -> bool:
+        return bool(found.values.shape[0] <= max(self.plain, DEEP))
+
+
+def choose(
+    row: Logits,
+    bits: Mask | None,
+    chain: Chain,
+    stream: RandomStream,
+    *,
+    is_biased: bool = False,
+    best: int | None = None,
+    show: int = 0,
+    plain: int = PLAIN,
+    last: int = LAST,
+) -> Choice:
+    """Mask, `logit_bias`, transforms and draw: the token of `chain.shape` and `draw`, with the same numbers taken.
+
+    row: `(V,) float32`, not changed. bits: `(W,) int32` with nothing set from V on, or None: everything. is_biased:
+    whether the row has the config's biases already. best: the first place of the row's largest, where the caller knows
+    it. show: the choice names at least so many of the most probable ones, what ties with them, and the token; it may
+    name all. Raises DeadEnd if nothing is left, and BadLogits for NaN and +inf.
+    """
+    check(float(row.max(initial=NEG_INF) if best is None else row[best]))
+    config, biases = chain.config, chain.fitted.ids.size and not is_biased
+    is_best = config.is_greedy and not biases and best is not None and _stays_best(best, chain)
+    if best is not None and is_best and (bits is None or masks.test(bits, best)):
+        stream.next()
+        return _taken(Candidates(row, None, False), best)
+    row = np.require(row, dtype=np.float32, requirements=("C", "W"))
+    room = chain.room(row.shape[0])
+    found = allowed(row, bits, room)
+    if biases:
+        found = _bias(found, chain, room)
+    if not found.values.size or (bits is not None and found.ids is None and found.values.max() == NEG_INF):
+        raise DeadEnd
+    chance = stream.next() if chain.needs_chance else 0.0
+    step = Step(chain, TransformContext(config=config, chance=chance), room, plain, show)
+    names, heat = _without_heat(chain)
+    if config.mirostat:
+        found, names, heat = _shaped_by_mirostat(found, row.shape[0], chain), (), np.float32(1.0)
+    while names and not (found.values.shape[0] <= last and CODES.keys() >= set(names)):
+        found = _run(names[:1], found, step)
+        names = names[1:]
+    uniform = stream.next()
+    if config.is_greedy:
+        found = _run(names, found, step)
+        return _taken(found, int(np.argmax(found.values)))  # the first of equals
+    if found.values.shape[0] <= last:
+        return _finished(found, names, heat, uniform, step)
+    return _drawn(found, heat, uniform, step)
+
+
+def heated(row: Logits, chain: Chain, *, plain: int = PLAIN) -> Logits:
+    """`chain.heat(row)`, `(V,) float32`; the argument itself where nothing runs."""
+    if chain.config.dynatemp_range:
+        return chain.heat(row)
+    row = np.require(row, dtype=np.float32, requirements=("C", "W"))
+    step = Step(chain, TransformContext(config=chain.config), None, plain)
+    return _run(chain.heating, Candidates(row, None, False), step).values
+
+
+def _stays_best(token: int, chain: Chain) -> bool:
+    """Whether what runs cannot touch the best one, nor raise another: then it is still the first of the best."""
+    config = chain.config
+    if chain.running == ("penalties",):
+        lowers = config.repetition_penalty >= 1 and config.frequency_penalty >= 0 and config.presence_penalty >= 0
+        return lowers and not chain.past.holds(token)
+    return not chain.running
+
+
+def _without_heat(chain: Chain) -> tuple[tuple[str, ...], np.float32]:
+    """What runs, but for a last plain division, and by what to divide."""
+    names, config = chain.running, chain.config
+    if names[-1:] == ("temperature",) and not config.dynatemp_range and SMALL <= config.temperature <= LARGE:
+        return names[:-1], np.float32(config.temperature)
+    return names, np.float32(1.0)
+
+
+def _run(names: Iterable[str], found: Candidates, step: Step) -> Candidates:
+    for name in names:
+        fast = FAST.get(name)
+        found = fast(found, step) if fast is not None else _plainly(name, found, step)
+    return found
+
+
+def _plainly(name: str, found: Candidates, step: Step) -> Candidates:
+    """The transform itself, on the candidates alone."""
+    out = TRANSFORMS[name](found.values, step.context)
+    if out is found.values:
+        return found
+    left = Candidates(out, found.ids, True)
+    # A dynamic temperature may come down to 0, which leaves one.
+    return left if name in UNTRUNCATED and not step.context.config.dynatemp_range else left.alive()
+
+
+def _shaped_by_mirostat(found: Candidates, width: int, chain: Chain) -> Candidates:
+    """It asks for V: the chain shapes the whole row."""
+    row = found.values
+    if found.ids is not None:
+        row = np.full(width, NEG_INF)  # (V,) float32
+        row[found.ids] = found.values
+    return Candidates(chain.shape(row), None, False).alive()
+
+
+def _bias(found: Candidates, chain: Chain, room: Logits) -> Candidates:
+    found = found.mine(room)
+    places, there = found.find(chain.fitted.ids)
+    found.values[places] = biased(found.values[places], chain.fitted.biases[there])
+    return found
+
+
+def _penalties(found: Candidates, step: Step) -> Candidates:
+    config, past = step.context.config, step.chain.past
+    found = found.mine(step.room)
+    amounts = (
+        amount(config.repetition_penalty),
+        amount(config.frequency_penalty),
+        amount(config.presence_penalty),
+        np.float32(LARGEST),
+    )
+    ids = NO_IDS if found.ids is None else found.ids
+    kernels().penalise(found.values, ids, found.ids is not None, past.tokens, past.times_said, *amounts)
+    return found
+
+
+def _dry(found: Candidates, step: Step) -> Candidates:
+    lost = _dry_losses(step)
+    if not lost:
+        return found
+    found = found.mine(step.room)
+    tokens = np.fromiter(lost, dtype=np.intp, count=len(lost))  # (n,)
+    places, there = found.find(tokens)
+    for place, token in zip(places.tolist(), tokens[there].tolist(), strict=True):
+        if found.values[place] > NEG_INF:
+            found.values[place] = lowered(found.values[place], lost[token])
+    return found
+
+
+def _dry_losses(step: Step) -> dict[int, float]:
+    """By token, in time linear in the window."""
+    config, line, fitted = step.context.config, step.chain.past.line, step.chain.fitted
+    length = line.shape[0] if config.dry_window < 0 else min(line.shape[0], config.dry_window)
+    least = config.dry_allowed_length
+    if length <= least:
+        return {}
+    recent = line[line.shape[0] - length :]  # (length,) int64
+    begins = fitted.begins[np.minimum(recent, fitted.begins.size - 1)]  # (length,) bool
+    backs = (length - 1 - int(place) for place in np.flatnonzero(begins)[::-1])
+    limit = repeat_limit(step.chain.history, length, fitted.breakers, backs)
+    if limit < least:
+        return {}
+    same = np.empty(length, dtype=np.int64)  # by how far back
+    kernels().repeats(recent, limit, least, same)
+    places = np.flatnonzero(same >= 0)
+    longest: dict[int, int] = {}
+    for token, repeated in zip(recent[length - places].tolist(), same[places].tolist(), strict=True):
+        if longest.get(token, -1) < repeated:
+            longest[token] = repeated
+    return losses(longest, config.dry_multiplier, config.dry_base, least, fitted.breakers)
+
+
+def _top_k(found: Candidates, step: Step) -> Candidates:
+    k = step.context.config.top_k
+    if step.is_plain(found) or k > found.values.shape[0] // DEEP:
+        return _plainly("top_k", found, step)
+    return _plainly("top_k", found.take(leaders(found.values, k)), step)
+
+
+def _min_p(found: Candidates, step: Step) -> Candidates:
+    config, values = step.context.config, found.values
+    if step.is_plain(found):
+        return _plainly("min_p", found, step)
+    tops = peaks(values)
+    rest = values[tops.shape[0] * DEEP :]  # (fewer than DEEP,)
+    edge = np.float32(max(tops.max(), rest.max(initial=NEG_INF)) + np.float32(math.log(config.min_p)))
+    places = at_least(values, tops, edge)
+    if config.min_keep > 1 and places.size < config.min_keep:
+        return _plainly("min_p", found, step)
+    return found.take(places)
+
+
+def _top_p(found: Candidates, step: Step) -> Candidates:
+    """By mass in buckets of the logit: only the bucket in which p is reached is sorted."""
+    config, values = step.context.config, found.values
+    if step.is_plain(found):
+        return _plainly("top_p", found, step)
+    top = float(values.max())
+    masses = np.zeros(BUCKETS)  # (BUCKETS,) float64
+    total = kernels().mass_by_bucket(values, top, SCALE, masses)
+    reached = np.cumsum(masses)
+    wanted = config.top_p * total
+    bucket = int(np.searchsorted(reached, wanted, side="left"))
+    if bucket >= BUCKETS - 1:
+        return _plainly("top_p", found, step)
+    # Whatever the rounding did, all of the bucket is at or above this.
+    with np.errstate(over="ignore"):
+        edge = np.nextafter(np.float32(top - (bucket + 1) / SCALE), NEG_INF)
+    places = at_least(values, peaks(values), edge)
+    downs = (top - values[places].astype(np.float64)) * SCALE  # (n,) float64
+    above = places[downs < bucket]
+    crossing = places[(downs >= bucket) & (downs < bucket + 1)]
+    crossing = crossing[np.argsort(-values[crossing], kind="stable")]
+    before = float(reached[bucket - 1]) if bucket else 0.0
+    mass = before + np.cumsum(np.exp(values[crossing].astype(np.float64) - top))  # (m,) float64
+    cut = int(np.searchsorted(mass, wanted, side="left"))
+    kept, doubt = above.size + cut + 1, DOUBT * total
+    if cut >= mass.size or mass[cut] - wanted < doubt or kept < config.min_keep:
+        return _plainly("top_p", found, step)
+    if kept > 1 and wanted - (float(mass[cut - 1]) if cut else before) < doubt:
+        return _plainly("top_p", found, step)
+    return found.take(np.sort(np.concatenate([above, crossing[: cut + 1]])))
+
+
+FAST: dict[str, Callable[[Candidates, Step], Candidates]] = {
+    "penalties": _penalties,
+    "dry": _dry,
+    "top_k": _top_k,
+    "top_p": _top_p,
+    "min_p": _min_p,
+}
+"""By name in `sampler_order`. Who is not here runs as it is: it is cheap, or nobody runs it on a whole row."""
+
+CODES: dict[str, Callable[[SamplingConfig], tuple[int, float]]] = {
+    "top_k": lambda config: (0, float(config.top_k)),
+    "top_p": lambda config: (1, config.top_p),
+    "min_p": lambda config: (2, float(np.float32(math.log(config.min_p)))),
+}
+"""What the last kernel can do, as it wants to be told."""
+
+
+def _finished(found: Candidates, names: Sequence[str], heat: np.float32, uniform: float, step: Step) -> Choice:
+    """The rest in one kernel, and else one by one."""
+    if found.ids is None:
+        found = found.alive()
+    config, values = step.context.config, found.values
+    told = [CODES[name](config) for name in names]
+    codes = np.array([code for code, _ in told], dtype=np.int64)  # (m,)
+    amounts = np.array([amount for _, amount in told], dtype=np.float64)  # (m,)
+    probs = np.empty(values.shape[0], dtype=np.float64)  # (n,), negative for what is removed
+    place, is_sure = kernels().finish(values, codes, amounts, config.min_keep, heat, uniform, DOUBT, probs)
+    if not is_sure:
+        return _drawn(_run(names, found, step), heat, uniform, step)
+    shown = np.flatnonzero(probs >= 0.0) if step.show else np.array([place])
+    logits, logit = divided(values[shown], heat), float(divided(values[place : place + 1], heat)[0])
+    return Choice(found.id_of(place), float(probs[place]), logit, found.ids_of(shown), probs[shown], logits)
+
+
+def _drawn(found: Candidates, heat: np.float32, uniform: float, step: Step) -> Choice:
+    """With nothing left to truncate."""
+    if heat != 1.0 and (step.show or step.is_plain(found)):
+        found, heat = Candidates(temperature(found.values, float(heat)), found.ids, True), np.float32(1.0)
+    values = found.values
+    if not step.is_plain(found) and is_dividable(best := values.max(), heat):
+        top = float(best / heat)
+        place, weight, total, before, after = kernels().find_mass(values, heat, top, uniform)
+        target, doubt = uniform * total, DOUBT * total
+        if target - before >= doubt and after - target >= doubt:
+            shown = np.union1d(likely_leaders(values, step.show), place) if step.show else np.array([place])
+            logits = divided(values[shown], heat)
+            probs = np.exp(logits.astype(np.float64) - top) / total
+            if not step.show or float(probs.min()) > 0.0:  # what underflowed ties with all else that did
+                logit = float(divided(values[place : place + 1], heat)[0])
+                return Choice(found.id_of(place), weight / total, logit, found.ids_of(shown), probs, logits)
+    if heat != 1.0:
+        values = temperature(values, float(heat))
+    drawn = pick(values, uniform)
+    logit = float(values[drawn.token])
+    return Choice(found.id_of(drawn.token), drawn.prob, logit, found.ids_of(drawn.ids), drawn.probs, values[drawn.ids])
+
+
+def _taken(found: Candidates, place: int) -> Choice:
+    """Without a draw."""
+    token, logits = found.id_of(place), found.values[place : place + 1].copy()  # (1,) float32
+    return Choice(token, 1.0, float(logits[0]), np.array([token]), np.ones(1), logits)

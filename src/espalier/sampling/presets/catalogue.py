@@ -1,0 +1,205 @@
+"""The presets there are: those that come with Espalier, those a program registers, and the user's own files.
+
+It knows what presets say, not what they ask for: whether one can be enforced is found when it is applied.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from espalier.errors import InputError, OutputError, UnknownName
+from espalier.sampling.config import DEFAULT_ORDER
+from espalier.sampling.presets.files import SUFFIX, read_preset, write_preset
+from espalier.sampling.presets.spec import Preset, PresetFilter, check_name
+
+
+def _config(**set_here: Any) -> Mapping[str, Any]:
+    """A whole config: what is not said is off, and nothing is seeded."""
+    off = {
+        "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 0.0,
+        "repetition_penalty": 1.0, "repetition_window": 0, "frequency_penalty": 0.0, "presence_penalty": 0.0,
+        "logit_bias": {}, "sampler_order": DEFAULT_ORDER, "mirostat": 0, "max_tokens": 2048, "stop": (),
+    }  # fmt: skip
+    return MappingProxyType(off | set_here)
+
+
+DETERMINISTIC = _config(top_k=1)
+STRUCTURED_OUTPUT = _config(
+    temperature=0.1, top_k=40, top_p=0.9, min_p=0.05, sampler_order=("top_k", "top_p", "temperature")
+)
+CODE_GENERATION = _config(
+    temperature=0.2, top_k=50, top_p=0.9, min_p=0.05, repetition_penalty=1.1, repetition_window=64, max_tokens=4096
+)
+CREATIVE = _config(
+    temperature=0.8, top_k=100, top_p=0.95, min_p=0.02, repetition_penalty=1.15, repetition_window=128, max_tokens=4096
+)
+CHAT = _config(
+    temperature=0.7, top_k=40, top_p=0.95, min_p=0.05, repetition_penalty=1.1, repetition_window=64, max_tokens=1024
+)
+
+CONFIGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "deterministic": DETERMINISTIC,
+        "structured_output": STRUCTURED_OUTPUT,
+        "code_generation": CODE_GENERATION,
+        "creative": CREATIVE,
+        "chat": CHAT,
+    }
+)
+"""PedroCLI's named configs, without the seed 0 that they all had: `SamplingConfig(**CONFIGS["chat"])`."""
+
+BUILTIN: Mapping[str, Preset] = MappingProxyType(
+    {
+        one.name: one
+        for one in (
+            Preset(
+                name="tool_call",
+                description="One call of any tool, as JSON",
+                config=DETERMINISTIC,
+                grammar="@tool_call",
+                filters=(PresetFilter(type="tool_call"),),
+            ),
+            Preset(
+                name="json_strict",
+                description="A JSON object",
+                config=STRUCTURED_OUTPUT,
+                grammar="@json_object",
+                filters=(PresetFilter(type="json_object"),),
+            ),
+            Preset(
+                name="json_loose",
+                description="A JSON object or array, with more variety",
+                config={**STRUCTURED_OUTPUT, "temperature": 0.3},
+                grammar="@json_container",
+            ),
+            Preset(
+                name="safe_chat",
+                description="Conversation, filtered",
+                config=CHAT,
+                filters=(PresetFilter(type="safety", options={"categories": ["profanity", "violence"]}),),
+                safety_preset="standard",
+            ),
+            Preset(
+                name="code_generation",
+                description="Code, filtered",
+                config=CODE_GENERATION,
+                filters=(PresetFilter(type="safety", options={"categories": ["code_injection"]}),),
+                safety_preset="minimal",
+            ),
+            Preset(name="creative", description="Free writing", config=CREATIVE),
+            Preset(name="deterministic", description="Always the most probable token", config=DETERMINISTIC),
+        )
+    }
+)
+"""PedroCLI's seven presets."""
+
+
+class Presets:
+    """All presets of a process, by name: nothing else may have the name of a built-in one. Safe across threads.
+
+    folder: where the user's files are, read each time they are asked for; None has none. What a program registers goes
+    before a file of that name.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder
+        self._registered: dict[str, Preset] = {}
+        self._lock = threading.Lock()
+
+    def names(self) -> list[str]:
+        """Built-in ones in their order, then the others by name."""
+        with self._lock:
+            own = {*self._registered, *self._files()}
+        return [*BUILTIN, *sorted(own - set(BUILTIN))]
+
+    def get(self, name: str) -> Preset:
+        """Raises UnknownName with the names there are; InputError for a file that is broken. A file cannot take the
+        place of a built-in one."""
+        path = self._path(name)
+        if name in BUILTIN:
+            return BUILTIN[name]
+        with self._lock:
+            if name in self._registered:
+                return self._registered[name]
+        if path is None:
+            raise UnknownName(f"there is no preset {name!r}", hint=f"there are: {', '.join(self.names())}")
+        return read_preset(path)
+
+    def source(self, name: str) -> str:
+        """Where it comes from: `built-in`, `registered`, or the path of its file. Raises UnknownName."""
+        if name in BUILTIN:
+            return "built-in"
+        if name in self._registered:
+            return "registered"
+        path = self._path(name)
+        if path is None:
+            raise UnknownName(f"there is no preset {name!r}", hint=f"there are: {', '.join(self.names())}")
+        return str(path)
+
+    def register(self, preset: Preset) -> None:
+        """For this process; one that was registered under the name before is replaced. Raises InputError for the name
+        of a built-in one."""
+        if not isinstance(preset, Preset):
+            raise InputError(f"a preset is a Preset, not {type(preset).__name__}", field="preset")
+        _not_builtin(preset.name)
+        with self._lock:
+            self._registered[preset.name] = preset
+
+    def save(self, preset: Preset, *, replace: bool = False) -> Path:
+        """Write the user's file of it. Raises InputError for the name of a built-in one, or of a file that is there;
+        OutputError."""
+        _not_builtin(preset.name)
+        path = self._need_folder() / f"{preset.name}{SUFFIX}"
+        write_preset(preset, path, replace=replace)
+        return path
+
+    def remove(self, name: str) -> Path:
+        """Delete the user's file, also one whose name is no preset's; never a path. Raises UnknownName, InputError for
+        a built-in one, OutputError."""
+        path = self._files().get(name) if isinstance(name, str) else None  # its name may be no preset's
+        if path is None:
+            check_name(name)
+            _not_builtin(name, "cannot be removed")
+            raise UnknownName(f"there is no preset file {name!r}", hint=f"there are: {', '.join(self.files())}")
+        try:
+            path.unlink()
+        except OSError as error:
+            raise OutputError(f"cannot remove {path}: {error.strerror or error}") from error
+        return path
+
+    def files(self) -> list[str]:
+        """The names of the user's files."""
+        return sorted(self._files())
+
+    def hidden(self) -> dict[str, Path]:
+        """The user's files that cannot be used, as a built-in preset has their name."""
+        return {name: path for name, path in sorted(self._files().items()) if name in BUILTIN}
+
+    def _files(self) -> dict[str, Path]:
+        """By name, as the folder lists them."""
+        try:
+            return {path.stem: path for path in self.folder.glob(f"*{SUFFIX}")} if self.folder else {}
+        except OSError as error:
+            raise InputError(f"cannot read {self.folder}: {error.strerror or error}", field="preset") from error
+
+    def _path(self, name: str) -> Path | None:
+        """The file of a name, if there is one. Raises InputError for what is no name, and might be a path."""
+        check_name(name)
+        path = None if self.folder is None else self.folder / f"{name}{SUFFIX}"
+        return path if path is not None and path.is_file() else None
+
+    def _need_folder(self) -> Path:
+        if self.folder is None:
+            raise OutputError("there is no folder for presets", hint="set ESPALIER_CONFIG_DIR")
+        return self.folder
+
+
+def _not_builtin(name: str, problem: str = "cannot be replaced") -> None:
+    if name in BUILTIN:
+        raise InputError(
+            f"the preset {name!r} comes with Espalier and {problem}", hint="choose another name", field="name"
+        )

@@ -1,0 +1,179 @@
+"""DRY ("don't repeat yourself"): a token that would go on with a repetition loses, the longer the repetition the more.
+
+Semantics are llama.cpp's (`llama_sampler_dry` in `src/llama-sampler.cpp`, after koboldcpp, after
+github.com/oobabooga/text-generation-webui, pull request 5677), sequence breakers included. What differs is said at
+`resolve_breakers`. It does not know where the history comes from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TypeAlias
+
+import numpy as np
+
+from espalier.sampling.samplers.penalties import LARGEST
+from espalier.tokens.mask import Logits
+from espalier.tokens.vocab import Vocab
+
+Breakers: TypeAlias = Mapping[int, tuple[tuple[int, ...], ...]]
+"""First token of a breaker -> the tokens that must follow it, one tuple a way; `()` where it is a breaker by itself."""
+NO_BREAKERS: Breakers = MappingProxyType({})
+
+MAX_BREAKER_BYTES = 40
+MAX_TAIL_TOKENS = 20
+FLOAT_MAX_LOG = np.float32(88.7228391)  # ln of the largest float32
+BASE_OF_ONE = 1.000001  # below it the base counts as 1: the penalty then does not grow
+
+
+def dry(
+    logits: Logits,
+    history: Sequence[int],
+    *,
+    multiplier: float,
+    base: float,
+    allowed_length: int,
+    window: int,
+    breakers: Breakers = NO_BREAKERS,
+) -> Logits:
+    """Take `multiplier * base ** (length - allowed_length)` off each token that would make a repetition of `length`
+    tokens longer by one, where length >= allowed_length; the longest of a token counts. 0 multiplier changes nothing.
+
+    A repetition is an end of the last `window` tokens (-1: all of them) that occurs earlier in them. It does not reach
+    back over the last breaker, and a token that is a breaker by itself loses nothing. It bans nothing.
+    """
+    length = len(history) if window < 0 else min(len(history), window)
+    if multiplier == 0.0 or length <= allowed_length:
+        return logits
+    limit = repeat_limit(history, length, breakers)
+    if limit < allowed_length:
+        return logits
+    out = logits.copy()  # (V,) float32
+    repeats = longest_repeats(history, length, limit, allowed_length)
+    for token, loss in losses(repeats, multiplier, base, allowed_length, breakers).items():
+        if token < logits.shape[0] and logits[token] > -np.inf:
+            out[token] = lowered(logits[token], loss)
+    return out
+
+
+def losses(
+    repeats: Mapping[int, int], multiplier: float, base: float, allowed_length: int, breakers: Breakers
+) -> dict[int, float]:
+    """By token, what is taken off; repeats: how long the longest repetition is that it would make longer."""
+    # In float32 as llama.cpp does: for a base of 4 the last digit decides between 63 and 64.
+    largest_power = int(FLOAT_MAX_LOG / np.float32(math.log(base))) if base > BASE_OF_ONE else 0
+    found: dict[int, float] = {}
+    for token, repeated in repeats.items():
+        if () not in breakers.get(token, ()):
+            power = repeated - allowed_length
+            power = min(power, largest_power) if largest_power > 0 else power
+            found[token] = float(np.float32(min(multiplier * _power(base, power), LARGEST)))
+    return found
+
+
+def lowered(logit: np.float32, loss: float) -> np.float32:
+    """A logit after its loss; never -inf."""
+    return np.float32(max(float(logit) - loss, -LARGEST))
+
+
+def _power(base: float, exponent: int) -> float:
+    try:
+        return base**exponent
+    except OverflowError:
+        return math.inf
+
+
+def repeat_limit(history: Sequence[int], length: int, breakers: Breakers, backs: Iterable[int] | None = None) -> int:
+    """How many tokens stand after the last breaker in the last `length` tokens; all of them where there is none. Of
+    several that begin at one token the longest counts.
+
+    backs: ascending, how far back tokens stand that begin a breaker, where the caller knows it.
+    """
+    end = len(history) - 1
+    if backs is None:
+        backs = range(length if breakers else 0)
+    for back in backs:
+        longest = -1
+        for tail in breakers.get(history[end - back], ()):
+            fits = longest < len(tail) <= back
+            if fits and all(history[end - back + 1 + i] == token for i, token in enumerate(tail)):
+                longest = len(tail)
+        if longest >= 0:
+            return back - longest
+    return length
+
+
+def longest_repeats(history: Sequence[int], length: int, limit: int, least: int) -> dict[int, int]:
+    """For each token that followed an earlier occurrence of an end of the last `length` tokens: how long the longest
+    such end is, at most `limit`; those of at least `least` alone."""
+    end = len(history) - 1
+    found: dict[int, int] = {}
+    for back in range(1, length):
+        same = 0
+        while same < limit and same + back < length and history[end - same] == history[end - same - back]:
+            same += 1
+        follower = history[end - back + 1]
+        if same >= least and found.get(follower, -1) < same:
+            found[follower] = same
+    return found
+
+
+@lru_cache(maxsize=16)
+def resolve_breakers(texts: tuple[str, ...], vocab: Vocab) -> Breakers:
+    """The breakers as tokens, as llama.cpp finds them: a token that holds the text is one by itself; one whose end is
+    the text's beginning is one together with the tokens of the rest. Only the first 40 bytes of a text and 20 tokens of
+    a rest count. A vocabulary without an encoder splits a rest into the longest tokens there are.
+
+    Different from llama.cpp: a token's bytes are what it adds to a text, while llama.cpp's detokenizer takes the space
+    off a SentencePiece token that stands alone, so that there a text that begins with a space meets fewer tokens; and a
+    rest that begins inside a character is split into the longest tokens, as no encoder takes half a character.
+    """
+    found: dict[int, list[tuple[int, ...]]] = {}
+    split = _Splitter(vocab)
+    words = {token: text.encode() for token, text in vocab.special_texts.items()}
+    words |= {token: data for token, data in enumerate(vocab.tokens) if data}
+    for text in texts:
+        wanted = text.encode()[:MAX_BREAKER_BYTES]
+        for token, word in words.items():
+            if wanted in word:
+                found.setdefault(token, []).append(())
+                continue
+            for place in range(max(0, len(word) - len(wanted) + 1), len(word)):
+                if wanted.startswith(word[place:]):
+                    rest = split(wanted[len(word) - place :])
+                    if rest is not None and rest[:MAX_TAIL_TOKENS] not in found.setdefault(token, []):
+                        found[token].append(rest[:MAX_TAIL_TOKENS])
+    return {token: tuple(ways) for token, ways in found.items() if ways}
+
+
+class _Splitter:
+    """Bytes to tokens: by the vocabulary's encoder, and where that cannot be, the longest from left to right.
+
+    None where a byte has no token.
+    """
+
+    def __init__(self, vocab: Vocab) -> None:
+        self._encode = vocab.encoder
+        self._ids: dict[bytes, int] = {}
+        for token, data in enumerate(vocab.tokens):
+            self._ids.setdefault(data, token)
+
+    def __call__(self, data: bytes) -> tuple[int, ...] | None:
+        if self._encode is not None:
+            try:
+                return tuple(int(token) for token in self._encode(data.decode()))
+            except UnicodeDecodeError:
+                pass  # half a character: see `resolve_breakers`
+        found: list[int] = []
+        place = 0
+        while place < len(data):
+            sizes = range(len(data) - place, 0, -1)
+            size = next((n for n in sizes if data[place : place + n] in self._ids), 0)
+            if not size:
+                return None
+            found.append(self._ids[data[place : place + size]])
+            place += size
+        return tuple(found)

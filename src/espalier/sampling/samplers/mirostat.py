@@ -1,0 +1,79 @@
+"""Mirostat 1 and 2 (arXiv:2007.14966): truncations whose strength follows the surprise of what was drawn.
+
+The state is one number, mu, which starts at twice the surprise aimed at. All here is pure: who keeps mu, and rolls it
+back, is the chain. Semantics are llama.cpp's (`src/llama-sampler.cpp`); surprise is in bits.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.sampling.samplers.truncations import only, ranked, softmax
+from espalier.tokens.mask import Logits
+
+LOOKED_AT = 100
+"""How many of the most probable tokens version 1 fits its power law to; llama.cpp's `m`."""
+
+
+def first_mu(tau: float) -> float:
+    """What mu is before the first token."""
+    return _finite(2.0 * tau)
+
+
+def next_mu(mu: float, prob: float, tau: float, eta: float) -> float:
+    """mu after a token that was drawn with probability `prob` from what mirostat left: eta times the surprise that was
+    too much is taken off."""
+    return _finite(mu - eta * (-math.log2(prob) - tau))
+
+
+def _finite(value: float) -> float:
+    return min(max(value, -sys.float_info.max), sys.float_info.max)
+
+
+def mirostat_1(logits: Logits, mu: float) -> Logits:
+    """Keep the k most probable, where k comes of mu and of the exponent of Zipf's law, which is estimated from the 100
+    most probable tokens. At least one is kept; ties by lowest id."""
+    order = ranked(logits)  # (n,)
+    if order.size <= 1:
+        return logits
+    k = mirostat_1_k(softmax(logits[order])[:LOOKED_AT], mu, logits.shape[0])
+    return only(logits, order[: max(1, int(min(k, float(order.size))))])
+
+
+def mirostat_1_k(probs: NDArray[np.float64], mu: float, width: int) -> float:
+    """How many to keep, before rounding down; may be infinite. probs: of the most probable, descending, `(m,)`."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = np.arange(1, probs.size, dtype=np.float64)
+        t = np.log((steps + 1) / steps)  # (m - 1,) float64
+        b = np.log(probs[:-1] / probs[1:])
+    usable = np.isfinite(b)  # a probability that underflowed to 0 tells nothing
+    if not bool(usable.any()):
+        return 1.0
+    s_hat = float((t * b)[usable].sum() / (t * t)[usable].sum())
+    epsilon = s_hat - 1.0
+    try:
+        scale = math.expm1(-epsilon * math.log(width)) / -epsilon if epsilon else math.log(width)
+        grown = 2.0**mu / scale
+        if s_hat == 0.0:  # all equally probable: the limit
+            return math.inf if grown > 1.0 else 1.0
+        return float(grown ** (1.0 / s_hat))
+    except OverflowError:
+        return math.inf
+
+
+def mirostat_2(logits: Logits, mu: float) -> Logits:
+    """Remove the tokens whose surprise is more than mu; the most probable one is always kept."""
+    order = ranked(logits)  # (n,)
+    if order.size <= 1:
+        return logits
+    with np.errstate(divide="ignore"):
+        surprise = -np.log2(softmax(logits[order]))  # (n,) float64, ascending
+    return only(logits, order[: max(1, int(np.count_nonzero(surprise <= mu)))])
+
+
+MIROSTATS = {1: mirostat_1, 2: mirostat_2}
+"""By `SamplingConfig.mirostat`."""

@@ -1,0 +1,225 @@
+"""Arrays of a schema as rules: first items, all others, counts, what must be contained, and no item twice.
+
+It knows nothing of values: what an item holds is another rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.grammar.ast import NEVER, Literal, Node
+from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, Values
+from espalier.schema.gbnf.layout import Layout
+from espalier.schema.gbnf.linear import Linear, join, write
+from espalier.schema.gbnf.objects import Place
+from espalier.schema.gbnf.rulebook import RuleBook
+from espalier.schema.gbnf.spelling import literal
+from espalier.schema.read.values import key
+from espalier.time_limit import check as check_time
+
+MAX_UNIQUE = 8
+"""Values of which each may come once: a state for every set of them."""
+MAX_STATES = 5_000
+"""Counts of items times counts of those that must be contained."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrays:
+    """Converts arrays. value: the rule for a node at a depth. cases: what a node is."""
+
+    book: RuleBook
+    layout: Layout
+    value: Callable[[NodeId, int], Node]
+    cases: Callable[[NodeId], tuple[Case, ...]]
+    distinct: dict[Hashable, Node] = field(default_factory=dict)
+    """Arrays without equal items, by all that counts: they are large, so each is written once."""
+
+    def node(self, case: Array, place: Place) -> Node:
+        inside = self.layout.deeper(place.depth)
+        prefix = [self.value(node, inside) for node in case.prefix]
+        others = self.value(case.items, inside)
+        never = next((i for i, node in enumerate([*prefix, others]) if node is NEVER), None)
+        high = case.max_items if never is None else min(never, never if case.max_items is None else case.max_items)
+        low = case.min_items
+        if high is not None and high < low:
+            return NEVER
+        contains = self._contains(case, place)
+        unique = case.unique and (high is None or high > 1)
+        automaton: Linear | None = None
+        if contains is not None:
+            automaton = self._counting(prefix, others, contains, low, high, place)
+            if unique:
+                self.book.gap(place.pointer, "uniqueItems", "it is not combined with contains")
+        elif unique and (found := self._distinct(case, low, high, place)) is not None:
+            return found
+        if automaton is None:
+            automaton = self._plain(prefix, others, low, high, place)
+        return self._written(automaton, place)
+
+    def _written(self, automaton: Linear, place: Place) -> Node:
+        node, rules = write(automaton, self.book.fresh(place.base, place.pointer))
+        self.book.add_all(rules)
+        return node
+
+    def _contains(self, case: Array, place: Place) -> Contains | None:
+        wanted = [one for one in case.contains if one.least > 0 or one.most is not None]
+        for _ in wanted[1:]:
+            self.book.gap(place.pointer, "contains", "more than one of them is not counted at a time")
+        if not wanted:
+            return None
+        if case.prefix:
+            # Whether an item of the prefix fits is not known, and `match` need not be what the others are.
+            self.book.gap(place.pointer, "contains", "it is not counted where the first items are given one by one")
+            return None
+        return wanted[0]
+
+    # State 0 is before `[`, state 1 after `]`, state 2 where nothing is written yet.
+
+    def _plain(self, prefix: list[Node], others: Node, low: int, high: int | None, place: Place) -> Linear:
+        edges: list[list[tuple[Node, int]]] = [[(Literal("["), 2)], []]
+        for i, item in enumerate(prefix):
+            row = [(self._close(i, place), 1)] if i >= low else []
+            if high is None or i < high:
+                row.append((self._item(item, i, place), i + 3))
+            edges.append(row)
+        count = len(prefix)
+        least, most = max(0, low - count), None if high is None else max(0, high - count)
+        many = self._item(others, 1, place)
+        row = []
+        if count:
+            row.append((join(self.book.counted(many, least, most), self._close(1, place)), 1))
+        else:
+            row += [(self._close(0, place), 1)] if least == 0 else []
+            if most != 0:
+                more = self.book.counted(many, max(0, least - 1), None if most is None else most - 1)
+                row.append((join(self._item(others, 0, place), join(more, self._close(1, place))), 1))
+        edges.append(row)
+        return _linear(edges)
+
+    def _item(self, item: Node, written: int, place: Place) -> Node:
+        before = self.layout.between(place.depth) if written else self.layout.first(place.depth)
+        return join(before, item)
+
+    def _close(self, written: int, place: Place) -> Node:
+        return join(self.layout.last(place.depth) if written else self.layout.blank, Literal("]"))
+
+    def _counting(
+        self, prefix: list[Node], others: Node, wanted: Contains, low: int, high: int | None, place: Place
+    ) -> Linear | None:
+        """States are (items, those of them that fit), each as far as it counts. None, and a gap, for too many."""
+        count = len(prefix)
+        if high is not None and high < count + wanted.least:
+            return _linear([[(NEVER, 1)], []])
+        low = low if low > count + wanted.least else 0
+        most_items = max(low, count, 1) if high is None else high
+        most_fits = wanted.least if wanted.most is None else wanted.most
+        if (most_items + 1) * (most_fits + 1) > MAX_STATES:
+            text = f"up to {most_items} items and {most_fits} of them that fit are too many to count at a time"
+            self.book.gap(place.pointer, "contains", text)
+            return None
+        inside = self.layout.deeper(place.depth)
+        match = self.value(wanted.match, inside)
+        other = None if wanted.other is None else self.value(wanted.other, inside)
+        number = {(0, 0): 2}
+        order = [(0, 0)]
+        edges: list[list[tuple[Node, int]]] = [[(Literal("["), 2)], []]
+
+        def place_of(items: int, fits: int) -> int:
+            state = (items if high is not None else min(items, most_items), fits)
+            if state not in number:
+                number[state] = len(number) + 2
+                order.append(state)
+            return number[state]
+
+        for items, fits in order:  # grows as states are met
+            check_time()
+            row: list[tuple[Node, int]] = []
+            if items >= low and fits >= wanted.least:
+                row.append((self._close(items, place), 1))
+            room = high is None or items < high
+            if room and items < count:
+                row.append((self._item(prefix[items], items, place), place_of(items + 1, 0)))
+            elif room:
+                free = wanted.most is None and fits == wanted.least
+                if free:
+                    row.append((self._item(others, items, place), place_of(items + 1, fits)))
+                else:
+                    if wanted.most is None or fits < wanted.most:
+                        row.append((self._item(match, items, place), place_of(items + 1, fits + 1)))
+                    row.append(
+                        (self._item(others if other is None else other, items, place), place_of(items + 1, fits))
+                    )
+            edges.append(row)
+        return _linear(edges)
+
+    def _distinct(self, case: Array, low: int, high: int | None, place: Place) -> Node | None:
+        """Each value at most once. None, and a gap, if there are too many."""
+        number: dict[Hashable, int] = {}
+        spelled: list[Node] = []
+        inside = self.layout.deeper(place.depth)
+        sets: list[list[int]] = []
+        for node in (*case.prefix, case.items):
+            values = self._values(node)
+            if values is None:
+                self.book.gap(place.pointer, "uniqueItems", f"items are not one of at most {MAX_UNIQUE} values")
+                return None
+            found: dict[int, None] = {}
+            for value in values:
+                which = key(value)
+                if which not in number:
+                    number[which] = len(spelled)
+                    spelled.append(literal(value, self.layout, inside, self.book.constants))
+                found[number[which]] = None
+            sets.append(list(found))
+        if len(spelled) > MAX_UNIQUE:
+            text = f"items are one of {len(spelled)} values; at most {MAX_UNIQUE} are told apart"
+            self.book.gap(place.pointer, "uniqueItems", text)
+            return None
+        same = (tuple(spelled), tuple(map(tuple, sets)), low, high, place.depth)
+        if same not in self.distinct:
+            name = self.book.name(f"{place.base}-set", place.pointer)
+            automaton = self._sets(spelled, sets, low, high, place)
+            self.distinct[same] = self.book.add(name, self._written(automaton, place))
+        return self.distinct[same]
+
+    def _sets(self, spelled: list[Node], sets: list[list[int]], low: int, high: int | None, place: Place) -> Linear:
+        """States are sets of values that were written. sets: which of them may come at each place; the last, after."""
+        order = [0]
+        places = {0: 2}
+        edges: list[list[tuple[Node, int]]] = [[(Literal("["), 2)], []]
+        for used in order:  # grows as sets are met
+            check_time()
+            written = used.bit_count()
+            row = [(self._close(written, place), 1)] if written >= low else []
+            if high is None or written < high:
+                for value in sets[min(written, len(sets) - 1)]:
+                    after = used | 1 << value
+                    if after == used:
+                        continue
+                    if after not in places:
+                        places[after] = len(places) + 2
+                        order.append(after)
+                    row.append((self._item(spelled[value], written, place), places[after]))
+            edges.append(row)
+        return _linear(edges)
+
+    def _values(self, node: NodeId) -> list[Any] | None:
+        """The values of a node, None if they are not a few."""
+        found: list[Any] = []
+        for case in self.cases(node):
+            match case:
+                case Values(values=values) if len(values) <= MAX_UNIQUE * 4:
+                    found += values
+                case Null():
+                    found.append(None)
+                case Boolean():
+                    found += [False, True]
+                case _:
+                    return None
+        return found
+
+
+def _linear(edges: list[list[tuple[Node, int]]]) -> Linear:
+    return Linear(edges=edges, final=[state == 1 for state in range(len(edges))])

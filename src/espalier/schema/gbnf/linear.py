@@ -1,0 +1,152 @@
+"""Automata whose edges are expressions, written as rules: each rule goes on with at most one other, at its end.
+
+States that are met once are written in place, runs and counts are folded together, so that what a person would write
+by hand comes out much like it: `[0-9]{1,20}`, `("," b)? "," c`. It knows nothing of schemas and of characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from espalier.grammar.ast import EMPTY, CharClass, Literal, Node, Repeat, Rule, RuleRef, alt, seq
+from espalier.grammar.ast import Sequence as InOrder
+from espalier.time_limit import check as check_time
+
+MAX_NESTED = 12
+"""Groups inside one another that are written in place; readers of grammars recurse over them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linear:
+    """edges[s]: (what is read, next state); what is read may be empty, but not around a cycle."""
+
+    edges: Sequence[Sequence[tuple[Node, int]]]
+    final: Sequence[bool]
+    start: int = 0
+
+
+def write(automaton: Linear, fresh: Callable[[], str]) -> tuple[Node, list[Rule]]:
+    """The expression for the start, and the rules that it needs, named by `fresh`."""
+    return _Writer(automaton, fresh).write()
+
+
+class _Writer:
+    def __init__(self, automaton: Linear, fresh: Callable[[], str]) -> None:
+        self._automaton = automaton
+        self._fresh = fresh
+        self._names: dict[int, str] = {}
+        self._nodes: dict[int, Node] = {}
+        self._depth: dict[int, int] = {}
+        self._rules: dict[str, Node] = {}
+
+    def write(self) -> tuple[Node, list[Rule]]:
+        order, shared, looped = _survey(self._automaton)
+        for state in looped:
+            self._names[state] = self._fresh()
+        for state in order:
+            node, depth = self._body(state)
+            if state in looped:
+                self._rules[self._names[state]] = node
+            elif (state in shared and not _is_leaf(node)) or depth > MAX_NESTED:
+                self._names[state] = self._fresh()
+                self._rules[self._names[state]] = node
+            else:
+                self._nodes[state], self._depth[state] = node, depth
+        rules = [Rule(name, node) for name, node in reversed(self._rules.items())]
+        return self._target(self._automaton.start), rules
+
+    def _target(self, state: int) -> Node:
+        return RuleRef(self._names[state]) if state in self._names else self._nodes[state]
+
+    def _body(self, state: int) -> tuple[Node, int]:
+        by_target: dict[int, list[Node]] = {}
+        for label, target in self._automaton.edges[state]:
+            by_target.setdefault(target, []).append(label)
+        loop = by_target.pop(state, None)
+        options = [join(choice(labels), self._target(target)) for target, labels in by_target.items()]
+        depth = max((self._depth.get(target, 0) for target in by_target), default=0)
+        if self._automaton.final[state]:
+            options.append(EMPTY)
+        node = choice(options)
+        if len(options) > 1:
+            depth = 0 if isinstance(node, Repeat) and _is_leaf(node.item) else depth + 1
+        if loop is not None:
+            node = join(Repeat(choice(loop)), node)
+        return node, depth
+
+
+def _survey(automaton: Linear) -> tuple[list[int], set[int], list[int]]:
+    """The reached states, each after those that it leads to but for the way back; those that several lead to; those
+    that an edge leads back to."""
+    met = {automaton.start}
+    order: list[int] = []
+    shared: set[int] = set()
+    looped: dict[int, None] = {}
+    open_: set[int] = {automaton.start}
+    stack = [(automaton.start, iter(_targets(automaton, automaton.start)))]
+    while stack:
+        check_time()
+        state, rest = stack[-1]
+        target = next(rest, None)
+        if target is None:
+            stack.pop()
+            open_.discard(state)
+            order.append(state)
+        elif target not in met:
+            met.add(target)
+            open_.add(target)
+            stack.append((target, iter(_targets(automaton, target))))
+        else:
+            shared.add(target)
+            if target in open_:
+                looped[target] = None
+    return order, shared, list(looped)
+
+
+def _targets(automaton: Linear, state: int) -> list[int]:
+    return [t for t in dict.fromkeys(target for _, target in automaton.edges[state]) if t != state]
+
+
+def _is_leaf(node: Node) -> bool:
+    return isinstance(node, Literal | CharClass | RuleRef) or node == EMPTY
+
+
+def choice(options: Sequence[Node]) -> Node:
+    """One of these; the empty text among them makes the rest optional."""
+    rest = list(dict.fromkeys(option for option in options if option != EMPTY))
+    if not rest:
+        return EMPTY if options else alt()
+    return optional(alt(*rest)) if len(rest) < len(options) and EMPTY in options else alt(*rest)
+
+
+def optional(node: Node) -> Node:
+    """The node or nothing."""
+    if node == EMPTY:
+        return EMPTY
+    if isinstance(node, Repeat) and node.min <= 1:
+        return Repeat(node.item, 0, node.max)
+    return Repeat(node, 0, 1)
+
+
+def join(first: Node, rest: Node) -> Node:
+    """One after the other; the same thing twice becomes a count, text and text becomes one text."""
+    if first == EMPTY:
+        return rest
+    if rest == EMPTY:
+        return first
+    head, tail = (rest.items[0], rest.items[1:]) if isinstance(rest, InOrder) else (rest, ())
+    folded = _folded(first, head)
+    if folded is not None:
+        return seq(folded, *tail)
+    return seq(*(first.items if isinstance(first, InOrder) else (first,)), head, *tail)
+
+
+def _folded(first: Node, second: Node) -> Node | None:
+    if isinstance(first, Literal):
+        return Literal(first.text + second.text) if isinstance(second, Literal) else None
+    if isinstance(second, Repeat) and second.item == first:
+        return Repeat(first, second.min + 1, None if second.max is None else second.max + 1)
+    if first == second and not isinstance(first, Repeat):
+        return Repeat(first, 2, 2)
+    return None

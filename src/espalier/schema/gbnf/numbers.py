@@ -1,0 +1,235 @@
+"""Numbers of a schema as expressions: which of them are written, and in which spelling.
+
+Whole numbers are written without a point, others as plain decimals; an exponent only where there is no bound but 0.
+Digits are limited, so that no number is endless, and so that one past an exclusive bound is past it as a float too.
+It knows nothing of rules and of the rest of a schema.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor, gcd, lcm
+
+import numpy as np
+
+from espalier.automata.languages.algebra import both, language, without
+from espalier.automata.languages.dfa import Dfa
+from espalier.errors import LimitExceeded
+from espalier.grammar.ast import EMPTY, NEVER, Literal, Node, Repeat, alt, seq
+from espalier.schema.form import Number
+from espalier.schema.gbnf.digits import decimals
+from espalier.time_limit import check as check_time
+
+DIGITS = 20
+"""Digits before and after the point, unless a bound needs more."""
+EXACT_DIGITS = 15
+"""Decimal digits that a float keeps: with so many, different numbers are different floats."""
+MAX_PLACES = 400
+"""Digits after the point of a bound; a float needs no more."""
+MAX_WORDS = 20_000
+"""So many numbers are listed one by one."""
+MAX_RESIDUES = 4_000
+"""States of an automaton that counts remainders."""
+MAX_COUNTED = 1_000
+"""Where numbers are multiples of n, without bounds, they have fewer digits than this over n."""
+MAX_STATES = 15_000
+"""States of an automaton for numbers; past that only bounds are kept."""
+
+SCALARS = {
+    "integer": '"0" | "-"? [1-9] [0-9]{0,19}',
+    "number": '"-"? unsigned',
+    "unsigned": '("0" | [1-9] [0-9]{0,19}) ("." [0-9]{1,20})? | [0-9] ("." [0-9]{1,20})? [eE] [+-]? exponent',
+    "exponent": '[0-9]{1,2} | [12] [0-9]{2} | "30" [0-7]',
+}
+"""Rules for numbers without bounds. With one digit before the point every exponent up to 307 gives a finite float."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spelled:
+    """node: an expression, the name of a rule in SCALARS, or an automaton over ASCII. gaps: keywords that are not kept,
+    each with the reason. note: which spellings are left out."""
+
+    node: Node | str | Dfa
+    note: str
+    gaps: tuple[tuple[str, str], ...] = ()
+
+
+PLAIN = (
+    f"whole numbers are written without a point or an exponent, with at most {DIGITS} digits unless a bound has more"
+)
+DECIMAL = f"numbers have at most {DIGITS} digits before and after the point; the mantissa of an exponent has one before"
+BOUNDED = "numbers with bounds are written without an exponent, and with at most {} digits after the point"
+
+
+def spelled(case: Number) -> Spelled:
+    """Never raises: what an automaton cannot hold is a gap."""
+    step = _step(case)
+    if not (case.not_multiples or case.excluded):
+        if case.minimum is None and case.maximum is None and step in (None, 1):
+            return Spelled(node="number", note=DECIMAL) if step is None else Spelled(node="integer", note=PLAIN)
+        if step is None and case.maximum is None and case.minimum == 0 and not case.exclusive_minimum:
+            return Spelled(node="unsigned", note=DECIMAL)
+    places = _places(case, step)
+    low, high = _range(case, places, step)
+    note = PLAIN if places == 0 else BOUNDED.format(places)
+    if step is not None and None in (case.minimum, case.maximum):
+        note += f"; multiples of {step} have at most {len(str(max(high, -low) // 10**places))} digits before the point"
+    if low > high:
+        return Spelled(node=NEVER, note=note)
+    unit = 10**places
+    scaled = 1 if step is None else int(step * unit)
+    if scaled == 1 and not (case.not_multiples or case.excluded):
+        return Spelled(node=decimals(low, high, places), note=note)
+    if (high - low) // scaled < MAX_WORDS and places <= EXACT_DIGITS:
+        return Spelled(node=_listed(case, low, high, scaled, places), note=note)
+    gaps: list[tuple[str, str]] = []
+    found = language(decimals(low, high, places))
+    wanted = () if step in (None, 1) else (step,)
+    for keyword, factors, wants in (("multipleOf", wanted, True), ("not", case.not_multiples, False)):
+        for factor in factors:
+            try:
+                multiples = _multiples_of(factor)
+                found = both(found, multiples) if wants else without(found, multiples)
+            except LimitExceeded as error:
+                gaps.append((keyword, f"multiples of {factor} cannot be told apart by a small automaton: {error}"))
+    try:
+        for start in range(0, len(case.excluded), 500):
+            words = alt(*(_spellings(value) for value in case.excluded[start : start + 500] if _is_finite(value)))
+            found = without(found, language(words)) if words != NEVER else found
+    except LimitExceeded as error:
+        gaps.append(("not", f"there are too many numbers to be left out: {error}"))
+    if found is None:
+        return Spelled(node=NEVER, note=note, gaps=tuple(gaps))
+    found = found.minimised()
+    if len(found) > MAX_STATES:
+        reason = f"multiples and what is left out need more than {MAX_STATES} states"
+        return Spelled(node=decimals(low, high, places), note=note, gaps=(("multipleOf", reason),))
+    return Spelled(node=found, note=note, gaps=tuple(gaps))
+
+
+def _step(case: Number) -> Fraction | None:
+    """The number of which all are multiples, as far as they can be written in decimals."""
+    factors = [abs(factor) for factor in case.multiples if factor] + ([Fraction(1)] if case.integer else [])
+    if not factors:
+        return None
+    found = Fraction(lcm(*(f.numerator for f in factors)), gcd(*(f.denominator for f in factors)))
+    return _in_decimals(found)
+
+
+def _in_decimals(step: Fraction) -> Fraction:
+    """The least multiple of it that decimals can write: of 1/3 it is 1."""
+    rest = step.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            check_time()
+            rest //= prime
+    return step * rest
+
+
+def _is_finite(value: Fraction) -> bool:
+    return _in_decimals(value) == value if value else True
+
+
+def places_of(value: Fraction) -> int:
+    """Digits after the point that write it out; 0 if there is no end of them."""
+    if not _is_finite(value):
+        return 0
+    places = 0
+    while (value * 10**places).denominator != 1:
+        check_time()
+        places += 1
+    return places
+
+
+def _places(case: Number, step: Fraction | None) -> int:
+    if step is not None:
+        return places_of(step)
+    bounds = [bound for bound in (case.minimum, case.maximum) if bound is not None]
+    strict = list(case.excluded)
+    strict += [case.minimum] if case.minimum is not None and case.exclusive_minimum else []
+    strict += [case.maximum] if case.maximum is not None and case.exclusive_maximum else []
+    strict += list(case.not_multiples)
+    usual = DIGITS
+    if any(strict):  # next to 0, floats keep what is written
+        usual = max(1, EXACT_DIGITS - max(len(str(abs(int(value)))) for value in strict))
+    if case.not_multiples:
+        usual = min(usual, 6)
+    return min(MAX_PLACES, max([usual, *(places_of(value) for value in [*bounds, *strict])]))
+
+
+def _range(case: Number, places: int, step: Fraction | None) -> tuple[int, int]:
+    """The bounds in units of the last place."""
+    unit = 10**places
+    low = high = None
+    if case.minimum is not None:
+        low = floor(case.minimum * unit) + 1 if case.exclusive_minimum else ceil(case.minimum * unit)
+    if case.maximum is not None:
+        high = ceil(case.maximum * unit) - 1 if case.exclusive_maximum else floor(case.maximum * unit)
+    exact = places > 0 and (step is not None or bool(case.not_multiples))
+    length = max(1, EXACT_DIGITS - places) if exact else DIGITS
+    if step is not None and step * unit > 1:
+        modulus = int(step * unit)  # an automaton has about as many states as this times the length
+        length = min(length, max(len(str(modulus)) + 2, MAX_COUNTED // modulus))
+    for bound in (low, high):
+        if bound is not None and len(str(abs(bound) // unit)) > length:
+            length = len(str(abs(bound) // unit)) + 1
+    most = 10**length * unit - 1
+    return -most if low is None else low, most if high is None else high
+
+
+def _listed(case: Number, low: int, high: int, scaled: int, places: int) -> Node | Dfa:
+    unit = 10**places
+    excluded = set(case.excluded)
+    words: list[str] = []
+    for count in range(-(-low // scaled), high // scaled + 1):
+        value = Fraction(count * scaled, unit)
+        if value not in excluded and not any(factor and not value % factor for factor in case.not_multiples):
+            words += _written(count * scaled, places)
+    return Dfa.of_words(words).minimised() if words else NEVER
+
+
+def _written(number: int, places: int) -> list[str]:
+    """A number of units of the last place, with and without zeros at its end."""
+    sign, (before, after) = "-" if number < 0 else "", divmod(abs(number), 10**places)
+    fraction = str(after).zfill(places) if places else ""
+    bare = len(fraction.rstrip("0"))
+    found = [f"{sign}{before}.{fraction[:n]}" for n in range(max(1, bare), places + 1)]
+    return found if bare else [f"{sign}{before}", *found]
+
+
+def _spellings(value: Fraction) -> Node:
+    """A number in plain decimals, with any zeros at its end."""
+    places = places_of(value)
+    text = _written(int(value * 10**places), places)[0]
+    zeros = Repeat(Literal("0"))
+    after = zeros if "." in text else Repeat(seq(Literal("."), zeros), 0, 1)
+    return seq(EMPTY if value else Repeat(Literal("-"), 0, 1), Literal(text), after)
+
+
+def _multiples_of(factor: Fraction) -> Dfa:
+    """Plain decimals that are multiples of it. Sign, leading zeros and a lone point are not looked at."""
+    step = _in_decimals(abs(factor))
+    places = places_of(step)
+    modulus = int(step * 10**places)
+    if modulus * (places + 2) > MAX_RESIDUES:
+        raise LimitExceeded(f"more than {MAX_RESIDUES} remainders")
+    classes = np.full(256, 12, dtype=np.uint8)
+    for letter, char in enumerate("0123456789-."):
+        classes[ord(char)] = letter
+    residues = np.arange(modulus)
+    after = (residues[:, None] * 10 + np.arange(10)) % modulus  # (m, 10)
+    whole, parts = 1, [1 + modulus * (j + 1) for j in range(places + 1)]  # first state of each block of residues
+    table = np.full((1 + modulus * (places + 2), 13), -1, dtype=np.int32)  # (S, 13)
+    accepting = np.zeros(len(table), dtype=np.bool_)
+    table[0, :10], table[0, 10] = whole + after[0], 0
+    table[whole : whole + modulus, :10] = whole + after
+    table[whole : whole + modulus, 11] = parts[0] + residues
+    accepting[whole : whole + modulus] = residues * 10**places % modulus == 0
+    for j, first in enumerate(parts):
+        accepting[first : first + modulus] = residues * 10 ** (places - j) % modulus == 0
+        if j < places:
+            table[first : first + modulus, :10] = parts[j + 1] + after
+        else:
+            table[first : first + modulus, 0] = first + residues
+    return Dfa(classes=classes, table=table, accepting=accepting)

@@ -1,0 +1,85 @@
+"""JSON values as they are written: one spelling each, in the layout and the words of the document around them.
+
+It knows nothing of schemas.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from espalier.grammar.ast import EMPTY, Literal, Node
+from espalier.schema.gbnf.layout import Layout
+from espalier.schema.gbnf.linear import join
+from espalier.schema.gbnf.notation import JSON, Constants
+from espalier.schema.gbnf.rulebook import quoted
+from espalier.time_limit import check as check_time
+
+MAX_WHOLE = 10**21
+"""Whole floats below are written without an exponent, as JavaScript does."""
+
+
+def literals(
+    values: Iterable[Any], layout: Layout, depth: int, constants: Constants = JSON
+) -> tuple[list[str], list[Node]]:
+    """One of the values: the texts of those that hold no others, and the rest."""
+    texts: dict[str, None] = {}
+    others: list[Node] = []
+    for value in values:
+        if isinstance(value, dict | list):
+            others.append(literal(value, layout, depth, constants))
+        else:
+            texts[scalar(value, constants)] = None
+    return list(texts), others
+
+
+def literal(value: Any, layout: Layout, depth: int, constants: Constants = JSON) -> Node:
+    """One value. Nothing recurses, as values may be nested deeply."""
+    if not isinstance(value, dict | list):
+        return Literal(scalar(value, constants))
+    pieces: list[Node] = []
+    todo: list[tuple[Any, int] | Node] = [(value, depth)]
+    while todo:
+        check_time()
+        item = todo.pop()
+        if not isinstance(item, tuple):
+            pieces.append(item)
+            continue
+        value, depth = item
+        if isinstance(value, dict | list) and value:
+            opening, closing = "{}" if isinstance(value, dict) else "[]"
+            inside = layout.deeper(depth)
+            parts: list[tuple[Any, int] | Node] = [Literal(opening), layout.first(depth)]
+            for i, name in enumerate(value):
+                parts += [layout.between(depth)] if i else []
+                if isinstance(value, dict):
+                    parts += [Literal(quoted(name)), layout.colon, (value[name], inside)]
+                else:
+                    parts.append((name, inside))
+            todo += reversed([*parts, layout.last(depth), Literal(closing)])
+        elif isinstance(value, dict | list):
+            todo += [Literal("}" if isinstance(value, dict) else "]"), layout.blank]
+            pieces.append(Literal("{" if isinstance(value, dict) else "["))
+        else:
+            pieces.append(Literal(scalar(value, constants)))
+    node: Node = EMPTY
+    for piece in reversed(pieces):
+        node = join(piece, node)
+    return node
+
+
+def scalar(value: Any, constants: Constants = JSON) -> str:
+    """null, a truth value, a number or a string."""
+    if value is None:
+        return constants.null
+    if isinstance(value, bool):
+        return constants.true if value else constants.false
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, float | Decimal):
+        if -MAX_WHOLE < value < MAX_WHOLE and value == int(value):
+            return str(int(value))
+        return str(value).replace("E", "e")
+    return json.dumps(value)

@@ -1,0 +1,214 @@
+"""Strings of a schema as expressions: lengths, patterns, formats and what is left out.
+
+Everything is worked out on the characters of the value, and spelled as JSON last. It knows nothing of objects and
+arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from espalier.automata.languages.algebra import both, every_text, language, of_length, without
+from espalier.automata.languages.dfa import Dfa
+from espalier.errors import LimitExceeded, UnsupportedError
+from espalier.grammar.ast import NEVER, Alternative, AnyChar, CharClass, Literal, Node, Repeat, RuleRef, fold, seq
+from espalier.grammar.regex.parse import parse_regex
+from espalier.schema.form import String
+from espalier.schema.gbnf.dfa_rules import dfa_rules
+from espalier.schema.gbnf.rulebook import RuleBook
+from espalier.schema.patterns.formats import FORMATS, NARROWER
+from espalier.schema.patterns.languages import Pattern, read
+from espalier.time_limit import check as check_time
+
+QUOTE = Literal('"')
+MAX_MINIMISED = 3_000
+"""Larger automata are products of small ones with a count, which are nearly the smallest already."""
+MAX_COUNTED = 10_000
+"""States of an automaton times the characters that it counts."""
+
+
+class Strings:
+    """The string rules of one conversion: equal demands are written once."""
+
+    def __init__(self, book: RuleBook) -> None:
+        self._book = book
+        self._known: dict[String, Node] = {}
+
+    def node(self, case: String, base: str, pointer: str, *, keyword: str = "pattern") -> Node:
+        """A string, with its quotes. What cannot be kept is a gap at `pointer`, by `keyword` if it is a pattern."""
+        if case == String():
+            return self._book.basic("string")
+        self._remarks(case, pointer)
+        if case not in self._known:
+            self._known[case] = self._written(case, base, pointer, keyword)
+        return self._known[case]
+
+    def _remarks(self, case: String, pointer: str) -> None:
+        for text in case.patterns:
+            if read(text).differs:
+                self._book.note(pointer, "pattern", f"{text!r}: only what both ECMA-262 and Python's re match")
+        for name in case.formats:
+            if name in NARROWER:
+                self._book.note(pointer, "format", f"{name}: {NARROWER[name]}")
+
+    def _written(self, case: String, base: str, pointer: str, keyword: str) -> Node:
+        case, patterns = self._possible(case, keyword, pointer)
+        direct = self._direct(case, patterns)
+        if direct is not None:
+            return seq(QUOTE, self._book.spelled(direct), QUOTE) if direct != NEVER else NEVER
+        found = self._automaton(case, pointer)
+        return self.of_dfa(found, base, pointer)
+
+    def language(self, case: String, keyword: str, pointer: str) -> Dfa | None:
+        """The texts themselves, without quotes and in no spelling. A pattern that cannot be had is a gap."""
+        return self._automaton(self._possible(case, keyword, pointer)[0], pointer)
+
+    def of_dfa(self, found: Dfa | None, base: str, pointer: str) -> Node:
+        """A string of this language, with its quotes."""
+        if found is None:
+            return NEVER
+        if len(found) <= MAX_MINIMISED:
+            found = found.minimised()
+        try:
+            content, rules = dfa_rules(found, self._book.spell, self._book.fresh(base, pointer))
+        except LimitExceeded as error:
+            self._book.gap(pointer, "pattern", error.message)
+            return self._book.basic("string")
+        self._book.add_all(rules)
+        node = seq(QUOTE, content, QUOTE)
+        return self._book.add(self._book.name(f"{base}-text", pointer), node) if rules else node
+
+    def _possible(self, case: String, keyword: str, pointer: str) -> tuple[String, list[Pattern]]:
+        """Without what cannot be had, which becomes a gap."""
+        kept: dict[str, list[str]] = {"patterns": [], "not_patterns": []}
+        read_ones: list[Pattern] = []
+        for kind in kept:
+            for text in getattr(case, kind):
+                pattern = read(text)
+                try:
+                    if kind == "patterns" and pattern.is_plain:
+                        pattern.node()
+                    else:
+                        pattern.dfa(wide=kind == "not_patterns")
+                except (UnsupportedError, LimitExceeded) as error:
+                    self._book.gap(pointer, keyword if kind == "patterns" else "not", str(error))
+                    continue
+                kept[kind].append(text)
+                if kind == "patterns":
+                    read_ones.append(pattern)
+        formats = tuple(name for name in case.formats if name in FORMATS)
+        for name in case.formats:
+            if name not in FORMATS:
+                self._book.gap(pointer, "format", f"{name} is not a regular language that is known here")
+        found = replace(
+            case, patterns=tuple(kept["patterns"]), not_patterns=tuple(kept["not_patterns"]), formats=formats
+        )
+        return found, read_ones
+
+    def _direct(self, case: String, patterns: list[Pattern]) -> Node | None:
+        """An expression without an automaton, where one demand says it all."""
+        if case.not_patterns or case.excluded or len(patterns) + len(case.formats) > 1:
+            return None
+        low, high = case.min_length, case.max_length
+        if high is not None and high < low:
+            return NEVER
+        if not patterns and not case.formats:
+            return Repeat(AnyChar(), low, high)
+        if patterns and not patterns[0].is_plain:
+            return None
+        node = patterns[0].node() if patterns else parse_regex(FORMATS[case.formats[0]])
+        if isinstance(node, Repeat) and isinstance(node.item, CharClass | AnyChar):
+            low, high = max(low, node.min), _least(high, node.max)
+            return NEVER if high is not None and high < low else Repeat(node.item, low, high)
+        shortest, longest = lengths(node)
+        if shortest >= low and (high is None or (longest is not None and longest <= high)):
+            return node
+        return None
+
+    def _automaton(self, case: String, pointer: str) -> Dfa | None:
+        """Raises nothing: a demand that makes it too large is left out, and is a gap."""
+        found: Dfa | None = every_text()
+        demands: list[tuple[str, Callable[[], Dfa | None], bool]] = [
+            *(("format", lambda name=name: language(parse_regex(FORMATS[name])), True) for name in case.formats),
+            *(("pattern", lambda text=text: read(text).dfa(wide=False), True) for text in case.patterns),
+            *(("not", lambda text=text: read(text).dfa(wide=True), False) for text in case.not_patterns),
+        ]
+        if words := [word for word in case.excluded if _is_text(word)]:
+            demands.append(("not", lambda: Dfa.of_words(words), False))
+        for keyword, make, wanted in demands:
+            try:
+                found = both(found, make()) if wanted else without(found, make())
+            except LimitExceeded as error:
+                self._book.gap(pointer, keyword, error.message)
+        return self._of_length(found, case.min_length, case.max_length, pointer)
+
+    def _of_length(self, found: Dfa | None, low: int, high: int | None, pointer: str) -> Dfa | None:
+        """Where an automaton for the length would be too large, texts are kept shorter than they might be."""
+        if found is None or (low == 0 and high is None):
+            return found
+        room = MAX_COUNTED // len(found)
+        if low > room and not is_finite(found):
+            self._book.gap(pointer, "minLength", f"{low} characters are too many to count next to a pattern")
+            low = 0
+        if high is not None and high > room and not is_finite(found):
+            self._book.note(pointer, "maxLength", f"at most {max(low, room)} characters, as there is a pattern as well")
+            high = max(low, room)
+        try:
+            return both(found, of_length(low, high))
+        except LimitExceeded as error:
+            self._book.gap(pointer, "minLength" if high is None else "maxLength", error.message)
+            return found
+
+
+def lengths(node: Node) -> tuple[int, int | None]:
+    """The fewest and the most characters of an expression without rules."""
+
+    def visit(inner: Node, parts: list[tuple[int, int | None]]) -> tuple[int, int | None]:
+        match inner:
+            case Literal(text):
+                return len(text), len(text)
+            case Repeat(_, low, high):
+                ((least, most),) = parts
+                if most == 0:
+                    return 0, 0
+                return least * low, None if high is None or most is None else most * high
+            case RuleRef():
+                return 0, None
+            case CharClass() | AnyChar():
+                return 1, 1
+            case Alternative():
+                tops = [most for _, most in parts]
+                return min(least for least, _ in parts), None if None in tops else max(m for m in tops if m is not None)
+            case _:
+                tops = [most for _, most in parts]
+                return sum(least for least, _ in parts), None if None in tops else sum(m for m in tops if m is not None)
+
+    return fold(node, visit)
+
+
+def is_finite(dfa: Dfa) -> bool:
+    """Is there a longest text?"""
+    waiting = np.zeros(len(dfa), dtype=np.int64)  # (S,), by how many edges each state is still led to
+    targets = [np.unique(row[row >= 0]) for row in dfa.table]
+    for after in targets:
+        waiting[after] += 1
+    fresh, done = np.flatnonzero(waiting == 0).tolist(), 0
+    while fresh:
+        check_time()
+        done += 1
+        for target in targets[fresh.pop()].tolist():
+            waiting[target] -= 1
+            if not waiting[target]:
+                fresh.append(target)
+    return done == len(dfa)
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)
+
+
+def _is_text(word: str) -> bool:
+    return not any(0xD800 <= ord(char) <= 0xDFFF for char in word)

@@ -1,0 +1,202 @@
+"""From the facts of a finished branch to cases of the normal form, and what of a case is left when nodes are empty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import Any
+
+from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, Number, Object, String, Values
+from espalier.schema.normal.facts import Contradiction, NumberFacts, StringFacts
+from espalier.schema.read.values import exact
+
+Empty = Callable[[NodeId], bool]
+"""Whether a node is known to be empty."""
+
+
+def number(facts: NumberFacts, excluded: list[Any]) -> Number:
+    """Raises Contradiction where no number is left, as far as that is plain to see."""
+    multiples = list(facts.multiples)
+    if multiples:
+        multiples = [_common(multiples)]
+    low, high = facts.low, facts.high
+    strict_low, strict_high = facts.strict_low, facts.strict_high
+    step = _common([*multiples, Fraction(1)]) if facts.integer else multiples[0] if multiples else None
+    whys = [at for at in (facts.low_at, facts.high_at, *facts.multiples.values(), *facts.not_multiples.values()) if at]
+    for factor in facts.not_multiples:
+        if step is not None and not step % factor:
+            raise Contradiction(*whys)
+    outside = [exact(value) for value in excluded]
+    kept = tuple(v for v in outside if _inside(v, low, strict_low, high, strict_high) and not (step and v % step))
+    if step is not None and low is not None and high is not None:
+        first = math.ceil(low / step) + (strict_low and not low % step)
+        last = math.floor(high / step) - (strict_high and not high % step)
+        held = {v / step for v in kept}
+        if last - first + 1 <= len(held):
+            raise Contradiction(*whys)
+    elif low is not None and low == high and low in kept:
+        raise Contradiction(*whys)
+    if facts.integer and multiples and multiples[0].denominator == 1:
+        multiples = [m for m in multiples if m != 1]
+    return Number(
+        integer=facts.integer,
+        minimum=low,
+        exclusive_minimum=strict_low,
+        maximum=high,
+        exclusive_maximum=strict_high,
+        multiples=tuple(multiples),
+        not_multiples=tuple(facts.not_multiples),
+        excluded=kept,
+    )
+
+
+def _inside(value: Fraction, low: Fraction | None, sl: bool, high: Fraction | None, sh: bool) -> bool:
+    return (low is None or value > low or (value == low and not sl)) and (
+        high is None or value < high or (value == high and not sh)
+    )
+
+
+def _common(factors: list[Fraction]) -> Fraction:
+    """The least number of which all multiples are multiples of each."""
+    found = factors[0]
+    for factor in factors[1:]:
+        found = Fraction(
+            math.lcm(found.numerator * factor.denominator, factor.numerator * found.denominator),
+            found.denominator * factor.denominator,
+        )
+    return found
+
+
+def string(facts: StringFacts, excluded: list[Any]) -> String:
+    low, high = facts.length.least, facts.length.most
+    kept = tuple(v for v in excluded if len(v) >= low and (high is None or len(v) <= high))
+    if high == 0 and kept:
+        raise Contradiction(facts.length.most_at)
+    return String(
+        min_length=low,
+        max_length=high,
+        patterns=tuple(facts.patterns),
+        not_patterns=tuple(facts.not_patterns),
+        formats=tuple(facts.formats),
+        excluded=kept,
+    )
+
+
+def trimmed(case: Case, empty: Empty, false: NodeId) -> Case | None:
+    """The case without what leads to empty nodes; None where then nothing fits."""
+    if isinstance(case, Object):
+        return _object(case, empty, false)
+    if isinstance(case, Array):
+        return _array(case, empty, false)
+    return case
+
+
+def _object(case: Object, empty: Empty, false: NodeId) -> Object | None:
+    rest = tuple(group for group in case.rest if not empty(group.node))
+    names = case.names
+    if names is not None and empty(names):
+        rest, names = (), None
+    properties = case.properties
+    least, most = case.min_properties, case.max_properties
+    required = 0
+    changed = rest != case.rest or names != case.names
+    possible = 0
+    for prop in properties:
+        if prop.required:
+            if empty(prop.node):
+                return None
+            required += 1
+        if not empty(prop.node):
+            possible += 1
+        elif prop.node != false or not rest:
+            changed = True
+    if most is not None and required > most:
+        return None
+    if changed:
+        properties = tuple(
+            type(prop)(name=prop.name, node=false) if empty(prop.node) else prop
+            for prop in properties
+            if rest or not empty(prop.node)
+        )
+    if not rest:
+        names = None
+        if possible < least:
+            return None
+        if least > required and possible == least:  # every one is needed
+            properties = tuple(type(prop)(name=prop.name, node=prop.node, required=True) for prop in properties)
+            required = least
+        if most is not None and possible <= most:
+            most = None
+    if most is not None and most == required:  # no other may come
+        properties = tuple(prop for prop in properties if prop.required)
+        rest, names, most = (), None, None
+    if least <= required:
+        least = 0
+    return Object(properties=properties, rest=rest, names=names, min_properties=least, max_properties=most)
+
+
+def _array(case: Array, empty: Empty, false: NodeId) -> Array | None:
+    prefix, items, most, unique = case.prefix, case.items, case.max_items, case.unique
+    for i, node in enumerate(prefix):
+        if empty(node):
+            most = i if most is None else min(most, i)
+            break
+    if most is not None and most <= len(prefix):
+        prefix, items = prefix[:most], false
+    if empty(items):
+        items = false
+        most = len(prefix) if most is None else min(most, len(prefix))
+    if most is not None and most < case.min_items:
+        return None
+    contains: list[Contains] = []
+    for counted in case.contains:
+        if empty(counted.match):
+            if counted.least:
+                return None
+            continue
+        if most is not None and counted.least > most:
+            return None
+        other = counted.other if counted.other is None or not empty(counted.other) else false
+        contains.append(Contains(match=counted.match, other=other, least=counted.least, most=counted.most))
+    if most is not None and most <= 1:
+        unique = False
+    return Array(
+        prefix=prefix, items=items, min_items=case.min_items, max_items=most, contains=tuple(contains), unique=unique
+    )
+
+
+def needed(case: Case) -> Iterator[NodeId]:
+    """The nodes on which it may depend whether the case can be finished."""
+    if isinstance(case, Object):
+        yield from (prop.node for prop in case.properties if prop.required)
+        if case.min_properties:
+            yield from (prop.node for prop in case.properties if not prop.required)
+            yield from (group.node for group in case.rest)
+            if case.names is not None:
+                yield case.names
+    elif isinstance(case, Array):
+        yield from case.prefix[: case.min_items]
+        if case.min_items > len(case.prefix):
+            yield case.items
+        yield from (counted.match for counted in case.contains if counted.least)
+
+
+def led_to(case: Case) -> Iterator[NodeId]:
+    """Every node that a case names."""
+    if isinstance(case, Object):
+        yield from (prop.node for prop in case.properties)
+        yield from (group.node for group in case.rest)
+        if case.names is not None:
+            yield case.names
+    elif isinstance(case, Array):
+        yield from case.prefix
+        yield case.items
+        for counted in case.contains:
+            yield counted.match
+            if counted.other is not None:
+                yield counted.other
+
+
+NULL_CASE, BOOLEAN_CASE = Null(), Boolean()
+SIMPLE = (Values, Null, Boolean, Number, String)

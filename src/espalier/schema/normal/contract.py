@@ -1,0 +1,98 @@
+"""The contract of an expansion, keyword by keyword, from what it reached and what it left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from espalier.schema.contract import Contract, Entry, Verdict
+from espalier.schema.patterns.formats import FORMATS
+from espalier.schema.read.documents import SCHEMAS_IN, Place, Store
+from espalier.schema.read.drafts import Draft
+
+ANNOTATIONS = frozenset(
+    (
+        *("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary", "$comment"),
+        *("$defs", "definitions", "title", "description", "default", "examples", "deprecated", "readOnly"),
+        *("writeOnly", "contentEncoding", "contentMediaType", "contentSchema"),
+    )
+)
+"""Keywords that never assert anything."""
+NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
+"""Keywords that mean nothing without another one."""
+
+
+def contract_of(
+    store: Store, reached: set[Place], judged: set[Place], left: Mapping[str, str], *, formats: bool
+) -> Contract:
+    """One entry a keyword of the main document; of other documents, only what was left out."""
+    whole = set(judged)
+    stack = list(judged)
+    while stack:
+        for place in inside(stack.pop()):
+            if place not in whole:
+                whole.add(place)
+                stack.append(place)
+    entries: dict[str, Entry] = {}
+
+    def enter(pointer: str, keyword: str, verdict: Verdict, note: str = "") -> None:
+        if pointer not in entries:
+            entries[pointer] = Entry(pointer=pointer, keyword=keyword, verdict=verdict, note=note)
+
+    unreached = denied = "\0"
+    for pointer, place in sorted(store.main.places.items(), key=lambda pair: pair[1].order):
+        if pointer.startswith(unreached):
+            continue
+        if place not in reached and place not in whole:
+            unreached = f"{pointer}/"
+            enter(pointer, keyword_of(pointer), "annotation", "not reached")
+            continue
+        for keyword in place.schema if isinstance(place.schema, dict) else ():
+            at = place.at(keyword)
+            why = silent(place.resource.draft, place.schema, keyword, formats=formats)
+            if at in left:
+                enter(at, keyword, "checked", left[at])
+                denied = f"{at}/" if keyword == "not" else denied
+            elif why is not None:
+                enter(at, keyword, "annotation", why)
+            elif at.startswith(denied):
+                enter(at, keyword, "checked", f"see {denied[:-1]}")
+            else:
+                enter(at, keyword, "enforced")
+    for pointer, note in left.items():
+        enter(pointer, keyword_of(pointer), "checked", note)
+    return Contract(tuple(entries.values()))
+
+
+def silent(draft: Draft, schema: Mapping[str, Any], keyword: str, *, formats: bool) -> str | None:
+    """Why a keyword asserts nothing, None if it does."""
+    if draft.ref_alone and "$ref" in schema and keyword != "$ref":
+        return "" if keyword in ANNOTATIONS else f"ignored beside $ref in {draft.name}"
+    if keyword in ANNOTATIONS:
+        return ""
+    if keyword not in draft.keywords:
+        return f"not a keyword of {draft.name}"
+    if keyword == "format" and not formats:
+        return "not asserted"
+    if keyword == "format" and schema["format"] not in FORMATS:
+        return "not a format that is known"
+    if keyword in NEEDS and NEEDS[keyword] not in schema:
+        return f"means nothing without {NEEDS[keyword]}"
+    if keyword == "additionalItems" and not isinstance(schema.get("items"), list):
+        return "means nothing unless items is a list"
+    if keyword == "if" and "then" not in schema and "else" not in schema:
+        return "means nothing without then or else"
+    return None
+
+
+def keyword_of(pointer: str) -> str:
+    """The keyword in which a schema stands, or which a pointer ends with."""
+    steps = [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+    return next((step for step in reversed(steps) if step in SCHEMAS_IN), steps[-1] if steps else "")
+
+
+def inside(place: Place) -> list[Place]:
+    found: list[Place] = []
+    for kid in place.kids.values():
+        found += kid.values() if isinstance(kid, dict) else [kid]
+    return found

@@ -1,0 +1,49 @@
+"""Whether two patterns can match one text: asked before names or options are told apart by their patterns.
+
+"They may" is always a right answer, and the one for patterns that are large or not regular.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from espalier.automata.languages.algebra import both
+from espalier.automata.languages.dfa import Dfa
+from espalier.errors import GrammarError, LimitExceeded, RegexError, UnsupportedError
+from espalier.schema.patterns.languages import read
+
+MAX_LENGTH = 200
+"""Characters of a pattern that is looked at."""
+MAX_COUNT = 64
+"""The largest count in one."""
+MAX_STATES = 2_000
+"""States of an automaton that is looked at."""
+_COUNT = re.compile(r"\{[0-9,]*[0-9]+")
+
+
+@lru_cache(maxsize=4096)
+def may_overlap(one: str, two: str) -> bool:
+    """False only where no text matches both, in neither dialect."""
+    if one == two:
+        return True
+    first, second = _language(one), _language(two)
+    if first is None or second is None:
+        return True
+    try:
+        return both(first, second, max_states=MAX_STATES**2) is not None
+    except LimitExceeded:
+        return True
+
+
+@lru_cache(maxsize=1024)
+def _language(pattern: str) -> Dfa | None:
+    """All texts that either dialect matches, None where that is not to be had cheaply (or is nothing)."""
+    counts = [int(number) for found in _COUNT.findall(pattern) for number in re.findall("[0-9]+", found)]
+    if len(pattern) > MAX_LENGTH or max(counts, default=0) > MAX_COUNT or len(counts) > 8:
+        return None
+    try:
+        found = read(pattern).dfa(wide=True)
+    except (RegexError, UnsupportedError, GrammarError, LimitExceeded):
+        return None
+    return None if found is None or len(found) > MAX_STATES else found

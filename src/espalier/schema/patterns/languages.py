@@ -1,0 +1,250 @@
+r"""Patterns of JSON Schema, which are ECMA-262's and are judged by Python's `re` as well: a language for each.
+
+A pattern has a narrow and a wide reading. What the narrow one matches, both dialects match; what one of them matches,
+the wide one matches. They differ in `\d \w \s \D \W \S`, `.` and `$`; the narrow reading is used where a pattern is to
+match, the wide one where it is not to. Look-ahead right after a leading `^` becomes patterns of its own.
+It knows nothing of JSON strings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from espalier.automata.languages.algebra import both, every_text, language, without
+from espalier.automata.languages.dfa import Dfa
+from espalier.errors import RegexError, UnsupportedError
+from espalier.grammar.ast import Node
+from espalier.grammar.ranges import Ranges, complement, merge
+from espalier.grammar.regex.parse import parse_regex
+from espalier.time_limit import check as check_time
+
+_COMMON_SPACE: Ranges = merge(
+    ((ord(low), ord(high)) for low, high in ("\t\r", "  ", "\xa0\xa0", "\u1680\u1680", "\u2000\u200a", "\u2028\u2029",
+                                             "\u202f\u202f", "\u205f\u205f", "\u3000\u3000"))
+)  # fmt: skip
+_ANY_SPACE: Ranges = merge([*_COMMON_SPACE, (0x1C, 0x1F), (0x85, 0x85), (0xFEFF, 0xFEFF)])
+_ASCII_WORD: Ranges = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
+_ASCII_DIGITS: Ranges = ((0x30, 0x39),)
+_LINE_ENDS: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
+
+
+def _members(ranges: Ranges) -> str:
+    """Ranges as they stand in a class."""
+    return "".join(rf"\U{low:08X}-\U{high:08X}" for low, high in ranges)
+
+
+_SETS: dict[str, tuple[str, str]] = {
+    # By letter: the narrow and the wide reading, as members of a class. Python's own are \d and \w for all of Unicode.
+    "d": (_members(_ASCII_DIGITS), r"\d"),
+    "D": (r"\D", _members(complement(_ASCII_DIGITS))),
+    "w": (_members(_ASCII_WORD), r"\w"),
+    "W": (r"\W", _members(complement(_ASCII_WORD))),
+    "s": (_members(_COMMON_SPACE), _members(_ANY_SPACE)),
+    "S": (_members(complement(_ANY_SPACE)), _members(complement(_COMMON_SPACE))),
+}
+_DOT = (f"[^{_members(_LINE_ENDS)}]", r"[^\n]")
+_DOLLAR = (r"\Z", "$")
+_ESCAPE = re.compile(
+    r"\\(?:u\{([0-9A-Fa-f]{1,6})\}|u([dD][89abAB][0-9A-Fa-f]{2})\\u([dD][c-fC-F][0-9A-Fa-f]{2})|c([A-Za-z])"
+    r"|([dDwWsS])|0(?![0-9])|([pP]\{[^}]*\})|.)",
+    re.DOTALL,
+)
+_FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
+_LOOK_AHEAD = re.compile(r"\(\?([=!])")
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """parts: (pattern without look-ahead, whether it is to be found), all of which must hold. is_plain: one part, to be
+    found. differs: the dialects read it differently, beyond line ends."""
+
+    text: str
+    parts: tuple[tuple[str, bool], ...]
+
+    @property
+    def is_plain(self) -> bool:
+        return len(self.parts) == 1 and self.parts[0][1]
+
+    @property
+    def differs(self) -> bool:
+        return bool(re.search(r"\\[sSDW]|\[\^[^\]]*\\[dw]", self.text))
+
+    def node(self) -> Node:
+        """The texts in which a plain pattern is found, in the narrow reading. Raises UnsupportedError."""
+        return searched(self.parts[0][0], wide=False)
+
+    def dfa(self, *, wide: bool) -> Dfa | None:
+        """The texts in which it is found. Raises UnsupportedError, LimitExceeded."""
+        found: Dfa | None = every_text()
+        for text, wanted in self.parts:
+            part = _search_dfa(text, wide if wanted else not wide)
+            found = both(found, part) if wanted else without(found, part)
+        return found
+
+
+def read(pattern: str) -> Pattern:
+    """The pattern with its leading look-ahead taken apart. Whether it can be had shows in `node` and `dfa`."""
+    if not pattern.startswith("^") or not _LOOK_AHEAD.match(pattern, 1):
+        return Pattern(pattern, ((pattern, True),))
+    parts: list[tuple[str, bool]] = []
+    at = 1
+    while found := _LOOK_AHEAD.match(pattern, at):
+        check_time()
+        end = _group_end(pattern, at)
+        if end is None:
+            return Pattern(pattern, ((pattern, True),))
+        parts.append((f"^(?:{pattern[found.end() : end]})", found[1] == "="))
+        at = end + 1
+    rest = pattern[at:]
+    if _has_bar(rest):  # the look-ahead belongs to the first option only
+        return Pattern(pattern, ((pattern, True),))
+    return Pattern(pattern, (*parts, *([(f"^{rest}", True)] if rest else [])))
+
+
+@lru_cache(maxsize=256)
+def _search_dfa(text: str, wide: bool) -> Dfa | None:
+    return language(searched(text, wide=wide))
+
+
+@lru_cache(maxsize=1024)
+def searched(pattern: str, *, wide: bool) -> Node:
+    """The texts in which it is found. Raises UnsupportedError with the pattern and an offset into it."""
+    rewritten, origin = _rewrite(pattern, wide)
+    lead = "(?s:.*)(?:"
+    try:
+        return parse_regex(f"{lead}{rewritten})(?s:.*)")
+    except (RegexError, UnsupportedError) as error:
+        raise _ours(error, pattern, len(lead), origin) from error
+
+
+def _ours(
+    error: RegexError | UnsupportedError, pattern: str, lead: int, origin: Callable[[int], int]
+) -> UnsupportedError:
+    """The same refusal, told of the pattern that the user wrote."""
+    found = re.search(r"^(.*?),? at offset (\d+):", error.message, re.DOTALL)
+    what, place = (found[1], origin(int(found[2]) - lead)) if found else (error.message, 0)
+    message = f"{what}, at offset {place} of the pattern {pattern[:200]!r}"
+    return UnsupportedError(message, hint=error.hint, field="pattern")
+
+
+def _rewrite(pattern: str, wide: bool) -> tuple[str, Callable[[int], int]]:
+    """In the dialect of `parse_regex`, and where each place of it was."""
+    out: list[str] = []
+    places: list[tuple[int, int]] = []  # (length of what is written, where it was)
+    length = 0
+
+    def put(text: str, place: int) -> None:
+        nonlocal length
+        places.append((length, place))
+        out.append(text)
+        length += len(text)
+
+    def origin(offset: int) -> int:
+        return max((place for start, place in places if start <= offset), default=0)
+
+    i, closing = 0, ""
+    if flags := _FLAGS.match(pattern):
+        if flags[1] != "i":
+            raise UnsupportedError(
+                f"the flags {flags[0]} cannot be enforced, at offset 0 of the pattern {pattern[:200]!r}",
+                hint="only (?i) is taken",
+                field="pattern",
+            )
+        put("(?i:", 0)
+        i, closing = flags.end(), ")"
+    negated: bool | None = None  # in a class: is it a negated one?
+    first = 0  # where the members of the class begin
+    while i < len(pattern):
+        check_time()
+        char, start = pattern[i], i
+        i += 1
+        if char == "\\" and (found := _ESCAPE.match(pattern, start)):
+            i = found.end()
+            if found[5]:
+                narrow, broad = _SETS[found[5]]
+                text = broad if wide != bool(negated) else narrow
+                put(text if negated is not None else f"[{text}]", start)
+                if negated is not None and pattern.startswith("-", i) and not pattern.startswith("-]", i):
+                    put(r"\-", i)  # no range begins or ends with a set
+                    i += 1
+            else:
+                put(_escape(found), start)
+        elif negated is not None:
+            if char == "]":
+                negated = None
+            if char == "-" and start > first and re.match(r"\\[dDwWsS]", pattern[i:]):
+                char = r"\-"
+            put(r"\[" if char == "[" else char, start)
+        elif char == "[":
+            if pattern.startswith(("]", "^]"), i):
+                raise UnsupportedError(
+                    f"an empty class cannot be enforced, at offset {start} of the pattern {pattern[:200]!r}",
+                    hint=r"to match any character write [\s\S]",
+                    field="pattern",
+                )
+            negated = pattern.startswith("^", i)
+            i += negated
+            first = i
+            put("[^" if negated else "[", start)
+        elif char == ".":
+            put(_DOT[wide], start)
+        elif char == "$":
+            put(_DOLLAR[wide], start)
+        else:
+            put(char, start)
+    put(closing, len(pattern))
+    return "".join(out), origin
+
+
+def _escape(found: re.Match[str]) -> str:
+    if found[1]:
+        return rf"\U{int(found[1], 16):08X}" if int(found[1], 16) <= 0x10FFFF else found[0]
+    if found[2]:
+        high, low = int(found[2], 16), int(found[3], 16)
+        return rf"\U{0x10000 + ((high & 0x3FF) << 10) + (low & 0x3FF):08X}"
+    if found[4]:
+        return rf"\x{ord(found[4]) & 31:02x}"
+    if found[0] == r"\0":
+        return r"\x00"
+    return found[0]
+
+
+def _group_end(pattern: str, start: int) -> int | None:
+    """Where the group that opens at `start` closes."""
+    depth = 0
+    for at, char in _symbols(pattern, start):
+        depth += (char == "(") - (char == ")")
+        if depth == 0:
+            return at
+    return None
+
+
+def _has_bar(pattern: str) -> bool:
+    depth = 0
+    for _, char in _symbols(pattern, 0):
+        depth += (char == "(") - (char == ")")
+        if char == "|" and depth == 0:
+            return True
+    return False
+
+
+def _symbols(pattern: str, start: int) -> list[tuple[int, str]]:
+    """Characters that are neither escaped nor in a class."""
+    found: list[tuple[int, str]] = []
+    i, in_class = start, False
+    while i < len(pattern):
+        check_time()
+        char = pattern[i]
+        if char == "\\":
+            i += 1
+        elif in_class:
+            in_class = char != "]"
+        elif char == "[":
+            in_class = True
+        else:
+            found.append((i, char))
+        i += 1
+    return found

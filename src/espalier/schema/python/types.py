@@ -1,0 +1,265 @@
+"""What Python types say of themselves: members of classes and functions, what is wrapped in what, docstrings.
+
+It makes neither schemas nor instances: `schemas.py` and `instances.py` do. pydantic is never imported; a class of its
+own can only be met where somebody else has imported it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+from espalier.errors import SchemaError
+
+MISSING = dataclasses.MISSING
+WRAPPERS = (typing.Required, typing.NotRequired)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A field of a class, or a parameter of a function. default: MISSING where there is none that JSON can say."""
+
+    name: str
+    type: Any
+    required: bool
+    default: Any = dataclasses.field(default_factory=lambda: MISSING)
+    description: str = ""
+
+
+def is_pydantic(tp: Any) -> bool:
+    """A pydantic model, or a dataclass made by pydantic."""
+    return isinstance(tp, type) and (is_pydantic_model(tp) or "__pydantic_core_schema__" in vars(tp))
+
+
+def is_pydantic_model(tp: Any) -> bool:
+    return isinstance(tp, type) and callable(getattr(tp, "model_json_schema", None)) and hasattr(tp, "model_validate")
+
+
+def pydantic() -> Any:
+    """The pydantic that made a class we were given."""
+    return sys.modules["pydantic"]
+
+
+def is_function(tp: Any) -> bool:
+    return inspect.isroutine(tp)
+
+
+def is_enum(tp: Any) -> bool:
+    return isinstance(tp, type) and issubclass(tp, Enum)
+
+
+def is_dataclass(tp: Any) -> bool:
+    return isinstance(tp, type) and dataclasses.is_dataclass(tp)
+
+
+def is_typed_dict(tp: Any) -> bool:
+    """Of typing or of typing_extensions, whose classes `typing.is_typeddict` does not know."""
+    return isinstance(tp, type) and issubclass(tp, dict) and hasattr(tp, "__required_keys__")
+
+
+def is_hashable(tp: Any) -> bool:
+    """Metadata within a union may not be."""
+    try:
+        hash(tp)
+    except TypeError:
+        return False
+    return True
+
+
+def is_named_tuple(tp: Any) -> bool:
+    return isinstance(tp, type) and issubclass(tp, tuple) and hasattr(tp, "_fields")
+
+
+def members(tp: Any, path: str) -> list[Member] | None:
+    """Of a dataclass, TypedDict, NamedTuple (each with type arguments or not) or function, in their order; None for
+    anything else. Raises SchemaError, naming `path`, for annotations that lead nowhere."""
+    cls = typing.get_origin(tp) or tp
+    reader = next((read for is_one, read in READERS if is_one(cls)), None)
+    if reader is None:
+        return None
+    hints = _hints(cls, path)
+    parameters = getattr(cls, "__parameters__", ())
+    given = dict(zip(parameters, typing.get_args(tp), strict=False))
+    found = reader(cls, hints, path)
+    return [dataclasses.replace(m, type=substituted(m.type, given)) for m in found] if given else found
+
+
+def substituted(tp: Any, given: Mapping[Any, Any]) -> Any:
+    """A type with type variables replaced by what was given for them."""
+    if isinstance(tp, TypeVar):
+        return given.get(tp, tp)
+    parameters = getattr(tp, "__parameters__", ())
+    if not parameters or isinstance(tp, type):
+        return tp
+    return tp[tuple(given.get(p, p) for p in parameters)]
+
+
+def unwrapped(tp: Any) -> tuple[Any, list[Any]]:
+    """A type without Annotated, Required, NewType and type variables, and the metadata on the way, innermost first."""
+    metadata: list[Any] = []
+    while True:
+        origin = typing.get_origin(tp)
+        if origin is typing.Annotated:
+            metadata = [*tp.__metadata__, *metadata]
+            tp = tp.__origin__
+        elif origin in WRAPPERS or getattr(origin, "_name", None) == "ReadOnly" or origin is typing.Final:
+            tp = typing.get_args(tp)[0]
+        elif isinstance(tp, typing.NewType):
+            tp = tp.__supertype__
+        elif isinstance(tp, TypeVar):
+            tp = tp.__bound__ or (typing.Union[tp.__constraints__] if tp.__constraints__ else Any)  # noqa: UP007
+        else:
+            return tp, metadata
+
+
+def is_union(tp: Any) -> bool:
+    return typing.get_origin(tp) in (typing.Union, types.UnionType)
+
+
+def described(metadata: list[Any]) -> str:
+    """What metadata says in words: a string, a `Doc`, a pydantic `Field(description=...)`."""
+    for data in reversed(metadata):
+        text = data if isinstance(data, str) else getattr(data, "documentation", getattr(data, "description", None))
+        if isinstance(text, str) and text.strip():
+            return " ".join(text.split())
+    return ""
+
+
+def name_of(tp: Any) -> str:
+    """As a person would write it."""
+    return tp.__name__ if isinstance(tp, type) and not typing.get_args(tp) else str(tp).replace("typing.", "")
+
+
+def first_line(tp: Any) -> str:
+    """Of its own docstring; not one that `dataclass`, `Enum` or `NamedTuple` made up."""
+    cls = typing.get_origin(tp) or tp
+    text = cls.__dict__.get("__doc__") if isinstance(cls, type) else getattr(cls, "__doc__", None)
+    if not isinstance(text, str) or not text.strip():
+        return ""
+    made_up = isinstance(cls, type) and (text.startswith(f"{cls.__name__}(") or text == "An enumeration.")
+    return "" if made_up else inspect.cleandoc(text).splitlines()[0].strip()
+
+
+def argument_texts(text: str | None) -> dict[str, str]:
+    """Descriptions of parameters: an `Args:` section as Google writes it, and `:param name:` lines."""
+    if not text:
+        return {}
+    found: dict[str, str] = {}
+    lines = inspect.cleandoc(text).splitlines()
+    for line in lines:
+        if match := re.match(r":param (?:[^:]*\s)?(\w+):\s*(.+)", line.strip()):
+            found[match.group(1)] = match.group(2).strip()
+    start = next((i for i, line in enumerate(lines) if re.fullmatch(r"(Args|Arguments|Parameters):", line)), None)
+    if start is None:
+        return found
+    last, indent = "", 0
+    for line in lines[start + 1 :]:
+        if line.strip() and not line[0].isspace():
+            break
+        depth = len(line) - len(line.lstrip())
+        match = re.match(r"\s+\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)", line)
+        if match and (not last or depth <= indent):
+            last, indent = match.group(1), depth
+            found[last] = match.group(2).strip()
+        elif line.strip() and last:
+            found[last] = f"{found[last]} {line.strip()}".strip()
+    return found
+
+
+def _hints(cls: Any, path: str) -> dict[str, Any]:
+    names = {cls.__name__: cls} if isinstance(cls, type) else {}
+    try:
+        return typing.get_type_hints(cls, localns=names, include_extras=True)
+    except NameError as error:
+        raise SchemaError(f"{path}: {error}", hint="define the class at the top of its module") from error
+    except (TypeError, SyntaxError) as error:
+        raise SchemaError(f"{path}: the annotations cannot be read: {error}") from error
+
+
+def _dataclass_members(cls: Any, hints: Mapping[str, Any], path: str) -> list[Member]:
+    for name, pseudo in cls.__dataclass_fields__.items():
+        if isinstance(pseudo.type, dataclasses.InitVar) or str(pseudo.type).startswith(("InitVar", "dataclasses.Init")):
+            raise SchemaError(f"{path}.{name}: an InitVar is no field", hint="use a field, or a function")
+    return [
+        Member(
+            name=f.name,
+            type=hints[f.name],
+            required=f.default is MISSING and f.default_factory is MISSING,
+            default=f.default,
+            description=str(f.metadata.get("description", "")),
+        )
+        for f in dataclasses.fields(cls)
+        if f.init
+    ]
+
+
+def _typed_dict_members(cls: Any, hints: Mapping[str, Any], path: str) -> list[Member]:
+    # Under `from __future__ import annotations` only the hints show Required and NotRequired.
+    said = {name: next((o for o in _origins(tp) if o in WRAPPERS), None) for name, tp in hints.items()}
+    return [
+        Member(
+            name=name,
+            type=tp,
+            required=said[name] is typing.Required or (said[name] is None and name in cls.__required_keys__),
+        )
+        for name, tp in hints.items()
+    ]
+
+
+def _origins(tp: Any) -> Iterator[Any]:
+    """Of a type and what it wraps, outermost first."""
+    while (origin := typing.get_origin(tp)) is not None:
+        yield origin
+        tp = tp.__origin__ if origin is typing.Annotated else typing.get_args(tp)[0] if typing.get_args(tp) else None
+
+
+def _named_tuple_members(cls: Any, hints: Mapping[str, Any], path: str) -> list[Member]:
+    defaults = cls._field_defaults
+    return [
+        Member(name=n, type=hints.get(n, Any), required=n not in defaults, default=defaults.get(n, MISSING))
+        for n in cls._fields
+    ]
+
+
+def _function_members(function: Any, hints: Mapping[str, Any], path: str) -> list[Member]:
+    texts = argument_texts(function.__doc__)
+    try:
+        parameters = inspect.signature(function).parameters
+    except (ValueError, TypeError) as error:
+        raise SchemaError(f"{path}: its parameters are not known", hint="wrap it in a function of Python") from error
+    found = []
+    for i, (name, parameter) in enumerate(parameters.items()):
+        if i == 0 and name in ("self", "cls") and name not in hints:
+            continue  # a method that was taken from its class
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise SchemaError(f"{path}.{name}: a positional-only parameter has no name in JSON")
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue  # nothing is passed there
+        empty = parameter.default is parameter.empty
+        found.append(
+            Member(
+                name=name,
+                type=hints.get(name, Any),
+                required=empty,
+                default=MISSING if empty else parameter.default,
+                description=texts.get(name, ""),
+            )
+        )
+    return found
+
+
+READERS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Mapping[str, Any], str], list[Member]]], ...] = (
+    (is_dataclass, _dataclass_members),
+    (is_typed_dict, _typed_dict_members),
+    (is_named_tuple, _named_tuple_members),
+    (is_function, _function_members),
+)
+"""Whose members are read, and how; the first that knows a class reads it."""

@@ -1,0 +1,234 @@
+"""The drafts of JSON Schema: which keywords each one has, what shape their values take, where schemas stand in them.
+
+It knows no more of a keyword than its shape; what keywords mean is in `normal/keywords.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """One draft. keywords: what it asserts or applies. validator: the class of `jsonschema` that reads it."""
+
+    name: str
+    uri: str
+    keywords: frozenset[str]
+    validator: str
+    id_keyword: str = "$id"
+    ref_alone: bool = False
+    """Siblings of `$ref` are ignored."""
+    whole_floats: bool = True
+    """1.0 is an integer."""
+    boolean_exclusive: bool = False
+    item_lists: bool = True
+    """`items` may be a list, and `additionalItems` says what follows."""
+    contains_evaluates: bool = False
+    """For `unevaluatedItems`, what `contains` matched is evaluated."""
+
+
+_FOUR = frozenset(
+    [
+        "$ref",
+        "type",
+        "enum",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "not",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+        "minLength",
+        "maxLength",
+        "pattern",
+        "format",
+        "items",
+        "additionalItems",
+        "minItems",
+        "maxItems",
+        "uniqueItems",
+        "properties",
+        "patternProperties",
+        "additionalProperties",
+        "required",
+        "minProperties",
+        "maxProperties",
+        "dependencies",
+    ]
+)
+_SIX = _FOUR | {"const", "contains", "propertyNames"}
+_SEVEN = _SIX | {"if", "then", "else"}
+_NINE = (_SEVEN - {"dependencies"}) | frozenset(
+    [
+        "$recursiveRef",
+        "dependentRequired",
+        "dependentSchemas",
+        "minContains",
+        "maxContains",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    ]
+)
+_TWENTY = (_NINE - {"$recursiveRef", "additionalItems"}) | {"$dynamicRef", "prefixItems"}
+
+DRAFT4 = Draft(
+    name="draft 4",
+    uri="http://json-schema.org/draft-04/schema",
+    keywords=_FOUR,
+    validator="Draft4Validator",
+    id_keyword="id",
+    ref_alone=True,
+    whole_floats=False,
+    boolean_exclusive=True,
+)
+DRAFT6 = Draft(
+    name="draft 6",
+    uri="http://json-schema.org/draft-06/schema",
+    keywords=_SIX,
+    validator="Draft6Validator",
+    ref_alone=True,
+)
+DRAFT7 = Draft(
+    name="draft 7",
+    uri="http://json-schema.org/draft-07/schema",
+    keywords=_SEVEN,
+    validator="Draft7Validator",
+    ref_alone=True,
+)
+DRAFT2019 = Draft(
+    name="draft 2019-09",
+    uri="https://json-schema.org/draft/2019-09/schema",
+    keywords=_NINE,
+    validator="Draft201909Validator",
+)
+DRAFT2020 = Draft(
+    name="draft 2020-12",
+    uri="https://json-schema.org/draft/2020-12/schema",
+    keywords=_TWENTY,
+    validator="Draft202012Validator",
+    item_lists=False,
+    contains_evaluates=True,
+)
+DRAFTS = {draft.uri: draft for draft in (DRAFT4, DRAFT6, DRAFT7, DRAFT2019, DRAFT2020)}
+"""By the address in `$schema`, without its `#`."""
+
+ONE = frozenset(
+    [
+        "additionalProperties",
+        "additionalItems",
+        "items",
+        "contains",
+        "propertyNames",
+        "not",
+        "if",
+        "then",
+        "else",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    ]
+)
+"""Keywords whose value is a schema (`items` may be a list too, the first two a boolean)."""
+LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems"])
+MAPS = frozenset(["properties", "patternProperties", "dependentSchemas", "$defs", "definitions", "dependencies"])
+
+TYPES = ("null", "boolean", "number", "string", "array", "object", "integer")
+
+
+def is_number(value: Any) -> bool:
+    return (type(value) is int) or (type(value) is float and math.isfinite(value)) or isinstance(value, Decimal)
+
+
+def _count(value: Any) -> str | None:
+    whole = type(value) is int or (isinstance(value, float | Decimal) and is_number(value) and value == int(value))
+    return None if whole and value >= 0 else "is not a whole number from 0 on"
+
+
+def _number(value: Any) -> str | None:
+    return None if is_number(value) else "is not a number"
+
+
+def _positive(value: Any) -> str | None:
+    return None if is_number(value) and value > 0 else "is not a number above 0"
+
+
+def _text(value: Any) -> str | None:
+    return None if isinstance(value, str) else "is not a string"
+
+
+def _flag(value: Any) -> str | None:
+    return None if isinstance(value, bool) else "is not true or false"
+
+
+def _schema(value: Any) -> str | None:
+    return None if isinstance(value, dict | bool) else "is not a schema (an object, true or false)"
+
+
+def _schemas(value: Any) -> str | None:
+    return None if isinstance(value, list) and value else "is not a list of schemas, at least one"
+
+
+def _mapping(value: Any) -> str | None:
+    return None if isinstance(value, dict) else "is not an object"
+
+
+def _list(value: Any) -> str | None:
+    return None if isinstance(value, list) else "is not a list"
+
+
+def _names(value: Any) -> str | None:
+    whole = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    return None if whole else "is not a list of names"
+
+
+def _names_by_name(value: Any) -> str | None:
+    whole = isinstance(value, dict) and all(_names(names) is None for names in value.values())
+    return None if whole else "is not an object of lists of names"
+
+
+def _type(value: Any) -> str | None:
+    if isinstance(value, str) and value in TYPES:
+        return None
+    names = value if isinstance(value, list) else [value]
+    whole = bool(names) and all(isinstance(name, str) and name in TYPES for name in names)
+    return None if whole else f"is not one of, or a list of: {', '.join(TYPES)}"
+
+
+def _items(value: Any) -> str | None:
+    return None if isinstance(value, dict | bool | list) else "is not a schema or a list of schemas"
+
+
+_CHECKS: dict[Callable[[Any], str | None], str] = {
+    _count: "minLength maxLength minItems maxItems minProperties maxProperties minContains maxContains",
+    _number: "minimum maximum exclusiveMinimum exclusiveMaximum",
+    _positive: "multipleOf",
+    _text: "$ref $dynamicRef $recursiveRef pattern format",
+    _flag: "uniqueItems",
+    _schema: " ".join(sorted(ONE - {"items"})),
+    _schemas: " ".join(sorted(LISTS)),
+    _mapping: " ".join(sorted(MAPS)),
+    _list: "enum",
+    _names: "required",
+    _names_by_name: "dependentRequired",
+    _type: "type",
+    _items: "items",
+}
+_BY_KEYWORD = {keyword: check for check, keywords in _CHECKS.items() for keyword in keywords.split()}
+
+
+def misshapen(draft: Draft, keyword: str, value: Any) -> str | None:
+    """What is wrong with the value of a keyword, None if nothing is. Only keywords that the draft has are judged."""
+    if keyword not in draft.keywords and keyword not in ("$defs", "definitions"):
+        return None
+    if draft.boolean_exclusive and keyword in ("exclusiveMinimum", "exclusiveMaximum"):
+        return _flag(value)
+    if keyword == "items" and not draft.item_lists:
+        return _schema(value)
+    return _BY_KEYWORD[keyword](value) if keyword in _BY_KEYWORD else None

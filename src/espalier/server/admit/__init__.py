@@ -1,0 +1,1 @@
+"""Who may ask, how often, and how many at once: keys, rate limits, the gate."""

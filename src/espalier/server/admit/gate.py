@@ -1,0 +1,163 @@
+"""Lets callers in: who they are (auth.py), how often and how many at once (limits.py). It knows no route.
+
+A slot is held while `admit` is open. Where the counters are shared by processes, a task renews what is held, so that
+the slots of a process that was killed come back when their lease is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import TypeVar
+
+import anyio
+
+from espalier.errors import EspalierError, InputError, TooManyRequests, Unauthorized
+from espalier.server.admit.auth import Keyring, bearer, read_keys
+from espalier.server.admit.limits import LEASE_SECONDS, Counters, make_counters
+from espalier.server.ports import Caller
+from espalier.server.settings import ServerSettings
+
+T = TypeVar("T")
+BUSY_SECONDS = 1.0  # when to come again where all slots are taken: nobody knows when one is free
+log = logging.getLogger(__name__)
+
+
+class KeyGate:
+    """The gate of one process. now: Unix time, as the other workers have it."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        keyring: Keyring,
+        counters: Counters,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self.keyring = keyring
+        self._counters = counters
+        self._now = now
+        self._held: set[str] = set()
+        self._renewing: asyncio.Task[None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody is asked for a key."""
+        return len(self.keyring) == 0
+
+    def identify(self, authorization: str | None, query_token: str | None) -> Caller:
+        """Who asks. A `?token=` counts before the header, as the word-list server had it, and only where it is allowed.
+
+        Raises Unauthorized.
+        """
+        if self.is_open:
+            return self.keyring.identify(None)
+        if query_token and self._settings.allow_query_token:
+            return self.keyring.identify(query_token)
+        secret = bearer(authorization)
+        if secret is None and query_token:
+            raise Unauthorized("`?token=` is not allowed here", hint="send the header Authorization: Bearer <key>")
+        return self.keyring.identify(secret)
+
+    def admit(self, caller: Caller, *, requests: int = 1) -> AbstractAsyncContextManager[None]:
+        """Held while generations run. requests: how many outputs at once; each counts.
+
+        Raises TooManyRequests, and InputError for more than the key may ever have.
+        """
+        return self._admit(caller, requests)
+
+    @asynccontextmanager
+    async def _admit(self, caller: Caller, requests: int) -> AsyncIterator[None]:
+        key = self.keyring.named(caller.name)
+        rate = (key.requests_per_minute if key else None) or self._settings.requests_per_minute
+        slots = (key.concurrent if key else None) or self._settings.concurrent_per_key
+        for limit, what in ((rate, "a minute"), (slots, "at once")):
+            if limit is not None and requests > limit:
+                raise InputError(f"{requests} outputs are asked for, and this key may have {limit} {what}", field="n")
+        holder = secrets.token_hex(16)
+        is_held = slots is not None
+        try:
+            # Slots first: a caller who is turned away for being busy has used up nothing.
+            if slots is not None:
+                enter = partial(self._counters.enter, caller.name, slots, holder, self._now(), requests)
+                is_held = await self._count(enter)
+                if not is_held:
+                    raise TooManyRequests(
+                        f"this key may have {slots} requests running at once", retry_after=BUSY_SECONDS
+                    )
+                self._hold(holder)
+            if rate is not None:
+                take = partial(self._counters.take, caller.name, rate, self._now(), requests)
+                if wait := await self._count(take):
+                    raise TooManyRequests(f"this key may ask {rate} times a minute", retry_after=wait)
+            yield
+        finally:
+            if is_held:  # also where the caller left before it was known that there is a slot
+                self._held.discard(holder)
+                await self._count(partial(self._counters.leave, holder))
+
+    async def _count(self, work: Callable[[], T]) -> T:
+        """Whoever is cancelled meanwhile: what was begun is finished first, so that a slot is given back after it was
+        taken and not before."""
+        if not self._counters.is_shared:
+            return work()
+        done = asyncio.ensure_future(asyncio.to_thread(work))
+        is_cancelled = False
+        with anyio.CancelScope(shield=True):  # a scope that is cancelled would interrupt every wait anew
+            while not done.done():
+                try:
+                    await asyncio.shield(done)
+                except asyncio.CancelledError:
+                    is_cancelled = True
+        if is_cancelled:
+            raise asyncio.CancelledError
+        return done.result()
+
+    def _hold(self, holder: str) -> None:
+        self._held.add(holder)
+        if self._counters.is_shared and (self._renewing is None or self._renewing.done()):
+            self._renewing = asyncio.get_running_loop().create_task(self._renew())
+
+    async def _renew(self) -> None:
+        """Until nothing is held."""
+        while self._held:
+            await asyncio.sleep(LEASE_SECONDS / 4)
+            await self.renew()
+
+    async def renew(self) -> None:
+        """Renew what is held. A database that cannot be reached for a moment ends no generation."""
+        if not self._held:
+            return
+        try:
+            await self._count(partial(self._counters.renew, sorted(self._held), self._now()))
+        except EspalierError as error:
+            log.warning("slots could not be renewed: %s", error)
+
+    async def close(self) -> None:
+        """Stop renewing, and close the counters. What is still held comes back by itself."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._renewing
+        await self._count(self._counters.close)
+
+
+def make_gate(
+    settings: ServerSettings, counters: Counters | None = None, *, now: Callable[[], float] = time.time
+) -> KeyGate:
+    """Reads the keys. counters: those of `make_counters` if not given.
+
+    Raises InputError for a key file that is wrong, and what the database raises where limits are shared.
+    """
+    keyring = read_keys(settings, now=now)
+    if counters is None:
+        limits = (settings.requests_per_minute, settings.concurrent_per_key)
+        counters = make_counters(settings, has_limits=keyring.has_limits or any(limits))
+    return KeyGate(settings, keyring, counters, now=now)

@@ -1,0 +1,3 @@
+"""From what is asked for to a reply: submitting, following the outputs, whole replies and chunks. Start with
+`route.py`.
+"""

@@ -1,0 +1,258 @@
+"""The outputs of one HTTP request while they run: read together, counted, kept where that was asked for. It knows no
+shape of a reply; how they are begun and ended is in `submitting.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.decoding.plan import STRATEGIES, Strategy
+from espalier.engines.base import Event, Finished, Result, Running, TokenEvent
+from espalier.errors import EspalierError, LimitExceeded
+from espalier.server.asking.draft import Asked
+from espalier.server.http.errors import TooCostly, code_of
+from espalier.server.observe import logs
+from espalier.server.observe.telemetry import RequestSpan
+from espalier.server.ports import Caller, Finish
+from espalier.server.process.deps import Tools
+from espalier.server.process.state import Serving
+
+log = logging.getLogger(__name__)
+Source = tuple[int, Event]
+
+
+@dataclass(slots=True)
+class Output:
+    """One output. Times are those of `time.monotonic`; submitted: when the engine had taken it. gaps: seconds between
+    one token and the next. finish: why it ended, or the code of what went wrong."""
+
+    running: Running | None = None
+    submitted: float | None = None
+    first: float | None = None
+    last: float = 0.0
+    gaps: list[float] = field(default_factory=list)
+    is_counted: bool = False
+    trace_id: str | None = None
+    result: Result | None = None
+    finish: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        return 0 if self.first is None else len(self.gaps) + 1
+
+
+@dataclass(slots=True, kw_only=True)
+class Generation:
+    """began: when the request arrived; submitted: when the engine had taken all of it. compiled: seconds that compiling
+    its constraint took."""
+
+    serving: Serving
+    tools: Tools
+    asked: Asked
+    caller: Caller
+    route: str
+    request_id: str
+    began: float
+    span: RequestSpan
+    outputs: list[Output]
+    submitted: float | None = None
+    compiled: float = 0.0
+    contract: list[dict[str, str]] | None = None
+    code: str = "cancelled"
+
+    def failed(self, error: Exception) -> None:
+        """What the meter is told of every output that has not ended. Without it, nobody waited for them."""
+        if isinstance(error, EspalierError):
+            self.code = code_of(self.asked.named(error))
+            self.span.failed(error)
+        else:
+            self.code = "internal_error"
+
+    @property
+    def kind(self) -> str | None:
+        """Of the constraint."""
+        if self.asked.constraint is None and self.asked.requests[0].tools:
+            return "tool_calls"
+        return None if self.asked.constraint is None else self.asked.constraint.kind
+
+    def waited(self, one: Output) -> tuple[float, float]:
+        """Seconds: from arrival until the engine had taken the output, prompt rendered and constraint compiled; from
+        then until it had its place."""
+        now = time.monotonic()
+        submitted = now if one.submitted is None else one.submitted
+        queued = None if one.running is None else one.running.progress.queued
+        return submitted - self.began, now - submitted if queued is None else queued
+
+    def line(self) -> dict[str, Any]:
+        """What the log's line of this request says of what was generated, however it ended."""
+        prompts = [one.result.usage.prompt_tokens for one in self.outputs[:: self.asked.n] if one.result is not None]
+        return {
+            "prompt_tokens": sum(prompts),
+            "completion_tokens": sum(
+                one.tokens if one.result is None else completion_tokens(one.result) for one in self.outputs
+            ),
+            "finish_reason": ",".join(one.finish or self.code for one in self.outputs),
+        }
+
+    async def events(self) -> AsyncGenerator[Source]:
+        """What happens, of all outputs, each with the place of its output. Raises what went wrong with any of them."""
+        queue: asyncio.Queue[Source | Exception | None] = asyncio.Queue(maxsize=64)
+        runs = [one.running for one in self.outputs if one.running is not None]
+        tasks = [asyncio.create_task(_read(i, one, queue)) for i, one in enumerate(runs)]
+        left = len(tasks)
+        try:
+            while left:
+                found = await queue.get()
+                if isinstance(found, Exception):
+                    if isinstance(found, LimitExceeded) and (self.kind is not None or branches_field(self.asked)):
+                        found = too_costly(self.asked, found)  # it asks for more than a step is given
+                    self.failed(found)
+                    raise found
+                if found is None:
+                    left -= 1
+                    continue
+                index, happened = found
+                self._note(index, happened)
+                if isinstance(happened, Finished):
+                    await self._keep(index, happened.result)
+                yield found
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _note(self, index: int, happened: Event) -> None:
+        one = self.outputs[index]
+        if isinstance(happened, TokenEvent):
+            now = time.monotonic()
+            if one.first is None:
+                one.first = now
+                self.span.first_token()
+            else:
+                one.gaps.append(now - one.last)
+            one.last = now
+        if isinstance(happened, Finished):
+            self.count(index, happened.result, None)
+
+    def count(self, index: int, result: Result | None, error: str | None) -> None:
+        """Tell the meter of an output that has ended, once."""
+        one = self.outputs[index]
+        if one.is_counted:
+            return
+        one.is_counted = True
+        one.result, one.finish = result, error if result is None else result.finish_reason
+        preparing, queued = self.waited(one)
+        self.serving.meter.finished(
+            Finish(
+                route=self.route,
+                model=self.serving.names[0],
+                result=result,
+                error=error,
+                queued=queued,
+                to_first_token=None if one.first is None else one.first - self.began,
+                total=time.monotonic() - self.began,
+                constraint=self.kind,
+                streamed=self.asked.stream,
+                gaps=tuple(one.gaps),
+                preparing=preparing,
+                is_first=index % self.asked.n == 0,
+            )
+        )
+
+    def ended(self, reply_id: str, results: Sequence[Result]) -> None:
+        """Tell telemetry and the log of a whole reply. results: of each run."""
+        shown = [one for result in results for one in (result, *result.others)]
+        self.span.finished(
+            response_id=reply_id,
+            input_tokens=sum(result.usage.prompt_tokens for result in results[:: self.asked.n]),
+            output_tokens=sum(one.usage.completion_tokens for one in shown),
+            finish_reasons=[one.finish_reason for one in shown],
+        )
+        texts = [one.text for one in shown]
+        logs.content(
+            self.request_id, prompt=self.asked.requests[0].messages or self.asked.requests[0].prompt, texts=texts
+        )
+
+    async def _keep(self, index: int, result: Result) -> None:
+        """Into the store, as far as it was asked for. A store that fails ends no generation: the log says it."""
+        store, settings = self.serving.store, self.serving.settings
+        keeps_trace = self.asked.keep_trace and result.trace is not None
+        if store is None or not (keeps_trace or settings.store_generations):
+            return
+        row = self._row(index, result)
+
+        def save() -> str | None:
+            if settings.store_generations:
+                store.save_generation(row)
+            if not keeps_trace or result.trace is None:
+                return None
+            return store.save_trace(
+                result.trace.to_json(),
+                request_id=self.request_id,
+                caller=self.caller.name,
+                index=index,
+                route=self.route,
+            )
+
+        try:
+            self.outputs[index].trace_id = await asyncio.to_thread(save)
+        except EspalierError as error:
+            log.warning("not stored: %s", error, extra={"fields": {"request_id": self.request_id}})
+
+    def _row(self, index: int, result: Result) -> Mapping[str, Any]:
+        first = self.outputs[index].first
+        return {
+            "request_id": self.request_id,
+            "caller": self.caller.name,
+            "route": self.route,
+            "model": self.serving.names[0],
+            "constraint_kind": self.kind,
+            "streamed": self.asked.stream,
+            "prompt_tokens": result.usage.prompt_tokens,
+            "completion_tokens": completion_tokens(result),
+            "queued": self.waited(self.outputs[index])[1],
+            "to_first_token": None if first is None else first - self.began,
+            "total": time.monotonic() - self.began,
+            "finish_reason": result.finish_reason,
+            "valid": None if result.verdict is None else result.verdict.valid,
+        }
+
+
+def completion_tokens(result: Result) -> int:
+    """Of all texts of a run."""
+    return sum(one.usage.completion_tokens for one in (result, *result.others))
+
+
+def branches_field(asked: Asked) -> str | None:
+    """What the body calls the number of texts that one run of it follows at once, None where that is one."""
+    decoding = asked.requests[0].decoding
+    strategy: Strategy = STRATEGIES.load(decoding.strategy)
+    if strategy.sequences(decoding) < 2:
+        return None
+    given = {"num_beams": decoding.num_beams, "particles": decoding.particles}
+    return next((asked.names.get(name, name) for name, value in given.items() if value is not None), None) or (
+        asked.names.get("strategy", "espalier.strategy")
+    )
+
+
+def too_costly(asked: Asked, error: LimitExceeded) -> TooCostly:
+    """A limit that was met in working for this request alone: it asks for too much. It names the part that does."""
+    part = "constraint" if asked.constraint is not None else "tools" if asked.requests[0].tools else None
+    part = part or branches_field(asked) or "prompt"
+    made = TooCostly(error.message, hint=error.hint, field=error.field or part)
+    made.__cause__ = error
+    return made
+
+
+async def _read(index: int, running: Running, queue: asyncio.Queue[Source | Exception | None]) -> None:
+    try:
+        async for happened in running.events():
+            await queue.put((index, happened))
+    except Exception as error:  # noqa: BLE001  # told to the reader, who raises it
+        await queue.put(error)
+    else:
+        await queue.put(None)

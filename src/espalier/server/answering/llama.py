@@ -1,0 +1,191 @@
+"""Replies in llama-server's shape, whole and as a stream. Nothing here waits or runs anything.
+
+What is not there is left out, such as speculation. `generation_settings.seed` is the seed that was used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.engines.base import Event, Finished, Result, TokenEvent, Usage
+from espalier.server.answering.generation import Generation
+from espalier.server.answering.logprobs import finite, of_probability
+from espalier.server.answering.replies import Chunks, Head
+from espalier.server.asking.draft import Asked
+from espalier.server.asking.llama import LlamaAsked
+from espalier.trace.records import Candidate, StepRecord
+
+Json = dict[str, Any]
+STOPS = {"length": "limit", "stop": "eos"}
+
+
+def whole_llama(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
+    """Every output, without its times, which `finish_llama` adds."""
+    assert isinstance(asked, LlamaAsked)
+    return {"results": [(_final(asked, index, result), result.usage) for index, result in enumerate(results)]}
+
+
+def finish_llama(reply: Json, running: Generation) -> Any:
+    """One output, or a list of several, with times, and of it the fields that are asked for."""
+    asked = running.asked
+    assert isinstance(asked, LlamaAsked)
+    began = running.began if running.submitted is None else running.submitted
+    found = [
+        _picked(asked, {**one, "timings": timings(usage, began=began, first=output.first, last=output.last)})
+        for (one, usage), output in zip(reply["results"], running.outputs, strict=True)
+    ]
+    return found[0] if len(found) == 1 else found
+
+
+def timings(usage: Usage, *, began: float, first: float | None, last: float) -> Json:
+    """Milliseconds until the first token, waiting included, and from there to the last. Times of `time.monotonic`.
+    cache_n: tokens of the prompt that had been computed before; prompt_n: the others."""
+    before = 1000 * ((last if first is None else first) - began)
+    prompt = usage.prompt_tokens - usage.cached_tokens
+    return {
+        "cache_n": usage.cached_tokens,
+        "prompt_n": prompt, "prompt_ms": before, "prompt_per_token_ms": before / prompt if prompt else 0.0,
+        "prompt_per_second": 1000 * prompt / before if before > 0 else 0.0,
+        **predicted(usage.completion_tokens, first=first, last=last),
+    }  # fmt: skip
+
+
+def predicted(count: int, *, first: float | None, last: float) -> Json:
+    """Of `timings`, what is of the output."""
+    after = 0.0 if first is None else 1000 * max(0.0, last - first)
+    return {
+        "predicted_n": count, "predicted_ms": after, "predicted_per_token_ms": after / count if count else 0.0,
+        "predicted_per_second": 1000 * count / after if after > 0 else 0.0,
+    }  # fmt: skip
+
+
+def _final(asked: LlamaAsked, index: int, result: Result) -> Json:
+    body = asked.body
+    stopped = isinstance(result.stop_reason, str)
+    found: Json = {
+        "index": index,
+        "content": result.text,
+        "tokens": list(result.token_ids) if body.return_tokens else [],
+        "id_slot": -1 if body.id_slot is None else body.id_slot,
+        "stop": True,
+        "model": asked.model,
+        "tokens_predicted": result.usage.completion_tokens,
+        "tokens_evaluated": result.usage.prompt_tokens,
+        "generation_settings": _settings(asked, result),
+        "prompt": asked.requests[index].prompt,
+        "has_new_line": "\n" in result.text,
+        "truncated": bool(asked.truncated and asked.truncated[index]),
+        "stop_type": "word" if stopped else STOPS[result.finish_reason],
+        "stopping_word": result.stop_reason if stopped else "",
+        "tokens_cached": result.usage.prompt_tokens + result.usage.completion_tokens - 1,
+    }
+    if body.n_probs and result.trace is not None:
+        found["completion_probabilities"] = [probabilities(asked, step) for step in result.records]
+    return found
+
+
+def _settings(asked: LlamaAsked, result: Result) -> Json:
+    body, told = asked.body, asked.told
+    schema = {} if body.json_schema is None else {"json_schema": body.json_schema}
+    return {
+        **told, "seed": result.seed, "max_tokens": told["n_predict"], "n_keep": 0, "n_discard": 0,
+        "stream": asked.stream, "n_probs": body.n_probs or 0, "grammar": body.grammar or "", **schema,
+        "grammar_lazy": False, "grammar_triggers": [], "preserved_tokens": [], "chat_format": "Content-only",
+        "timings_per_token": bool(body.timings_per_token),
+        "post_sampling_probs": bool(body.post_sampling_probs), "lora": [],
+    }  # fmt: skip
+
+
+def probabilities(asked: LlamaAsked, step: StepRecord) -> Json:
+    """Of one token: the softmax of the raw logits, or what it was drawn from."""
+    top = asked.body.n_probs or 0
+    token = _token(asked, step.token_id, step.text, step.bytes)
+    if asked.body.post_sampling_probs:
+        tops = [_of(asked, one) | {"prob": one.prob} for one in step.post_chain[:top]]
+        return {**token, "prob": step.resampled.prob, "top_probs": tops}
+    tops = [_of(asked, one) | {"logprob": of_probability(one.prob)} for one in step.pre_masking[:top]]
+    return {**token, "logprob": finite(step.logprob), "top_logprobs": tops}
+
+
+def _of(asked: LlamaAsked, one: Candidate) -> Json:
+    return _token(asked, one.id, one.text, one.bytes)
+
+
+def _token(asked: LlamaAsked, token: int, text: str, raw: bytes) -> Json:
+    """What ends a text is no text there."""
+    return {"id": token, "token": "" if token in asked.ends else text, "bytes": list(raw)}
+
+
+def _picked(asked: LlamaAsked, reply: Json) -> Json:
+    """`response_fields`: paths, each under its whole name; those that are nowhere are left out."""
+    if not asked.body.response_fields:
+        return reply
+    found = {}
+    for path in asked.body.response_fields:
+        value: Any = reply
+        for part in path.split("/"):
+            value = value.get(part, ...) if isinstance(value, dict) else ...
+        if value is not ...:
+            found[path] = value
+    return found
+
+
+@dataclass(slots=True)
+class LlamaChunks(Chunks):
+    """A chunk for each piece of text, with its tokens, and a last one of every output with all else. How long the
+    prompt is, is told at the end."""
+
+    begun: float = field(default_factory=time.monotonic)
+    _first: dict[int, float] = field(default_factory=dict)
+    _last: dict[int, float] = field(default_factory=dict)
+    _said: dict[int, int] = field(default_factory=dict)
+
+    def first(self) -> list[Json]:
+        return []
+
+    def last(self) -> list[Json]:
+        return []
+
+    def of(self, index: int, happened: Event, trace_id: str | None) -> list[Json]:
+        asked = self.asked
+        assert isinstance(asked, LlamaAsked)
+        if isinstance(happened, TokenEvent):
+            self._last[index] = time.monotonic()
+            self._first.setdefault(index, self._last[index])
+            self._said[index] = self._said.get(index, 0) + 1
+            self._ids.setdefault(index, []).append(happened.token_id)
+            if happened.record is not None and asked.body.n_probs:
+                self._steps.setdefault(index, []).append(happened.record)
+            return [self._piece(asked, index, happened.text)] if happened.text else []
+        assert isinstance(happened, Finished)
+        self.results[index] = happened.result
+        pieces = [self._piece(asked, index, happened.text)] if happened.text or self._ids.get(index) else []
+        final = {**_final(asked, index, happened.result), "content": "", "tokens": []}
+        final.pop("completion_probabilities", None)  # each was told with its token
+        took = timings(
+            happened.result.usage,
+            began=self.begun,
+            first=self._first.get(index),
+            last=self._last.get(index, self.begun),
+        )
+        return [*pieces, _picked(asked, {**final, "timings": took})]
+
+    def _piece(self, asked: LlamaAsked, index: int, text: str) -> Json:
+        found: Json = {
+            "index": index,
+            "content": text,
+            "tokens": self._ids.pop(index, []),
+            "stop": False,
+            "id_slot": -1 if asked.body.id_slot is None else asked.body.id_slot,
+            "tokens_predicted": self._said.get(index, 0),
+        }
+        if asked.body.timings_per_token:
+            found["timings"] = predicted(
+                found["tokens_predicted"], first=self._first.get(index), last=self._last.get(index, self.begun)
+            )
+        if steps := self._steps.pop(index, None):
+            found["completion_probabilities"] = [probabilities(asked, step) for step in steps]
+        return found

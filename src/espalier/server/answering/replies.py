@@ -1,0 +1,312 @@
+"""OpenAI's replies: whole completions and their chunks, as plain JSON. Nothing here waits or runs anything.
+
+The extra key `espalier` is in them only where a request asked for it, and nothing else that OpenAI does not have but
+`reasoning` (vLLM's) with `reasoning_content` (llama-server's), and `token_ids` where they were asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, ContentDelta, Delta, ReasoningDelta
+from espalier.engines.base import Event, Finished, Result, TokenEvent
+from espalier.server.answering.logprobs import ChatLogprobs, Logprobs, TextLogprobs
+from espalier.server.asgi import new_id
+from espalier.server.asking.draft import Asked
+from espalier.trace.records import StepRecord
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """What every chunk of one reply begins with."""
+
+    id: str
+    kind: str
+    created: int
+    model: str
+    fingerprint: str
+
+    def json(self, *, chunk: bool = False) -> Json:
+        kind = f"{self.kind}.chunk" if chunk and self.kind == "chat.completion" else self.kind
+        return {
+            "id": self.id, "object": kind, "created": self.created, "model": self.model,
+            "system_fingerprint": self.fingerprint,
+        }  # fmt: skip
+
+
+def chat_head(asked: Asked, fingerprint: str) -> Head:
+    return Head(id=new_id("chatcmpl-"), kind="chat.completion", created=int(time.time()), model=asked.model,
+                fingerprint=fingerprint)  # fmt: skip
+
+
+def text_head(asked: Asked, fingerprint: str) -> Head:
+    return Head(id=new_id("cmpl-"), kind="text_completion", created=int(time.time()), model=asked.model,
+                fingerprint=fingerprint)  # fmt: skip
+
+
+def outputs(asked: Asked, results: Sequence[Result]) -> Iterator[tuple[int, int, int, Result]]:
+    """Of the results of all runs every text: the index of its choice, of its run, its place there, and itself."""
+    for run, result in enumerate(results):
+        for place, one in enumerate((result, *result.others)):
+            yield run * asked.returned + place, run, place, one
+
+
+def usage(results: Sequence[Result], n: int) -> Json:
+    """Tokens of all outputs; a prompt counts once, however many outputs it has. Those of reasoning are told where there
+    is some."""
+    texts = [one for result in results for one in (result, *result.others)]
+    prompt = sum(result.usage.prompt_tokens for result in results[::n])
+    completion = sum(one.usage.completion_tokens for one in texts)
+    found: Json = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    found["prompt_tokens_details"] = {"cached_tokens": sum(result.usage.cached_tokens for result in results[::n])}
+    if any(one.reasoning is not None for one in texts):
+        reasoning = sum(one.usage.reasoning_tokens for one in texts)
+        found["completion_tokens_details"] = {"reasoning_tokens": reasoning}
+    return found
+
+
+def report(asked: Asked, choice: int, run: int, result: Result, trace_id: str | None) -> Json:
+    """What `espalier` says of one output. choice: its index. run: which it comes of."""
+    found: Json = {
+        "index": choice,
+        "seed": result.seed,
+        "strategy": asked.requests[run].strategy,
+        "stop_reason": result.stop_reason,
+        "verdict": None if result.verdict is None else result.verdict.to_json(),
+    }
+    if result.score is not None:
+        found["score"] = result.score
+    if result.weighing is not None:
+        found["weighing"] = asdict(result.weighing)
+    if result.closed_by_budget:
+        found["closed_by_budget"] = True
+    if result.trace is not None and result.trace.rewinds:
+        found["rewinds"] = [one.to_json() for one in result.trace.rewinds]
+    if result.trace is not None and (counts := result.trace.safety_counts()):
+        found["safety"] = counts
+    if asked.truncated and asked.truncated[run]:
+        found["truncated"] = asked.truncated[run]
+    if result.turn.fault:
+        found["fault"] = result.turn.fault
+    if asked.shown_trace != "none" and result.trace is not None:
+        found["summary"] = result.trace.summary()
+    if trace_id is not None:
+        found["trace_id"] = trace_id
+    if asked.shown_trace == "steps" and not asked.stream_steps and result.trace is not None:
+        found["trace"] = result.trace.to_json()
+    return found
+
+
+def reports(contract: Sequence[Mapping[str, str]] | None, outputs: Iterable[Json]) -> Json:
+    """The key `espalier`. contract: what will become of every keyword of a schema, None for other constraints."""
+    return {"contract": contract, "outputs": list(outputs)}
+
+
+def whole_chat(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
+    """A `chat.completion`."""
+    choices = []
+    for index, _, _, result in outputs(asked, results):
+        message: Json = {"role": "assistant", "content": result.content, "refusal": None}
+        if result.reasoning is not None:
+            message |= {"reasoning": result.reasoning, "reasoning_content": result.reasoning}
+        if result.tool_calls:
+            message["content"] = result.content or None
+            message["tool_calls"] = [call.to_json() for call in result.tool_calls]
+        choice: Json = {"index": index, "message": message, "logprobs": None, "finish_reason": result.finish_reason}
+        if asked.top_logprobs is not None:
+            choice["logprobs"] = ChatLogprobs(asked.top_logprobs).of(_steps(asked, result))
+        choices.append(_with_ids(choice, asked, result))
+    return head.json() | {"choices": choices, "usage": usage(results, asked.n)}
+
+
+def whole_text(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
+    """A `text_completion`."""
+    choices = []
+    for index, run, _, result in outputs(asked, results):
+        before = asked.echo[run]
+        choice: Json = {
+            "index": index, "text": before + result.text, "logprobs": None, "finish_reason": plain_reason(result)
+        }  # fmt: skip
+        if asked.top_logprobs is not None:
+            choice["logprobs"] = TextLogprobs(asked.top_logprobs).of(_steps(asked, result))
+        choices.append(_with_ids(choice, asked, result))
+    return head.json() | {"choices": choices, "usage": usage(results, asked.n)}
+
+
+def plain_reason(result: Result) -> str:
+    """A text completion knows no calls."""
+    return "stop" if result.finish_reason == "tool_calls" else result.finish_reason
+
+
+def _with_ids(choice: Json, asked: Asked, result: Result) -> Json:
+    return {**choice, "token_ids": list(result.token_ids)} if asked.token_ids else choice
+
+
+def _steps(asked: Asked, result: Result) -> list[StepRecord]:
+    return [step for step in result.records if step.token_id not in asked.ends]
+
+
+@dataclass(slots=True)
+class Chunks:
+    """The chunks of one reply, made of what happens. One for each stream; subclasses know a route's shape. Of a run
+    that gives several texts the first comes as it is made, each of the others at the end, in one piece."""
+
+    asked: Asked
+    head: Head
+    contract: Sequence[Mapping[str, str]] | None
+    results: dict[int, Result] = field(default_factory=dict)
+    _steps: dict[int, list[StepRecord]] = field(default_factory=dict)
+    _ids: dict[int, list[int]] = field(default_factory=dict)
+    _logprobs: dict[int, Logprobs] = field(default_factory=dict)
+
+    def first(self) -> list[Json]:
+        """What stands before everything."""
+        chunks = []
+        for run in range(len(self.asked.requests)):
+            chunks += [self._chunk([one]) for one in self.opening(run * self.asked.returned, run)]
+        return chunks
+
+    def opening(self, index: int, run: int) -> list[Json]:
+        """The choice that an output begins with, if any."""
+        raise NotImplementedError
+
+    def at_once(self, result: Result) -> Json | None:
+        """The choice, as `pieces` gives them, with all of a text; None where there is none."""
+        raise NotImplementedError
+
+    def pieces(self, index: int, happened: Event) -> list[Json]:
+        """The choices, without logprobs and finish_reason, that a token or the end brings."""
+        raise NotImplementedError
+
+    def ending(self, index: int, result: Result) -> Json:
+        """The last choice of an output."""
+        raise NotImplementedError
+
+    def logprobs(self) -> Logprobs:
+        raise NotImplementedError
+
+    def of(self, run: int, happened: Event, trace_id: str | None) -> list[Json]:
+        """The chunks of one event. Log probabilities wait for the text of their tokens, at the latest for the end."""
+        index = run * self.asked.returned
+        if isinstance(happened, TokenEvent):
+            if happened.record is not None and happened.token_id not in self.asked.ends:
+                self._steps.setdefault(index, []).append(happened.record)
+            self._ids.setdefault(index, []).append(happened.token_id)
+        choices = [self._dressed(index, choice) for choice in self.pieces(index, happened)]
+        chunks = [self._chunk([choice]) for choice in choices]
+        if self.asked.stream_steps and isinstance(happened, TokenEvent) and happened.record is not None:
+            chunks = chunks or [self._chunk([])]  # a token whose text is still held back
+            chunks[0]["espalier"] = {"steps": [{"index": index, **happened.record.to_json()}]}
+        if isinstance(happened, Finished):
+            self.results[run] = happened.result
+            chunks.append(self._ended(index, run, happened.result, trace_id))
+            for other in happened.result.others:
+                index += 1
+                chunks += self._other(index, run, other)
+        return chunks
+
+    def _ended(self, index: int, run: int, result: Result, trace_id: str | None) -> Json:
+        last = self._chunk([self._dressed(index, self.ending(index, result))])
+        if self.asked.report:
+            last["espalier"] = reports(self.contract, [report(self.asked, index, run, result, trace_id)])
+        return last
+
+    def _other(self, index: int, run: int, result: Result) -> list[Json]:
+        """A text that nothing was told of yet."""
+        chunks = [self._chunk([one]) for one in self.opening(index, run)]
+        self._steps[index], self._ids[index] = _steps(self.asked, result), list(result.token_ids)
+        if (whole := self.at_once(result)) is not None:
+            chunks.append(self._chunk([self._dressed(index, whole)]))
+        if self.asked.stream_steps:
+            told = [{"index": index, **step.to_json()} for step in result.records]
+            chunks.append({**self._chunk([]), "espalier": {"steps": told}})
+        return [*chunks, self._ended(index, run, result, None)]
+
+    def last(self) -> list[Json]:
+        """The usage, where it was asked for."""
+        if not self.asked.include_usage:
+            return []
+        results = [self.results[index] for index in sorted(self.results)]
+        return [{**self._chunk([]), "usage": usage(results, self.asked.n)}]
+
+    def _dressed(self, index: int, choice: Json) -> Json:
+        found = {"index": index, **choice}
+        found.setdefault("logprobs", None)
+        found.setdefault("finish_reason", None)
+        if self.asked.top_logprobs is not None and (steps := self._steps.pop(index, None)):
+            found["logprobs"] = self._logprobs.setdefault(index, self.logprobs()).of(steps)
+        if self.asked.token_ids:
+            found["token_ids"] = self._ids.pop(index, [])
+        return found
+
+    def _chunk(self, choices: list[Json]) -> Json:
+        found = {**self.head.json(chunk=True), "choices": choices}
+        return {**found, "usage": None} if self.asked.include_usage else found
+
+
+class ChatChunks(Chunks):
+    """`chat.completion.chunk`s."""
+
+    def opening(self, index: int, run: int) -> list[Json]:
+        role = {"role": "assistant", "content": ""}
+        return [{"index": index, "delta": role, "logprobs": None, "finish_reason": None}]
+
+    def at_once(self, result: Result) -> Json | None:
+        delta: Json = {}
+        if result.reasoning is not None:
+            delta |= {"reasoning": result.reasoning, "reasoning_content": result.reasoning}
+        if result.content:
+            delta["content"] = result.content
+        if result.tool_calls:
+            calls = enumerate(call.to_json() for call in result.tool_calls)
+            delta["tool_calls"] = [{"index": place, **call} for place, call in calls]
+        return {"delta": delta} if delta else None
+
+    def pieces(self, index: int, happened: Event) -> list[Json]:
+        deltas = (_delta(one) for one in happened.deltas)
+        return [{"delta": delta} for delta in deltas if delta]
+
+    def ending(self, index: int, result: Result) -> Json:
+        return {"delta": {}, "finish_reason": result.finish_reason}
+
+    def logprobs(self) -> Logprobs:
+        return ChatLogprobs(self.asked.top_logprobs or 0)
+
+
+def _delta(one: Delta) -> Json:
+    """What a delta adds to the message, empty for nothing."""
+    if isinstance(one, ContentDelta):
+        return {"content": one.text} if one.text else {}
+    if isinstance(one, ReasoningDelta):
+        return {"reasoning": one.text, "reasoning_content": one.text} if one.text else {}
+    if isinstance(one, CallBegun):
+        function = {"name": one.name, "arguments": ""}
+        return {"tool_calls": [{"index": one.index, "id": one.id, "type": "function", "function": function}]}
+    if isinstance(one, ArgumentsDelta):
+        return {"tool_calls": [{"index": one.index, "function": {"arguments": one.text}}]} if one.text else {}
+    return {}
+
+
+class TextChunks(Chunks):
+    """`text_completion` chunks."""
+
+    def opening(self, index: int, run: int) -> list[Json]:
+        text = self.asked.echo[run]
+        return [{"index": index, "text": text, "logprobs": None, "finish_reason": None}] if text else []
+
+    def at_once(self, result: Result) -> Json | None:
+        return {"text": result.text} if result.text else None
+
+    def pieces(self, index: int, happened: Event) -> list[Json]:
+        return [{"text": happened.text}] if happened.text else []
+
+    def ending(self, index: int, result: Result) -> Json:
+        return {"text": "", "finish_reason": plain_reason(result)}
+
+    def logprobs(self) -> Logprobs:
+        return TextLogprobs(self.asked.top_logprobs or 0)

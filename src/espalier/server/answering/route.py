@@ -1,0 +1,163 @@
+"""What both generating routes do: read, let in, convert, run, and answer whole or as a stream. It knows neither body
+nor reply: a `Kind` does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from fastapi import Request
+from starlette.responses import Response
+
+from espalier.engines.base import Finished, Result
+from espalier.errors import EspalierError
+from espalier.sampling.presets.catalogue import Presets
+from espalier.server.answering.generation import Generation
+from espalier.server.answering.replies import Chunks, Head, outputs, report, reports
+from espalier.server.answering.submitting import generating
+from espalier.server.asking.draft import Asked
+from espalier.server.bodies.openai import Body, read_body
+from espalier.server.http.body import beside_if_large, read_object
+from espalier.server.http.errors import code_of, error_body, internal_error
+from espalier.server.http.sse import DONE, EventStream, event
+from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
+from espalier.server.observe.telemetry import Operation
+from espalier.server.process.deps import caller_of, request_id_of, serving_of, tools_of, while_connected
+from espalier.server.process.state import Serving
+from espalier.server.settings import ServerSettings
+
+log = logging.getLogger(__name__)
+B = TypeVar("B", bound=Body)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind(Generic[B]):
+    """What is of one route alone. ask: from its body to what is asked for; whole, chunks: its reply, in both ways.
+
+    read: the body as JSON. finish: what the run adds to a whole reply. done: the last event of a stream.
+    """
+
+    route: str
+    operation: Operation
+    body: type[B]
+    ask: Callable[[B, Serving, Presets], Asked]
+    head: Callable[[Asked, str], Head]
+    whole: Callable[[Asked, Head, Sequence[Result]], dict[str, Any]]
+    chunks: type[Chunks]
+    read: Callable[[Request, ServerSettings], Awaitable[dict[str, Any]]] = read_object
+    finish: Callable[[dict[str, Any], Generation], Any] | None = None
+    done: bytes = DONE
+
+
+async def answer(request: Request, kind: Kind[B]) -> Response:
+    """The reply to one request. Raises what is wrong with it; the meter is told of what was refused, and of every
+    output that was begun."""
+    serving = serving_of(request)
+    async with AsyncExitStack() as stack:
+        try:
+            running, head = await _begin(request, kind, serving, stack)
+        except EspalierError as error:
+            serving.meter.refused(route=kind.route, code=code_of(error))
+            raise
+        headers = _headers(running.asked, running.request_id)
+        if not running.asked.stream:
+            reply = await while_connected(request, _whole(running, kind, head))
+            return JsonResponse(reply, headers=headers, limit_seconds=serving.settings.request_seconds)
+        return EventStream(
+            _stream(running, kind.chunks(running.asked, head, running.contract), kind.done),
+            close=stack.pop_all().aclose,
+            ping_seconds=serving.settings.sse_ping_seconds,
+            # The engine keeps to the first itself; the other is for a client that reads slowly.
+            limit_seconds=serving.settings.request_seconds + serving.settings.body_seconds,
+            headers=headers,
+        )
+    raise AssertionError("the stack swallows nothing")
+
+
+async def _begin(request: Request, kind: Kind[B], serving: Serving, stack: AsyncExitStack) -> tuple[Generation, Head]:
+    """From the request to outputs that run; the stack ends them."""
+    began = time.monotonic()
+    request_id, tools = request_id_of(request), tools_of(request)
+    caller = caller_of(request)
+    data = await kind.read(request, serving.settings)
+    asked = await beside_if_large(request, lambda: kind.ask(read_body(kind.body, data), serving, tools.presets))
+    span = stack.enter_context(
+        tools.spans.request(operation=kind.operation, model=asked.model, headers=request.headers, request_id=request_id)
+    )
+    begin = generating(
+        serving, tools, asked, caller=caller, route=kind.route, request_id=request_id, began=began, span=span,
+        told=request.scope["state"],
+    )  # fmt: skip
+    running = await while_connected(request, stack.enter_async_context(begin))
+    return running, kind.head(asked, tools.fingerprint)
+
+
+async def _whole(running: Generation, kind: Kind[B], head: Head) -> bytes:
+    """The reply as JSON, made beside the event loop: with a full trace it may have millions of numbers."""
+    asked = running.asked
+    results: dict[int, Result] = {}
+    async with aclosing(running.events()) as events:
+        async for index, happened in events:
+            if isinstance(happened, Finished):
+                results[index] = happened.result
+    ordered = [results[index] for index in range(len(asked.requests))]
+    running.ended(head.id, ordered)
+
+    def make() -> bytes:
+        reply = kind.whole(asked, head, ordered)
+        if asked.report:
+            ids = [one.trace_id for one in running.outputs]
+            found = (
+                report(asked, choice, run, result, ids[run] if place == 0 else None)
+                for choice, run, place, result in outputs(asked, ordered)
+            )
+            reply["espalier"] = reports(running.contract, found)
+        return to_bytes_by_parts(reply if kind.finish is None else kind.finish(reply, running))
+
+    return await asyncio.to_thread(make)
+
+
+async def _stream(running: Generation, chunks: Chunks, done: bytes) -> AsyncGenerator[bytes]:
+    """The events of a stream; what goes wrong once it has begun is the last of them."""
+    try:
+        for chunk in chunks.first():
+            yield event(chunk)
+        async with aclosing(running.events()) as events:
+            async for index, happened in events:
+                trace_id = running.outputs[index].trace_id
+                if isinstance(happened, Finished) and running.asked.shown_trace == "steps":  # the whole trace at once
+                    yield await asyncio.to_thread(_events, chunks, index, happened, trace_id)
+                    continue
+                for chunk in chunks.of(index, happened, trace_id):
+                    yield event(chunk)
+        running.ended(chunks.head.id, [chunks.results[index] for index in sorted(chunks.results)])
+        for chunk in chunks.last():
+            yield event(chunk)
+        if done:
+            yield done
+    except EspalierError as error:
+        yield event(error_body(running.asked.named(error)))
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except Exception as error:
+        log.exception("stream failed", extra={"fields": {"request_id": running.request_id}})
+        running.failed(error)
+        yield event(error_body(internal_error(running.request_id)))
+
+
+def _events(chunks: Chunks, index: int, happened: Finished, trace_id: str | None) -> bytes:
+    return b"".join(event(chunk, by_parts=True) for chunk in chunks.of(index, happened, trace_id))
+
+
+def _headers(asked: Asked, request_id: str) -> dict[str, str]:
+    """For a client that uses old fields, which the log tells too; and for one whose prompts were cut."""
+    for warning in asked.warnings:
+        log.warning("%s", warning, extra={"fields": {"request_id": request_id}})
+    said = ", ".join(f'299 - "{warning}"' for warning in asked.warnings)
+    lost = sum(asked.truncated[:: asked.n])
+    return ({"warning": said} if said else {}) | ({"x-espalier-truncated": str(lost)} if lost else {})

@@ -1,0 +1,155 @@
+"""The constraint of a body: one of OpenAI's `response_format`, vLLM's `structured_outputs` and `guided_…`,
+llama-server's `grammar` and `json_schema`, and our own `espalier.constraint`. It compiles nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.constraints.presets import grammar_spec
+from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spec
+from espalier.errors import EspalierError
+from espalier.server.bodies.openai import ResponseFormat, SharedBody, StructuredOutputs
+from espalier.server.http.errors import BadRequest, UnsupportedParameter
+
+OLD = "{old} is an old field: write structured_outputs.{new}"
+GUIDED = {"guided_json": "json", "guided_regex": "regex", "guided_choice": "choice", "guided_grammar": "grammar"}
+KINDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+OWN = "espalier.constraint"
+FIELDS = ("schema", "regex", "pattern", "grammar", "options", "root", "constraint", "kind")
+"""What errors of ours call the part of a constraint that is wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constrained:
+    """names: by what an error of ours calls it, the field of the body. warnings: of old fields."""
+
+    spec: Spec | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+def read_constraint(body: SharedBody, *, max_bytes: int) -> Constrained:
+    """The one constraint of a body, or none. Raises BadRequest for two, and for one that is larger than max_bytes;
+    SpecError and its kin, each naming the field of the body."""
+    found: list[tuple[str, Spec]] = []
+    warnings: list[str] = []
+    for path, make in _sources(body):
+        try:
+            spec = make()
+        except EspalierError as error:
+            if error.field in (None, *FIELDS):
+                error.field = path
+            elif path == OWN:
+                error.field = f"{path}.{error.field}"
+            raise
+        except RecursionError:
+            raise BadRequest("the constraint is nested too deeply", field=path) from None
+        size = len(spec.key())
+        if size > max_bytes:
+            raise BadRequest(f"the constraint has {size} characters; {max_bytes} are taken", field=path)
+        found.append((path, spec))
+        if path in GUIDED:
+            warnings.append(OLD.format(old=path, new=GUIDED[path]))
+    if len(found) > 1:
+        (first, _), (second, _) = found[:2]
+        raise BadRequest(f"{first} and {second} are both constraints", hint="give one of them", field=second)
+    if not found:
+        return Constrained()
+    path, spec = found[0]
+    names = dict.fromkeys(FIELDS, path)
+    if path == OWN:  # what a kind of constraint has of its own
+        names |= {name: f"{path}.{name}" for name in ("lang", "top")}
+    return Constrained(spec=spec, names=names, warnings=tuple(warnings))
+
+
+def _sources(body: SharedBody) -> Iterator[tuple[str, Callable[[], Spec]]]:
+    """Each constraint that is given: its field, and what makes it."""
+    ours = body.espalier
+    allow = None if ours is None else ours.allow
+    given = body.response_format
+    if given is not None and given.type != "text":
+        path = "response_format" + (".json_schema.schema" if given.json_schema is not None else "")
+        yield path, lambda: _response_format(given, allow)
+    outputs = body.structured_outputs
+    if outputs is not None:
+        yield from _structured(outputs, allow)
+    for old, new in GUIDED.items():
+        value = getattr(body, old)
+        if value is not None:
+            yield old, _maker(new, value, allow, "natural", old)
+    if body.grammar:  # llama-server takes an empty one as none
+        yield "grammar", _maker("grammar", body.grammar, allow, "natural", "grammar")
+    if body.json_schema is not None:
+        yield "json_schema", _maker("json", body.json_schema, allow, "natural", "json_schema")
+    if ours is not None and ours.constraint is not None:
+        yield OWN, _own(ours.constraint, allow)
+
+
+def _response_format(given: ResponseFormat, allow: Any) -> Spec:
+    named = given.json_schema
+    schema = given.schema_ if named is None else named.schema_
+    if given.type == "json_object":
+        return JsonObject() if schema is None else JsonSchema(schema, allow=allow)
+    if schema is None:
+        raise BadRequest(
+            "the format has no schema", hint='"json_schema": {"name": ..., "schema": {...}}',
+            field="response_format.json_schema",
+        )  # fmt: skip
+    if named is not None and named.strict is False:  # as with tools: what can only be checked is checked
+        allow = "checked"
+    return JsonSchema(schema, allow=allow)
+
+
+def _structured(given: StructuredOutputs, allow: Any) -> Iterator[tuple[str, Callable[[], Spec]]]:
+    where = "structured_outputs"
+    for name in ("disable_additional_properties", "whitespace_pattern", "disable_fallback"):
+        if getattr(given, name) and name != "disable_fallback":  # nothing falls back here
+            raise UnsupportedParameter(
+                f"{where}.{name} cannot be had here", hint="say `espalier.constraint`", field=f"{where}.{name}"
+            )
+    values = {kind: getattr(given, "json_" if kind == "json" else kind) for kind in KINDS}
+    asked = {kind: value for kind, value in values.items() if value is not None and (kind, value) != OFF}
+    if len(asked) != 1:
+        raise BadRequest(
+            f"{where} has {' and '.join(asked) or 'no constraint'}", hint=f"exactly one of: {', '.join(KINDS)}",
+            field=where,
+        )  # fmt: skip
+    kind, value = next(iter(asked.items()))
+    if kind == "structural_tag":
+        raise UnsupportedParameter(
+            "structural tags cannot be had here", hint="say `tools`, or `espalier.constraint` with kind `after`",
+            field=f"{where}.structural_tag",
+        )  # fmt: skip
+    style = "compact" if given.disable_any_whitespace else "natural"
+    yield f"{where}.{kind}", _maker(kind, value, allow, style, f"{where}.{kind}")
+
+
+OFF = ("json_object", False)
+
+
+def _maker(kind: str, value: Any, allow: Any, style: Any, path: str) -> Callable[[], Spec]:
+    def json_schema() -> Spec:
+        schema = value
+        if isinstance(schema, str):
+            try:
+                schema = json.loads(schema)
+            except (ValueError, RecursionError) as error:
+                raise BadRequest(f"the schema is not JSON: {str(error)[:200]}", field=path) from error
+        return JsonSchema(schema, whitespace=style, allow=allow)
+
+    makers: dict[str, Callable[[], Spec]] = {
+        "json": json_schema,
+        "regex": lambda: Regex(value),
+        "choice": lambda: Choice(tuple(value)),
+        "grammar": lambda: grammar_spec(value),
+        "json_object": lambda: JsonObject(whitespace=style),
+    }
+    return makers[kind]
+
+
+def _own(data: Mapping[str, Any], allow: Any) -> Callable[[], Spec]:
+    is_schema = data.get("kind") == JsonSchema.kind
+    return lambda: Spec.from_json({"allow": allow, **data} if is_schema and allow is not None else data)

@@ -1,0 +1,160 @@
+"""A body of llama-server's `/completion` becomes what it asks for. It runs nothing and knows no reply.
+
+llama-server ignores fields that it does not know; here they are refused by name, and so is what cannot be had.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fastapi import Request as HttpRequest
+
+from espalier.api import check_capabilities, make_request, outputs_of
+from espalier.engines.base import Request
+from espalier.engines.local.engine import LocalEngine
+from espalier.errors import EspalierError
+from espalier.sampling.config import MAX_N
+from espalier.sampling.config_names import LLAMA_NAMES, LLAMA_OFF, from_llama, to_llama
+from espalier.sampling.presets.catalogue import Presets
+from espalier.server.asking.constraint import read_constraint
+from espalier.server.asking.draft import Asked
+from espalier.server.asking.generate import check_candidates, model_name, server_level, with_usual
+from espalier.server.asking.sampling import MAX_STOPS, check_lists
+from espalier.server.asking.token_ids import check_ids, text_of
+from espalier.server.asking.truncate import in_buckets
+from espalier.server.bodies.llama import LlamaBody
+from espalier.server.bodies.openai import SharedBody
+from espalier.server.http.body import read_object
+from espalier.server.http.errors import BadRequest, UnsupportedParameter
+from espalier.server.process.deps import serving_of
+from espalier.server.process.state import Serving
+from espalier.server.settings import ServerSettings
+
+NAMES = {"prompt_ids": "prompt", "max_tokens": "n_predict"}
+"""By what an error of ours names, the field of the body."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlamaAsked(Asked):
+    """body: as it was given. told: the sampling in llama.cpp's names, for the reply."""
+
+    body: LlamaBody
+    told: dict[str, Any]
+
+
+async def read_llama(http: HttpRequest, settings: ServerSettings) -> dict[str, Any]:
+    """The body, in which token ids stand for a prompt of texts and ids. Raises as `read_object`, and BadRequest for
+    what is no token."""
+    data = await read_object(http, settings)
+    engine = serving_of(http).engine.engine
+    if isinstance(data.get("prompt"), list) and isinstance(engine, LocalEngine):
+        data["prompt"] = await asyncio.to_thread(_prompts, data["prompt"], engine)
+    return data
+
+
+def _prompts(given: list[Any], engine: LocalEngine) -> list[Any]:
+    """One prompt as a list of ids, or a list of texts and such lists."""
+    kinds = {type(one) for one in given}
+    if int in kinds and kinds <= {int, str}:
+        return _ids(given, engine, "prompt")
+    return [_ids(one, engine, f"prompt[{i}]") if isinstance(one, list) else one for i, one in enumerate(given)]
+
+
+def _ids(given: list[Any], engine: LocalEngine, field: str) -> list[int]:
+    """A BOS comes before a text that comes first, as the tokenizer adds it, and before nothing else."""
+    found: list[int] = []
+    for place, one in enumerate(given):
+        if isinstance(one, str):
+            found += engine.encode(one, add_special=place == 0)
+        else:
+            found += check_ids([one], engine.vocab, f"{field}[{place}]")
+    if not found:
+        raise BadRequest(f"{field}: there is no token", field=field)
+    return found
+
+
+def ask_llama(body: LlamaBody, serving: Serving, presets: Presets) -> LlamaAsked:
+    """What a body of `/completion` asks for. Raises InputError and its kin naming the field."""
+    settings = serving.settings
+    if body.n_probs is not None and body.n_probs > settings.max_top_logprobs:
+        raise BadRequest(f"n_probs: at most {settings.max_top_logprobs} are given", field="n_probs")
+    if body.post_sampling_probs and not body.n_probs:
+        raise BadRequest("post_sampling_probs wants n_probs", hint='"n_probs": 5', field="post_sampling_probs")
+    if isinstance(body.stop, list) and len(body.stop) > MAX_STOPS:
+        raise BadRequest(f"stop: at most {MAX_STOPS} texts are taken", field="stop")
+    if max(body.n or 1, body.n_cmpl or 1) > MAX_N:
+        raise BadRequest(f"at most {MAX_N} outputs can be asked for", field="n" if body.n else "n_cmpl")
+    check_lists(body, serving)
+    for name in ("n_predict", "max_tokens"):
+        if getattr(body, name) == 0:
+            raise BadRequest(f"{name}: 0 tokens cannot be had", hint="from 1 on, or -1 for all that fit", field=name)
+    given = {name: value for name in LLAMA_NAMES - set(LLAMA_OFF) if (value := getattr(body, name)) is not None}
+    config = in_buckets(from_llama(given), settings)
+    told = to_llama(config)
+    constrained = read_constraint(
+        SharedBody(grammar=body.grammar, json_schema=body.json_schema), max_bytes=settings.max_schema_bytes
+    )
+    names = {**NAMES, **constrained.names}
+    top = body.n_probs or None
+    prompts = _texts_and_ids(body.prompt, serving)
+    if len(prompts) * config.n > settings.max_outputs:
+        raise BadRequest(
+            f"{len(prompts) * config.n} outputs are asked for; {settings.max_outputs} are given", field="prompt"
+        )
+    requests: list[Request] = []
+    for text, ids in prompts:
+        try:
+            one = make_request(
+                text, constraint=constrained.spec, sampling=config, raw=True, presets=presets,
+                trace="steps" if top else server_level(settings), trace_top_k=top or 1,
+                **with_usual({}, serving, sampler=None),
+            )  # fmt: skip
+            check_capabilities(serving.engine.engine, one)
+        except EspalierError as error:
+            error.field = names.get(error.field or "", error.field)
+            raise
+        requests += outputs_of(replace(one, prompt_ids=ids))
+    check_candidates(requests, serving, "n_probs")
+    return LlamaAsked(
+        requests=tuple(requests),
+        model=model_name(body.model, serving),
+        n=config.n,
+        stream=bool(body.stream),
+        include_usage=False,
+        top_logprobs=top,
+        ends=frozenset(serving.engine.vocab.eos_ids),
+        echo=("",) * len(requests),
+        token_ids=bool(body.return_tokens),
+        keep_trace=settings.store_traces == "always",
+        report=False,
+        shown_trace="none",
+        stream_steps=False,
+        constraint=constrained.spec,
+        names=names,
+        warnings=(),
+        body=body,
+        told=told,
+    )
+
+
+def _texts_and_ids(given: Any, serving: Serving) -> list[tuple[str, tuple[int, ...] | None]]:
+    """Each prompt as its text and, where it was given so, its ids."""
+    if isinstance(given, str):
+        return [(given, None)]
+    if not given:
+        raise BadRequest("there is no prompt", field="prompt")
+    several = [given] if isinstance(given[0], int) else given
+    found: list[tuple[str, tuple[int, ...] | None]] = []
+    for one in several:
+        if isinstance(one, str):
+            found.append((one, None))
+        elif isinstance(one, list):
+            ids = tuple(one)
+            found.append((text_of(ids, serving.engine.vocab), ids))
+        else:
+            raise UnsupportedParameter(
+                "token ids among several prompts", hint="each prompt a text or a list", field="prompt"
+            )
+    return found

@@ -1,0 +1,33 @@
+"""The safety filter of a body, `espalier.safety`: a preset by name, or the fields of `Safety`. It compiles nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from espalier.constraints.join_safety import with_safety
+from espalier.constraints.safety.spec import safety_of
+from espalier.constraints.spec import Spec
+from espalier.errors import EspalierError
+from espalier.server.http.errors import BadRequest
+
+OWN = "espalier.safety"
+FIELDS = ("preset", "categories", "without", "include", "exclude", "patterns", "lists", "mode")
+
+
+def join_safety(constraint: Spec | None, asked: Any, *, max_bytes: int) -> tuple[Spec | None, tuple[str, ...]]:
+    """The constraint with the filter, and a warning for each category of which nothing is enforced. Raises BadRequest
+    for a filter of more than max_bytes, SpecError and its kin, each naming the field of the body."""
+    if asked is None:
+        return constraint, ()
+    try:
+        found = safety_of(asked)
+        size = len(found.key())
+        if size > max_bytes:
+            raise BadRequest(f"the filter has {size} characters; {max_bytes} are taken", field=OWN)
+        told = tuple(
+            f"{OWN}: {entry['category']}: {entry['note']}" for entry in found.describe() if not entry["enforced"]
+        )
+        return with_safety(constraint, [found]), told
+    except EspalierError as error:
+        error.field = f"{OWN}.{error.field}" if error.field in FIELDS else OWN
+        raise

@@ -1,0 +1,79 @@
+"""Sampling of a body in our names: OpenAI's fields with vLLM's extras, and llama-server's beside them.
+
+Where llama-server's are given, the transforms run in its order, or in that of `samplers`; defaults stay OpenAI's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from espalier.errors import SamplingError
+from espalier.sampling.config import DEFAULT_ORDER, MAX_N
+from espalier.sampling.config_names import (
+    LLAMA_FIELDS,
+    LLAMA_NAMES,
+    LLAMA_OTHER,
+    OPENAI_DEFAULTS,
+    OPENAI_FIELDS,
+    OPENAI_NAMES,
+    OPENAI_OTHER,
+    UNLIMITED,
+    from_llama,
+    from_openai,
+)
+from espalier.server.bodies.openai import SharedBody
+from espalier.server.http.errors import BadRequest
+from espalier.server.process.state import Serving
+
+OPENAI_OURS = {theirs: ours for ours, theirs in OPENAI_FIELDS.items()} | OPENAI_OTHER
+LLAMA_OURS = {theirs: ours for ours, theirs in LLAMA_FIELDS.items()} | LLAMA_OTHER
+MAX_STOPS = 64
+MAX_WORDS = 1024
+"""Of lists of texts, each of which is looked for at every step."""
+OF_TOKENS = ("stop_token_ids", "allowed_token_ids", "logit_bias")
+"""Fields with something for each of some tokens."""
+OF_TEXTS = ("bad_words", "samplers", "dry_sequence_breakers")
+
+
+def check_lists(body: BaseModel, serving: Serving) -> None:
+    """Raises BadRequest, naming the field, for a list that is longer than it can mean something."""
+    for name in (*OF_TOKENS, *OF_TEXTS):
+        given = getattr(body, name, None)
+        limit = serving.engine.vocab.width if name in OF_TOKENS else MAX_WORDS
+        if given is not None and len(given) > limit:
+            raise BadRequest(f"{name} has {len(given)} entries; {limit} are taken", field=name)
+
+
+def read_sampling(body: SharedBody) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the body says of sampling, and the defaults for what it does not, both in our names. Raises SamplingError in
+    the body's names, BadRequest for a field that is said twice."""
+    given = {name: value for name in type(body).model_fields if (value := getattr(body, name)) is not None}
+    theirs = {name: value for name, value in given.items() if name in OPENAI_NAMES}
+    llamas = {name: value for name, value in given.items() if name in LLAMA_NAMES and name not in OPENAI_NAMES}
+    for name in ("max_tokens", "max_completion_tokens"):
+        if name in theirs and theirs[name] < 1:
+            raise SamplingError(f"{name}: {theirs[name]} must be at least 1", field=name)
+    if llamas.get("n_predict") == 0:
+        raise SamplingError("n_predict: it must be at least 1, or -1 for all that fit", field="n_predict")
+    stops = theirs.get("stop")
+    if isinstance(stops, list) and len(stops) > MAX_STOPS:
+        raise BadRequest(f"stop: at most {MAX_STOPS} texts are taken", field="stop")
+    if theirs.get("n", 1) > MAX_N or llamas.get("n_cmpl", 1) > MAX_N:
+        raise BadRequest(f"at most {MAX_N} outputs can be asked for", field="n" if "n" in theirs else "n_cmpl")
+    config = from_openai(theirs)
+    found = {OPENAI_OURS[name]: getattr(config, OPENAI_OURS[name]) for name in theirs}
+    defaults = dict(OPENAI_DEFAULTS)
+    if llamas:
+        extra = from_llama(llamas)
+        for name in llamas:
+            ours = LLAMA_OURS[name]
+            value = getattr(extra, ours)
+            if ours in found and found[ours] != value:
+                raise BadRequest(f"{name} says otherwise than another field", hint="leave one of them out", field=name)
+            found[ours] = value
+        defaults["sampler_order"] = DEFAULT_ORDER
+    if found.get("max_tokens") == UNLIMITED and "n_predict" in llamas:
+        del found["max_tokens"]
+    return found, defaults

@@ -1,0 +1,30 @@
+"""Token ids as bodies have them: checked, and as text. It knows no route and no model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from espalier.server.http.errors import BadRequest
+from espalier.tokens.vocab import Vocab
+
+
+def check_ids(ids: Sequence[object], vocab: Vocab, field: str) -> tuple[int, ...]:
+    """Raises BadRequest, naming the place, for what is no token of the vocabulary."""
+    found: list[int] = []
+    for place, token in enumerate(ids):
+        is_id = isinstance(token, int) and not isinstance(token, bool) and 0 <= token < vocab.width
+        if not is_id or not isinstance(token, int) or not vocab.real_ids[token]:
+            raise BadRequest(f"{field}[{place}]: there is no such token", field=f"{field}[{place}]")
+        found.append(token)
+    return tuple(found)
+
+
+def bytes_of(token: int, vocab: Vocab) -> bytes:
+    """Its bytes; a special token's spelling."""
+    special = vocab.special_texts.get(token)
+    return vocab.bytes_of(token) if special is None else special.encode()
+
+
+def text_of(ids: Iterable[int], vocab: Vocab) -> str:
+    """The text that they spell, special tokens too; half a character becomes U+FFFD."""
+    return b"".join(bytes_of(token, vocab) for token in ids).decode("utf-8", "replace")

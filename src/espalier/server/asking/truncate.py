@@ -1,0 +1,166 @@
+"""How long prompts and outputs may be: prompts are cut where MAX_INPUT_TOKENS says so, `max_tokens` is rounded up to
+one of ALLOWED_MAX_NEW_TOKENS. Without these settings nothing is changed. It knows no body and no reply.
+
+Of a conversation the oldest turns go first, each with all that answers it, so that the rest is a conversation still;
+then the beginning of the oldest text of a user that is left. What instructs the model and what begins its turn stay.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from espalier.chat.messages import check_messages
+from espalier.engines.base import Request
+from espalier.engines.local.engine import LocalEngine
+from espalier.errors import PromptTooLong
+from espalier.sampling.config import SamplingConfig
+from espalier.server.settings import ServerSettings
+from espalier.time_limit import check
+
+SEED_BUCKETS = (64, 128, 256, 512)
+"""Those of the word-list server, for its clients, where nothing is set."""
+JOINER = "\u200d"
+JOINERS = frozenset((JOINER, "\ufe0e", "\ufe0f"))
+INSTRUCTING = ("system", "developer")
+
+
+def in_buckets(config: SamplingConfig, settings: ServerSettings) -> SamplingConfig:
+    """With `max_tokens` rounded up to the next bucket, at most the largest. Raises SamplingError where `min_tokens` is
+    more than that."""
+    buckets = settings.allowed_max_new_tokens or (SEED_BUCKETS if settings.seed_compat else ())
+    if not buckets:
+        return config
+    return replace(config, max_tokens=next((one for one in buckets if one >= config.max_tokens), buckets[-1]))
+
+
+def cut_prompts(
+    engine: LocalEngine, requests: Sequence[Request], limit: int
+) -> tuple[tuple[Request, ...], tuple[int, ...]]:
+    """The requests with prompts of at most `limit` tokens, and how many tokens each lost. Outputs of one prompt share
+    it. Blocks. Raises PromptTooLong where what must stay is longer; InputError and its kin as the engine does."""
+    found: list[tuple[Request, int]] = []
+    for place, request in enumerate(requests):
+        before = requests[place - 1] if place else None
+        if before is not None and _same_prompt(request, before):
+            cut, lost = found[-1]
+            parts = {"prompt": cut.prompt, "messages": cut.messages, "prompt_ids": cut.prompt_ids}
+            found.append((replace(request, **parts), lost))  # type: ignore[arg-type]  # each of its own type
+        else:
+            found.append(_cut(engine, request, limit))
+    return tuple(one for one, _ in found), tuple(lost for _, lost in found)
+
+
+def _same_prompt(one: Request, other: Request) -> bool:
+    return one.prompt is other.prompt and one.messages is other.messages and one.prompt_ids is other.prompt_ids
+
+
+def _cut(engine: LocalEngine, request: Request, limit: int) -> tuple[Request, int]:
+    size = len(engine.prompt_ids(request))
+    if size <= limit:
+        return request, 0
+    if request.prompt_ids is not None:
+        # An id is a whole token, so ids are cut as they are; a BOS stays.
+        first = request.prompt_ids[:1] if request.prompt_ids[0] in engine.vocab.special_ids else ()
+        kept = (*first, *request.prompt_ids[size - limit + len(first) :]) if limit > len(first) else first
+        return replace(request, prompt_ids=kept[:limit]), size - limit
+
+    def fits(changed: Request) -> bool:
+        check()
+        return len(engine.prompt_ids(changed)) <= limit
+
+    specials = tuple(engine.vocab.special_texts.values())
+    if request.messages is None:
+        text = request.prompt or ""
+        cut = _shortest_cut(text, specials, lambda rest: fits(replace(request, prompt=rest)))
+        if cut is None:
+            raise _too_long(limit, "prompt")
+        shorter = replace(request, prompt=text[cut:])
+    else:
+        shorter = _cut_messages(request, specials, fits, limit)
+    return shorter, size - len(engine.prompt_ids(shorter))
+
+
+def _cut_messages(request: Request, specials: Sequence[str], fits: Callable[[Request], bool], limit: int) -> Request:
+    messages = check_messages(request.messages or ())
+    turns = [place for place, one in enumerate(messages) if one["role"] == "user"]
+    if not turns:
+        raise _too_long(limit, "messages")
+
+    def without(turn: int) -> list[Mapping[str, Any]]:
+        """The messages from this turn on, and what instructs."""
+        first = turns[turn] if turn else 0
+        return [one for place, one in enumerate(messages) if place >= first or one["role"] in INSTRUCTING]
+
+    low, high = 0, len(turns) - 1  # the last turn is never dropped
+    while low < high:
+        middle = (low + high) // 2
+        if fits(replace(request, messages=tuple(without(middle)))):
+            high = middle
+        else:
+            low = middle + 1
+    kept = without(low)
+    found = replace(request, messages=tuple(kept))
+    if fits(found):
+        return found
+    place = next(place for place, one in enumerate(kept) if one["role"] == "user")
+    text = kept[place]["content"]
+
+    def shortened(rest: str) -> Request:
+        return replace(request, messages=(*kept[:place], {**kept[place], "content": rest}, *kept[place + 1 :]))
+
+    cut = _shortest_cut(text, specials, lambda rest: fits(shortened(rest)))
+    if cut is None:
+        raise _too_long(limit, "messages")
+    return shortened(text[cut:])
+
+
+def _shortest_cut(text: str, specials: Sequence[str], fits: Callable[[str], bool]) -> int | None:
+    """How many characters must go from the beginning, at least one staying; None where that does not help. A shorter
+    text has fewer tokens, or nearly so: what is given has been tried."""
+
+    def rest_fits(cut: int) -> bool:
+        return cut < len(text) and fits(text[cut:])
+
+    low, high = 1, len(text) - 1
+    if not rest_fits(_border(text, high, specials)):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if rest_fits(_border(text, middle, specials)):
+            high = middle
+        else:
+            low = middle + 1
+    return _border(text, high, specials)
+
+
+def _border(text: str, place: int, specials: Sequence[str]) -> int:
+    """The first place from here on where a text may be cut: neither within a character as people see it, nor within
+    what spells a special token."""
+    while place < len(text):
+        after = place
+        while after < len(text) and after and (_goes_on(text[after]) or text[after - 1] == JOINER):
+            after += 1
+        for special in specials:
+            at = text.find(special, max(0, after - len(special) + 1), after + len(special) - 1)
+            if 0 <= at < after:
+                after = at + len(special)
+        if after == place:
+            break
+        place = after
+    return place
+
+
+def _goes_on(character: str) -> bool:
+    """Whether it belongs to the character before."""
+    return character in JOINERS or unicodedata.combining(character) != 0
+
+
+def _too_long(limit: int, field: str) -> PromptTooLong:
+    return PromptTooLong(
+        f"what must stay of the prompt is longer than {limit} tokens",
+        hint="the system message, the last turn and the template stay whole",
+        field=field,
+    )

@@ -1,0 +1,94 @@
+"""Bodies of llama-server's own routes as types, and vLLM's of `/tokenize`. Shapes alone, as in `openai.py`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from espalier.server.bodies.openai import Body
+
+
+class LlamaBody(Body):
+    """`/completion`. prompt: a text, token ids, both mixed, or a list of these.
+
+    id_slot, cache_prompt: taken, and without effect. What llama-server has besides is refused by name.
+    """
+
+    prompt: str | list[int | str | list[int | str]]
+    model: str | None = None
+    stream: bool | None = None
+    # sampling
+    n_predict: int | None = Field(default=None, ge=-1)
+    max_tokens: int | None = Field(default=None, ge=-1)
+    temperature: float | None = Field(default=None, ge=0)
+    dynatemp_range: float | None = None
+    dynatemp_exponent: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    typ_p: float | None = None
+    top_n_sigma: float | None = None
+    min_keep: int | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
+    repeat_penalty: float | None = Field(default=None, gt=0)
+    repeat_last_n: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: list[str] | None = None
+    mirostat: int | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    samplers: list[str] | None = None
+    logit_bias: list[list[int | str | float | bool]] | dict[str, float | bool] | None = None
+    seed: int | None = None
+    n_cmpl: int | None = Field(default=None, ge=1)
+    n: int | None = Field(default=None, ge=1)
+    stop: str | list[str] | None = None
+    ignore_eos: bool | None = None
+    # constraints
+    grammar: str | None = None
+    json_schema: dict[str, Any] | bool | None = None
+    # what of the reply
+    n_probs: int | None = Field(default=None, ge=0)
+    post_sampling_probs: bool | None = None
+    return_tokens: bool | None = None
+    timings_per_token: bool | None = None
+    response_fields: list[str] | None = None
+    # without effect
+    cache_prompt: bool | None = None
+    id_slot: int | None = Field(default=None, ge=-1)
+    # refused unless they ask for nothing
+    n_indent: Literal[0] | None = None
+    grammar_lazy: Literal[False] | None = None
+    grammar_triggers: list[Any] | None = Field(default=None, max_length=0)
+    preserved_tokens: list[Any] | None = Field(default=None, max_length=0)
+
+
+class TokenizeBody(Body):
+    """llama-server's with `content`; vLLM's with `prompt` or `messages`."""
+
+    content: str | None = None
+    add_special: bool | None = None
+    parse_special: bool | None = None
+    with_pieces: bool | None = None
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+    tools: list[dict[str, Any]] | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: Literal[True] | None = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeBody(Body):
+    """llama-server's; vLLM's with `model`."""
+
+    tokens: list[int]
+    model: str | None = None

@@ -1,0 +1,144 @@
+"""Replies as types, for the OpenAPI document alone: replies are made as plain JSON in `answering/replies.py`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Reply(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class PromptDetails(Reply):
+    cached_tokens: int
+
+
+class CompletionDetails(Reply):
+    reasoning_tokens: int
+
+
+class Usage(Reply):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+    completion_tokens_details: CompletionDetails | None = None
+
+
+class Output(Reply):
+    """One output, in the key `espalier`. score: a beam's. weighing: what faithful sampling knows. closed_by_budget:
+    true where the limit on tokens decided how it ends. rewinds: what was taken back. safety: how often a filter refused
+    what the model wanted most, and took text back, by category and pattern. truncated: how many tokens the prompt
+    lost."""
+
+    index: int
+    seed: int
+    strategy: str
+    stop_reason: str | int | None
+    verdict: dict[str, Any] | None
+    score: float | None = None
+    weighing: dict[str, Any] | None = None
+    closed_by_budget: bool | None = None
+    rewinds: list[dict[str, Any]] | None = None
+    safety: dict[str, dict[str, dict[str, int]]] | None = None
+    truncated: int | None = None
+    fault: str | None = None
+    summary: dict[str, Any] | None = None
+    trace_id: str | None = None
+    trace: dict[str, Any] | None = None
+
+
+class Report(Reply):
+    contract: list[dict[str, str]] | None
+    outputs: list[Output]
+
+
+class Completion(Reply):
+    id: str
+    created: int
+    model: str
+    system_fingerprint: str
+    usage: Usage
+    espalier: Report | None = None
+
+
+class TopLogprob(Reply):
+    token: str
+    bytes: list[int]
+    logprob: float
+
+
+class TokenLogprob(TopLogprob):
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(Reply):
+    content: list[TokenLogprob]
+    refusal: None
+
+
+class Function(Reply):
+    name: str
+    arguments: str
+
+
+class Call(Reply):
+    id: str
+    type: Literal["function"]
+    function: Function
+
+
+class Message(Reply):
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[Call] = Field(default=[])
+
+
+class ChatChoice(Reply):
+    index: int
+    message: Message
+    logprobs: ChatLogprobs | None
+    finish_reason: Literal["stop", "length", "tool_calls"]
+    token_ids: list[int] = Field(default=[])
+
+
+class ChatCompletion(Completion):
+    object: Literal["chat.completion"]
+    choices: list[ChatChoice]
+
+
+class TextLogprobs(Reply):
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]] | None
+    text_offset: list[int]
+
+
+class TextChoice(Reply):
+    index: int
+    text: str
+    logprobs: TextLogprobs | None
+    finish_reason: Literal["stop", "length"]
+    token_ids: list[int] = Field(default=[])
+
+
+class TextCompletion(Completion):
+    object: Literal["text_completion"]
+    choices: list[TextChoice]
+
+
+class Model(Reply):
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+
+
+class ModelList(Reply):
+    object: Literal["list"]
+    data: list[Model]

@@ -1,0 +1,120 @@
+"""Bodies of requests: read within a size and a time, then parsed without surprises. It knows no field of any body."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from espalier.errors import Cancelled
+from espalier.server.http.errors import BadRequest, BodyTimeout, BodyTooLarge, WrongMediaType
+from espalier.server.settings import ServerSettings
+
+STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+DEPTHS = np.zeros(256, dtype=np.int8)
+"""By byte: how much deeper it leads."""
+DEPTHS[list(b"[{")] = 1
+DEPTHS[list(b"]}")] = -1
+IN_A_THREAD = 65_536
+"""Bytes from which on a body is parsed and read beside the event loop."""
+BODY_BYTES = "espalier.body_bytes"
+"""Where `scope["state"]` has the size of the body."""
+T = TypeVar("T")
+
+
+async def read_object(request: Request, settings: ServerSettings) -> dict[str, Any]:
+    """The JSON object that a request has as its body. Raises BodyTooLarge, BodyTimeout, WrongMediaType, BadRequest, and
+    Cancelled where the client leaves before all is there."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        raise WrongMediaType(hint="content-type: application/json")
+    raw = await read_bytes(request, settings)
+    if len(raw) < IN_A_THREAD:
+        return parse_object(raw, max_depth=settings.max_json_depth)
+    return await asyncio.to_thread(parse_object, raw, max_depth=settings.max_json_depth)
+
+
+async def read_bytes(request: Request, settings: ServerSettings) -> bytes:
+    """The body, at most `max_body_bytes` of it, whatever its length is said to be. Raises as `read_object`."""
+    limit = settings.max_body_bytes
+    said = request.headers.get("content-length", "")
+    if said.isascii() and said.isdigit() and (len(said) > 18 or int(said) > limit):
+        raise BodyTooLarge(f"the body has {said[:20]} bytes; {limit} are taken")
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(settings.body_seconds):
+            async for piece in request.stream():
+                size += len(piece)
+                if size > limit:
+                    raise BodyTooLarge(f"the body has more than {limit} bytes")
+                pieces.append(piece)
+    except TimeoutError:
+        raise BodyTimeout(f"the body was not there after {settings.body_seconds:g} s") from None
+    except ClientDisconnect:
+        raise Cancelled("the client left before its request was there") from None
+    request.scope.setdefault("state", {})[BODY_BYTES] = size
+    return b"".join(pieces)
+
+
+async def beside_if_large(request: Request, work: Callable[[], T]) -> T:
+    """What `work` makes of a body that was read: beside the event loop where that takes long."""
+    if request.scope.get("state", {}).get(BODY_BYTES, 0) < IN_A_THREAD:
+        return work()
+    return await asyncio.to_thread(work)
+
+
+def parse_object(raw: bytes, *, max_depth: int) -> dict[str, Any]:
+    """The JSON object in these bytes. Raises BadRequest for what is no JSON: NaN, numbers of thousands of digits, a key
+    that is there twice, half a character; and for what is nested deeper than max_depth."""
+    if depth(raw) > max_depth:
+        raise BadRequest(f"the body is nested deeper than {max_depth}")
+    try:
+        text = raw.decode()
+        found = json.loads(text, parse_constant=_refuse, object_pairs_hook=_distinct)
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"the body is not UTF-8 at byte {error.start}") from error
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the body is not JSON: {_first_line(error)}") from error
+    if not isinstance(found, dict):
+        raise BadRequest(f"the body is {_article(found)}, not an object")
+    if "\\u" in text:
+        try:
+            json.dumps(found, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise BadRequest("the body has half a character (a lone surrogate)") from error
+    return found
+
+
+def depth(raw: bytes) -> int:
+    """How deep objects and arrays are nested, without parsing: what is in strings does not count."""
+    outside = np.frombuffer(STRINGS.sub(b"", raw), dtype=np.uint8)
+    return int(np.cumsum(DEPTHS[outside], dtype=np.int64).max(initial=0))
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        left = dict(found)
+        twice = next(name for name, _ in pairs if left.pop(name, left) is left)
+        raise ValueError(f"{twice[:60]!r} is there twice")
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+
+
+def _article(value: Any) -> str:
+    kinds = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
+    return kinds.get(type(value), "null")

@@ -1,0 +1,107 @@
+"""uvicorn's faster HTTP protocol with what it has no limit for: the size of a request's head, and the time that it may
+take to arrive. It knows no route; `espalier serve` hands it to uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from espalier.server.http.wire import ABORT
+
+HEAD_BYTES = 65_536
+"""Of the first line and the headers together, as h11 has it."""
+HEAD_SECONDS = 30.0
+"""From a new connection, or the first byte of its next request, to the end of the headers."""
+TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    b"content-length: 25\r\nconnection: close\r\n\r\nThe headers are too long."
+)
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """A head that is too large is answered with 431, one that is too slow is cut. Requests find in their scope a way to
+    cut the connection (`wire.ABORT`)."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._is_in_head, self._is_refused = True, False
+        self._waiting, self._parsed, self._heads = 0, 0, 0  # bytes in an unended head; bytes parsed of it; ended heads
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        was_in_head, heads = self._is_in_head, self._heads
+        if was_in_head:
+            self._start()
+        super().data_received(data)
+        if was_in_head and self._is_in_head and heads == self._heads:
+            self._waiting += len(data)
+            if self._waiting > HEAD_BYTES:
+                self._refuse()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._start()
+        scope: dict[str, Any] = self.scope  # type: ignore[assignment]
+        scope["extensions"] = {ABORT: self.transport.abort}
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._count(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._count(len(name) + len(value) + 4)
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head, self._waiting, self._parsed = False, 0, 0
+        self._heads += 1
+        self._stop()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._is_in_head = True
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        if self._parsed > HEAD_BYTES:
+            self._refuse()
+        else:
+            super().send_400_response(msg)
+
+    def _count(self, size: int) -> None:
+        """Raises ValueError, which stops the parser, so that `send_400_response` is called."""
+        self._parsed += size
+        if self._parsed > HEAD_BYTES:
+            raise ValueError("the headers are too long")
+
+    def _refuse(self) -> None:
+        if not self._is_refused and not self.transport.is_closing():
+            self._is_refused = True
+            self.transport.write(TOO_LARGE)
+            self.transport.close()
+
+    def _start(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(HEAD_SECONDS, self._too_slow)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._start()  # the next request of a connection waits for the answer to this one
+        else:
+            self.transport.abort()

@@ -1,0 +1,1 @@
+"""What one server process holds, and how routes reach it: settings, engine, gate, worker threads."""

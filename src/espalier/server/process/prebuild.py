@@ -1,0 +1,122 @@
+"""Word lists compiled when the server starts (PREBUILD_…), beside everything else; until that is done it is not ready.
+
+What fails is an error in the log and is shown by `/ready`; what cannot be meant stops the start. It knows no request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.soft.spec import SoftWordlist
+from espalier.constraints.words.spec import Wordlist, check_top
+from espalier.errors import EspalierError, InputError, SpecError, UnknownName
+from espalier.server.settings import ServerSettings
+
+log = logging.getLogger(__name__)
+MAX_LISTS = 64
+"""They stay in memory as long as the server runs."""
+
+
+@dataclass(slots=True)
+class Prebuild:
+    """How far it is. failed: by `lang/count`, why."""
+
+    total: int = 0
+    done: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_done(self) -> bool:
+        return self.done >= self.total
+
+    def to_json(self) -> dict[str, Any]:
+        return {"done": self.done, "total": self.total, "failed": dict(self.failed)}
+
+
+def wanted_lists(settings: ServerSettings) -> tuple[Wordlist, ...]:
+    """The lists that the settings ask for, none where PREBUILD_PREFIX is off. Raises InputError naming the variable."""
+    if not settings.prebuild_prefix:
+        return ()
+    found: list[Wordlist] = []
+    for lang in dict.fromkeys(settings.prebuild_langs):
+        for count in settings.prebuild_word_counts:
+            try:
+                found.append(Wordlist(lang=lang, top=count))
+            except SpecError as error:
+                raise InputError(
+                    f"PREBUILD_LANGS={lang}: {error.message}", hint=error.hint, field="PREBUILD_LANGS"
+                ) from None
+    if len(found) > MAX_LISTS:
+        raise InputError(
+            f"PREBUILD_LANGS and PREBUILD_WORD_COUNTS make {len(found)} word lists; {MAX_LISTS} are kept",
+            field="PREBUILD_LANGS",
+        )
+    return tuple(found)
+
+
+def check_lists(lists: tuple[Wordlist, ...], compiler: Compiler) -> None:
+    """Raises InputError, naming the variable, for a language without a list and for more words than it has."""
+    for spec in lists:
+        name, lang = "PREBUILD_LANGS", spec.lang or ""
+        try:
+            words = compiler.words.words(lang)
+            name = "PREBUILD_WORD_COUNTS"
+            check_top(spec.top or 0, len(words), f"the list {lang}")
+        except (SpecError, UnknownName) as error:
+            raise InputError(f"{name}: {error.message}", hint=error.hint, field=name) from None
+
+
+@asynccontextmanager
+async def prebuilding(
+    settings: ServerSettings, compiler: Compiler, lists: tuple[Wordlist, ...]
+) -> AsyncIterator[Prebuild]:
+    """While it is open they are compiled, one after the other, in a thread. Closing it begins no other."""
+    state = Prebuild(total=len(lists))
+    task = asyncio.create_task(_all(settings, compiler, lists, state))
+    try:
+        yield state
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def _all(settings: ServerSettings, compiler: Compiler, lists: tuple[Wordlist, ...], state: Prebuild) -> None:
+    for spec in lists:
+        name, began = f"{spec.lang}/{spec.top}", time.monotonic()
+        try:
+            await asyncio.shield(asyncio.ensure_future(asyncio.to_thread(_compile, settings, compiler, spec)))
+        except EspalierError as error:
+            state.failed[name] = str(error)
+            log.error("word list %s could not be compiled: %s", name, error)
+        except Exception as error:
+            state.failed[name] = f"{type(error).__name__}"
+            log.exception("word list %s could not be compiled", name)
+        state.done += 1
+        if name not in state.failed:
+            seconds = time.monotonic() - began
+            log.info("word list %s compiled in %.1f s (%d of %d)", name, seconds, state.done, state.total)
+
+
+def _compile(settings: ServerSettings, compiler: Compiler, spec: Wordlist) -> None:
+    """The list; in soft mode also that of the second tier, and the tables of both."""
+    compiler.compile(spec, keep=True)
+    if settings.vocab_constraint_mode != "soft":
+        return
+    soft = SoftWordlist(
+        spec,
+        tier2_max_rank_multiplier=settings.vocab_soft_tier2_max_rank_multiplier,
+        tier2_penalty=settings.vocab_soft_tier2_penalty,
+        tier3_penalty=settings.vocab_soft_tier3_penalty,
+    )
+    size = len(compiler.words.words(spec.lang or ""))
+    compiler.compile(Wordlist(lang=spec.lang, top=min(soft.last_rank, size)), keep=True)
+    soft.filter(compiler)

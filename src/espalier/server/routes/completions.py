@@ -1,0 +1,33 @@
+"""`POST /v1/completions`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from espalier.server.answering.replies import TextChunks, text_head, whole_text
+from espalier.server.answering.route import Kind, answer
+from espalier.server.asking.generate import ask_completion
+from espalier.server.bodies.openai import CompletionBody
+from espalier.server.bodies.openapi import generating_route
+from espalier.server.bodies.replies import TextCompletion
+from espalier.server.http.errors import GENERATION_ERRORS, documented
+
+ROUTE = "/v1/completions"
+TEXT = Kind(
+    route=ROUTE,
+    operation="text_completion",
+    body=CompletionBody,
+    ask=ask_completion,
+    head=text_head,
+    whole=whole_text,
+    chunks=TextChunks,
+)
+router = APIRouter(tags=["openai"])
+
+
+@router.post(ROUTE, responses={**generating_route(TextCompletion), **documented(*GENERATION_ERRORS)},
+             openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/CompletionBody"}})  # fmt: skip
+async def create_completion(request: Request) -> Response:
+    """Go on with a text as it is, under a constraint, whole or as a stream."""
+    return await answer(request, TEXT)

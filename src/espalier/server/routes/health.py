@@ -1,0 +1,113 @@
+"""Whether the server is alive and ready, what it is, and what it counts. It generates nothing.
+
+`/health`, `/ready` and `/version` are public, as orchestrators need them; `/metrics` needs a key that may read it,
+unless METRICS_PUBLIC=true. They answer while the model is still being loaded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from espalier.errors import Forbidden, Unavailable
+from espalier.server.observe.metrics import CONTENT_TYPE
+from espalier.server.process.prebuild import Prebuild
+from espalier.server.process.state import Serving
+from espalier.version import __version__
+
+router = APIRouter(tags=["health"])
+LOADING = {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}
+"""llama-server's body, word for word."""
+OK = {"status": "ok"}
+MODULES = {"llama_model": "llamacpp"}
+"""Engines whose model is in a module of another name."""
+
+
+@router.head("/health", include_in_schema=False)
+@router.get(
+    "/health",
+    summary="Whether the server lives",
+    responses={
+        503: {"description": "The model is being loaded.", "content": {"application/json": {"example": LOADING}}}
+    },
+)
+async def health(request: Request) -> Response:
+    """llama-server's answer: 200 `{"status": "ok"}`, or 503 while the model is being loaded."""
+    return JSONResponse(OK) if serving_of(request) is not None else JSONResponse(LOADING, status_code=503)
+
+
+@router.head("/ready", include_in_schema=False)
+@router.get(
+    "/ready",
+    summary="Whether it takes requests",
+    responses={503: {"description": "Loading, closing, or full.", "content": {"application/json": {}}}},
+)
+async def ready(request: Request) -> Response:
+    """200 where a request would be taken now. 503 while loading or closing, while the queue is full, and until the
+    word lists of PREBUILD_LANGS are compiled; those that could not be are named."""
+    serving = serving_of(request)
+    if serving is None:
+        return JSONResponse(LOADING, status_code=503)
+    load = serving.scheduler.load()
+    state = (
+        "closing" if is_closing(request) else "full" if load.waiting >= max(1, serving.settings.queue_size) else "ok"
+    )
+    body: dict[str, Any] = {"status": state, "running": load.running, "waiting": load.waiting}
+    if (prebuild := prebuild_of(request)) is not None:
+        body["prebuild"] = prebuild.to_json()
+        if state == "ok" and not prebuild.is_done:
+            body["status"] = state = "prebuilding"
+    return JSONResponse(body, status_code=200 if state == "ok" else 503)
+
+
+@router.get("/version", summary="What serves")
+async def version(request: Request) -> dict[str, Any]:
+    """`version` as vLLM has it; the engine and the model as they were opened."""
+    serving = serving_of(request)
+    if serving is None:
+        return {"version": __version__, "engine": None, "model": None}
+    engine = serving.engine.engine
+    module = type(getattr(engine, "model", engine)).__module__.rpartition(".")[2]
+    return {"version": __version__, "engine": MODULES.get(module, module), "model": serving.names[0]}
+
+
+@router.get(
+    "/metrics",
+    summary="Figures for Prometheus",
+    response_class=Response,
+    responses={
+        200: {"content": {"text/plain": {}}},
+        401: {"description": "A key is needed."},
+        403: {"description": "This key may not read them."},
+        503: {"description": "The model is being loaded."},
+    },
+)
+def metrics(request: Request) -> Response:  # not async: with several workers, files are read
+    """Prometheus' text format 0.0.4."""
+    serving = serving_of(request)
+    if serving is None:
+        raise Unavailable("the model is being loaded")
+    if not serving.settings.metrics_public:
+        caller = serving.gate.identify(request.headers.get("authorization"), request.query_params.get("token"))
+        request.state.caller = caller
+        if not caller.may_read_metrics:
+            raise Forbidden("this key may not read the metrics", hint="may_read_metrics = true in the key file")
+    return Response(serving.meter.text(), headers={"content-type": CONTENT_TYPE})
+
+
+def serving_of(request: Request) -> Serving | None:
+    """None until the model is there."""
+    found: Serving | None = getattr(request.app.state, "serving", None)
+    return found
+
+
+def prebuild_of(request: Request) -> Prebuild | None:
+    """What is compiled at the start, None where nothing is."""
+    return getattr(request.app.state, "prebuild", None)
+
+
+def is_closing(request: Request) -> bool:
+    """Whether the server has been told to stop: `app.state.closing`."""
+    return bool(getattr(request.app.state, "closing", False))

@@ -1,0 +1,73 @@
+"""llama-server's own routes: `POST /completion` (and `/completions`), and `GET /props`, of which we tell what is so
+here. Slots there are none, so there is no `/slots`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from espalier.engines.local.engine import LocalEngine
+from espalier.sampling.config_names import from_llama, to_llama
+from espalier.server.answering.llama import LlamaChunks, finish_llama, whole_llama
+from espalier.server.answering.replies import text_head
+from espalier.server.answering.route import Kind, answer
+from espalier.server.asking.llama import ask_llama, read_llama
+from espalier.server.bodies.llama import LlamaBody
+from espalier.server.bodies.openapi import STREAM
+from espalier.server.http.errors import GENERATION_ERRORS, READING_ERRORS, documented
+from espalier.server.http.wire import JsonResponse
+from espalier.server.process.deps import caller_of, serving_of
+from espalier.version import __version__
+
+ROUTE = "/completion"
+LLAMA = Kind(
+    route=ROUTE,
+    operation="text_completion",
+    body=LlamaBody,
+    ask=ask_llama,
+    head=text_head,
+    whole=whole_llama,
+    chunks=LlamaChunks,
+    read=read_llama,
+    finish=finish_llama,
+    done=b"",
+)
+REPLY: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "llama-server's reply; a list of them for several outputs.",
+        "content": {"application/json": {"schema": {"type": ["object", "array"]}}, **STREAM},
+    }
+}
+router = APIRouter(tags=["llama-server"])
+
+
+@router.post(ROUTE, responses={**REPLY, **documented(*GENERATION_ERRORS)},
+             openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/LlamaBody"}})  # fmt: skip
+@router.post("/completions", include_in_schema=False)
+async def complete(request: Request) -> Response:
+    """Go on with a text or token ids, with llama-server's fields, defaults and reply; its stream has no [DONE]."""
+    return await answer(request, LLAMA)
+
+
+@router.get("/props", responses=documented(*READING_ERRORS))
+async def props(request: Request) -> Response:
+    """What serves, and with which defaults `/completion` samples."""
+    serving = serving_of(request)
+    caller_of(request)
+    engine = serving.engine.engine
+    template = engine.template if isinstance(engine, LocalEngine) else None
+    vocab = serving.engine.vocab
+    return JsonResponse(
+        {
+            "default_generation_settings": {
+                "n_ctx": serving.engine.capabilities.max_context, "params": to_llama(from_llama({}))
+            },
+            "model_alias": serving.names[0],
+            "chat_template": None if template is None else template.source,
+            "eos_token": vocab.text_of(vocab.eos_ids[0]),
+            "modalities": {"vision": False, "audio": False},
+            "build_info": f"espalier {__version__}",
+        }
+    )  # fmt: skip

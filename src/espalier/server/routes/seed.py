@@ -1,0 +1,102 @@
+"""SEED_COMPAT: the word-list server's ways on the two routes it had. Its statuses, `{"detail": ...}`, whatever model is
+asked for, buckets, unknown fields ignored. Its faults are not repeated, and what it never had, streams among it, works.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import Request
+from starlette.responses import Response
+
+from espalier.engines.base import Result
+from espalier.errors import EspalierError, Forbidden, SpecError, Unauthorized, UnknownName
+from espalier.server.answering.replies import Head, whole_chat
+from espalier.server.asking.draft import Asked
+from espalier.server.asking.words import OPENED, PAIR
+from espalier.server.bodies.openai import ChatBody
+from espalier.server.bodies.seed import SeedInvalid, read_seed_body
+from espalier.server.http.body import read_object
+from espalier.server.http.errors import (
+    BadRequest,
+    MethodNotAllowed,
+    NotFound,
+    UnknownParameter,
+    WrongMediaType,
+    error_headers,
+    openai_shape,
+)
+from espalier.server.http.wire import JsonResponse
+from espalier.server.process.state import Serving
+from espalier.server.settings import ServerSettings
+
+log = logging.getLogger(__name__)
+ROUTES = ("/v1/models", "/v1/chat/completions")
+KNOWN = frozenset(field.alias or name for name, field in ChatBody.model_fields.items())
+NO_WORDS = "Constrained vocabulary configuration failed for language '{lang}'."
+USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
+DETAILS: dict[type[EspalierError], str] = {
+    Unauthorized: "Forbidden", Forbidden: "Forbidden", NotFound: "Not Found", MethodNotAllowed: "Method Not Allowed",
+}  # fmt: skip
+
+
+async def read_seed_chat(request: Request, settings: ServerSettings) -> dict[str, Any]:
+    """A body of the word-list server as one of ours. Raises SeedInvalid, and what `read_object` raises of size and
+    time."""
+    try:
+        data = await read_object(request, settings)
+    except (BadRequest, WrongMediaType) as error:
+        raise SeedInvalid([{"type": "json_invalid", "loc": ["body"], "msg": f"JSON decode error: {error}"}]) from None
+    said = read_seed_body(data)
+    ignored = sorted(name[:60] for name in data if name not in KNOWN and name not in said)
+    if ignored:
+        request_id = getattr(request.state, "request_id", None)
+        log.warning("ignored fields: %s", ", ".join(ignored[:20]), extra={"fields": {"request_id": request_id}})
+    found = {name: value for name, value in data.items() if name in KNOWN} | said
+    if found.get("max_tokens") is not None:
+        found["max_tokens"] = max(1, found["max_tokens"])  # of which the smallest bucket comes
+    if not found.get("vocab_lang"):
+        found["vocab_lang"] = None
+    request.state.vocab_lang = found["vocab_lang"]
+    return found
+
+
+def whole_seed_chat(asked: Asked, head: Head, results: Sequence[Result]) -> dict[str, Any]:
+    """The reply as it was: what is not asked for is not even null."""
+    reply = whole_chat(asked, head, results)
+    del reply["system_fingerprint"]
+    reply["usage"] = {name: reply["usage"][name] for name in USAGE}
+    for choice in reply["choices"]:
+        del choice["message"]["refusal"]
+        if choice["logprobs"] is None:
+            del choice["logprobs"]
+    return reply
+
+
+def seed_models(serving: Serving) -> dict[str, Any]:
+    """Of `/v1/models`."""
+    return {"object": "list", "data": [{"id": serving.names[0], "object": "model", "owned_by": "owner"}]}
+
+
+def seed_shape(error: EspalierError, request: Request) -> Response:
+    """The answer to an error: `{"detail": ...}` on the routes that the word-list server had, OpenAI's elsewhere."""
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    if path not in ROUTES:
+        return openai_shape(error, request)
+    status, detail = _said(error, request)
+    headers = {name: value for name, value in error_headers(error).items() if name == "retry-after"}
+    return JsonResponse({"detail": detail}, status_code=status, headers=headers)
+
+
+def _said(error: EspalierError, request: Request) -> tuple[int, Any]:
+    if isinstance(error, SeedInvalid):
+        return 422, error.found
+    if isinstance(error, Unauthorized | Forbidden):
+        return 403, DETAILS[Forbidden]
+    if isinstance(error, SpecError | UnknownName) and error.field in PAIR:
+        return 500, NO_WORDS.format(lang=getattr(request.state, "vocab_lang", None))
+    if isinstance(error, BadRequest | UnknownParameter) and error.field not in OPENED:
+        return 422, [{"type": "value_error", "loc": ["body", *(error.field or "").split(".")], "msg": str(error)}]
+    return error.http_status, DETAILS.get(type(error), str(error))

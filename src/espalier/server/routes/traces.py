@@ -1,0 +1,133 @@
+"""Routes for traces that were kept: a list, one as JSON, one as a page, and deleting it.
+
+A caller meets its own traces only; another's is answered as one that never was. What a trace says, and how its page is
+made, is known elsewhere.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from espalier.errors import EspalierError, InputError
+from espalier.server.http.errors import NotFound, documented
+from espalier.server.http.wire import JsonResponse
+from espalier.server.ports import Caller, TraceStore
+from espalier.server.process.deps import caller_of, serving_of
+from espalier.trace import page
+
+LIMIT, MAX_LIMIT = 20, 100
+
+PRIVATE = {"cache-control": "private, no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
+"""What people wrote stays in no cache, and no address that holds a token is passed on."""
+
+AROUND_THE_PAGE = "frame-ancestors 'self'; sandbox allow-scripts allow-downloads"
+"""What the page cannot say of itself. In the sandbox its script has an origin of its own: it can ask this server
+nothing in its reader's name, whatever a model has written into the trace."""
+
+_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
+
+LIST_PARAMETERS = [
+    {
+        "name": "limit",
+        "in": "query",
+        "description": "How many, newest first.",
+        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": LIMIT},
+    },
+    {
+        "name": "after",
+        "in": "query",
+        "description": "The `last_id` of the page before.",
+        "schema": {"type": "string"},
+    },
+]
+HTML_REPLY = {"description": "The trace as one page that needs nothing else.", "content": {"text/html": {}}}
+
+router = APIRouter(tags=["traces"])
+
+
+@router.get("/traces", responses=documented(400, 401, 404, 500, 503), openapi_extra={"parameters": LIST_PARAMETERS})
+def list_traces(request: Request) -> Response:
+    """The caller's traces, newest first, without their steps."""
+    store, caller = _asked(request)
+    limit = _limit(request.query_params.get("limit"))
+    found = store.traces(caller=caller.name, limit=limit + 1, after=request.query_params.get("after"))
+    shown = [_listed(row) for row in found[:limit]]
+    last = shown[-1]["id"] if shown else None
+    return JsonResponse(
+        {"object": "list", "data": shown, "has_more": len(found) > limit, "last_id": last}, headers=PRIVATE
+    )
+
+
+@router.get("/traces/{trace_id}", responses=documented(401, 404, 500, 503))
+def get_trace(request: Request, trace_id: str) -> Response:
+    """One trace, whole: what was asked, every step, and sums over them."""
+    # ASCII with escapes, so that half a surrogate pair in a text comes out as it went in.
+    text = json.dumps(_trace(request, trace_id), separators=(",", ":"), allow_nan=False)
+    return Response(text, media_type="application/json", headers=PRIVATE)
+
+
+@router.get("/traces/{trace_id}/page", responses={200: HTML_REPLY, **documented(401, 404, 500, 503)})
+def show_trace(request: Request, trace_id: str) -> Response:
+    """One trace as a page to look at."""
+    shown = page.render(_trace(request, trace_id))
+    headers = {**PRIVATE, "content-security-policy": page_policy(shown)}
+    return Response(shown, media_type="text/html", headers=headers)
+
+
+@router.delete("/traces/{trace_id}", responses=documented(401, 404, 500, 503))
+def delete_trace(request: Request, trace_id: str) -> Response:
+    """Delete one trace for good."""
+    store, caller = _asked(request)
+    if not store.delete_trace(trace_id, caller=caller.name):
+        raise _unknown()
+    return JsonResponse({"id": trace_id, "object": "trace.deleted", "deleted": True}, headers=PRIVATE)
+
+
+def page_policy(shown: str) -> str:
+    """The header for a page: its own policy, which allows its one script and its one style by their hashes, and what
+    stands around it."""
+    own = _POLICY.search(shown)
+    if own is None:
+        raise EspalierError("the page of a trace has no policy")
+    return f"{html.unescape(own[1])}; {AROUND_THE_PAGE}"
+
+
+def _trace(request: Request, trace_id: str) -> Mapping[str, Any]:
+    store, caller = _asked(request)
+    found = store.trace(trace_id, caller=caller.name)
+    if found is None:
+        raise _unknown()
+    return found
+
+
+def _asked(request: Request) -> tuple[TraceStore, Caller]:
+    """The store, and who asks. Raises Unauthorized, NotFound where no traces are kept."""
+    caller = caller_of(request)
+    store = serving_of(request).store
+    if store is None:
+        raise NotFound("no traces are kept here", hint="set STORE_TRACES=asked or STORE_TRACES=always")
+    return store, caller
+
+
+def _unknown() -> NotFound:
+    return NotFound("there is no such trace", field="trace_id")
+
+
+def _limit(given: str | None) -> int:
+    if given is None:
+        return LIMIT
+    if not re.fullmatch(r"[0-9]{1,4}", given) or not 1 <= int(given) <= MAX_LIMIT:
+        raise InputError(f"limit must be a whole number from 1 to {MAX_LIMIT}", field="limit")
+    return int(given)
+
+
+def _listed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row as the list shows it. Whose it is need not be said: it is the caller's."""
+    return {"id": row["id"], "object": "trace", **{k: v for k, v in row.items() if k not in ("id", "caller")}}

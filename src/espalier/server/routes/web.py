@@ -1,0 +1,113 @@
+"""`GET /`: the playground, and the files it is made of. The page is public and says nothing of this server; what it
+shows, it asks the other routes for, with its reader's key. It knows none of them but the one that lists presets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from espalier.constraints.presets import preset_parts
+from espalier.errors import EspalierError
+from espalier.sampling.presets.catalogue import Presets
+from espalier.server.http.errors import READING_ERRORS, NotFound, documented
+from espalier.server.http.wire import JsonResponse
+from espalier.server.process.deps import caller_of, tools_of
+
+HTML, CSS, JS, SVG = "text/html", "text/css", "text/javascript", "image/svg+xml"
+PARTS: Mapping[str, str] = {
+    "inspector.css": CSS,
+    "playground.css": CSS,
+    "inspector.js": JS,
+    "stream.js": JS,
+    "form.js": JS,
+    "playground.js": JS,
+    "icon.svg": SVG,
+}
+"""The files of the page, and of what type each is. Nothing else of the package can be asked for."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+    "trusted-types 'none'"
+)
+"""Nothing from elsewhere, nothing inline, no eval; with trusted types, no text of a model can become HTML."""
+HEADERS: Mapping[str, str] = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+"""no-cache: kept, and asked for again by its tag, so that no browser mixes the files of two versions."""
+
+router = APIRouter()
+
+
+@router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+def playground(request: Request) -> Response:
+    """The page."""
+    return _answer(request, "playground.html", HTML)
+
+
+@router.api_route("/playground/{name}", methods=["GET", "HEAD"], include_in_schema=False)
+def part(request: Request, name: str) -> Response:
+    """One of its files."""
+    if name not in PARTS:
+        raise NotFound()
+    return _answer(request, name, PARTS[name])
+
+
+@router.api_route("/favicon.ico", methods=["GET", "HEAD"], include_in_schema=False)
+def icon(request: Request) -> Response:
+    """For every other page of this server: browsers ask for it unasked."""
+    return _answer(request, "icon.svg", SVG)
+
+
+@router.get("/espalier/presets", tags=["espalier"], responses=documented(*READING_ERRORS))
+def list_presets(request: Request) -> Response:
+    """The names that `espalier.preset` takes; `problem` says why one cannot be used."""
+    caller_of(request)
+    presets = tools_of(request).presets
+    return JsonResponse({"object": "list", "data": [_preset(presets, name) for name in presets.names()]})
+
+
+def _preset(presets: Presets, name: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"id": name, "object": "preset", "description": "", "problem": None}
+    try:
+        preset = presets.get(name)
+    except EspalierError:
+        return row | {"problem": "its file is broken"}  # the error names a path of this machine
+    try:
+        preset_parts(preset)
+    except EspalierError as error:
+        row["problem"] = error.message
+    return row | {"description": preset.description}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    content: bytes
+    tag: str
+
+
+@cache
+def _file(name: str) -> File:
+    content = resources.files("espalier.pages").joinpath(name).read_bytes()
+    return File(content=content, tag=f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"')
+
+
+def _answer(request: Request, name: str, kind: str) -> Response:
+    file = _file(name)
+    headers = {**HEADERS, "etag": file.tag}
+    given = {tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")}
+    if file.tag in given:
+        return Response(status_code=304, headers=headers)
+    return Response(file.content, media_type=kind, headers=headers)

@@ -1,0 +1,170 @@
+"""Rejections estimated from a response alone, with no log: what its probabilities prove, and what they leave open.
+
+Log probabilities of llama-server are the model's own, before grammar and samplers. Without a grammar a token can only
+be drawn from what the samplers leave; one that they would have taken away was therefore drawn a second time, after the
+first was refused. It knows no log, and makes no claim where the reply does not tell its samplers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from espalier.errors import InputError
+from espalier.trace.foreign.responses import ApiStep, Response, finite
+
+Verdict = Literal["rejected", "accepted", "unknown"]
+CLOSE = 1e-4
+"""Nats within which two log probabilities count as equal: servers print them rounded."""
+PENALTIES: Mapping[str, float] = {
+    "repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "dry_multiplier": 0.0, "mirostat": 0.0,
+    "dynatemp_range": 0.0, "xtc_probability": 0.0, "typical_p": 1.0, "ignore_eos": 0.0,
+}  # fmt: skip
+"""With one of them off its neutral value, the samplers do not see the probabilities that the reply holds, or may leave
+out a more likely token than they keep; then the order of the candidates proves nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What one step shows. why: in words. rejected: the candidate that was refused, where that is certain. lower,
+    upper: bounds on the probability that the constraint took away."""
+
+    verdict: Verdict
+    why: str
+    rejected: Mapping[str, Any] | None = None
+    lower: float = 0.0
+    upper: float = 1.0
+
+
+def estimates(
+    response: Response, steps: Sequence[ApiStep], *, temperature: float | None = None
+) -> tuple[Estimate, ...]:
+    """One for each step. temperature: where the response does not tell it; without any, nothing is certain.
+
+    Raises InputError for probabilities after sampling, which hide what was refused.
+    """
+    if any(one.after for one in steps):
+        raise InputError(
+            "these are probabilities after sampling, which show nothing of what was refused",
+            hint="ask for them without post_sampling_probs",
+            field="response",
+        )
+    heat = response.temperature if temperature is None else temperature
+    if response.settings.get("grammar") == "":
+        return tuple(_free(one) for one in steps)
+    return tuple(_estimate(one, response.settings, heat) for one in steps)
+
+
+def _free(step: ApiStep) -> Estimate:
+    return Estimate(verdict="accepted", why="the request had no grammar", upper=0.0)
+
+
+def _estimate(step: ApiStep, settings: Mapping[str, Any], heat: float | None) -> Estimate:
+    if step.logprob is None or step.logprob > CLOSE or not step.top:
+        return Estimate(verdict="unknown", why="the response lists no candidates here")
+    upper = max(0.0, -math.expm1(step.logprob))  # all but the token itself
+    ranked = ranked_of(step)
+    better = [one for one in ranked if one["logprob"] > step.logprob + CLOSE]
+    if not better:
+        sure = heat is not None and heat <= 0 and not _penalised(settings)
+        return Estimate(
+            verdict="accepted" if sure else "unknown",
+            why="the most likely token was taken" + ("" if sure else "; a draw may have been refused before it"),
+            upper=upper,
+        )
+    if heat is None:
+        return Estimate(verdict="unknown", why="the response does not tell its temperature", upper=upper)
+    if _penalised(settings):
+        return Estimate(verdict="unknown", why="penalties change the order of the candidates", upper=upper)
+    if heat <= 0:
+        # Greedy: all that is more likely was refused, and the first of it was what the first draw took.
+        mass = math.fsum(math.exp(one["logprob"]) for one in better)
+        return Estimate(
+            verdict="rejected",
+            why=f"at temperature 0 the most likely token is taken, and it was {_place(len(better) + 1, ranked)}",
+            rejected=better[0],
+            lower=min(mass, upper),
+            upper=upper,
+        )
+    cut = _cut_by(step, ranked, better, settings)
+    if cut:
+        return Estimate(verdict="rejected", why=f"{cut} would have left this token out", upper=upper)
+    return Estimate(verdict="unknown", why="it may have been the first draw or the second", upper=upper)
+
+
+def _cut_by(
+    step: ApiStep, ranked: Sequence[Mapping[str, Any]], better: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]
+) -> str:
+    """The first sampler that takes this token away from the model's own distribution; "" where none surely does.
+
+    Only those that look at that distribution itself are asked: with a sampler of another kind before them, or a
+    temperature, they would see another one.
+    """
+    order = settings.get("samplers")
+    active = [name for name in order if isinstance(name, str)] if isinstance(order, list) else []
+    kept = finite(settings.get("min_keep")) or 0.0  # tokens that samplers by probability leave in any case
+    if kept > len(better):
+        return ""
+    for name in active:
+        if name in ("penalties", "dry"):
+            continue  # neutral, or this is not asked
+        if name == "top_k":
+            k = settings.get("top_k")
+            if isinstance(k, int) and 0 < k <= len(better):
+                return f"top_k {k}"
+        elif name == "min_p":
+            # After top_k or top_p it still compares with the best, which they keep.
+            least = settings.get("min_p")
+            if isinstance(least, int | float) and 0 < least <= 1 and _below(step, ranked, least):
+                return f"min_p {least:g}"
+        elif name == "top_p" and "top_k" not in active[: active.index(name)]:
+            most = settings.get("top_p")
+            if isinstance(most, int | float) and most < 1 and _mass(better) >= most + CLOSE:
+                return f"top_p {most:g}"
+        elif name in (*NEUTRAL, "adaptive_p") and _is_on(name, settings):
+            return ""
+    return ""
+
+
+def _below(step: ApiStep, ranked: Sequence[Mapping[str, Any]], share: float) -> bool:
+    best = max(float(one["logprob"]) for one in ranked)
+    return step.logprob is not None and step.logprob < best + math.log(share) - CLOSE
+
+
+NEUTRAL: Mapping[str, tuple[str, float]] = {
+    "top_n_sigma": ("top_n_sigma", 0.0), "typ_p": ("typical_p", 1.0), "xtc": ("xtc_probability", 0.0),
+    "temperature": ("temperature", 1.0),
+}  # fmt: skip
+
+
+def _is_on(name: str, settings: Mapping[str, Any]) -> bool:
+    known = NEUTRAL.get(name)
+    if known is None:
+        return True
+    value = settings.get(known[0])
+    return not isinstance(value, int | float) or (value > 0 if known[0] == "top_n_sigma" else value != known[1])
+
+
+def _penalised(settings: Mapping[str, Any]) -> bool:
+    target = finite(settings.get("adaptive_target"))
+    if target is not None and target >= 0:  # below, that sampler is off
+        return True
+    return any(name in settings and settings[name] != neutral for name, neutral in PENALTIES.items()) or bool(
+        settings.get("logit_bias")
+    )
+
+
+def ranked_of(step: ApiStep) -> list[Mapping[str, Any]]:
+    """The candidates of a step that have a log probability, most likely first."""
+    found = [one for one in step.top if (ln := finite(one.get("logprob"))) is not None and ln <= CLOSE]
+    return sorted(found, key=lambda one: -float(one["logprob"]))
+
+
+def _mass(candidates: Sequence[Mapping[str, Any]]) -> float:
+    return math.fsum(math.exp(one["logprob"]) for one in candidates)
+
+
+def _place(place: int, ranked: Sequence[Mapping[str, Any]]) -> str:
+    return f"one past the {len(ranked)} listed" if place > len(ranked) else f"number {place}"

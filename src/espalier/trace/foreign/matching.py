@@ -1,0 +1,135 @@
+"""Which task of a rejection log a response belongs to: told, or found by what both know.
+
+A log holds the rejections of many requests, and a response does not name its task. Both know the token that was taken
+at a step, and perhaps the slot. A wrong match would show somebody else's rejections, so what is not certain is refused.
+It reads no file; the log is gone through twice and never held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from espalier.errors import InputError
+from espalier.trace.foreign.responses import ApiStep, spelled_bytes
+
+MAX_NAMED = 8
+LOST = "\ufffd".encode()
+"""The bytes that llama-server gives for a part of a character: they say nothing."""
+
+
+class MatchError(InputError):
+    """It cannot be told which task of the log the response belongs to."""
+
+
+class TaskKey(NamedTuple):
+    """part: a server that was started again counts its tasks from the start; the second of a number is part 1."""
+
+    task: int | None
+    slot: int | None
+    part: int = 0
+
+    def __str__(self) -> str:
+        again = f", part {self.part + 1}" if self.part else ""
+        return f"task {self.task} (slot {self.slot}{again})"
+
+
+@dataclass(slots=True)
+class Tried:
+    """A task beside the response. last: its last step. events: how many it has; wrong: how many do not fit."""
+
+    last: int = -1
+    events: int = 0
+    wrong: int = 0
+    first_wrong: str = ""
+
+
+class Tasks:
+    """Tells the events of tasks apart while a log is read, in order."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[int | None, int | None], tuple[int, int]] = {}  # part, and the last step of it
+
+    def key(self, event: Mapping[str, Any]) -> TaskKey:
+        """Steps of a task only grow; where they do not, another one of the same number has begun."""
+        name = _whole(event.get("task_id")), _whole(event.get("slot_id"))
+        part, last = self._last.get(name, (0, -1))
+        if event["step"] <= last:
+            part += 1
+        self._last[name] = part, event["step"]
+        return TaskKey(*name, part)
+
+
+def try_all(events: Iterable[Mapping[str, Any]], steps: Sequence[ApiStep]) -> dict[TaskKey, Tried]:
+    """Every task of a log, and how well its events fit the tokens of a response."""
+    tasks, found = Tasks(), dict[TaskKey, Tried]()
+    for event in events:
+        tried = found.setdefault(tasks.key(event), Tried())
+        tried.events += 1
+        tried.last = event["step"]
+        fault = misfit(event, steps)
+        if fault:
+            tried.wrong += 1
+            tried.first_wrong = tried.first_wrong or fault
+    return found
+
+
+def misfit(event: Mapping[str, Any], steps: Sequence[ApiStep]) -> str:
+    """Why an event cannot be of this response, "" where it can: its step is one of it, and what was drawn again is the
+    token that the response has there."""
+    step = event["step"]
+    if not 0 <= step < len(steps):
+        return f"step {step} is beyond the {len(steps)} tokens of the response"
+    taken, said = event.get("resampled"), steps[step]
+    if not isinstance(taken, Mapping):
+        return f"step {step} does not say what was drawn again"
+    if said.id is not None and _whole(taken.get("id")) is not None:
+        return "" if taken["id"] == said.id else f"step {step} took token {taken['id']}, the response has {said.id}"
+    same = taken.get("text") == said.text
+    exact = spelled_bytes(taken.get("bytes"))
+    if same and exact is not None and said.bytes is not None and bytes(said.bytes) != LOST:
+        same = exact == said.bytes  # parts of characters are all shown as U+FFFD
+    return "" if same else f"step {step} took {taken.get('text')!r}, the response has {said.text!r}"
+
+
+def choose(
+    found: Mapping[TaskKey, Tried], *, task: int | None = None, slot: int | None = None, told_slot: int | None = None
+) -> tuple[TaskKey | None, list[str]]:
+    """The task of a response, None where no task of the log is its own, and what a person should know about it.
+
+    task, slot: what was asked for; a task that was asked for is taken even where it does not fit, and that is said.
+    told_slot: the slot that the response itself names. Raises MatchError where several fit, and for a task or slot
+    that the log does not have.
+    """
+    named = {key: one for key, one in found.items() if task in (None, key.task) and slot in (None, key.slot)}
+    if (task is not None or slot is not None) and not named:
+        asked = f"task {task}" if task is not None else f"slot {slot}"
+        raise MatchError(f"the log has no {asked}", hint=f"it has {named_tasks(found)}", field="task")
+    if told_slot is not None and slot is None and task is None:
+        named = {key: one for key, one in named.items() if key.slot in (None, told_slot)}
+    fitting = [key for key, one in named.items() if not one.wrong]
+    if len(fitting) == 1:
+        return fitting[0], []
+    if len(fitting) > 1:
+        raise MatchError(
+            f"{len(fitting)} tasks of the log fit this response: {named_tasks(fitting)}",
+            hint="say which with --task or --slot",
+            field="task",
+        )
+    if task is None:
+        return None, []
+    if len(named) > 1:
+        raise MatchError(f"{named_tasks(named)} have that number", hint="say which with --slot", field="task")
+    (key, one), *_ = named.items()
+    return key, [f"{key} does not fit: {one.wrong} of its {one.events} events, the first: {one.first_wrong}"]
+
+
+def named_tasks(keys: Iterable[TaskKey]) -> str:
+    every = [str(key) for key in keys]
+    more = f" and {len(every) - MAX_NAMED} more" if len(every) > MAX_NAMED else ""
+    return ", ".join(every[:MAX_NAMED]) + more if every else "no task"
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,256 @@
+"""Reads whatever tells of a generation as a Trace: our own, the combined form, a rejection log, the reply of a server.
+
+What the other three leave out is not made up: such steps have exactness `bounded`, and say between which bounds the
+removed mass lies. Which file it is, is seen from its content. The steps are of `steps.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from espalier.errors import InputError
+from espalier.trace.foreign.estimate import Estimate, estimates
+from espalier.trace.foreign.log_reader import LogReader
+from espalier.trace.foreign.matching import MatchError, TaskKey, Tasks, named_tasks
+from espalier.trace.foreign.merge import read_bytes
+from espalier.trace.foreign.responses import Response, ResponseError, read_response, response_of
+from espalier.trace.foreign.steps import of_combined, of_event, of_reply, text_of
+from espalier.trace.records import StepRecord, Trace
+
+Kind = Literal["trace", "combined", "log", "response"]
+KIND_NAMES: Mapping[Kind, str] = {
+    "trace": "trace", "combined": "merged", "log": "rejection log", "response": "reply",
+}  # fmt: skip
+HEAD = 4096
+
+_LOG = re.compile(rb'\s*\{(?:\s*"(?:log_version|timestamp)"\s*:\s*"[^"\\]*"\s*,)*\s*"events"\s*:\s*\[')
+_LOG_FIELD = re.compile(rb'\s*\{\s*"log_version"\s*:')
+_BOM = b"\xef\xbb\xbf"
+_HINT = "known are: traces (Trace.save), `espalier trace merge`, rejection logs, replies of OpenAI-compatible servers"
+
+
+class FormatError(InputError):
+    """This file tells of no generation."""
+
+
+class Read(NamedTuple):
+    """kind: what the file was. notes: what a person should know."""
+
+    trace: Trace
+    kind: Kind
+    notes: tuple[str, ...] = ()
+
+
+def read_any(path: str | os.PathLike[str], **told: Any) -> Trace:
+    """The trace of any file that `read` knows; takes and raises what it does."""
+    return read(path, **told).trace
+
+
+def read(
+    path: str | os.PathLike[str],
+    *,
+    choice: int = 0,
+    task: int | None = None,
+    slot: int | None = None,
+    temperature: float | None = None,
+) -> Read:
+    """choice: of a reply's. task, slot: of a rejection log's. temperature: of a reply that does not tell its own.
+
+    Raises FormatError saying what the file looks like, InputError for an option that is of another kind of file,
+    MatchError for a log of several tasks of which none was told, ResponseError, LogError and InputError for a file that
+    is damaged or cannot be read.
+    """
+    head = _head(path)
+    is_log = bool(_LOG.match(head) or _LOG_FIELD.match(head))
+    data = {"events": []} if is_log else _data(path, read_bytes(path))
+    kind = kind_of(data, path)
+    _check(kind, choice=choice or None, task=task, slot=slot, temperature=temperature)
+    if kind == "trace":
+        return Read(Trace.load(path), kind)
+    if kind == "log":
+        return _of_log(path, task=task, slot=slot)
+    if kind == "combined":
+        return Read(_of_combined(data, path), kind, ("what the model wanted is known within bounds only",))
+    reply = data if isinstance(data, Response) else response_of(data)
+    trace, notes = trace_of(reply, choice=choice, temperature=temperature)
+    return Read(trace, "response", notes)
+
+
+def _check(kind: Kind, **told: float | None) -> None:
+    """Raises InputError for what is said of another kind of file: nothing that was asked for is left out in silence."""
+    for name, value in told.items():
+        needs: Kind = "log" if name in ("task", "slot") else "response"
+        if value is not None and kind != needs:
+            raise InputError(f"{name} is for a {KIND_NAMES[needs]}, and this is a {KIND_NAMES[kind]} file", field=name)
+
+
+def kind_of(data: Any, path: str | os.PathLike[str]) -> Kind:
+    """What parsed JSON is. Raises FormatError saying what it looks like."""
+    if isinstance(data, Response):
+        return "response"
+    if not isinstance(data, Mapping):
+        raise _unknown(path, "a JSON list" if isinstance(data, list) else "one JSON value")
+    if data.get("format") == "espalier-trace":
+        return "trace"
+    if isinstance(data.get("steps"), list) and isinstance(data.get("metadata"), Mapping):
+        return "combined"
+    if "trace_version" in data:
+        raise _unknown(path, "a grammar trace, of the tool before rejection logs")
+    if isinstance(data.get("events"), list):
+        return "log"
+    if {"choices", "content", "completion_probabilities", "error"} & data.keys():
+        return "response"
+    if {"text", "usage", "finish_reason"} <= data.keys():
+        raise _unknown(path, "a result of `espalier generate --json`, which holds no steps: use --trace FILE")
+    if {"$schema", "properties", "$defs"} & data.keys():
+        raise _unknown(path, "a JSON Schema")
+    names = ", ".join(repr(str(name)[:30]) for name in list(data)[:5])
+    raise _unknown(path, f"a JSON object with {names}" if names else "an empty JSON object")
+
+
+def trace_of(response: Response, *, choice: int = 0, temperature: float | None = None) -> tuple[Trace, tuple[str, ...]]:
+    """A reply by itself: what it proves about rejections, marked as estimated, and what to say about it. Raises
+    ResponseError where it has no log probabilities."""
+    chosen = response.choice(choice)
+    said = chosen.steps or ()
+    notes: tuple[str, ...]
+    found: Sequence[Estimate | None]
+    if any(one.after for one in said):
+        found, notes = [None] * len(said), ("probabilities after sampling show nothing of what was refused",)
+    else:
+        found = estimates(response, said, temperature=temperature)
+        unknown = sum(one is not None and one.verdict == "unknown" for one in found)
+        notes = ("rejections are estimated from the reply alone",)
+        if unknown:
+            notes += (f"of {unknown} of {len(said)} steps it cannot be told whether a token was rejected",)
+    steps = tuple(of_reply(place, *pair) for place, pair in enumerate(zip(said, found, strict=True)))
+    grammar = response.settings.get("grammar")
+    trace = Trace(
+        steps=steps,
+        text=text_of(steps),
+        finish_reason=chosen.finish_reason or "unknown",
+        model=response.model,
+        prompt=response.prompt,
+        constraint={"kind": "gbnf", "grammar": grammar} if isinstance(grammar, str) and grammar else None,
+        sampling={name: value for name, value in response.settings.items() if _is_plain(name, value)},
+        strategy="rejection",
+        decoding={"read_from": KIND_NAMES["response"], "estimated": True},
+    )
+    return trace, notes
+
+
+def _is_plain(name: str, value: Any) -> bool:
+    """A setting of one short value; the grammar is shown as such, and the rest is the server's own."""
+    return isinstance(value, str | int | float) and name != "grammar" and len(str(value)) <= 200
+
+
+def _of_combined(data: Mapping[str, Any], path: str | os.PathLike[str]) -> Trace:
+    metadata = data["metadata"]
+    after = metadata.get("post_sampling_probs") is True
+    steps = tuple(of_combined(place, one, after=after, path=os.fspath(path)) for place, one in enumerate(data["steps"]))
+    told = {
+        name: metadata[name]
+        for name in ("request_id", "created", "timestamp", "rejection_log_version", "rejection_log_timestamp")
+        if isinstance(metadata.get(name), str | int)
+    }
+    return Trace(
+        steps=steps,
+        text=text_of(steps),
+        finish_reason="unknown",
+        model=str(metadata.get("model") or ""),
+        strategy="rejection",
+        decoding={"read_from": KIND_NAMES["combined"], "estimated": metadata.get("estimated") is True, **told},
+    )
+
+
+def _of_log(path: str | os.PathLike[str], *, task: int | None, slot: int | None) -> Read:
+    """One task of it: only the steps at which something was refused."""
+    keys: dict[TaskKey, int] = {}
+    tasks = Tasks()
+    for event in _events(path):
+        key = tasks.key(event)
+        if task in (None, key.task) and slot in (None, key.slot):
+            keys[key] = keys.get(key, 0) + 1
+    if not keys:
+        asked = "" if task is None and slot is None else " of that task and slot"
+        raise FormatError(f"the log {os.fspath(path)!r} has no events{asked}", field="task" if asked else None)
+    if len(keys) > 1:
+        raise MatchError(
+            f"the log holds {len(keys)} tasks: {named_tasks(keys)}",
+            hint="say which with --task or --slot, or merge it with the reply of one",
+            field="task",
+        )
+    (chosen,) = keys
+    tasks = Tasks()
+    found = [of_event(event) for event in _events(path) if tasks.key(event) == chosen]
+    steps = tuple(sorted(found, key=lambda one: one.step))
+    trace = Trace(
+        steps=steps,
+        text=_with_gaps(steps),
+        finish_reason="unknown",
+        strategy="rejection",
+        decoding={"read_from": KIND_NAMES["log"], "task": chosen.task, "slot": chosen.slot},
+    )
+    return Read(trace, "log", (f"{chosen}: a log holds only the steps at which a token was rejected",))
+
+
+def has_gaps(trace: Trace) -> bool:
+    """Whether tokens are missing between the steps, as in a rejection log: then nothing can be said of runs of them."""
+    return any(one.step != place for place, one in enumerate(trace.steps))
+
+
+def _with_gaps(steps: Iterable[StepRecord]) -> str:
+    parts: list[str] = []
+    last = -1
+    for one in steps:
+        parts += ["…"] if one.step != last + 1 else []
+        parts.append(one.text)
+        last = one.step
+    return "".join(parts)
+
+
+def _events(path: str | os.PathLike[str]) -> Iterable[dict[str, Any]]:
+    with _opened(path) as file:
+        yield from LogReader(file)
+
+
+def _head(path: str | os.PathLike[str]) -> bytes:
+    with _opened(path) as file:
+        found: bytes = file.read(HEAD)
+    return found.removeprefix(_BOM)
+
+
+def _opened(path: str | os.PathLike[str]) -> Any:
+    try:
+        return Path(path).open("rb")
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"cannot read {os.fspath(path)!r}: {reason}", field="path") from error
+
+
+def _data(path: str | os.PathLike[str], content: bytes) -> Any:
+    """Parsed JSON, or the Response of a recorded stream."""
+    text = content.removeprefix(_BOM).lstrip()
+    if not text:
+        raise _unknown(path, "an empty file")
+    if text[:1] not in (b"{", b"["):
+        if re.match(rb"(?:data|event|id|retry)?:", text):
+            return read_response(content)
+        raise _unknown(
+            path, "an HTML page" if text[:1] == b"<" else "a GGUF model" if text[:4] == b"GGUF" else "no JSON"
+        )
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if text.startswith(b"{") and b'"end":' in text.partition(b"\n")[2]:
+            raise _unknown(path, "lines of JSON, as JsonLinesRecorder writes them") from error
+        raise ResponseError(f"{os.fspath(path)!r} is no whole JSON: {error}") from error
+
+
+def _unknown(path: str | os.PathLike[str], looks: str) -> FormatError:
+    return FormatError(f"{os.fspath(path)!r} tells of no generation: it looks like {looks}", hint=_HINT, field="path")

@@ -1,0 +1,255 @@
+"""One step, as a reply, the combined form or a rejection log tells it, as a StepRecord with bounds instead of masses.
+
+A token's probability p under the model tells that at most 1 - p was removed, since the token itself was allowed; a
+candidate that is known to be refused tells that at least its probability was. It reads no files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from espalier.automata.reasons.blame import Blame
+from espalier.trace.foreign.estimate import CLOSE, Estimate, ranked_of
+from espalier.trace.foreign.responses import ApiStep, ResponseError, finite, spelled_bytes, step_of
+from espalier.trace.steps import Candidate, StepRecord
+
+NO_ID = -1
+"""Of a token whose number is not told."""
+ALMOST = 1.0 - 2.0**-53
+"""A removed mass that rounds to 1 still leaves the token itself; its tax is then at least 36.7 nats."""
+
+
+def of_reply(place: int, said: ApiStep, found: Estimate | None) -> StepRecord:
+    """said: the reply's step. found: what it proves; None for probabilities after sampling, which prove nothing."""
+    if found is None:
+        return _record(place, said, {}, bounds=(0.0, 1.0))
+    event: dict[str, Any] = {}
+    if found.rejected is not None:
+        event = {"rejected": found.rejected}
+    return _record(
+        place,
+        said,
+        event,
+        bounds=(found.lower, found.upper),
+        was_rejected=found.verdict == "rejected",
+        is_sure=found.rejected is not None and found.lower > 0,
+    )
+
+
+def of_combined(place: int, data: Any, *, after: bool, path: str) -> StepRecord:
+    """after: whether the probabilities are those after sampling. Raises ResponseError naming the place."""
+    where = f"{path!r}: steps[{place}]"
+    if not isinstance(data, Mapping) or not isinstance(data.get("token"), Mapping):
+        raise ResponseError(f"{where} has no token")
+    token = data["token"]
+    top = data.get("api_top_logprobs")
+    names = ("prob", "top_probs") if after else ("logprob", "top_logprobs")
+    chance: Any = finite(token.get("logprob"))
+    if after and chance is not None:
+        chance = math.exp(min(chance, 0.0))
+    shape = {"id": token.get("id"), "token": token.get("text"), "bytes": token.get("bytes")}
+    said = step_of({**shape, names[0]: chance, names[1]: top}, where)
+    event = data.get("rejection_sampling")
+    event = event if isinstance(event, Mapping) else {}
+    if event.get("was_rejected") is not True:
+        bounds = _told(event.get("removed_mass")) if event.get("estimated") else None
+        return _record(place, said, {}, bounds=bounds)
+    bounds = _told(event.get("removed_mass"))
+    is_sure = bounds is not None and event.get("rejected") is not None and bounds[0] > 0
+    return _record(place, said, event, bounds=bounds, was_rejected=True, is_sure=is_sure)
+
+
+def of_event(event: Mapping[str, Any]) -> StepRecord:
+    """An event of a rejection log by itself."""
+    taken = event.get("resampled")
+    taken = taken if isinstance(taken, Mapping) else {}
+    number, text, spelled = _number(taken), _text(taken), spelled_bytes(taken.get("bytes"))
+    wanted = _candidates(event.get("pre_masking"), NONE)
+    mine = next((one for one in wanted if one.id == number and number != NO_ID), None)
+    logprob = math.log(mine.prob) if mine is not None and mine.prob > 0 else None
+    said = ApiStep(id=None if number == NO_ID else number, text=text, bytes=spelled, logprob=logprob, top=())
+    return _record(event["step"], said, event, was_rejected=True)
+
+
+def text_of(steps: Iterable[StepRecord]) -> str:
+    """What the tokens spell together."""
+    return b"".join(one.bytes for one in steps).decode("utf-8", "replace")
+
+
+def _record(
+    place: int,
+    said: ApiStep,
+    event: Mapping[str, Any],
+    *,
+    bounds: tuple[float, float] | None = None,
+    was_rejected: bool = False,
+    is_sure: bool = False,
+) -> StepRecord:
+    """is_sure: whether all that is more likely than the token was refused."""
+    taken_id = NO_ID if said.id is None else said.id
+    spelled = said.text.encode("utf-8", "replace") if said.bytes is None else bytes(said.bytes)
+    chance = _exp(said.logprob)
+    out = [one for one in _rows(event.get("post_grammar")) if _is_out(one)]
+    first = event.get("rejected")
+    first = first if isinstance(first, Mapping) else None
+    if first is not None:
+        out.append(first)
+    if is_sure and said.logprob is not None:
+        out += (one for one in ranked_of(said) if float(one["logprob"]) > said.logprob + CLOSE)
+    refused = _Refused(out, taken_id, spelled)
+    told = _candidates(said.top, refused)
+    taken = Candidate(id=taken_id, text=said.text, bytes=spelled, prob=chance)
+    wanted = told if told and not said.after else _candidates(event.get("pre_masking"), refused)
+    # The token itself belongs to what is shown, also where it is not among the most likely.
+    known = said.logprob is not None and not said.after
+    if wanted and known and not any(_same(one, taken) for one in wanted):
+        wanted = (*wanted, taken)
+    rejected = None if first is None else _rejected(first, wanted)
+    lower, upper = _bounds(wanted, chance=chance if known else None) if bounds is None else bounds
+    drawn = event.get("resampled")
+    return StepRecord(
+        step=place,
+        token_id=taken_id,
+        text=said.text,
+        bytes=spelled,
+        logprob=-math.inf if said.logprob is None else min(said.logprob, 0.0),
+        pre_masking=wanted,
+        post_grammar=_candidates(event.get("post_grammar"), refused),
+        post_chain=told if said.after else _candidates(event.get("post_chain"), refused),
+        resampled=_candidate(drawn, NONE) if isinstance(drawn, Mapping) else taken,
+        allowed_count=0,
+        removed_mass=lower,
+        tax_nats=-math.log1p(-min(lower, ALMOST)),
+        z_sampled=None,
+        entropy_before=0.0,
+        entropy_after=0.0,
+        was_rejected=was_rejected,
+        rejected=rejected,
+        is_special=not spelled,
+        blame=_blame(event.get("blame")),
+        exactness="bounded",
+        bounds=(lower, upper),
+    )
+
+
+class _Refused:
+    """Tokens that are known to be refused, by number, and by bytes where either side has no number: the replies of
+    OpenAI's own kind have none. The taken one is never among them."""
+
+    def __init__(self, found: Iterable[Mapping[str, Any]], taken: int, spelled: bytes | None) -> None:
+        pairs = [(_number(one), _spelled(one)) for one in found]
+        pairs = [(number, text) for number, text in pairs if not (number == taken != NO_ID)]
+        self._ids = {number for number, _ in pairs} - {NO_ID}
+        self._texts = {text for _, text in pairs} - {spelled}
+        self._nameless = {text for number, text in pairs if number == NO_ID} - {spelled}
+
+    def has(self, number: int, spelled: bytes) -> bool:
+        if number == NO_ID:
+            return spelled in self._texts
+        return number in self._ids or spelled in self._nameless
+
+
+NONE = _Refused((), NO_ID, None)
+
+
+def _bounds(wanted: Collection[Candidate], *, chance: float | None) -> tuple[float, float]:
+    """Of the removed mass: what is known to be refused, and all but the token itself. chance: the token's, where that
+    is known."""
+    upper = 1.0 if chance is None else 1.0 - chance
+    return min(upper, math.fsum(one.prob for one in wanted if not one.allowed)), upper
+
+
+def _rejected(data: Mapping[str, Any], wanted: Collection[Candidate]) -> Candidate:
+    """What was drawn first; its probability as the log has it, else the model's."""
+    found = _candidate(data, _Refused([data], NO_ID, None))
+    if not _has_chance(data):
+        found = next((one for one in wanted if _same(one, found)), found)
+    return found
+
+
+def _candidates(data: Any, refused: _Refused) -> tuple[Candidate, ...]:
+    """Most probable first. Where only logits are told, their softmax over what is listed."""
+    rows = _rows(data)
+    if rows and not any(_has_chance(one) for one in rows):
+        logits = [value for one in rows if (value := finite(one.get("logit"))) is not None]
+        top = max(logits, default=0.0)
+        total = math.fsum(math.exp(value - top) for value in logits)
+        rows = [
+            {**one, "prob": 0.0 if (value := finite(one.get("logit"))) is None else math.exp(value - top) / total}
+            for one in rows
+        ]
+    return tuple(sorted((_candidate(one, refused) for one in rows), key=lambda one: -one.prob))
+
+
+def _candidate(data: Mapping[str, Any], refused: _Refused) -> Candidate:
+    number, text, spelled = _number(data), _text(data), _spelled(data)
+    chance = next((value for name in ("prob", "p") if (value := finite(data.get(name))) is not None), None)
+    if chance is None:
+        chance = _exp(finite(data.get("logprob")))
+    return Candidate(
+        id=number,
+        text=text,
+        bytes=spelled,
+        prob=min(max(chance, 0.0), 1.0),
+        logit=finite(data.get("logit")),
+        allowed=not refused.has(number, spelled) and data.get("allowed") is not False and not _is_out(data),
+    )
+
+
+def _is_out(data: Mapping[str, Any]) -> bool:
+    """Whether a candidate's logit is -inf, as after a mask (null, where a merged file holds it)."""
+    if "logit" not in data:
+        return False
+    value = data["logit"]
+    return value is None or (isinstance(value, float) and value == -math.inf)
+
+
+def _has_chance(data: Mapping[str, Any]) -> bool:
+    return any(finite(data.get(name)) is not None for name in ("prob", "p", "logprob"))
+
+
+def _spelled(data: Mapping[str, Any]) -> bytes:
+    found = spelled_bytes(data.get("bytes"))
+    return _text(data).encode("utf-8", "replace") if found is None else bytes(found)
+
+
+def _number(data: Mapping[str, Any]) -> int:
+    """`id`, or `token` where that is a number, as an older format has it."""
+    for name in ("id", "token"):
+        if type(data.get(name)) is int:
+            return int(data[name])
+    return NO_ID
+
+
+def _text(data: Mapping[str, Any]) -> str:
+    return next((data[name] for name in ("text", "token", "str") if isinstance(data.get(name), str)), "")
+
+
+def _same(one: Candidate, other: Candidate) -> bool:
+    return one.id == other.id if NO_ID not in (one.id, other.id) else one.bytes == other.bytes
+
+
+def _rows(data: Any) -> list[Mapping[str, Any]]:
+    return [one for one in data if isinstance(one, Mapping)] if isinstance(data, list | tuple) else []
+
+
+def _told(data: Any) -> tuple[float, float] | None:
+    """The bounds that an estimate wrote."""
+    if not isinstance(data, Mapping):
+        return None
+    lower, upper = finite(data.get("lower")), finite(data.get("upper"))
+    return None if lower is None or upper is None or not 0.0 <= lower <= upper <= 1.0 else (lower, upper)
+
+
+def _blame(data: Any) -> Blame | None:
+    if not isinstance(data, Mapping) or not all(isinstance(data.get(name), str) for name in ("member", "reason")):
+        return None
+    more = {name: data[name] for name in ("rule", "position", "expected") if isinstance(data.get(name), str)}
+    offset = data.get("offset")
+    return Blame(member=data["member"], reason=data["reason"], offset=offset if type(offset) is int else None, **more)
+
+
+def _exp(logprob: float | None) -> float:
+    return 0.0 if logprob is None else math.exp(min(logprob, 0.0))

@@ -1,0 +1,184 @@
+"""Two recorders: one keeps runs in memory, one writes a line of JSON for each step. They know nothing of what runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from espalier.errors import InputError, OutputError
+from espalier.trace.recorders.protocol import RunInfo, RunRecorder
+from espalier.trace.records import LEVELS, StepRecord, Trace, TraceLevel
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordedRun:
+    """One run as it was told. dropped: steps that there was no room for, the oldest. trace: None until it is over, and
+    where it was stopped, failed, or no trace was asked for."""
+
+    info: RunInfo
+    steps: deque[StepRecord] = field(default_factory=deque)
+    dropped: int = 0
+    trace: Trace | None = None
+    is_over: bool = False
+
+
+class MemoryRecorder:
+    """A Recorder that keeps the last runs. max_runs: how many, at least 1; of more, the oldest go, those that are over
+    first. max_steps: of one run, the last. level: how much of a step it asks for."""
+
+    def __init__(self, *, max_runs: int = 100, max_steps: int = 100_000, level: TraceLevel = "steps") -> None:
+        for name, value in (("max_runs", max_runs), ("max_steps", max_steps)):
+            if value < 1:
+                raise InputError(f"{name}: {value} must be at least 1", field=name)
+        self._level = checked_level(level)
+        self._max_runs, self._max_steps = max_runs, max_steps
+        self._lock = threading.Lock()
+        self._runs: OrderedDict[int, RecordedRun] = OrderedDict()
+        self._next = 0
+
+    @property
+    def level(self) -> TraceLevel:
+        return self._level
+
+    @property
+    def runs(self) -> tuple[RecordedRun, ...]:
+        """In the order in which they began."""
+        with self._lock:
+            return tuple(self._runs.values())
+
+    def begin(self, info: RunInfo) -> RunRecorder:
+        run = RecordedRun(info=info)
+        with self._lock:
+            self._runs[self._next] = run
+            self._next += 1
+            while len(self._runs) > self._max_runs:
+                over = (number for number, one in self._runs.items() if one.is_over)
+                del self._runs[next(over, next(iter(self._runs)))]
+        return _MemoryRun(run, self._max_steps)
+
+
+class _MemoryRun:
+    def __init__(self, run: RecordedRun, most: int) -> None:
+        self._run, self._most = run, most
+
+    def step(self, record: StepRecord) -> None:
+        self._run.steps.append(record)
+        if len(self._run.steps) > self._most:
+            self._run.steps.popleft()
+            self._run.dropped += 1
+
+    def end(self, trace: Trace | None) -> None:
+        self._run.trace, self._run.is_over = trace, True
+
+
+class JsonLinesRecorder:
+    """A Recorder that appends to a file: one line for each step, as `StepRecord.to_json()` has it with `run`,
+    `request_id` and `output` in front, and one at the end of each run with `end`, `finish_reason`, `text` and
+    `summary`, null where there is no trace. run: a number of this recorder's. Lines of runs at once come as they
+    happen, each whole. level: how much of a step it asks for.
+
+    Raises OutputError naming the path where it cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, level: TraceLevel = "steps") -> None:
+        self.path = Path(path)
+        self._level = checked_level(level)
+        self._lock = threading.Lock()
+        self._next = 0
+        try:
+            self._file = self.path.open("ab+", buffering=0)
+            is_cut = self._file.seek(0, os.SEEK_END) > 0 and self._last_byte() != b"\n"
+            if is_cut:  # by a crash: what is left of a line stays one of its own
+                self._file.write(b"\n")
+        except OSError as error:
+            raise self._cannot(error) from error
+
+    @property
+    def level(self) -> TraceLevel:
+        return self._level
+
+    def begin(self, info: RunInfo) -> RunRecorder:
+        with self._lock:
+            number, self._next = self._next, self._next + 1
+        return _LinesRun(self, {"run": number, "request_id": info.request_id, "output": info.output}, info)
+
+    def write(self, line: dict[str, Any]) -> None:
+        """One line, whole or, where that fails, not at all for a reader of lines. Raises OutputError."""
+        text = _text(line).encode("ascii") + b"\n"
+        with self._lock:
+            if self._file.closed:
+                raise OutputError(f"{self.path} is closed")
+            try:
+                rest = text
+                while rest:
+                    rest = rest[self._file.write(rest) or 0 :]
+            except OSError as error:
+                raise self._cannot(error) from error
+
+    def close(self) -> None:
+        """Twice is once."""
+        with self._lock:
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _last_byte(self) -> bytes:
+        self._file.seek(-1, os.SEEK_END)
+        return self._file.read(1)
+
+    def _cannot(self, error: OSError) -> OutputError:
+        return OutputError(f"cannot write {self.path}: {error.strerror or error}")
+
+
+class _LinesRun:
+    def __init__(self, lines: JsonLinesRecorder, front: dict[str, Any], info: RunInfo) -> None:
+        self._lines, self._front, self._info = lines, front, info
+
+    def step(self, record: StepRecord) -> None:
+        self._lines.write(self._front | record.to_json())
+
+    def end(self, trace: Trace | None) -> None:
+        told = {
+            "end": True,
+            "model": self._info.model,
+            "strategy": self._info.strategy,
+            "seed": self._info.seed,
+            "finish_reason": None if trace is None else trace.finish_reason,
+            "text": None if trace is None else trace.text,
+            "summary": None if trace is None else trace.summary(),
+        }
+        self._lines.write(self._front | told)
+
+
+def _text(line: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(line, separators=(",", ":"), allow_nan=False)
+    except ValueError:  # JSON has no infinities; where a number is one, it is null
+        return json.dumps(_finite(line), separators=(",", ":"), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def checked_level(level: TraceLevel) -> TraceLevel:
+    """Raises InputError for one that there is not."""
+    if level not in LEVELS:
+        raise InputError(f"unknown trace level {level!r}", hint=", ".join(LEVELS), field="level")
+    return level

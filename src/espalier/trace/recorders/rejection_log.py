@@ -1,0 +1,181 @@
+"""The rejection log: an event for each step at which what had been drawn was refused, as llama.cpp's log has it.
+
+The events have its names (`log_version`, `timestamp`, `events[]` with `task_id`, `slot_id`, `step`, `rejected`, the
+three stages, `resampled`) and, beside them, `request_id`. It is valid JSON always: where llama.cpp prints a bare
+`-inf`, the candidate has no `logit`. Reading: `foreign/log_reader.py`; the file and its lock: `log_file.py`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from espalier.errors import InputError
+from espalier.trace.foreign.log_reader import LogError, LogReader
+from espalier.trace.recorders.log_file import LogFile
+from espalier.trace.recorders.protocol import RunInfo, RunRecorder
+from espalier.trace.records import Candidate, StepRecord, Trace, TraceLevel
+
+VERSION = "espalier-1"
+LEAST_BYTES = 4096
+"""Of a file, where there is a limit."""
+
+
+class RejectionLog:
+    """A Recorder that writes them to one file, for any number of runs at once.
+
+    The file is a whole JSON document after each event; a crash loses at most the event that was being written. One
+    writer at a time has it, any number of readers may. A log of ours that is there is continued, what a crash left of
+    its last event cut off; its numbers of tasks go on.
+
+    max_bytes: where the next event would go beyond it, the file becomes `path.1`, that before it `path.2`, up to
+    `path.<keep>`; older ones are gone. clock: Unix time in seconds.
+
+    Raises InputError for a limit that is none; OutputError naming the path where it cannot be written, another writer
+    has it, or it holds anything else.
+    """
+
+    level: TraceLevel = "steps"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        max_bytes: int | None = None,
+        *,
+        keep: int = 9,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if max_bytes is not None and max_bytes < LEAST_BYTES:
+            raise InputError(f"max_bytes: {max_bytes} must be at least {LEAST_BYTES}", field="max_bytes")
+        if keep < 0:
+            raise InputError(f"keep: {keep} must be at least 0", field="keep")
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._next_task = 0
+        self._next_slot = 0
+        self._free: list[int] = []  # a heap of slots below the next
+        self._events = 0
+        self._file = LogFile(Path(path), begin=self._head, scan=self._scan, max_bytes=max_bytes, keep=keep)
+
+    @property
+    def path(self) -> Path:
+        return self._file.path
+
+    @property
+    def events(self) -> int:
+        """How many it has written."""
+        return self._events
+
+    def begin(self, info: RunInfo) -> RunRecorder:
+        with self._lock:
+            task, self._next_task = self._next_task, self._next_task + 1
+            if self._free:
+                slot = heapq.heappop(self._free)
+            else:
+                slot, self._next_slot = self._next_slot, self._next_slot + 1
+        return _Run(self, info, task, slot)
+
+    def close(self) -> None:
+        """Nothing more is written; another writer may have the file. Twice is once. Raises OutputError."""
+        with self._lock:
+            self._file.close()
+
+    def write(self, event: dict[str, Any]) -> None:
+        """One event, as it is. Raises OutputError."""
+        text = json.dumps(event, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
+        with self._lock:
+            self._file.append(text)
+            self._events += 1
+
+    def leave(self, slot: int) -> None:
+        """The slot is free again."""
+        with self._lock:
+            heapq.heappush(self._free, slot)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _head(self) -> bytes:
+        now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return f'{{"log_version":"{VERSION}","timestamp":"{now}","events":['.encode("ascii")
+
+    def _scan(self, path: Path) -> tuple[int, bool]:
+        """Where the last whole event ends. Raises LogError for another's log."""
+        has_any = False
+        with path.open("rb") as file:
+            log = LogReader(file)
+            for event in log:
+                has_any = True
+                task = event.get("task_id")
+                if isinstance(task, int):
+                    self._next_task = max(self._next_task, task + 1)
+            if log.offset == 0:  # a log of ours that was cut before its events is begun anew
+                file.seek(0)
+                begun, head = file.read(200), self._head()
+                same = min(len(begun), head.index(b"timestamp"))
+                if len(begun) >= len(head) or begun[:same] != head[:same]:
+                    raise LogError("it has no events")
+            elif log.log_version != VERSION:
+                raise LogError(f"its log_version is {log.log_version[:40]!r}, not {VERSION!r}")
+        return log.offset, has_any
+
+
+class _Run:
+    """A RunRecorder."""
+
+    def __init__(self, log: RejectionLog, info: RunInfo, task: int, slot: int) -> None:
+        self._log, self._info, self._task, self._slot = log, info, task, slot
+        self._is_over = False
+
+    def step(self, record: StepRecord) -> None:
+        if record.was_rejected and record.rejected is not None:
+            self._log.write(event_of(record, self._info, task=self._task, slot=self._slot))
+
+    def end(self, trace: Trace | None) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._log.leave(self._slot)
+
+
+def event_of(record: StepRecord, info: RunInfo, *, task: int, slot: int) -> dict[str, Any]:
+    """A step at which a token was refused, as an event of the log. output: which of the request's, where not the first;
+    blame: why it was refused, where that is known."""
+    event: dict[str, Any] = {"task_id": task, "slot_id": slot, "request_id": info.request_id}
+    if info.output:
+        event["output"] = info.output
+    event["step"] = record.step
+    if record.rejected is not None:
+        event["rejected"] = _candidate(record.rejected)
+    event["pre_masking"] = _candidates(record.pre_masking)
+    event["post_grammar"] = _candidates(record.post_grammar)
+    event["post_chain"] = _candidates(record.post_chain)
+    event["resampled"] = _candidate(record.resampled)
+    if record.blame is not None:
+        event["blame"] = record.blame.to_json()
+    return event
+
+
+def _candidates(found: Sequence[Candidate]) -> list[dict[str, Any]]:
+    return [_candidate(one) for one in found]
+
+
+def _candidate(one: Candidate) -> dict[str, Any]:
+    """bytes: where the text does not say them, as for a part of a character."""
+    found = one.to_json()
+    found.pop("allowed")
+    if found["logit"] is None:
+        del found["logit"]
+    if one.text.encode("utf-8", "surrogatepass") == one.bytes:
+        del found["bytes"]
+    return found

@@ -1,0 +1,310 @@
+"""Why a constraint cost what it cost, and what to do: rules over a trace, each with a stated threshold.
+
+A rule looks at what was recorded and at nothing else: no model, no constraint. Where the candidates of steps were not
+recorded, rules that need them find nothing, and `diagnose` says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from espalier.chat.reasoning import REASONING
+from espalier.trace.records import Candidate, StepRecord, Trace
+from espalier.trace.report import findings as f
+from espalier.trace.report.findings import Finding, Remedy
+
+SPACE_TOKENS = 12
+SPACE_BYTES = 48
+"""A run of so many tokens, or bytes, of nothing but white space is a loop; an indented document has shorter ones."""
+DIGITS = 20
+"""More digits in a row than any number of 64 bits has."""
+REPEATS = 4
+REPEATED_BYTES = 32
+MAX_PERIOD = 64
+"""A phrase of up to MAX_PERIOD tokens that comes REPEATS times in a row and so fills REPEATED_BYTES."""
+LIKELY = 0.3
+"""The model's probability from which on a wish is called one."""
+UNLIKELY = 0.05
+MISALIGNED = 3
+"""Steps: one longer wish is chance."""
+HIGH_TAX = 0.7
+"""Nats: half of the probability was taken away."""
+STEADY = 0.3
+"""Of the steps of a part: from so many with a high tax on, it is the constraint that fights and not one token."""
+FEWEST = 4
+"""Steps with a high tax before that is said."""
+SHOWN = 8
+MARKERS = frozenset(text.encode() for found in REASONING.values() for text in (found.start, found.end))
+ENDS = ("</s>", "<eos>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<turn|>")
+"""What ends a text, where the trace does not show it by its own end."""
+
+Rule = Callable[[Trace], Iterator[Finding]]
+
+
+def diagnose(trace: Trace) -> list[Finding]:
+    """What was found, faults first, then costs, then notes; in each in the order of the text."""
+    found = [
+        replace(finding, remedies=tuple(one for one in finding.remedies if _helps(one, trace)))
+        for rule in RULES
+        for finding in rule(trace)
+    ]
+    order = ("fault", "cost", "note")
+    return sorted(found, key=lambda one: (order.index(one.severity), one.steps[:1] or (math.inf,)))
+
+
+def _helps(remedy: Remedy, trace: Trace) -> bool:
+    """Whether it is for such a constraint, and not in force already."""
+    spec = trace.constraint or {}
+    if remedy in (f.SHOW_THE_SCHEMA, f.OWN_ORDER, f.BOUNDED_WHITESPACE, f.NATURAL_LAYOUT, f.BOUND_NUMBERS):
+        has_schema = spec.get("kind") not in ("gbnf", "regex", "choice", "wordlist")
+        return has_schema and remedy.change.get("whitespace", "") != spec.get("whitespace")
+    if remedy.action in ("another_strategy", "jump"):
+        return trace.strategy == "mask"
+    return True
+
+
+def _whitespace_loops(trace: Trace) -> Iterator[Finding]:
+    for start, end in _runs(trace.steps, lambda one: bool(one.bytes) and not one.bytes.strip()):
+        size = sum(len(one.bytes) for one in trace.steps[start:end])
+        if end - start >= SPACE_TOKENS or size >= SPACE_BYTES:
+            yield Finding(
+                code="whitespace_loop",
+                severity="fault",
+                message=f"{end - start} tokens in a row are white space ({size} bytes)",
+                steps=_shown(range(start, end)),
+                evidence={"tokens": end - start, "bytes": size},
+                remedies=(f.BOUNDED_WHITESPACE, f.SHOW_THE_SCHEMA),
+            )
+
+
+def _digit_loops(trace: Trace) -> Iterator[Finding]:
+    for start, end in _runs(trace.steps, lambda one: one.bytes.isdigit()):
+        size = sum(len(one.bytes) for one in trace.steps[start:end])
+        if size >= DIGITS:
+            yield Finding(
+                code="digit_loop",
+                severity="fault",
+                message=f"a number runs on for {size} digits",
+                steps=_shown(range(start, end)),
+                evidence={"digits": size},
+                remedies=(f.BOUND_NUMBERS, f.BREAK_LOOPS),
+            )
+
+
+def _phrase_loops(trace: Trace) -> Iterator[Finding]:
+    steps = trace.steps
+    ids = [one.token_id for one in steps]
+    at = 0
+    while at < len(ids):
+        best = max(
+            ((_repeats(ids, at, period), period) for period in range(1, MAX_PERIOD + 1)),
+            key=lambda one: (one[0] * one[1] if one[0] >= REPEATS else 0, -one[1]),
+        )
+        count, period = best
+        covered = steps[at : at + count * period]
+        phrase = b"".join(one.bytes for one in covered[:period])
+        size = sum(len(one.bytes) for one in covered)
+        if count >= REPEATS and size >= REPEATED_BYTES and phrase.strip() and not phrase.isdigit():
+            text = phrase.decode("utf-8", "replace")
+            yield Finding(
+                code="phrase_loop",
+                severity="fault",
+                message=f"{text[:60]!r} comes {count} times in a row",
+                steps=_shown(range(at, at + count * period)),
+                evidence={"phrase": text, "repeats": count, "tokens": count * period},
+                remedies=(f.BREAK_LOOPS, f.BOUND_LENGTH),
+            )
+        # A run that was no finding is passed over whole too: within it there is nothing else to find.
+        at += count * period if count >= REPEATS else 1
+
+
+def _repeats(ids: Sequence[int], at: int, period: int) -> int:
+    """How often the first `period` ids from `at` come in a row, themselves included."""
+    count, phrase = 1, ids[at : at + period]
+    if len(phrase) < period:
+        return 0
+    while ids[at + count * period : at + (count + 1) * period] == phrase:
+        count += 1
+    return count
+
+
+def _rewinds(trace: Trace) -> Iterator[Finding]:
+    if trace.rewinds:
+        lost = sum(len(one.tokens) for one in trace.rewinds)
+        who = sorted({one.blame.member for one in trace.rewinds if one.blame is not None})
+        by = f", by {', '.join(who)}" if who else ""
+        yield Finding(
+            code="rewinds",
+            severity="cost",
+            message=f"text was taken back {len(trace.rewinds)} times, {lost} tokens in all{by}",
+            steps=_shown([one.step for one in trace.rewinds]),
+            evidence={"rewinds": len(trace.rewinds), "tokens": lost},
+            remedies=(f.LESS_CONFLICT, f.SHOW_THE_SCHEMA),
+        )
+
+
+def _eos(trace: Trace) -> Iterator[Finding]:
+    wanted = [one for one in _with_wish(trace) if _forbidden(one) and _ends(_wish(one), trace)]
+    sure = [one for one in wanted if _wish(one).prob >= LIKELY]
+    if sure:
+        yield Finding(
+            code="eos_forbidden",
+            severity="cost",
+            message=f"at {_many(sure)} the model wanted to end the text, and the constraint did not let it",
+            steps=_shown([one.step for one in sure]),
+            evidence={"steps": len(sure), "largest_prob": max(_wish(one).prob for one in sure)},
+            remedies=(f.EOS_ALLOWED, f.SHOW_THE_SCHEMA),
+        )
+    last = trace.steps[-1] if trace.steps else None
+    if last is not None and trace.finish_reason == "stop" and last.is_special and last.tax_nats >= -math.log(UNLIKELY):
+        yield Finding(
+            code="eos_forced",
+            severity="cost",
+            message=f"the constraint ended the text where the model gave that {math.exp(last.logprob):.2g}",
+            steps=(last.step,),
+            evidence={"prob": math.exp(last.logprob), "tax_nats": last.tax_nats},
+            remedies=(f.SHOW_THE_SCHEMA, f.ANOTHER_STRATEGY),
+        )
+
+
+def _budget(trace: Trace) -> Iterator[Finding]:
+    if trace.closed_by_budget:
+        yield Finding(
+            code="closed_by_budget",
+            severity="note",
+            message=f"the limit of {len(trace.steps)} tokens decided how the text ends",
+            steps=(len(trace.steps) - 1,),
+            remedies=(f.MORE_TOKENS,),
+        )
+    elif trace.finish_reason == "length" and trace.constraint is not None:
+        yield Finding(
+            code="cut_off",
+            severity="fault",
+            message=f"the text was cut off after {len(trace.steps)} tokens and is not complete",
+            steps=(len(trace.steps) - 1,) if trace.steps else (),
+            remedies=(f.MORE_TOKENS, f.CLOSE_IN_TIME),
+        )
+
+
+def _misaligned(trace: Trace) -> Iterator[Finding]:
+    found = []
+    for one in _with_wish(trace):
+        wish = _wish(one)
+        longer = _forbidden(one) and one.bytes and wish.bytes.startswith(one.bytes) and len(wish.bytes) > len(one.bytes)
+        if longer and wish.prob >= LIKELY:
+            found.append(one)
+    if len(found) >= MISALIGNED:
+        first = found[0]
+        yield Finding(
+            code="misaligned",
+            severity="cost",
+            message=f"at {_many(found)} the model wanted a longer token that begins as what was taken, "
+            f"first {_wish(first).text!r} instead of {first.text!r}",
+            steps=_shown([one.step for one in found]),
+            evidence={"steps": len(found), "tax_nats": math.fsum(one.tax_nats for one in found)},
+            remedies=(f.NATURAL_LAYOUT, f.JUMP),
+        )
+
+
+def _fights(trace: Trace) -> Iterator[Finding]:
+    """Steps with a high tax, by whether they spell a key or a value where there is a document, else all together."""
+    for name, steps in _parts(trace):
+        high = [one for one in steps if one.tax_nats >= HIGH_TAX]
+        if len(high) < FEWEST or len(high) < STEADY * len(steps):
+            continue
+        tax = math.fsum(one.tax_nats for one in high)
+        yield Finding(
+            code="fights_the_prompt",
+            severity="cost",
+            message=f"{len(high)} of {len(steps)} tokens of {name} cost over {HIGH_TAX} nats each, {tax:.1f} in all",
+            steps=_shown([one.step for one in high]),
+            evidence={"part": name, "steps": len(high), "of": len(steps), "tax_nats": tax},
+            remedies=(f.SHOW_THE_SCHEMA, f.OWN_ORDER, f.ANOTHER_STRATEGY),
+        )
+
+
+def _reasoning(trace: Trace) -> Iterator[Finding]:
+    for one in _with_wish(trace):
+        wish = _wish(one)
+        if _forbidden(one) and wish.prob >= LIKELY and (wish.bytes or wish.text.encode()) in MARKERS:
+            yield Finding(
+                code="reasoning_suppressed",
+                severity="cost",
+                message=f"the model wanted to write {wish.text} ({wish.prob:.0%}), and the constraint did not let it",
+                steps=(one.step,),
+                evidence={"marker": wish.text, "prob": wish.prob, "tax_nats": one.tax_nats},
+                remedies=(f.LET_IT_THINK,),
+            )
+            return
+
+
+def _not_recorded(trace: Trace) -> Iterator[Finding]:
+    if trace.level == "summary" or (trace.steps and not any(one.pre_masking for one in trace.steps)):
+        yield Finding(
+            code="not_recorded",
+            severity="note",
+            message="what the model wanted at each step was not recorded, so wishes and endings cannot be looked at",
+            remedies=(f.Remedy(action="record_steps", text="record them: --trace-level steps"),),
+        )
+
+
+RULES: tuple[Rule, ...] = (
+    _whitespace_loops, _digit_loops, _phrase_loops, _rewinds, _eos, _budget, _misaligned, _fights, _reasoning,
+    _not_recorded,
+)  # fmt: skip
+
+
+def _parts(trace: Trace) -> Iterator[tuple[str, list[StepRecord]]]:
+    """The steps of a document's keys and of its values, or all where there is none."""
+    paths = [one.path for one in trace.by_token()]
+    if all(path is None for path in paths):
+        yield "the text", list(trace.steps)
+        return
+    # Keys and punctuation count to their container; what holds nothing is a value.
+    containers = {path.rpartition("/")[0] for path in paths if path}
+    placed = [(one, path) for one, path in zip(trace.steps, paths, strict=True) if path is not None]
+    yield "the keys", [one for one, path in placed if path in containers]
+    yield "the values", [one for one, path in placed if path not in containers]
+
+
+def _runs(steps: Sequence[StepRecord], holds: Callable[[StepRecord], bool]) -> Iterator[tuple[int, int]]:
+    """Longest runs of steps of which something holds, as (first, one past the last)."""
+    start: int | None = None
+    for place, one in enumerate(steps):
+        if holds(one):
+            start = place if start is None else start
+        elif start is not None:
+            yield start, place
+            start = None
+    if start is not None:
+        yield start, len(steps)
+
+
+def _with_wish(trace: Trace) -> list[StepRecord]:
+    return [one for one in trace.steps if one.pre_masking]
+
+
+def _wish(step: StepRecord) -> Candidate:
+    return step.pre_masking[0]
+
+
+def _forbidden(step: StepRecord) -> bool:
+    return not _wish(step).allowed
+
+
+def _ends(candidate: Candidate, trace: Trace) -> bool:
+    """Whether a candidate ends texts: it is what ended this one, or a special token that is no marker of reasoning."""
+    last = trace.steps[-1] if trace.steps else None
+    if last is not None and last.is_special and trace.finish_reason == "stop":
+        return candidate.id == last.token_id
+    return candidate.text in ENDS
+
+
+def _many(steps: Sequence[StepRecord]) -> str:
+    return f"step {steps[0].step}" if len(steps) == 1 else f"{len(steps)} steps"
+
+
+def _shown(places: Sequence[int]) -> tuple[int, ...]:
+    return tuple(places[:SHOWN])
