@@ -1,7 +1,7 @@
 """Continuous batching: many plans on one StepModel, joining and leaving between steps. The core, without a thread.
 
-`round` is one step of a state machine: who has gone leaves, who fits joins, one forward pass (`engines/serving/passes.py`),
-every plan that has its answer goes on. One thread calls `round` and `end` (`engines/serving/service.py`), or a test by hand;
+`round` is one step of a state machine: who has gone leaves, who fits joins, one forward pass (`passes.py`),
+every plan that has its answer goes on. One thread calls `round` and `end` (`service.py`), or a test by hand;
 the rest is for any thread. It knows no requests, no text and no engine.
 """
 

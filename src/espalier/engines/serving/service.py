@@ -1,6 +1,6 @@
 """A LocalEngine that many callers share: one thread has the model, readers build their own events.
 
-The thread does masks, sampling and the model (`engines/serving/scheduler.py`); checking, rendering, compiling, turns, verdicts
+The thread does masks, sampling and the model (`scheduler.py`); checking, rendering, compiling, turns, verdicts
 and traces are done in the threads of those who ask. It knows no HTTP.
 
 A service that is let go without being closed: the thread holds the scheduler and the model, never the service, which

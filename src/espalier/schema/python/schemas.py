@@ -1,8 +1,8 @@
 """A JSON Schema from a Python class, type or function: what a program asks for, said once.
 
 Dataclasses, TypedDicts, NamedTuples (as objects: the names are the point), enums, unions, containers, functions (an
-object of its parameters) and pydantic models, which pydantic describes itself. `instances.py` goes the other way. A type
-that JSON Schema cannot say is refused with its path, never widened.
+object of its parameters) and pydantic models, which pydantic describes itself. `instances.py` goes the other way. A
+type that JSON Schema cannot say is refused with its path, never widened.
 """
 
 from __future__ import annotations

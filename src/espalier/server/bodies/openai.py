@@ -1,6 +1,6 @@
 """Bodies of requests as types: what `/v1/chat/completions` and `/v1/completions` take, and their OpenAPI.
 
-They check shapes alone: what a value means, and whether it is in range, is said where it is used (`asking/generate.py`). Fields
+They check shapes alone: what a value means, and whether it is in range, is said where it is used (`asking/`). Fields
 that change nothing or cannot be had are in `fields.py`.
 """
 

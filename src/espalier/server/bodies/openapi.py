@@ -1,5 +1,5 @@
-"""The OpenAPI document, and a page of it that needs no network. Bodies are read by hand (`http/body.py`), so their schemas
-are put in here. It knows no behaviour of any route."""
+"""The OpenAPI document, and a page of it that needs no network. Bodies are read by hand (`http/body.py`), so their
+schemas are put in here. It knows no behaviour of any route."""
 
 from __future__ import annotations
 
