@@ -1,7 +1,7 @@
 """`espalier trace replay` and `espalier trace diff`: a run gone through once more, and two runs side by side.
 
-What they find is `api/replaying.py`'s affair and `trace/report/diff.py`'s; here traces are read and shown. Exit codes are those
-of `diff`: 0 the same, 1 not the same, 2 asked wrongly.
+`api/replaying.py` and `trace/report/diff.py` compute; this module reads and shows traces. Exit codes are those of
+`diff`: 0 the same, 1 not the same, 2 asked wrongly.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The categories, presets and patterns that come with Espalier, as data. It knows nothing of how they are looked for.
 
 A pattern is three regular expressions, of the dialect of `grammar/regex/parse.py`: what must stand before (tried at the
-end of all that came before it), the pattern itself, and what must stand after. None has look-around, and each is written
-in small letters where case does not count.
+end of all that came before it), the pattern itself, and what must stand after. None has look-around, and each is
+written in small letters where case does not count.
 """
 
 from __future__ import annotations
