@@ -1,9 +1,29 @@
-"""Settings of hypothesis: no deadlines (a busy machine is no fault), and the same examples each time in CI."""
+"""Settings of hypothesis, and the engines of the demo model that many test modules share.
+
+Hypothesis has no deadlines (a busy machine is no fault), runs the share of examples that `tests/examples.py` says, and
+draws the same examples each time in CI.
+"""
+
+from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
-settings.register_profile("espalier", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True)
+import espalier
+from espalier.wiring import demo_model
+from tests.examples import examples
+
+settings.register_profile("espalier", deadline=None, max_examples=examples(100))
+settings.register_profile("ci", parent=settings.get_profile("espalier"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "espalier")
+
+
+@pytest.fixture(scope="session")
+def demo_engine() -> Iterator[espalier.LoadedEngine]:
+    """The demo model under transformers with every option at its default. Tests leave it as they find it."""
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    with espalier.load(str(demo_model())) as engine:
+        yield engine

@@ -25,9 +25,8 @@ NEW = 64
 
 
 @pytest.fixture(scope="module")
-def eng():
-    with espalier.load() as loaded:
-        yield loaded
+def eng(demo_engine):
+    return demo_engine
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,8 @@ PROMPT = "Generate user info"
 
 
 @pytest.fixture(scope="module")
-def eng():
-    with espalier.load() as loaded:
-        yield loaded
+def eng(demo_engine):
+    return demo_engine
 
 
 def test_json_without_banned_phrases_shares_out_what_was_removed(eng):

@@ -22,9 +22,8 @@ SEEDS = 200
 
 
 @pytest.fixture(scope="module")
-def eng():
-    with espalier.load() as loaded:
-        yield loaded
+def eng(demo_engine):
+    return demo_engine
 
 
 def runs(eng, **options):

@@ -8,12 +8,10 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-import espalier
 from espalier.constraints.after.spec import After
 from espalier.constraints.ban import Ban
 from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.spec import JsonSchema, Regex
-from espalier.wiring import demo_model
 
 USER = {
     "type": "object",
@@ -26,9 +24,8 @@ END = "</think>"
 
 
 @pytest.fixture(scope="module")
-def eng():
-    with espalier.load(str(demo_model()), device="cpu") as loaded:
-        yield loaded
+def eng(demo_engine):
+    return demo_engine
 
 
 def test_thinking_then_json(eng):

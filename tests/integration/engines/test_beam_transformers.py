@@ -62,9 +62,8 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Any]:
-    with espalier.load(str(demo_model())) as loaded:
-        yield loaded
+def engine(demo_engine: espalier.LoadedEngine) -> Any:
+    return demo_engine
 
 
 @pytest.fixture(scope="module")

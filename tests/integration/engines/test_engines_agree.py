@@ -82,9 +82,8 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def torch_engine() -> Iterator[Any]:
-    with espalier.load(str(demo_model())) as loaded:
-        yield loaded
+def torch_engine(demo_engine: espalier.LoadedEngine) -> Any:
+    return demo_engine
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from espalier.errors import CapabilityError, InputError, LimitExceeded, VocabErr
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import demo_model
 from tests import gguf_models as made
+from tests.examples import examples
 from tests.tokenizers import sentencepiece_processor
 
 pytest.importorskip("llama_cpp")
@@ -168,7 +169,7 @@ def test_a_continuation_spells_its_text(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(text=st.lists(st.sampled_from(TEXTS) | st.text(max_size=12) | st.sampled_from(["<think>", "a  b"])).map("".join))
 def test_any_continuation_spells_its_text(kind, text):
     vocab, _ = from_words(KINDS[kind]())
@@ -190,7 +191,7 @@ def test_a_continuation_on_the_demo_model_is_the_tokenizers():
         assert vocab.encoder(text) == expected(text), text
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(text=st.text(max_size=40))
 def test_any_prompt_on_the_demo_model_is_split_as_transformers_splits_it(text):
     encode, tokenizer = demo_encoders()

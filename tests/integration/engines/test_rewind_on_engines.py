@@ -38,10 +38,7 @@ def eng(request) -> Iterator[Any]:
         with espalier.load(str(demo_model() / "demo.gguf"), **options) as loaded:
             yield loaded
         return
-    pytest.importorskip("torch", reason="torch is not installed")
-    pytest.importorskip("transformers", reason="transformers is not installed")
-    with espalier.load(str(demo_model())) as loaded:
-        yield loaded
+    yield request.getfixturevalue("demo_engine")
 
 
 def phrases_of(eng, prompt, count, **options):

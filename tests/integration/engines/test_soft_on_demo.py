@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import espalier
 from espalier.api import make_request
 from espalier.constraints.soft.spec import SoftJson, SoftWordlist
 from espalier.constraints.words.spec import Wordlist
@@ -25,9 +24,8 @@ WORDS = re.findall(
 
 
 @pytest.fixture(scope="module")
-def demo():
-    with espalier.load(str(DEMO), device="cpu") as engine:
-        yield engine
+def demo(demo_engine):
+    return demo_engine
 
 
 def run(demo, prompt, **options):

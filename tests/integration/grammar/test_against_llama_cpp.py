@@ -23,6 +23,7 @@ from espalier.grammar.printer import print_grammar
 from espalier.grammar.rewrite import portable
 from espalier.grammar.sample import Sampler
 from espalier.tokens import mask as masks
+from tests.examples import examples
 from tests.llama_grammar import LlamaGrammar, LlamaVocab, write_vocab_gguf
 from tests.unit.grammar.trees import small_grammars
 
@@ -70,7 +71,7 @@ def is_tame(grammar):
 
 
 @given(small_grammars, st.randoms(use_true_random=False))
-@settings(max_examples=150, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), derandomize=True, suppress_health_check=list(HealthCheck))
 def test_random_grammars_have_the_same_masks(llama, grammar, random):
     assume(grammar.root in productive(grammar))
     # llama.cpp gives rules without a finite sentence a life of their own: it would walk into them and be trapped.

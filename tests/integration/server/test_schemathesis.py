@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.examples import examples
+
 pytest.importorskip("fastapi")
 pytest.importorskip("schemathesis")
 
@@ -81,7 +83,7 @@ def test_a_route_answers_as_it_is_documented(client: TestClient, name: str, mode
     statuses: Counter[int] = Counter()
 
     @settings(
-        max_examples=EXAMPLES, derandomize=True, deadline=None, database=None, phases=[Phase.generate],
+        max_examples=examples(EXAMPLES), derandomize=True, deadline=None, database=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(case=strategy)

@@ -17,6 +17,7 @@ from espalier.errors import GrammarError
 from espalier.grammar.parser import parse
 from espalier.tokens.trie import build_trie
 from espalier.tokens.vocab import Vocab
+from tests.examples import examples
 from tests.unit.grammar.trees import small_grammars
 
 WORDS = [b"a", b"b", b"c", b"ab", b"ba", b"bbb", b"aaa", b"bab", b""]
@@ -40,7 +41,7 @@ def fewest(machine, state) -> int:
     return count
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=examples(150), suppress_health_check=list(HealthCheck))
 @given(small_grammars, st.randoms(use_true_random=False))
 def test_the_shortest_completion_is_shortest(grammar, rng):
     try:

@@ -19,6 +19,7 @@ from espalier.grammar.parser import parse
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import build_trie
 from espalier.tokens.vocab import Vocab
+from tests.examples import examples
 from tests.unit.grammar.oracle import Recogniser
 from tests.unit.grammar.trees import SHORT_TEXTS, small_grammars
 
@@ -48,7 +49,7 @@ def between(automaton):
     return made.network()
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(small_grammars)
 def test_a_random_grammar_says_the_same_taken_apart_and_embedded(grammar):
     oracle = Recogniser(grammar)

@@ -22,13 +22,14 @@ from espalier.grammar.sample import Sampler
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import build_trie
 from espalier.tokens.vocab import Vocab
+from tests.examples import examples
 from tests.unit.grammar.oracle import Recogniser
 from tests.unit.grammar.trees import SHORT_TEXTS, small_grammars
 
 WORDS = [b"a", b"b", b"aa", b"ab", b"ba", b"bb", b"aba", b"abab", b"bbbb", b"aab", b"ab", b"c", b"ac"]
 SMALL = Vocab.from_tokens([*WORDS, b""], eos_ids=[len(WORDS)])
 SMALL_TRIE = build_trie(SMALL.tokens)
-slow = settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+slow = settings(deadline=None, max_examples=examples(150), suppress_health_check=list(HealthCheck))
 
 
 def machines(grammar: Grammar, vocab: Vocab, trie) -> list:

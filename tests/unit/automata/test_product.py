@@ -16,6 +16,7 @@ from espalier.grammar.parser import parse
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import build_trie
 from espalier.tokens.vocab import Vocab
+from tests.examples import examples
 from tests.unit.grammar.oracle import Recogniser
 from tests.unit.grammar.trees import SHORT_TEXTS, small_grammars
 
@@ -28,7 +29,7 @@ def regular(source: str) -> Dfa:
     return Dfa.of_grammar(parse(source))
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=examples(100), suppress_health_check=list(HealthCheck))
 @given(small_grammars)
 def test_a_random_grammar_and_a_regular_one(grammar):
     oracle = Recogniser(grammar)

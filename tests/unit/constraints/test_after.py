@@ -19,6 +19,7 @@ from espalier.constraints.verdict import judge, parse
 from espalier.errors import InputError, SpecError, TokenRefused, UnsupportedError, VocabError
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
+from tests.examples import examples
 from tests.laws import check_completion, check_matcher, check_walk
 
 USER = {
@@ -177,7 +178,7 @@ INNERS = {"{[a-z]*}": [END], " ?[a-z>]*": ["a.", "k>"], "ab*": ["abab", "aa", "Ã
 
 @pytest.mark.parametrize("max_before", [None, 0, 1, 3])
 @pytest.mark.parametrize("gap", [True, False])
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(data=st.data())
 def test_masks_are_every_token_that_leads_on(max_before, gap, data):
     pattern = data.draw(st.sampled_from(list(INNERS)))

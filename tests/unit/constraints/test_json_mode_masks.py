@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import espalier
 from espalier.errors import SpecError
 from espalier.tokens import mask as masks
+from tests.examples import examples
 
 VOCAB = espalier.Vocab.bytes()
 OURS = espalier.compile(espalier.JsonObject())
@@ -24,7 +25,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(PLAIN, VALUES, max_size=3), st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_the_masks_of_json_mode_equal_llguidances_at_every_byte(value, compact):
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":") if compact else None)
     ours, theirs = OURS.matcher(), THEIRS.matcher()

@@ -15,6 +15,7 @@ from espalier.errors import DeadEnd, GrammarError, InputError, SchemaError, Toke
 from espalier.sampling.filters import FilterChain, FilterContext, LogitBias, Priority, TokenBan
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
+from tests.examples import examples
 
 CONTEXT = FilterContext(step=0, prompt=(), generated=())
 VOCAB = Vocab.from_tokens(
@@ -197,7 +198,7 @@ def test_in_a_chain_bans_and_grammars_hold_together():
         )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_forks_are_independent_and_rollback_restores(data):
     one = JsonSchemaFilter({"type": "array", "items": {"type": "array"}}, COMPILER)

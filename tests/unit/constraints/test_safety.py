@@ -20,6 +20,7 @@ from espalier.constraints.verdict import judge
 from espalier.errors import InputError, LimitExceeded, RegexError, SpecError, UnknownName, UnsupportedError
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
+from tests.examples import examples
 from tests.laws import check_matcher
 
 VOCABS = {"bytes": Vocab.bytes, "byte-level": tokenizers.byte_level_vocab, "sentencepiece": tokenizers.spm_vocab}
@@ -317,7 +318,7 @@ def pieces():
     return Compiler(vocab).compile(spec), spec
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(choices=st.lists(st.integers(0, 10**6), max_size=30))
 def test_no_output_of_any_tokenisation_holds_a_match(pieces, choices):
     compiled, spec = pieces
@@ -338,7 +339,7 @@ def test_no_output_of_any_tokenisation_holds_a_match(pieces, choices):
     assert find(spec, data.decode()) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(text=st.text(alphabet="rm -fF|bashｓ\nkruKRUMPmp14=x5é;$(", max_size=24))
 def test_the_automaton_and_the_search_agree(pieces, text):
     compiled, spec = pieces

@@ -19,6 +19,7 @@ from espalier.constraints.safety.lists import MAX_PHRASES, parse_list, read_list
 from espalier.constraints.safety.phrases import phrase_automaton, phrase_labels
 from espalier.constraints.safety.spec import Safety
 from espalier.errors import InputError, LimitExceeded
+from tests.examples import examples
 
 
 def test_characters_are_equal_exactly_where_their_folds_are():
@@ -49,13 +50,13 @@ def cards():
     return guard(smallest(card_automaton(alphabet, 0)), alphabet).avoiding
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(text=st.text(alphabet="0123456789 -.x", max_size=26))
 def test_cards_are_found_by_the_automaton_as_by_arithmetic(cards, text):
     assert cards.accepts(text.encode()) == (not list(find_cards(text)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(digits=st.text(alphabet="0123456789", min_size=12, max_size=19))
 def test_the_digit_that_makes_the_sum_valid_is_the_one_that_is_caught(cards, digits):
     first = next((n for n in range(13, len(digits) + 1) if luhn(digits[:n]) == 0), None)
@@ -110,7 +111,7 @@ def test_a_million_words_are_refused_with_the_limit():
 LETTERS = "abé -_Ａ"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     phrases=st.lists(st.text("abé -", min_size=1, max_size=5).filter(lambda p: p.strip() == p), min_size=1, max_size=5),
     texts=st.lists(st.text(LETTERS, max_size=12), min_size=5, max_size=20),
@@ -134,7 +135,7 @@ EXPRESSIONS = ["ab+c", "(?:a|bc)d?é", "[^a]b", r"^ab|cd$", r"\d{2,3}x", "a.c", 
 
 
 @pytest.mark.parametrize("pattern", EXPRESSIONS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(texts=st.lists(st.text("abcdxéÉＡ1２ \n-kKｋ", max_size=8), min_size=10, max_size=30))
 def test_expressions_are_found_as_re_finds_them(pattern, texts):
     spec = Safety(patterns=[{"regex": pattern}])

@@ -13,6 +13,7 @@ from espalier.constraints.soft.json_tracker import JsonTracker
 from espalier.constraints.soft.spec import SoftJson
 from espalier.sampling.filters import FilterContext
 from espalier.tokens.vocab import Vocab
+from tests.examples import examples
 from tests.tokenizers import byte_level_vocab, spm_vocab
 
 CONTEXT = FilterContext(step=0, prompt=(), generated=())
@@ -80,7 +81,7 @@ over_each_vocabulary = pytest.mark.parametrize("name", VOCABS)
 
 @over_each_vocabulary
 @given(documents(), st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_done_exactly_at_the_end_of_any_document_in_any_tokens(name, document, data):
     compiler = compiler_of(name)
     vocab, random = compiler.vocab, data.draw(st.randoms(use_true_random=False))
@@ -129,7 +130,7 @@ def test_the_tracker_follows_anything(text):
 
 @over_each_vocabulary
 @given(st.text(alphabet='{}[]",:1te\\ x', max_size=30), st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_forks_and_rollbacks_restore_the_biases(name, text, data):
     compiler = compiler_of(name)
     vocab, random = compiler.vocab, data.draw(st.randoms(use_true_random=False))
@@ -154,7 +155,7 @@ def test_forks_and_rollbacks_restore_the_biases(name, text, data):
 
 @over_each_vocabulary
 @given(documents(), st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_the_cached_biases_are_those_of_the_definition(name, document, data):
     """Slow and plain: each token by itself, with no candidates and no cache."""
     compiler = compiler_of(name)

@@ -18,6 +18,7 @@ from espalier.errors import SpecError, UnknownName
 from espalier.sampling.filters import FilterContext, Priority
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
+from tests.examples import examples
 from tests.tokenizers import byte_level_vocab, spm_vocab, tekken_vocab
 
 CONTEXT = FilterContext(step=0, prompt=(), generated=())
@@ -218,7 +219,7 @@ TEXTS = st.lists(
 
 @over_each_vocabulary
 @given(TEXTS, st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_forks_and_rollbacks_restore_the_biases(name, text, data):
     compiler = compiler_of(name)
     vocab, random = compiler.vocab, data.draw(st.randoms(use_true_random=False))
@@ -242,7 +243,7 @@ def test_forks_and_rollbacks_restore_the_biases(name, text, data):
 
 @over_each_vocabulary
 @given(TEXTS, st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_the_biases_depend_on_the_text_and_not_on_its_tokens(name, text, data):
     compiler = compiler_of(name)
     vocab, random = compiler.vocab, data.draw(st.randoms(use_true_random=False))
@@ -286,7 +287,7 @@ def test_any_bytes_are_followed(data):
     st.sampled_from([" ", ". ", ", ", "\n"]),
     st.data(),
 )
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_on_the_list_what_is_free_is_what_the_hard_list_allows(name, words, separator, data):
     """The slow, plain way: the matchers of both hard lists."""
     compiler = compiler_of(name)

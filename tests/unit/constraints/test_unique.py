@@ -27,6 +27,7 @@ from espalier.engines.fake import FakeStepModel
 from espalier.engines.local.engine import LocalEngine
 from espalier.errors import TokenRefused, UnsupportedError, VocabError
 from espalier.tokens import mask as masks
+from tests.examples import examples
 from tests.laws import check_matcher
 from tests.oracle import validator
 
@@ -288,13 +289,13 @@ def _has_twins(text: bytes) -> bool:
     return len(set(names)) < len(names)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.text(max_size=4) | st.sampled_from(["", "a", "ab", '"', '\\"', "\\", "é", "\x00", "]", ","])))
 def test_strings_of_all_kinds(items: list[str]) -> None:
     assert compiled(STRINGS).accepts(json.dumps(items, ensure_ascii=False)) == (len(set(items)) == len(items))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.recursive(st.none() | st.integers() | st.text('a"\\[]{},:', max_size=3),
                     lambda inner: st.lists(inner) | st.dictionaries(st.text('a"\\[:', max_size=2), inner)),
        st.integers(0, 2**32))  # fmt: skip

@@ -28,6 +28,7 @@ from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 from espalier.tokens.trie import build_trie
 from espalier.tokens.vocab import Vocab
+from tests.examples import examples
 from tests.laws import check_matcher, check_state, check_walk
 from tests.tokenizers import byte_level_vocab
 from tests.unit.grammar.trees import small_grammars
@@ -110,7 +111,7 @@ def walked(inner: Matcher, left: int, vocab: Vocab, rng: random.Random, *, exact
         left -= 1
 
 
-@settings(deadline=None, max_examples=120, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=examples(120), suppress_health_check=list(HealthCheck))
 @given(small_grammars, st.integers(0, 8), st.randoms(use_true_random=False))
 def test_in_small_languages_the_mask_is_the_definition(grammar, more, rng):
     for vocab in (FEW, LACKING):

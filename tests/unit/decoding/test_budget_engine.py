@@ -19,6 +19,7 @@ from espalier.engines.base import Finished, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine
 from espalier.errors import BudgetExceeded, CapabilityError, InputError, NotAvailable, UnsupportedError
+from tests.examples import examples
 from tests.schema_fuzz import Maker
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "tags": {"type": "array"}},
@@ -159,7 +160,7 @@ def test_every_strategy_closes_in_time_alone_and_served(strategy, constraint):
     ]
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 10**6), st.integers(0, 12), st.sampled_from(STRATEGIES.names()))
 def test_random_schemas_close_in_time_under_every_strategy(seed, more, strategy):
     schema = Maker(random.Random(seed), depth=2).document()
@@ -172,7 +173,7 @@ def test_random_schemas_close_in_time_under_every_strategy(seed, more, strategy)
     assert len(found.token_ids) <= least + more
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(st.from_regex(r"\A([ab](\{1,3\}|\*|\?)?|\((a|ab|b{2})\)){1,5}\Z"), st.integers(0, 6), st.integers(0, 99))
 def test_random_expressions_close_in_time(pattern, more, seed):
     constraint = Regex(pattern)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from espalier.decoding.faithful.awrs import Urn, sample
 from espalier.sampling.draw import RandomStream
+from tests.examples import examples
 
 P = [0.4, 0.25, 0.15, 0.1, 0.06, 0.04]
 
@@ -123,7 +124,7 @@ def test_more_checks_make_the_estimate_less_noisy():
 
 
 @given(st.lists(st.floats(1e-12, 1.0) | st.just(0.0), min_size=1, max_size=40), st.integers(0, 2**32 - 1))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_an_urn_gives_each_token_once_and_keeps_its_mass_to_the_last_digits(weights, seed):
     urn = Urn(np.array(weights), RandomStream(seed).next)
     left = {token: weight for token, weight in enumerate(weights) if weight > 0}

@@ -25,6 +25,7 @@ from espalier.engines.local.engine import LocalEngine
 from espalier.sampling.filters import Priority
 from espalier.tokens.vocab import Vocab
 from espalier.trace.measure import measure
+from tests.examples import examples
 
 LETTERS = 'ab{":,1 é'
 MERGES = (b'{"', b'":', b'",', b"ab", b"na", b"me", b"name", b'"name', b'":"', b'","', b"aa", b"ba", b" a", b"11")
@@ -153,7 +154,7 @@ VOCABS = st.builds(
 SAMPLINGS = st.sampled_from([{"temperature": 0}, {"temperature": 1.0, "top_k": 0}, {"temperature": 1.3, "top_p": 0.8}])
 
 
-@hypothesis_settings(max_examples=60)
+@hypothesis_settings(max_examples=examples(60))
 @given(vocab=VOCABS, spec=SPECS, sampling=SAMPLINGS, seed=st.integers(0, 99), most=st.integers(1, 14) | st.just(60))
 @example(vocab_of(), espalier.Regex('\\{"name":"(ab|aa)","ba":"(1|11)"\\}'), {"temperature": 0}, 0, 60)
 def test_the_laws_hold_however_it_is_driven_or_watched(vocab, spec, sampling, seed, most):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from espalier.decoding.jump.canonical import Canonical, shared
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import demo_model
+from tests.examples import examples
 from tests.tokenizers import (
     byte_level_spec,
     byte_level_vocab,
@@ -68,7 +69,7 @@ def canonical_of(name: str) -> Canonical:
 
 
 @pytest.mark.parametrize("name", VOCABS)
-@hypothesis_settings(max_examples=150)
+@hypothesis_settings(max_examples=examples(150))
 @given(text=TEXTS, more=TEXTS)
 @example("it'l", "l")
 @example("a  ", "b")
@@ -85,7 +86,7 @@ def test_what_is_stable_begins_the_encoding_of_every_longer_text(name, text, mor
 
 
 @pytest.mark.parametrize("name", ["demo", "llama 3", "byte fallback", "unigram"])
-@hypothesis_settings(max_examples=60)
+@hypothesis_settings(max_examples=examples(60))
 @given(text=TEXTS, place=st.integers(0, 60))
 def test_bytes_that_are_no_whole_characters_wait(name, text, place):
     splitter = canonical_of(name)

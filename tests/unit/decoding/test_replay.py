@@ -79,11 +79,9 @@ def test_a_run_under_its_own_constraint_comes_out_the_same(
     reproduces(engine, SAMPLINGS[sampling], strategy, tmp_path)
 
 
-def test_transformers_reproduces_its_runs(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    with espalier.load(str(demo_model())) as loaded:
-        reproduces(loaded, SAMPLINGS["xtc"], "rejection", tmp_path)
-        reproduces(loaded, SAMPLINGS["mirostat"], "mask", tmp_path)
+def test_transformers_reproduces_its_runs(tmp_path: Path, demo_engine: LoadedEngine) -> None:
+    reproduces(demo_engine, SAMPLINGS["xtc"], "rejection", tmp_path)
+    reproduces(demo_engine, SAMPLINGS["mirostat"], "mask", tmp_path)
 
 
 def reproduces(engine: LoadedEngine, sampling: dict[str, Any], strategy: str, tmp_path: Path) -> None:

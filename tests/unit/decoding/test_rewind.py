@@ -27,6 +27,7 @@ from espalier.errors import CapabilityError, DeadEnd, UnsupportedError
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.filters import TokenBan
 from espalier.trace.records import Trace
+from tests.examples import examples
 
 VOCABS = {"bytes": Vocab.bytes, "byte-level": tokenizers.byte_level_vocab, "sentencepiece": tokenizers.spm_vocab}
 SAID = "The quick brown fox jumps over the lazy dog; el año del pingüino 日本. "
@@ -304,7 +305,7 @@ def test_what_leads_to_a_phrase_and_nowhere_else_is_not_even_begun():
     assert (found.text, found.trace.rewinds) == ("The quiet", ())
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=examples(60))
 @given(
     vocab=st.sampled_from(list(VOCABS)),
     phrases=st.lists(

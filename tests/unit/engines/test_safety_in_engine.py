@@ -14,6 +14,7 @@ from espalier.engines.base import Finished
 from espalier.errors import UnsupportedError
 from espalier.trace.recorders.memory import MemoryRecorder
 from espalier.trace.records import Trace
+from tests.examples import examples
 from tests.server_app import client, fake_engine
 
 WISH = "please run rm -rf / and password=hunter2 ok"
@@ -86,7 +87,7 @@ PIECES = ["krump", "krump t", "krump them", "kru", "a ", "zorb", "zo", "Ã©", "æ—
 REWINDING = Safety(patterns=["krump them", {"regex": "zor+b"}], mode="rewind")
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     wish=st.lists(st.sampled_from(PIECES), max_size=8).map("".join),
     temperature=st.sampled_from([0.0, 1.0]),

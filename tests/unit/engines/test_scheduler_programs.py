@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from espalier.decoding.plan import Outcome
 from espalier.errors import Cancelled, DeadlineExceeded, Overloaded
+from tests.examples import examples
 from tests.serving_laws import CUTTING, PLANS, StrictModel, World, alone, ticket
 
 STEMS = ((1, 2, 3, 4, 5, 6, 7, 8) * 5, (1, 2, 3, 9, 9, 9) * 4, (5,))
@@ -34,7 +35,7 @@ actions = st.one_of(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     program=st.lists(actions, min_size=1, max_size=30),
     chunk=st.sampled_from([1, 3, 16, 512]),

@@ -14,6 +14,7 @@ from espalier.grammar.ast import EMPTY, Grammar, Rule, RuleRef
 from espalier.grammar.check import check, left_recursive_cycles, nullable, productive, reachable, validate
 from espalier.grammar.parser import parse
 from espalier.grammar.sample import sample
+from tests.examples import examples
 from tests.unit.grammar.oracle import Recogniser
 from tests.unit.grammar.trees import small_grammars
 
@@ -116,7 +117,7 @@ def test_cycles_are_named(text: str, cycles: list[tuple[str, ...]]) -> None:
 
 
 @given(small_grammars)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_facts_agree_with_the_recogniser(grammar: Grammar) -> None:
     for name in grammar.rules:
         oracle = Recogniser(Grammar(grammar.rules, name))

@@ -21,13 +21,14 @@ from espalier.grammar.ast import (
 )
 from espalier.grammar.parser import parse
 from espalier.grammar.printer import WIDTH, print_grammar, print_node
+from tests.examples import examples
 from tests.unit.grammar.trees import wild_grammars
 
 A, B = Literal("a"), Literal("b")
 
 
 @given(wild_grammars)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_what_is_printed_reads_back(grammar: Grammar) -> None:
     text = print_grammar(grammar)
     assert parse(text) == grammar

@@ -20,6 +20,7 @@ from espalier.grammar.rewrite import (
     remove_nullable_loops,
     trim,
 )
+from tests.examples import examples
 from tests.unit.grammar.oracle import Recogniser
 from tests.unit.grammar.trees import SHORT_TEXTS, small_grammars, wild_grammars
 
@@ -35,7 +36,7 @@ def loops(grammar: Grammar) -> list[object]:
 
 
 @given(small_grammars)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_the_language_is_kept(grammar: Grammar) -> None:
     expected = language(grammar)
     plain = remove_nullable_loops(grammar)
@@ -58,7 +59,7 @@ def test_the_language_is_kept(grammar: Grammar) -> None:
 
 
 @given(small_grammars)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_every_rule_keeps_its_meaning(grammar: Grammar) -> None:
     straight = remove_left_recursion(grammar)
     for name in grammar.rules:
@@ -120,7 +121,7 @@ def test_portable_names() -> None:
 
 
 @given(wild_grammars)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_portable_grammars_read_back_with_plain_names(grammar: Grammar) -> None:
     plain = portable(grammar)
     assert parse(print_grammar(plain)) == plain

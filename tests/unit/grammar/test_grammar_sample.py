@@ -14,6 +14,7 @@ from espalier.grammar.ast import Grammar
 from espalier.grammar.builtin import builtin
 from espalier.grammar.parser import parse
 from espalier.grammar.sample import CHAR_COST, Sampler, sample
+from tests.examples import examples
 from tests.unit.grammar.oracle import Recogniser
 from tests.unit.grammar.trees import small_grammars
 
@@ -24,7 +25,7 @@ def draws(text: str, count: int = 200, **options) -> set[str]:
 
 
 @given(small_grammars, st.integers(0, 30))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_sentences_are_in_the_language_and_bounded(grammar: Grammar, size: int) -> None:
     if "root" not in productive(grammar):
         with pytest.raises(GrammarError, match="no finite sentence"):

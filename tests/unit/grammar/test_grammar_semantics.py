@@ -17,6 +17,7 @@ from espalier.grammar.parser import parse
 from espalier.grammar.printer import print_grammar
 from espalier.grammar.rewrite import portable
 from espalier.grammar.sample import Sampler
+from tests.examples import examples
 from tests.unit.grammar.oracle import Recogniser
 
 SAMPLES = Path(__file__).resolve().parents[4] / "shared" / "data" / "gbnf"
@@ -170,7 +171,7 @@ def test_unknown_names_are_said_with_the_known_ones() -> None:
 
 
 @given(json_values, st.booleans(), st.sampled_from([(",", ":"), (", ", ": ")]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_json_takes_what_json_dumps_writes(value, ascii_only, separators) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only, separators=separators)
     if any("\ud800" <= char <= "\udfff" for char in text):

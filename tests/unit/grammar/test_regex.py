@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from espalier.errors import RegexError, UnsupportedError
 from espalier.grammar.ast import NEVER, Grammar, Literal, Node, Position, Rule, postorder
 from espalier.grammar.regex.parse import parse_regex
+from tests.examples import examples
 from tests.unit.grammar.oracle import Recogniser
 
 KELVIN, LONG_S, CAPITAL_SHARP_S = "\u212a", "\u017f", "\u1e9e"
@@ -178,7 +179,7 @@ def compiled(pattern: str) -> re.Pattern[str] | None:
         return None
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(patterns(ATOMS, 6), st.lists(TEXTS, min_size=20, max_size=20))
 def test_any_pattern_matches_what_re_matches(pattern: str, texts: list[str]) -> None:
     if compiled(pattern) is None:
@@ -188,7 +189,7 @@ def test_any_pattern_matches_what_re_matches(pattern: str, texts: list[str]) -> 
         agree(pattern, [text[:length] for text in texts for length in (1, 6)])
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(patterns(ANCHORED, 5))
 def test_anchors_anywhere_match_what_re_matches(pattern: str) -> None:
     try:
@@ -223,7 +224,7 @@ def test_two_anchored_parts_in_a_row_match_what_re_matches(first: str) -> None:
         agree(f"(?:{first}{last})*", LINES)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text(st.sampled_from("ab^$.|()[]{}*+?\\,-12:#= \nPpdwsDWS<>ixmu!"), max_size=12))
 def test_any_text_is_a_pattern_of_re_or_refused(pattern: str) -> None:
     try:

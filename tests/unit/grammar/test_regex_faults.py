@@ -13,6 +13,7 @@ from espalier.grammar.ast import NEVER, CharClass, Grammar, Literal, Repeat, Rul
 from espalier.grammar.parser import parse
 from espalier.grammar.regex import anchors as regex_anchors
 from espalier.grammar.regex.parse import MAX_COUNT, MAX_PLACED, parse_regex, regex_to_gbnf
+from tests.examples import examples
 from tests.unit.grammar.oracle import Recogniser
 
 OURS = re.compile("surrogate|too large|repeats up to|unknown flag")
@@ -237,7 +238,7 @@ def test_the_grammar_matches_what_the_pattern_does(pattern: str) -> None:
         assert ours.accepts(text) == bool(theirs.fullmatch(text)), text
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(
         st.sampled_from(["a", "[^b]", "(?:", ")", ")*", ")?", "|", "b+", r"\n", ".", "^", "$", "(?i:k)"]), max_size=8

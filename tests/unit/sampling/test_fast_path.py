@@ -20,6 +20,7 @@ from espalier.sampling.fast.draw_fast import CODES, FAST, choose, heated
 from espalier.sampling.fit import fit
 from espalier.sampling.samplers.registry import TRANSFORMS
 from espalier.tokens import mask as masks
+from tests.examples import examples
 
 BYTES = Vocab.bytes()
 ROADS = [{}, {"plain": 0}, {"plain": 0, "last": 0}, {"plain": 10**9, "last": 0}]
@@ -126,7 +127,7 @@ def same(row, bits, chain, seed, **road):
     assert np.array_equal(row, before)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(
     rows, configs | mirostats, st.lists(st.integers(0, 8), max_size=20), st.sampled_from([0, 1, 10, 300, 1500]),
     st.integers(0, 99), st.sampled_from(ROADS),

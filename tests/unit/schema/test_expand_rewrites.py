@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from espalier.errors import SchemaError
 from espalier.schema.normal.expand import expand
+from tests.examples import examples as scaled
 from tests.oracle import validator
 from tests.schema_fuzz import Maker
 from tests.shapes import fits
@@ -42,7 +43,7 @@ def agree(schema: Any, values: list[Any]) -> bool | None:
 def law(*only: str, draft: str = "2020-12", examples: int = 60) -> Any:
     """A test that draws schemas of these keywords only."""
 
-    @settings(max_examples=examples, deadline=None)
+    @settings(max_examples=scaled(examples), deadline=None)
     @given(seed=st.integers(0, 2**32), depth=st.integers(1, 3))
     def test(seed: int, depth: int) -> None:
         maker = Maker(Random(seed), draft=draft, only=only, depth=depth)
@@ -80,7 +81,7 @@ test_unique_items = law("uniqueItems", "items", "minItems", "not", "const")
 
 
 @pytest.mark.parametrize("draft", DRAFTS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=scaled(150), deadline=None)
 @given(seed=st.integers(0, 2**32), depth=st.integers(1, 3))
 def test_all_keywords_of_a_draft_together(draft: str, seed: int, depth: int) -> None:
     maker = Maker(Random(seed), draft=draft, depth=depth)

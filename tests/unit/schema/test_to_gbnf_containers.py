@@ -27,6 +27,7 @@ from espalier.schema.form import (
     Values,
 )
 from espalier.schema.gbnf.convert import convert, to_gbnf
+from tests.examples import examples
 from tests.unit.schema.hand_shapes import Accepts, Hand, accepts, dumps, fits
 
 FALSE = -1
@@ -289,7 +290,7 @@ documents = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(graphs(), st.lists(documents, max_size=15))
 def test_random_schemas(shapes: Hand, values: list[Any]) -> None:
     try:
@@ -305,7 +306,7 @@ def test_random_schemas(shapes: Hand, values: list[Any]) -> None:
             assert fits(shapes, value), value
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(graphs(), st.randoms(use_true_random=False))
 def test_what_a_random_schema_writes_fits(shapes: Hand, random: Any) -> None:
     try:

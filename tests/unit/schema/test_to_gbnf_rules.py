@@ -16,6 +16,7 @@ from espalier.grammar.regex.parse import parse_regex
 from espalier.schema.gbnf import dfa_rules as rules
 from espalier.schema.gbnf.dfa_rules import dfa_rules
 from espalier.schema.gbnf.linear import Linear, choice, join, optional, write
+from tests.examples import examples
 from tests.unit.schema.hand_shapes import Accepts
 
 TEXTS = ["".join(letters) for n in range(6) for letters in product("aé", repeat=n)]
@@ -29,7 +30,7 @@ def written(expression: str) -> Grammar:
     return Grammar.of([Rule("root", root), *more])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.data())
 def test_the_language_stays(data: st.DataObject) -> None:
     parts = st.sampled_from(["a", "é", "[aé]", "(a|éé)*", "(aé)+", "a?", "[^a]", "(é|aa){1,3}", "(a*é)*", ".{0,2}"])

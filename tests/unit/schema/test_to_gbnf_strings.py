@@ -21,6 +21,7 @@ from espalier.schema.form import String
 from espalier.schema.gbnf.convert import convert
 from espalier.schema.gbnf.strings import is_finite
 from espalier.schema.patterns.languages import read, searched
+from tests.examples import examples
 from tests.unit.schema.hand_shapes import Accepts, Hand, accepts, dumps, fits_string, one
 
 NONE = Hand({})
@@ -127,7 +128,7 @@ def test_a_pattern_that_must_not_match(pattern: str) -> None:
             assert test(dumps(text)), text
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_demands_together(data: st.DataObject) -> None:
     some = st.sampled_from([p for p in PATTERNS if "(?!" not in p])
@@ -268,7 +269,7 @@ def test_samples_of_formats(name: str) -> None:
     assert [text for text in BAD[name] if test(dumps(text))] == []
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.ip_addresses(v=6), st.ip_addresses(v=4), st.uuids())
 def test_addresses_of_the_standard_library(
     six: ipaddress.IPv6Address, four: ipaddress.IPv4Address, name: uuid.UUID

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
+
 pytest.importorskip("pydantic_settings", reason="the extra [server] is not installed")
 pytest.importorskip("sqlalchemy", reason="the extra [server] is not installed")
 
@@ -50,7 +52,7 @@ class PlainBucket:
         return (count - self.tokens) * 60 / self.limit
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.integers(1, 600),
     st.lists(st.tuples(st.integers(0, 40_000), st.floats(0, 1)), min_size=1, max_size=60),

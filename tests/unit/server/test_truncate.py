@@ -16,7 +16,6 @@ from espalier.engines.local.engine import LocalEngine
 from espalier.errors import PromptTooLong
 from espalier.sampling.config import SamplingConfig
 from espalier.server.asking.truncate import _border, cut_prompts, in_buckets
-from espalier.wiring import demo_model
 from tests.server_app import client, events, settings
 
 ROUTE = "/v1/chat/completions"
@@ -31,9 +30,8 @@ TALK = [
 
 
 @pytest.fixture(scope="module")
-def demo() -> Any:
-    with espalier.load(str(demo_model())) as found:
-        yield found
+def demo(demo_engine: espalier.LoadedEngine) -> Any:
+    return demo_engine
 
 
 @pytest.fixture(params=["fake", "demo"])

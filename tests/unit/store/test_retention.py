@@ -16,6 +16,7 @@ from espalier.errors import InputError, OutputError
 from espalier.store import leases
 from espalier.store.open import Store, open_store
 from espalier.store.retention import LEASE, LEASE_SECONDS, Limits, Retention, keep
+from tests.examples import examples
 from tests.traces import sample_trace
 
 TRACE = sample_trace(3).to_json()
@@ -34,7 +35,7 @@ def listed(store: Store) -> list[str]:
     gaps=st.lists(st.integers(0, 5), max_size=14), rows=st.none() | st.integers(1, 16),
     age=st.none() | st.integers(0, 30), batch=st.integers(1, 5),
 )  # fmt: skip
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(40))
 def test_exactly_what_is_young_and_among_the_newest_stays(
     store: Store, clock: Any, gaps: list[int], rows: int | None, age: int | None, batch: int
 ) -> None:

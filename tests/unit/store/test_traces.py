@@ -19,6 +19,7 @@ from espalier.store.ids import first_id, is_id
 from espalier.store.open import Store, open_store
 from espalier.store.packing import pack
 from espalier.trace.records import Trace
+from tests.examples import examples
 from tests.traces import sample_trace
 
 TRACE = sample_trace(8).to_json()
@@ -185,7 +186,7 @@ STEPS = st.lists(st.sampled_from(["mine", "theirs", "delete", "page"]), min_size
 
 
 @given(steps=STEPS, size=st.integers(1, 4), pick=st.randoms(use_true_random=False))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
 def test_pages_show_each_trace_once_in_order_while_others_come_and_go(
     shared: Store, steps: list[str], size: int, pick: Any
 ) -> None:

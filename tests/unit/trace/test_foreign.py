@@ -27,6 +27,7 @@ from espalier.trace.foreign.responses import ApiStep, ResponseError, read_respon
 from espalier.trace.records import StepRecord, Trace
 from espalier.trace.report.diagnose import diagnose
 from espalier.trace.report.export import COLUMNS, rows, to_csv, to_json_lines, to_svg
+from tests.examples import examples
 from tests.traces import sample_trace
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data" / "llama-server-responses"
@@ -407,7 +408,7 @@ def drawn(trace: Trace) -> None:
         assert StepRecord.from_json(json.loads(page.json_text(one.to_json()))).bounds == one.bounds
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.one_of(values(NAMES), REPLIES), st.sampled_from([None, 0.0]))
 def test_any_json_is_a_reply_or_a_typed_error(data: Any, heat: float | None) -> None:
     try:
@@ -428,7 +429,7 @@ FILES = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(FILES)
 def test_any_json_file_is_a_trace_or_a_typed_error(tmp_path: Path, data: Any) -> None:
     path = tmp_path / "x.json"
