@@ -20,7 +20,10 @@ from espalier.engines.base import Engine, Event, Load, Progress, Request, Runnin
 from espalier.engines.fake import open_engine
 from espalier.errors import TooManyRequests, Unauthorized
 from espalier.server.apps import create_app
+from espalier.server.observe.telemetry import NoSpans
 from espalier.server.ports import Caller, Finish
+from espalier.server.process.state import Process
+from espalier.server.process.workers import Workers
 from espalier.server.settings import ServerSettings, settings_of
 from espalier.settings import Settings
 from espalier.wiring import App
@@ -34,6 +37,17 @@ def settings(**values: str) -> ServerSettings:
 def fake_engine(wish: str = "Hello there.") -> espalier.LoadedEngine:
     """A model that wishes for a text."""
     return espalier.LoadedEngine(open_engine(wish=wish))
+
+
+def make_process(config: ServerSettings | None = None, **parts: Any) -> Process:
+    """A Process over the fake model, without an application. It generates nothing."""
+    engine = parts.pop("engine", None) or fake_engine()
+    given: dict[str, Any] = {
+        "settings": config or settings(), "app": App(Settings()), "engine": engine, "scheduler": Stuck(engine.engine),
+        "names": ("fake",), "gate": OneKeyGate(), "meter": CountingMeter(), "workers": Workers(threads=1, waiting=1),
+        "spans": NoSpans(), "store": None, "started": 0, "fingerprint": "fp_test",
+    }  # fmt: skip
+    return Process(**given | parts)
 
 
 def make_app(

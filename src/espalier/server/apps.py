@@ -35,9 +35,8 @@ from espalier.server.http.loading import Failed, Loading, beside
 from espalier.server.observe import logs, telemetry
 from espalier.server.observe.metrics import MOST_TOKENS, make_meter
 from espalier.server.ports import Gate, Meter, TraceStore
-from espalier.server.process.deps import Tools
 from espalier.server.process.prebuild import check_lists, prebuilding, wanted_lists
-from espalier.server.process.state import Serving
+from espalier.server.process.state import Process
 from espalier.server.process.workers import Workers
 from espalier.server.routes import chat, completions, health, llama, models, tokens, traces, web
 from espalier.server.routes.seed import seed_shape
@@ -200,14 +199,11 @@ async def _open(
         stack.push_async_callback(asyncio.to_thread, spans.close)
         workers = Workers(threads=min(WORK_THREADS, 2 * (os.cpu_count() or 1)), waiting=settings.queue_size)
         stack.callback(workers.close)
-        api.state.tools = Tools(
-            app=app, presets=app.presets, workers=workers, spans=spans,
-            fingerprint=_fingerprint(engine),
-        )  # fmt: skip
-        api.state.serving = Serving(
-            settings=settings, engine=engine, scheduler=scheduler, names=names, gate=gate, meter=meter,
-            store=store if parts.store is not None or _keeps(settings) else None, started=int(time.time()),
-            recorders=recorders, usual_strategy=REJECTION if recorders else None,
+        api.state.process = Process(
+            settings=settings, app=app, engine=engine, scheduler=scheduler, names=names, gate=gate, meter=meter,
+            workers=workers, spans=spans, store=store if parts.store is not None or _keeps(settings) else None,
+            started=int(time.time()), fingerprint=_fingerprint(engine), recorders=recorders,
+            default_strategy=REJECTION if recorders else None,
         )  # fmt: skip
         if lists and isinstance(engine.engine, LocalEngine):
             begun = prebuilding(settings, engine.engine.compiler, lists)

@@ -143,7 +143,7 @@ def test_a_thousand_wrong_bodies() -> None:
                 if number == 200:  # all that is made once has been made
                     before = resident_bytes(os.getpid())
             assert resident_bytes(os.getpid()) - before < GROWTH
-            load = api.state.serving.scheduler.load()
+            load = api.state.process.scheduler.load()
             assert (load.running, load.waiting) == (0, 0)
 
     asyncio.run(main())

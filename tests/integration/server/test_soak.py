@@ -143,10 +143,10 @@ def test_nothing_is_left_after_a_soak() -> None:
         assert threading.active_count() <= threads + 2  # the pools may not have been full before
         assert open_files() <= files
         assert resident_bytes(os.getpid()) - memory < GROWTH
-        load = api.state.serving.scheduler.load()
+        load = api.state.process.scheduler.load()
         assert (load.running, load.waiting, load.tokens_held) == (0, 0, 0)
         assert engine.engine.model.live == 0
-        check_metrics(sums(api.state.serving.meter.text().decode()))
+        check_metrics(sums(api.state.process.meter.text().decode()))
         server.should_exit = True
         await serving
 

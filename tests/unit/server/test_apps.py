@@ -27,7 +27,7 @@ def test_importing_a_target_loads_no_model() -> None:
 def test_it_is_ready_once_the_model_is_there_and_no_longer_when_it_has_closed() -> None:
     async def run() -> list[Any]:
         app = make_app()
-        before = hasattr(app.state, "serving")
+        before = hasattr(app.state, "process")
         async with app.router.lifespan_context(app):
             during = app.state.closing
         return [before, during, app.state.closing]

@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-import espalier
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Regex
 from espalier.errors import EspalierError
 from espalier.sampling.config import DEFAULT_ORDER
@@ -19,35 +18,27 @@ from espalier.server.asking.draft import Asked
 from espalier.server.asking.generate import ask_chat
 from espalier.server.bodies.fields import ACCEPTED, REFUSED, TYPES
 from espalier.server.bodies.openai import ChatBody, read_body
-from espalier.server.ports import Gate
-from espalier.server.process.state import Serving
-from tests.server_app import CountingMeter, OneKeyGate, Stuck, fake_engine, settings
+from espalier.server.process.state import Process
+from tests.server_app import make_process, settings
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
 
 @pytest.fixture(scope="module")
-def serving() -> Serving:
-    engine: espalier.LoadedEngine = fake_engine()
-    gate: Gate = OneKeyGate()
-    return Serving(
-        settings=settings(
-            max_messages="3", max_tools="2", max_schema_bytes="500", max_outputs="4", max_top_logprobs="5"
-        ),
-        engine=engine, scheduler=Stuck(engine.engine), names=("fake", "other"), gate=gate, meter=CountingMeter(),
-        store=None, started=0,
-    )  # fmt: skip
+def process() -> Process:
+    limits = {"max_messages": "3", "max_tools": "2", "max_schema_bytes": "500", "max_outputs": "4"}
+    return make_process(settings(**limits, max_top_logprobs="5"), names=("fake", "other"))
 
 
-def ask(serving: Serving, **fields: Any) -> Asked:
+def ask(process: Process, **fields: Any) -> Asked:
     body = read_body(ChatBody, {"messages": [{"role": "user", "content": "hi"}], **fields})
-    return ask_chat(body, serving, Presets())
+    return ask_chat(body, process)
 
 
-def refused(serving: Serving, **fields: Any) -> EspalierError:
+def refused(process: Process, **fields: Any) -> EspalierError:
     with pytest.raises(EspalierError) as found:
-        ask(serving, **fields)
+        ask(process, **fields)
     assert found.value.http_status in (400, 404)
     return found.value
 
@@ -85,8 +76,8 @@ def refused(serving: Serving, **fields: Any) -> EspalierError:
         ),
     ],
 )  # fmt: skip
-def test_each_way_of_saying_a_constraint_is_read(serving: Serving, fields: dict[str, Any], spec: Any) -> None:
-    assert ask(serving, **fields).constraint == spec
+def test_each_way_of_saying_a_constraint_is_read(process: Process, fields: dict[str, Any], spec: Any) -> None:
+    assert ask(process, **fields).constraint == spec
 
 
 @pytest.mark.parametrize(
@@ -142,33 +133,32 @@ def test_each_way_of_saying_a_constraint_is_read(serving: Serving, fields: dict[
         ({"mirostat": 2, "top_k": 5}, "top_k"),
         ({"repeat_penalty": 1.2, "repetition_penalty": 1.3}, "repeat_penalty"),
         ({"samplers": ["nonsense"]}, "samplers"),
-        ({"vocab_lang": "es"}, "vocab_lang"),
-        ({"vocab_n_words": 0}, "vocab_n_words"),
-        ({"enable_thinking": True}, "enable_thinking"),
+        ({"vocab_lang": "es"}, "vocab_n_words"),
+        ({"vocab_n_words": 0}, "vocab_lang"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_refused_by_its_field(serving: Serving, fields: dict[str, Any], param: str) -> None:
-    assert refused(serving, **fields).field == param
+def test_what_is_wrong_is_refused_by_its_field(process: Process, fields: dict[str, Any], param: str) -> None:
+    assert refused(process, **fields).field == param
 
 
 @pytest.mark.parametrize("name", sorted(set(REFUSED) - set(ChatBody.model_fields)))
-def test_a_refused_field_is_taken_only_where_it_asks_for_nothing(serving: Serving, name: str) -> None:
-    error = refused(serving, **{name: {"some": "thing"}})
+def test_a_refused_field_is_taken_only_where_it_asks_for_nothing(process: Process, name: str) -> None:
+    error = refused(process, **{name: {"some": "thing"}})
     assert (error.field, error.hint) == (name, REFUSED[name].why)
     for idle in (None, *REFUSED[name].idle):
-        ask(serving, **{name: idle})
+        ask(process, **{name: idle})
 
 
 @pytest.mark.parametrize("name", sorted(ACCEPTED))
-def test_a_field_without_effect_changes_nothing(serving: Serving, name: str) -> None:
+def test_a_field_without_effect_changes_nothing(process: Process, name: str) -> None:
     value = {dict: {"a": "b"}, bool: True}.get(TYPES.get(name, str), "x")
-    assert ask(serving, seed=1, **{name: value}) == ask(serving, seed=1)
-    assert refused(serving, **{name: 5}).field == name
+    assert ask(process, seed=1, **{name: value}) == ask(process, seed=1)
+    assert refused(process, **{name: 5}).field == name
 
 
-def test_what_is_looked_up_and_refused_names_the_field_of_the_body(serving: Serving) -> None:
-    assert refused(serving, espalier={"preset": "../x"}).field == "espalier.preset"
-    assert refused(serving, espalier={"tool_format": "../x"}).field == "espalier.tool_format"
+def test_what_is_looked_up_and_refused_names_the_field_of_the_body(process: Process) -> None:
+    assert refused(process, espalier={"preset": "../x"}).field == "espalier.preset"
+    assert refused(process, espalier={"tool_format": "../x"}).field == "espalier.tool_format"
 
 
 @pytest.mark.parametrize(
@@ -179,8 +169,8 @@ def test_what_is_looked_up_and_refused_names_the_field_of_the_body(serving: Serv
         ({"kind": "wordlist", "lang": "es", "top": 0}, "espalier.constraint.top"),
     ],
 )
-def test_a_field_of_our_own_constraint_is_named_with_its_path(serving: Serving, constraint: Any, field: str) -> None:
-    assert refused(serving, espalier={"constraint": constraint}).field == field
+def test_a_field_of_our_own_constraint_is_named_with_its_path(process: Process, constraint: Any, field: str) -> None:
+    assert refused(process, espalier={"constraint": constraint}).field == field
 
 
 @pytest.mark.parametrize(
@@ -191,12 +181,12 @@ def test_a_field_of_our_own_constraint_is_named_with_its_path(serving: Serving, 
         ("dry_sequence_breakers", ["a"] * 1025), ("stop", ["a"] * 65),
     ],
 )  # fmt: skip
-def test_a_list_is_no_longer_than_it_can_mean_something(serving: Serving, name: str, value: Any) -> None:
-    assert refused(serving, **{name: value}).field == name
+def test_a_list_is_no_longer_than_it_can_mean_something(process: Process, name: str, value: Any) -> None:
+    assert refused(process, **{name: value}).field == name
 
 
-def test_what_could_be_more_candidates_than_are_kept_is_refused_before_it_runs(serving: Serving) -> None:
-    small = replace(serving, settings=settings(max_candidates="1000", max_top_logprobs="20"))
+def test_what_could_be_more_candidates_than_are_kept_is_refused_before_it_runs(process: Process) -> None:
+    small = replace(process, settings=settings(max_candidates="1000", max_top_logprobs="20"))
     ask(small, n=2, max_tokens=50, logprobs=True, top_logprobs=10)
     assert refused(small, n=2, max_tokens=51, logprobs=True, top_logprobs=10).field == "top_logprobs"
     assert refused(small, logprobs=True, top_logprobs=1).field == "top_logprobs"  # as many tokens as there is room for
@@ -204,71 +194,71 @@ def test_what_could_be_more_candidates_than_are_kept_is_refused_before_it_runs(s
     ask(small, max_tokens=4000, espalier={"trace": True})
 
 
-def test_log_probabilities_without_others_want_no_candidates(serving: Serving) -> None:
-    assert ask(serving, logprobs=True).requests[0].trace == "summary"
-    assert ask(serving, logprobs=True, top_logprobs=1).requests[0].trace == "steps"
+def test_log_probabilities_without_others_want_no_candidates(process: Process) -> None:
+    assert ask(process, logprobs=True).requests[0].trace == "summary"
+    assert ask(process, logprobs=True, top_logprobs=1).requests[0].trace == "steps"
 
 
 def test_as_many_top_logprobs_as_openai_gives() -> None:
     assert settings().max_top_logprobs == 20
 
 
-def test_true_is_not_the_number_one(serving: Serving) -> None:
-    assert refused(serving, best_of=True).field == "best_of"
+def test_true_is_not_the_number_one(process: Process) -> None:
+    assert refused(process, best_of=True).field == "best_of"
 
 
-def test_an_unknown_field_names_the_nearest_one(serving: Serving) -> None:
-    error = refused(serving, temprature=1)
+def test_an_unknown_field_names_the_nearest_one(process: Process) -> None:
+    error = refused(process, temprature=1)
     assert error.hint == "did you mean 'temperature'?"
 
 
-def test_openais_defaults_hold_where_nothing_is_said(serving: Serving) -> None:
-    sampling = ask(serving).requests[0].sampling
+def test_openais_defaults_hold_where_nothing_is_said(process: Process) -> None:
+    sampling = ask(process).requests[0].sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (1.0, 1.0, 0, 0.0)
     assert sampling.repetition_penalty == 1.0
     assert sampling.sampler_order == OPENAI_ORDER
 
 
-def test_llama_servers_fields_run_in_its_order_over_openais_defaults(serving: Serving) -> None:
-    sampling = ask(serving, dry_multiplier=0.8, n_predict=5, repeat_last_n=10).requests[0].sampling
+def test_llama_servers_fields_run_in_its_order_over_openais_defaults(process: Process) -> None:
+    sampling = ask(process, dry_multiplier=0.8, n_predict=5, repeat_last_n=10).requests[0].sampling
     assert (sampling.dry_multiplier, sampling.max_tokens, sampling.repetition_window) == (0.8, 5, 10)
     assert (sampling.temperature, sampling.top_k) == (1.0, 0)
     assert sampling.sampler_order == DEFAULT_ORDER
-    named = ask(serving, samplers=["top_k", "temperature"], top_k=3).requests[0].sampling
+    named = ask(process, samplers=["top_k", "temperature"], top_k=3).requests[0].sampling
     assert named.sampler_order == ("top_k", "temperature")
 
 
-def test_a_preset_gives_what_the_request_does_not_say(serving: Serving) -> None:
+def test_a_preset_gives_what_the_request_does_not_say(process: Process) -> None:
     preset = next(one for one in map(Presets().get, Presets().names()) if "temperature" in one.config)
-    sampling = ask(serving, espalier={"preset": preset.name}, seed=3).requests[0].sampling
+    sampling = ask(process, espalier={"preset": preset.name}, seed=3).requests[0].sampling
     assert sampling.temperature == preset.config["temperature"]
-    assert ask(serving, espalier={"preset": preset.name}, temperature=0.33).requests[0].sampling.temperature == 0.33
+    assert ask(process, espalier={"preset": preset.name}, temperature=0.33).requests[0].sampling.temperature == 0.33
 
 
-def test_log_probabilities_want_steps_of_as_many_candidates(serving: Serving) -> None:
-    request = ask(serving, logprobs=True, top_logprobs=4).requests[0]
+def test_log_probabilities_want_steps_of_as_many_candidates(process: Process) -> None:
+    request = ask(process, logprobs=True, top_logprobs=4).requests[0]
     assert (request.trace, request.trace_top_k) == ("steps", 4)
 
 
-def test_every_name_of_the_model_is_taken_and_told_back(serving: Serving) -> None:
-    assert [ask(serving, model=name).model for name in (None, "", "fake", "other")] == ["fake", "fake", "fake", "other"]
+def test_every_name_of_the_model_is_taken_and_told_back(process: Process) -> None:
+    assert [ask(process, model=name).model for name in (None, "", "fake", "other")] == ["fake", "fake", "fake", "other"]
 
 
-def test_outputs_share_a_seed_and_differ_in_their_stream(serving: Serving) -> None:
-    requests = ask(serving, n=3).requests
+def test_outputs_share_a_seed_and_differ_in_their_stream(process: Process) -> None:
+    requests = ask(process, n=3).requests
     assert [one.stream for one in requests] == [0, 1, 2]
     assert len({one.sampling.seed for one in requests}) == 1
 
 
-def test_text_parts_are_joined(serving: Serving) -> None:
+def test_text_parts_are_joined(process: Process) -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
-    request = ask(serving, messages=[{"role": "user", "content": parts}]).requests[0]
+    request = ask(process, messages=[{"role": "user", "content": parts}]).requests[0]
     assert request.messages is not None  # the template is given the joined text: see chat/messages.py
 
 
-def test_allowed_tools_narrow_the_choice(serving: Serving) -> None:
+def test_allowed_tools_narrow_the_choice(process: Process) -> None:
     tools = [{"type": "function", "function": {"name": n, "parameters": {"type": "object"}}} for n in ("f", "g")]
     choice = {"type": "allowed_tools", "allowed_tools": {
         "mode": "required", "tools": [{"type": "function", "function": {"name": "g"}}]}}  # fmt: skip
-    request = ask(serving, tools=tools, tool_choice=choice, parallel_tool_calls=False).requests[0]
+    request = ask(process, tools=tools, tool_choice=choice, parallel_tool_calls=False).requests[0]
     assert (request.tool_choice.mode, request.tool_choice.names, request.max_calls) == ("required", ("g",), 1)

@@ -15,12 +15,11 @@ from starlette.testclient import TestClient
 
 from espalier.decoding.options import Decoding
 from espalier.errors import EspalierError, LimitExceeded
-from espalier.sampling.presets.catalogue import Presets
 from espalier.server.asking.draft import Asked
 from espalier.server.asking.generate import ask_chat
 from espalier.server.bodies.openai import ChatBody, read_body
-from espalier.server.process.state import Serving
-from tests.server_app import CountingMeter, OneKeyGate, Stuck, client, events, fake_engine, settings
+from espalier.server.process.state import Process
+from tests.server_app import Stuck, client, events, make_process, settings
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 ASK: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12}
@@ -29,26 +28,22 @@ USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
 ES = {"vocab_lang": "es", "vocab_n_words": 3000}
 
 
-def made(**values: str) -> Serving:
-    engine = fake_engine()
-    return Serving(
-        settings=settings(**values), engine=engine, scheduler=Stuck(engine.engine), names=("fake",), gate=OneKeyGate(),
-        meter=CountingMeter(), store=None, started=0,
-    )  # fmt: skip
+def made(**values: str) -> Process:
+    return make_process(settings(**values))
 
 
 @pytest.fixture(scope="module")
-def serving() -> Serving:
+def process() -> Process:
     return made()
 
 
-def ask(serving: Serving, **fields: Any) -> Asked:
-    return ask_chat(read_body(ChatBody, ASK | fields), serving, Presets())
+def ask(process: Process, **fields: Any) -> Asked:
+    return ask_chat(read_body(ChatBody, ASK | fields), process)
 
 
-def refused(serving: Serving, **fields: Any) -> EspalierError:
+def refused(process: Process, **fields: Any) -> EspalierError:
     with pytest.raises(EspalierError) as found:
-        ask(serving, **fields)
+        ask(process, **fields)
     assert found.value.http_status == 400
     return found.value
 
@@ -98,9 +93,9 @@ BEAM2 = {"strategy": "beam", "num_beams": 2}
     ],
 )  # fmt: skip
 def test_each_way_of_saying_how_to_decode_is_read(
-    serving: Serving, fields: dict[str, Any], decoding: dict[str, Any]
+    process: Process, fields: dict[str, Any], decoding: dict[str, Any]
 ) -> None:
-    asked = ask(serving, **fields)
+    asked = ask(process, **fields)
     assert asked.requests[0].decoding == Decoding(**decoding)
     assert asked.returned == decoding.get("num_return_sequences", 1)
     assert len(asked.requests) == (1 if decoding.get("strategy") == "beam" else fields.get("n", 1))
@@ -140,20 +135,20 @@ def test_each_way_of_saying_how_to_decode_is_read(
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused_by_the_name_that_the_body_has_for_it(
-    serving: Serving, fields: dict[str, Any], param: str
+    process: Process, fields: dict[str, Any], param: str
 ) -> None:
-    assert refused(serving, **fields).field == param
+    assert refused(process, **fields).field == param
 
 
-def test_a_wrong_name_lists_the_strategies_and_best_of_says_what_to_write(serving: Serving) -> None:
-    assert "mask, rejection, jump, beam" in str(refused(serving, espalier={"strategy": "greedy"}).hint)
-    assert "use_beam_search" in str(refused(serving, best_of=2).hint)
+def test_a_wrong_name_lists_the_strategies_and_best_of_says_what_to_write(process: Process) -> None:
+    assert "mask, rejection, jump, beam" in str(refused(process, espalier={"strategy": "greedy"}).hint)
+    assert "use_beam_search" in str(refused(process, best_of=2).hint)
 
 
 def test_as_many_beams_as_the_model_holds_where_ten_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    serving = made()
-    monkeypatch.setattr(type(serving.engine.engine.model), "max_sequences", 6)
-    assert ask(serving, **ES).requests[0].decoding.num_beams == 6
+    process = made()
+    monkeypatch.setattr(type(process.engine.engine.model), "max_sequences", 6)
+    assert ask(process, **ES).requests[0].decoding.num_beams == 6
     for fields, field in (
         (ES | {"num_beams": 7}, "num_beams"),
         ({"use_beam_search": True, "n": 7}, "n"),
@@ -161,21 +156,21 @@ def test_as_many_beams_as_the_model_holds_where_ten_are_too_many(monkeypatch: py
         ({"espalier": {"strategy": "best_of", "particles": 7}}, "espalier.particles"),
         ({"espalier": {"strategy": "best_of"}}, "espalier.strategy"),  # which has 8, where nothing is said
     ):
-        error = refused(serving, **fields)
+        error = refused(process, **fields)
         assert (error.field, "holds 6" in str(error)) == (field, True)
-    monkeypatch.setattr(type(serving.engine.engine.model), "max_sequences", 1)
-    assert ask(serving, **ES).requests[0].decoding == Decoding()
+    monkeypatch.setattr(type(process.engine.engine.model), "max_sequences", 1)
+    assert ask(process, **ES).requests[0].decoding == Decoding()
 
 
-def test_what_the_engine_cannot_do_is_refused_by_its_field(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = serving.engine.capabilities
+def test_what_the_engine_cannot_do_is_refused_by_its_field(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = process.engine.capabilities
     asked: dict[str, Any]
     for can, asked, field in (
         (replace(whole, fork=False), {"num_beams": 4}, "num_beams"),
         (replace(whole, truncate=False), {"espalier": {"strategy": "jump"}}, "espalier.strategy"),
     ):
-        monkeypatch.setattr(type(serving.engine.engine), "capabilities", can)
-        assert refused(serving, **asked).field == field
+        monkeypatch.setattr(type(process.engine.engine), "capabilities", can)
+        assert refused(process, **asked).field == field
 
 
 def test_a_seed_server_draws_nothing_unless_it_is_told_to() -> None:
@@ -189,10 +184,10 @@ def test_a_seed_server_draws_nothing_unless_it_is_told_to() -> None:
 
 @pytest.mark.parametrize("level", ["off", "summary", "steps", "full"])
 def test_whole_distributions_stay_out_of_a_server(level: str) -> None:
-    serving = made(trace_level=level)
-    assert ask(serving).requests[0].trace == ("steps" if level == "full" else level)
-    assert ask(serving, espalier={"trace": "full"}).requests[0].trace == "steps"
-    assert ask(serving, espalier={"trace": "steps"}).shown_trace == "steps"
+    process = made(trace_level=level)
+    assert ask(process).requests[0].trace == ("steps" if level == "full" else level)
+    assert ask(process, espalier={"trace": "full"}).requests[0].trace == "steps"
+    assert ask(process, espalier={"trace": "steps"}).shown_trace == "steps"
 
 
 @pytest.mark.parametrize(

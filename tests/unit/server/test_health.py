@@ -39,7 +39,7 @@ def client_of(engine=None, load: Load | None = None, **given: str) -> TestClient
             Key(name="probe", digest=_digest("probe-key"), may_read_metrics=True),
             Key(name="team", digest=_digest("team-key")),
         ]
-        app.state.serving = SimpleNamespace(
+        app.state.process = SimpleNamespace(
             settings=settings,
             names=("m", "other"),
             engine=engine,

@@ -93,7 +93,7 @@ def test_a_server_that_is_stopped_while_it_loads_closes_what_it_has_loaded(monke
         threading.Thread(target=slow.may.set).start()
     assert state.closing
     with pytest.raises(Exception, match="closed"):
-        state.serving.engine.generate("x")
+        state.process.engine.generate("x")
 
 
 def test_the_word_list_servers_shape_holds_while_it_loads(monkeypatch: pytest.MonkeyPatch) -> None:

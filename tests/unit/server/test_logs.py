@@ -72,7 +72,7 @@ def client_of(**more) -> TestClient:
     class Holder:
         meter = Meter()
 
-    app.state.serving = Holder()
+    app.state.process = Holder()
     client = TestClient(AccessLog(app, clock=iter([1.0, 1.25, 2.0, 2.5]).__next__), raise_server_exceptions=False)
     client.meter = Holder.meter
     return client

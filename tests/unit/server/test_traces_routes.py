@@ -19,10 +19,10 @@ from starlette.testclient import TestClient
 from espalier.errors import OutputError, Unauthorized
 from espalier.server.http import errors
 from espalier.server.ports import Caller
-from espalier.server.process.state import Serving
 from espalier.server.routes.traces import MAX_LIMIT, router
 from espalier.store.open import Store, open_store
 from espalier.trace.page import json_text
+from tests.server_app import make_process
 from tests.traces import sample_trace
 
 TRACE = sample_trace(6).to_json()
@@ -51,17 +51,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 def client_of(store: Any, *, token: str | None = "anna") -> TestClient:
     app = FastAPI()
-    others: Any = None
-    app.state.serving = Serving(
-        settings=others,
-        engine=others,
-        scheduler=others,
-        names=("demo",),
-        gate=Door(),
-        meter=others,
-        store=store,
-        started=0,
-    )
+    app.state.process = make_process(gate=Door(), store=store)
     errors.install(app)
     app.include_router(router)
     return TestClient(app, headers={"authorization": f"Bearer {token}"} if token else None)

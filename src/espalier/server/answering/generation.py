@@ -18,8 +18,7 @@ from espalier.server.http.errors import TooCostly, code_of
 from espalier.server.observe import logs
 from espalier.server.observe.telemetry import RequestSpan
 from espalier.server.ports import Caller, Finish
-from espalier.server.process.deps import Tools
-from espalier.server.process.state import Serving
+from espalier.server.process.state import Process
 
 log = logging.getLogger(__name__)
 Source = tuple[int, Event]
@@ -50,8 +49,7 @@ class Generation:
     """began: when the request arrived; submitted: when the engine had taken all of it. compiled: seconds that compiling
     its constraint took."""
 
-    serving: Serving
-    tools: Tools
+    process: Process
     asked: Asked
     caller: Caller
     route: str
@@ -146,10 +144,10 @@ class Generation:
         one.is_counted = True
         one.result, one.finish = result, error if result is None else result.finish_reason
         preparing, queued = self.waited(one)
-        self.serving.meter.finished(
+        self.process.meter.finished(
             Finish(
                 route=self.route,
-                model=self.serving.names[0],
+                model=self.process.names[0],
                 result=result,
                 error=error,
                 queued=queued,
@@ -179,7 +177,7 @@ class Generation:
 
     async def _keep(self, index: int, result: Result) -> None:
         """Into the store, as far as it was asked for. A store that fails ends no generation: the log says it."""
-        store, settings = self.serving.store, self.serving.settings
+        store, settings = self.process.store, self.process.settings
         keeps_trace = self.asked.keep_trace and result.trace is not None
         if store is None or not (keeps_trace or settings.store_generations):
             return
@@ -209,7 +207,7 @@ class Generation:
             "request_id": self.request_id,
             "caller": self.caller.name,
             "route": self.route,
-            "model": self.serving.names[0],
+            "model": self.process.names[0],
             "constraint_kind": self.kind,
             "streamed": self.asked.stream,
             "prompt_tokens": result.usage.prompt_tokens,

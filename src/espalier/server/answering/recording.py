@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from espalier.engines.base import Request
 from espalier.errors import EspalierError
-from espalier.server.process.state import Serving
+from espalier.server.process.state import Process
 from espalier.trace.recorders.protocol import Recorder, RunInfo, RunRecorder
 from espalier.trace.records import LEVELS, StepRecord, Trace, TraceLevel
 
@@ -67,18 +67,18 @@ class _GuardedRun:
             self._guard.kept(lambda: run.end(trace), self._info)
 
 
-def recorded(requests: Sequence[Request], serving: Serving, *, request_id: str) -> tuple[Request, ...]:
+def recorded(requests: Sequence[Request], process: Process, *, request_id: str) -> tuple[Request, ...]:
     """The requests with the server's recorders, and with as many candidates as these are to be told of."""
-    if not serving.recorders:
+    if not process.recorders:
         return tuple(requests)
-    wants_steps = any(LEVELS.index(one.level) >= LEVELS.index("steps") for one in serving.recorders)
-    most = max(1, serving.engine.capabilities.max_context)
+    wants_steps = any(LEVELS.index(one.level) >= LEVELS.index("steps") for one in process.recorders)
+    most = max(1, process.engine.capabilities.max_context)
     tokens = sum(min(one.sampling.max_tokens, most) * one.decoding.num_return_sequences for one in requests)
-    room = min(CANDIDATES, serving.settings.max_candidates // max(1, tokens)) if wants_steps else 0
+    room = min(CANDIDATES, process.settings.max_candidates // max(1, tokens)) if wants_steps else 0
     return tuple(
         replace(
             one,
-            recorders=(*one.recorders, *serving.recorders),
+            recorders=(*one.recorders, *process.recorders),
             request_id=request_id,
             trace_top_k=max(one.trace_top_k, room),
         )

@@ -16,7 +16,6 @@ from starlette.responses import Response
 
 from espalier.engines.base import Finished, Result
 from espalier.errors import EspalierError
-from espalier.sampling.presets.catalogue import Presets
 from espalier.server.answering.generation import Generation
 from espalier.server.answering.replies import Chunks, Head, outputs, report, reports
 from espalier.server.answering.submitting import generating
@@ -27,8 +26,8 @@ from espalier.server.http.errors import code_of, error_body, internal_error
 from espalier.server.http.sse import DONE, EventStream, event
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.observe.telemetry import Operation
-from espalier.server.process.deps import caller_of, request_id_of, serving_of, tools_of, while_connected
-from espalier.server.process.state import Serving
+from espalier.server.process.deps import caller_of, process_of, request_id_of, while_connected
+from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
 
 log = logging.getLogger(__name__)
@@ -45,7 +44,7 @@ class Kind(Generic[B]):
     route: str
     operation: Operation
     body: type[B]
-    ask: Callable[[B, Serving, Presets], Asked]
+    ask: Callable[[B, Process], Asked]
     head: Callable[[Asked, str], Head]
     whole: Callable[[Asked, Head, Sequence[Result]], dict[str, Any]]
     chunks: type[Chunks]
@@ -57,44 +56,46 @@ class Kind(Generic[B]):
 async def answer(request: Request, kind: Kind[B]) -> Response:
     """The reply to one request. Raises what is wrong with it; the meter is told of what was refused, and of every
     output that was begun."""
-    serving = serving_of(request)
+    process = process_of(request)
     async with AsyncExitStack() as stack:
         try:
-            running, head = await _begin(request, kind, serving, stack)
+            running, head = await _begin(request, kind, process, stack)
         except EspalierError as error:
-            serving.meter.refused(route=kind.route, code=code_of(error))
+            process.meter.refused(route=kind.route, code=code_of(error))
             raise
         headers = _headers(running.asked, running.request_id)
         if not running.asked.stream:
             reply = await while_connected(request, _whole(running, kind, head))
-            return JsonResponse(reply, headers=headers, limit_seconds=serving.settings.request_seconds)
+            return JsonResponse(reply, headers=headers, limit_seconds=process.settings.request_seconds)
         return EventStream(
             _stream(running, kind.chunks(running.asked, head, running.contract), kind.done),
             close=stack.pop_all().aclose,
-            ping_seconds=serving.settings.sse_ping_seconds,
+            ping_seconds=process.settings.sse_ping_seconds,
             # The engine keeps to the first itself; the other is for a client that reads slowly.
-            limit_seconds=serving.settings.request_seconds + serving.settings.body_seconds,
+            limit_seconds=process.settings.request_seconds + process.settings.body_seconds,
             headers=headers,
         )
     raise AssertionError("the stack swallows nothing")
 
 
-async def _begin(request: Request, kind: Kind[B], serving: Serving, stack: AsyncExitStack) -> tuple[Generation, Head]:
+async def _begin(request: Request, kind: Kind[B], process: Process, stack: AsyncExitStack) -> tuple[Generation, Head]:
     """From the request to outputs that run; the stack ends them."""
     began = time.monotonic()
-    request_id, tools = request_id_of(request), tools_of(request)
+    request_id = request_id_of(request)
     caller = caller_of(request)
-    data = await kind.read(request, serving.settings)
-    asked = await beside_if_large(request, lambda: kind.ask(read_body(kind.body, data), serving, tools.presets))
+    data = await kind.read(request, process.settings)
+    asked = await beside_if_large(request, lambda: kind.ask(read_body(kind.body, data), process))
     span = stack.enter_context(
-        tools.spans.request(operation=kind.operation, model=asked.model, headers=request.headers, request_id=request_id)
+        process.spans.request(
+            operation=kind.operation, model=asked.model, headers=request.headers, request_id=request_id
+        )
     )
     begin = generating(
-        serving, tools, asked, caller=caller, route=kind.route, request_id=request_id, began=began, span=span,
+        process, asked, caller=caller, route=kind.route, request_id=request_id, began=began, span=span,
         told=request.scope["state"],
     )  # fmt: skip
     running = await while_connected(request, stack.enter_async_context(begin))
-    return running, kind.head(asked, tools.fingerprint)
+    return running, kind.head(asked, process.fingerprint)
 
 
 async def _whole(running: Generation, kind: Kind[B], head: Head) -> bytes:

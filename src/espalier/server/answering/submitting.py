@@ -24,22 +24,20 @@ from espalier.server.asking.truncate import cut_prompts
 from espalier.server.observe import logs
 from espalier.server.observe.telemetry import RequestSpan
 from espalier.server.ports import Caller
-from espalier.server.process.deps import Tools
-from espalier.server.process.state import Serving
+from espalier.server.process.state import Process
 from espalier.time_limit import time_limit
 
 
 @asynccontextmanager
 async def generating(
-    serving: Serving, tools: Tools, asked: Asked, *, caller: Caller, route: str, request_id: str, began: float,
+    process: Process, asked: Asked, *, caller: Caller, route: str, request_id: str, began: float,
     span: RequestSpan, told: MutableMapping[str, Any],
 ) -> AsyncIterator[Generation]:  # fmt: skip
     """Admit the caller and submit every output; at the end, whatever still runs is cancelled, and what was not counted
     is counted with what went wrong, and the log's line is told. told: `scope["state"]`. Raises TooManyRequests,
     Overloaded, DeadlineExceeded, and what `submit` raises."""
     made = Generation(
-        serving=serving,
-        tools=tools,
+        process=process,
         asked=asked,
         caller=caller,
         route=route,
@@ -54,9 +52,9 @@ async def generating(
         seed=sampling.seed, frequency_penalty=sampling.frequency_penalty, presence_penalty=sampling.presence_penalty,
         n=asked.n * asked.returned, constraint=made.kind, stream=asked.stream,
     )  # fmt: skip
-    async with serving.gate.admit(caller, requests=len(asked.requests) * asked.returned):
+    async with process.gate.admit(caller, requests=len(asked.requests) * asked.returned):
         await _submit(made)
-        serving.meter.started(route=route, max_tokens=sampling.max_tokens, outputs=len(asked.requests) * asked.returned)
+        process.meter.started(route=route, max_tokens=sampling.max_tokens, outputs=len(asked.requests) * asked.returned)
         try:
             yield made
         except Exception as error:
@@ -72,25 +70,25 @@ async def generating(
 
 async def _submit(made: Generation) -> None:
     """Every output, by a worker thread. Nothing is left running that nobody reads."""
-    serving, asked = made.serving, made.asked
-    limit = serving.settings.request_seconds
+    process, asked = made.process, made.asked
+    limit = process.settings.request_seconds
     is_off = threading.Event()
 
     def submit() -> list[Running]:
         runs: list[Running] = []
         try:
-            with time_limit(serving.settings.compile_seconds, cancelled=is_off.is_set):
+            with time_limit(process.settings.compile_seconds, cancelled=is_off.is_set):
                 looked = time.monotonic()
                 made.contract = _contract(made)
                 if made.contract is not None:  # for which the schema was compiled
                     made.compiled = time.monotonic() - looked
-                requests = recorded(_cut(made), serving, request_id=made.request_id)
+                requests = recorded(_cut(made), process, request_id=made.request_id)
             for one, request in zip(made.outputs, requests, strict=True):
                 left = limit - (time.monotonic() - made.began)
                 if is_off.is_set() or left <= 0:
                     raise DeadlineExceeded
-                with time_limit(serving.settings.compile_seconds, cancelled=is_off.is_set):
-                    runs.append(serving.scheduler.submit(request, owner=made.caller.name, deadline=left))
+                with time_limit(process.settings.compile_seconds, cancelled=is_off.is_set):
+                    runs.append(process.scheduler.submit(request, owner=made.caller.name, deadline=left))
                 one.submitted = time.monotonic()
         except LimitExceeded as error:  # nothing has been generated yet: it is the request that asks for too much
             _cancel(runs)
@@ -103,7 +101,7 @@ async def _submit(made: Generation) -> None:
     began = time.monotonic()
     try:
         async with asyncio.timeout(max(0.0, limit - (began - made.began))):
-            runs = await made.tools.workers.run(submit, abandoned=_cancel, owner=made.caller.name)
+            runs = await process.workers.run(submit, abandoned=_cancel, owner=made.caller.name)
     except TimeoutError:
         raise DeadlineExceeded(f"it was not ready after {limit:g} s") from None
     except EspalierError as error:
@@ -115,12 +113,12 @@ async def _submit(made: Generation) -> None:
     made.submitted = time.monotonic()
     if made.kind is not None:  # the outputs after the first find it compiled
         made.compiled += runs[0].progress.compiled
-        serving.meter.compiled(constraint=made.kind, seconds=made.compiled)
+        process.meter.compiled(constraint=made.kind, seconds=made.compiled)
 
 
 def _cut(made: Generation) -> tuple[Request, ...]:
     """The requests with prompts as long as the server takes them; what was cut is noted."""
-    limit, engine = made.serving.settings.max_input_tokens, made.serving.engine.engine
+    limit, engine = made.process.settings.max_input_tokens, made.process.engine.engine
     if limit is not None and isinstance(engine, LocalEngine):
         requests, lost = cut_prompts(engine, made.asked.requests, limit)
         made.asked = replace(made.asked, requests=requests, truncated=lost)
@@ -129,12 +127,12 @@ def _cut(made: Generation) -> tuple[Request, ...]:
 
 def _contract(made: Generation) -> list[dict[str, str]] | None:
     """What will become of every keyword of a schema, where the reply is to say it."""
-    spec, engine = made.asked.constraint, made.serving.engine
+    spec, engine = made.asked.constraint, made.process.engine
     if not made.asked.report or not isinstance(spec, JsonSchema):
         return None
     if isinstance(engine.engine, LocalEngine):  # whose trie and compiled schemas need not be made again
         return contract_of(spec, engine.engine.compiler).to_json()
-    return contract(spec, vocab=engine.vocab, app=made.tools.app).to_json()
+    return contract(spec, vocab=engine.vocab, app=made.process.app).to_json()
 
 
 def _cancel(runs: Sequence[Running]) -> None:

@@ -15,7 +15,7 @@ from espalier.engines.local.engine import LocalEngine
 from espalier.errors import CapabilityError, EspalierError, InputError
 from espalier.server.bodies.openai import EspalierOptions, SharedBody
 from espalier.server.http.errors import BadRequest
-from espalier.server.process.state import Serving
+from espalier.server.process.state import Process
 
 TOP = ("num_beams", "length_penalty", "early_stopping")
 """Fields of Decoding that a body may also have at its top."""
@@ -78,20 +78,20 @@ def read_decoding(body: SharedBody, *, n: int, usual: tuple[int, str] | None = N
     return Decoded(fields=fields, names=names, is_search=True)
 
 
-def check_decoding(request: Request, names: Mapping[str, str], serving: Serving) -> None:
+def check_decoding(request: Request, names: Mapping[str, str], process: Process) -> None:
     """Whether it can be had with this sampling, and of this engine. Raises InputError and its kin, and CapabilityError
     naming the field of the body."""
     decoding = request.decoding
     strategy: Strategy = STRATEGIES.load(decoding.strategy)
     strategy.check(decoding, request.sampling)
-    can: Capabilities = serving.engine.capabilities
+    can: Capabilities = process.engine.capabilities
     named = names.get("strategy", "espalier.strategy")
     several = strategy.sequences(decoding)
     if several > 1 and not can.fork:
-        raise CapabilityError(f"{serving.engine.name} cannot follow several texts of one prompt", field=named)
+        raise CapabilityError(f"{process.engine.name} cannot follow several texts of one prompt", field=named)
     if strategy.truncates and not can.truncate:
-        raise CapabilityError(f"{serving.engine.name} cannot take tokens back", hint="use mask", field=named)
-    most = most_sequences(serving)
+        raise CapabilityError(f"{process.engine.name} cannot take tokens back", hint="use mask", field=named)
+    most = most_sequences(process)
     if most is not None and several > most:
         given = {"num_beams": decoding.num_beams, "particles": decoding.particles}
         counted = next((names.get(name, name) for name, value in given.items() if value is not None), named)
@@ -100,9 +100,9 @@ def check_decoding(request: Request, names: Mapping[str, str], serving: Serving)
         )
 
 
-def most_sequences(serving: Serving) -> int | None:
+def most_sequences(process: Process) -> int | None:
     """How many texts the model can follow at once, None where that is not known here."""
-    engine = serving.engine.engine
+    engine = process.engine.engine
     return engine.model.max_sequences if isinstance(engine, LocalEngine) else None
 
 

@@ -26,7 +26,7 @@ from espalier.server.asking.truncate import in_buckets
 from espalier.server.asking.words import word_lists
 from espalier.server.bodies.openai import ChatBody, CompletionBody, EspalierOptions, SharedBody
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
-from espalier.server.process.state import Serving
+from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
 from espalier.tokens.vocab import Vocab
 from espalier.trace.records import LEVELS, TraceLevel
@@ -37,9 +37,9 @@ SHOWN_CANDIDATES = 10
 """Of every stage of a step, where steps are shown or written down."""
 
 
-def ask_chat(body: ChatBody, serving: Serving, presets: Presets) -> Asked:
+def ask_chat(body: ChatBody, process: Process) -> Asked:
     """What a body of `/v1/chat/completions` asks for. Raises InputError and its kin naming the field."""
-    settings = serving.settings
+    settings = process.settings
     if len(body.messages) > settings.max_messages:
         raise BadRequest(
             f"there are {len(body.messages)} messages; {settings.max_messages} are taken", field="messages"
@@ -56,13 +56,13 @@ def ask_chat(body: ChatBody, serving: Serving, presets: Presets) -> Asked:
             message.pop(name, None)
     check_messages(messages)
     body, variables = _for_template(body)
-    draft = _draft(body, settings, serving, messages=messages, request=variables, options={
+    draft = _draft(body, settings, process, messages=messages, request=variables, options={
         "tools": tools,
         "tool_choice": body.tool_choice,
         "parallel_tool_calls": body.parallel_tool_calls,
     })  # fmt: skip
     top = (body.top_logprobs or 0) if body.logprobs else None
-    return _asked(body, draft, serving, presets, top=top)
+    return _asked(body, draft, process, top=top)
 
 
 def _for_template(body: ChatBody) -> tuple[ChatBody, dict[str, Any]]:
@@ -76,17 +76,17 @@ def _for_template(body: ChatBody) -> tuple[ChatBody, dict[str, Any]]:
     return body, {"template_variables": variables} if variables else {}
 
 
-def ask_completion(body: CompletionBody, serving: Serving, presets: Presets) -> Asked:
+def ask_completion(body: CompletionBody, process: Process) -> Asked:
     """What a body of `/v1/completions` asks for. Raises InputError and its kin naming the field."""
     if body.echo and body.logprobs is not None:
         raise UnsupportedParameter(
             "the tokens of the prompt have no log probabilities", hint="leave one of the two out", field="echo"
         )
-    texts, ids = _prompts(body.prompt, serving.engine.vocab)
-    draft = _draft(body, serving.settings, serving, prompts=texts, ids=ids, options={"raw": True})
+    texts, ids = _prompts(body.prompt, process.engine.vocab)
+    draft = _draft(body, process.settings, process, prompts=texts, ids=ids, options={"raw": True})
     if "max_tokens" not in draft.sampling:
         draft = replace(draft, defaults={**draft.defaults, "max_tokens": COMPLETION_TOKENS})
-    return _asked(body, draft, serving, presets, top=body.logprobs, echo=bool(body.echo))
+    return _asked(body, draft, process, top=body.logprobs, echo=bool(body.echo))
 
 
 def _prompts(
@@ -114,7 +114,7 @@ def _ids(given: object, vocab: Vocab, field: str) -> tuple[int, ...]:
 
 
 def _draft(
-    body: SharedBody, settings: ServerSettings, serving: Serving, *,
+    body: SharedBody, settings: ServerSettings, process: Process, *,
     options: dict[str, Any], **given: Any,
 ) -> Draft:  # fmt: skip
     """What the body says, with what the parts of the server make of it."""
@@ -131,7 +131,7 @@ def _draft(
     constrained: Constrained = read_constraint(body, max_bytes=settings.max_schema_bytes)
     constraint, told = join_safety(constrained.spec, ours.safety, max_bytes=settings.max_schema_bytes)
     sampling, defaults = read_sampling(body)
-    check_lists(body, serving)
+    check_lists(body, process)
     draft = Draft(
         constraint=constraint,
         soft=_soft(ours),
@@ -142,7 +142,7 @@ def _draft(
         warnings=(*constrained.warnings, *told),
         **given,
     )
-    draft = word_lists(body, draft, serving)
+    draft = word_lists(body, draft, process)
     decoded = read_decoding(body, n=body.n or body.n_cmpl or 1, usual=draft.usual_beams)
     names = {**NAMES, **draft.names, **decoded.names}
     return replace(draft, decoded=decoded, names=names)
@@ -166,13 +166,11 @@ def _soft(ours: EspalierOptions) -> tuple[SoftSpec, ...]:
     return tuple(found)
 
 
-def _asked(
-    body: SharedBody, draft: Draft, serving: Serving, presets: Presets, *, top: int | None, echo: bool = False
-) -> Asked:
-    settings, ours = serving.settings, body.espalier
+def _asked(body: SharedBody, draft: Draft, process: Process, *, top: int | None, echo: bool = False) -> Asked:
+    settings, ours = process.settings, body.espalier
     if top is not None and top > settings.max_top_logprobs:
         raise BadRequest(f"top_logprobs: at most {settings.max_top_logprobs} are given", field="top_logprobs")
-    model = model_name(body.model, serving)
+    model = model_name(body.model, process)
     level = _level(settings, ours, top)
     prompts: Sequence[Any] = draft.prompts if draft.messages is None else [draft.messages]
     fields = dict(draft.sampling)
@@ -180,9 +178,9 @@ def _asked(
         fields = {**draft.defaults, **fields}
     if draft.decoded.is_search:
         fields["n"] = 1  # one run gives all of them
-    decoding = with_usual(draft.decoded.fields, serving, sampler=None if ours is None else ours.sampler)
+    decoding = with_usual(draft.decoded.fields, process, sampler=None if ours is None else ours.sampler)
     shows_steps = ours is not None and ours.trace in ("steps", "full")
-    _check_names(draft.options, presets)
+    _check_names(draft.options, process.presets)
     requests: list[Request] = []
     n = returned = 1
     for prompt, ids in zip(prompts, draft.ids or (None,), strict=True):
@@ -191,7 +189,7 @@ def _asked(
                 prompt,
                 constraint=draft.constraint,
                 soft=draft.soft,
-                presets=presets,
+                presets=process.presets,
                 trace=level,
                 trace_top_k=max(top or 0, SHOWN_CANDIDATES if shows_steps else 1),
                 **draft.options,
@@ -201,10 +199,10 @@ def _asked(
             one = replace(one, prompt_ids=ids, sampling=in_buckets(one.sampling, settings), **draft.request)
             if ours is not None and ours.sampler is not None:
                 one = replace(one, sampler=ours.sampler)
-                if one.sampler == "native" and not serving.engine.capabilities.native_sampler:
-                    raise CapabilityError(f"{serving.engine.name} has no sampler of its own", field="espalier.sampler")
-            check_decoding(one, draft.names, serving)
-            check_capabilities(serving.engine.engine, one)
+                if one.sampler == "native" and not process.engine.capabilities.native_sampler:
+                    raise CapabilityError(f"{process.engine.name} has no sampler of its own", field="espalier.sampler")
+            check_decoding(one, draft.names, process)
+            check_capabilities(process.engine.engine, one)
         except EspalierError as error:
             error.field = draft.names.get(error.field or "", error.field)
             raise
@@ -216,7 +214,7 @@ def _asked(
             )
         requests += outputs_of(one)
     _check_tools(requests[0], settings)
-    check_candidates(requests, serving, "top_logprobs" if top else "espalier.trace")
+    check_candidates(requests, process, "top_logprobs" if top else "espalier.trace")
     return Asked(
         requests=tuple(requests),
         model=model,
@@ -224,7 +222,7 @@ def _asked(
         stream=bool(body.stream),
         include_usage=body.stream_options is not None and bool(body.stream_options.include_usage),
         top_logprobs=top,
-        ends=frozenset(serving.engine.vocab.eos_ids) | frozenset(requests[0].sampling.stop_ids),
+        ends=frozenset(process.engine.vocab.eos_ids) | frozenset(requests[0].sampling.stop_ids),
         echo=tuple(text for text in draft.prompts for _ in range(n)) if echo else ("",) * len(requests),
         token_ids=bool(body.return_token_ids),
         keep_trace=settings.store_traces == "always"
@@ -239,9 +237,9 @@ def _asked(
     )
 
 
-def with_usual(fields: Mapping[str, Any], serving: Serving, *, sampler: str | None) -> dict[str, Any]:
+def with_usual(fields: Mapping[str, Any], process: Process, *, sampler: str | None) -> dict[str, Any]:
     """How to decode, with the server's own strategy where none is named."""
-    usual = serving.usual_strategy
+    usual = process.default_strategy
     if usual is None or "strategy" in fields or sampler == "native":
         return dict(fields)
     return {**fields, "strategy": usual}
@@ -259,16 +257,16 @@ def _check_names(options: Mapping[str, Any], presets: Presets) -> None:
             raise
 
 
-def check_candidates(requests: Sequence[Request], serving: Serving, field: str) -> None:
+def check_candidates(requests: Sequence[Request], process: Process, field: str) -> None:
     """Raises BadRequest, naming the field that asks for them, where more candidates could be kept than the server has
     room for."""
-    context = serving.engine.capabilities.max_context
+    context = process.engine.capabilities.max_context
     found = 0
     for one in requests:
         if one.trace == "steps":
             tokens = one.sampling.max_tokens if context is None else min(one.sampling.max_tokens, context)
             found += tokens * max(1, one.trace_top_k) * one.decoding.num_return_sequences
-    limit = serving.settings.max_candidates
+    limit = process.settings.max_candidates
     if found > limit:
         raise BadRequest(
             f"{field}: outputs x tokens x candidates are up to {found}; {limit} are kept",
@@ -284,15 +282,15 @@ def _check_tools(request: Request, settings: ServerSettings) -> None:
         )
 
 
-def model_name(asked: str | None, serving: Serving) -> str:
+def model_name(asked: str | None, process: Process) -> str:
     """What the reply calls the model. Raises UnknownModel."""
     if not asked:
-        return serving.names[0]
-    if serving.settings.seed_compat:  # the word-list server had one model, whatever it was called
+        return process.names[0]
+    if process.settings.seed_compat:  # the word-list server had one model, whatever it was called
         return asked
-    if asked not in serving.names:
+    if asked not in process.names:
         raise UnknownModel(
-            f"there is no model {asked[:100]!r} here", hint=f"there is {', '.join(serving.names)}", field="model"
+            f"there is no model {asked[:100]!r} here", hint=f"there is {', '.join(process.names)}", field="model"
         )
     return asked
 

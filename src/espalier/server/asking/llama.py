@@ -17,7 +17,6 @@ from espalier.engines.local.engine import LocalEngine
 from espalier.errors import EspalierError
 from espalier.sampling.config import MAX_N
 from espalier.sampling.config_names import LLAMA_NAMES, LLAMA_OFF, from_llama, to_llama
-from espalier.sampling.presets.catalogue import Presets
 from espalier.server.asking.constraint import read_constraint
 from espalier.server.asking.draft import Asked
 from espalier.server.asking.generate import check_candidates, model_name, server_level, with_usual
@@ -28,8 +27,8 @@ from espalier.server.bodies.llama import LlamaBody
 from espalier.server.bodies.openai import SharedBody
 from espalier.server.http.body import read_object
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
-from espalier.server.process.deps import serving_of
-from espalier.server.process.state import Serving
+from espalier.server.process.deps import process_of
+from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
 
 NAMES = {"prompt_ids": "prompt", "max_tokens": "n_predict"}
@@ -48,7 +47,7 @@ async def read_llama(http: HttpRequest, settings: ServerSettings) -> dict[str, A
     """The body, in which token ids stand for a prompt of texts and ids. Raises as `read_object`, and BadRequest for
     what is no token."""
     data = await read_object(http, settings)
-    engine = serving_of(http).engine.engine
+    engine = process_of(http).engine.engine
     if isinstance(data.get("prompt"), list) and isinstance(engine, LocalEngine):
         data["prompt"] = await asyncio.to_thread(_prompts, data["prompt"], engine)
     return data
@@ -75,9 +74,9 @@ def _ids(given: list[Any], engine: LocalEngine, field: str) -> list[int]:
     return found
 
 
-def ask_llama(body: LlamaBody, serving: Serving, presets: Presets) -> LlamaAsked:
+def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
     """What a body of `/completion` asks for. Raises InputError and its kin naming the field."""
-    settings = serving.settings
+    settings = process.settings
     if body.n_probs is not None and body.n_probs > settings.max_top_logprobs:
         raise BadRequest(f"n_probs: at most {settings.max_top_logprobs} are given", field="n_probs")
     if body.post_sampling_probs and not body.n_probs:
@@ -86,7 +85,7 @@ def ask_llama(body: LlamaBody, serving: Serving, presets: Presets) -> LlamaAsked
         raise BadRequest(f"stop: at most {MAX_STOPS} texts are taken", field="stop")
     if max(body.n or 1, body.n_cmpl or 1) > MAX_N:
         raise BadRequest(f"at most {MAX_N} outputs can be asked for", field="n" if body.n else "n_cmpl")
-    check_lists(body, serving)
+    check_lists(body, process)
     for name in ("n_predict", "max_tokens"):
         if getattr(body, name) == 0:
             raise BadRequest(f"{name}: 0 tokens cannot be had", hint="from 1 on, or -1 for all that fit", field=name)
@@ -98,7 +97,7 @@ def ask_llama(body: LlamaBody, serving: Serving, presets: Presets) -> LlamaAsked
     )
     names = {**NAMES, **constrained.names}
     top = body.n_probs or None
-    prompts = _texts_and_ids(body.prompt, serving)
+    prompts = _texts_and_ids(body.prompt, process)
     if len(prompts) * config.n > settings.max_outputs:
         raise BadRequest(
             f"{len(prompts) * config.n} outputs are asked for; {settings.max_outputs} are given", field="prompt"
@@ -107,24 +106,24 @@ def ask_llama(body: LlamaBody, serving: Serving, presets: Presets) -> LlamaAsked
     for text, ids in prompts:
         try:
             one = make_request(
-                text, constraint=constrained.spec, sampling=config, raw=True, presets=presets,
+                text, constraint=constrained.spec, sampling=config, raw=True, presets=process.presets,
                 trace="steps" if top else server_level(settings), trace_top_k=top or 1,
-                **with_usual({}, serving, sampler=None),
+                **with_usual({}, process, sampler=None),
             )  # fmt: skip
-            check_capabilities(serving.engine.engine, one)
+            check_capabilities(process.engine.engine, one)
         except EspalierError as error:
             error.field = names.get(error.field or "", error.field)
             raise
         requests += outputs_of(replace(one, prompt_ids=ids))
-    check_candidates(requests, serving, "n_probs")
+    check_candidates(requests, process, "n_probs")
     return LlamaAsked(
         requests=tuple(requests),
-        model=model_name(body.model, serving),
+        model=model_name(body.model, process),
         n=config.n,
         stream=bool(body.stream),
         include_usage=False,
         top_logprobs=top,
-        ends=frozenset(serving.engine.vocab.eos_ids),
+        ends=frozenset(process.engine.vocab.eos_ids),
         echo=("",) * len(requests),
         token_ids=bool(body.return_tokens),
         keep_trace=settings.store_traces == "always",
@@ -139,7 +138,7 @@ def ask_llama(body: LlamaBody, serving: Serving, presets: Presets) -> LlamaAsked
     )
 
 
-def _texts_and_ids(given: Any, serving: Serving) -> list[tuple[str, tuple[int, ...] | None]]:
+def _texts_and_ids(given: Any, process: Process) -> list[tuple[str, tuple[int, ...] | None]]:
     """Each prompt as its text and, where it was given so, its ids."""
     if isinstance(given, str):
         return [(given, None)]
@@ -152,7 +151,7 @@ def _texts_and_ids(given: Any, serving: Serving) -> list[tuple[str, tuple[int, .
             found.append((one, None))
         elif isinstance(one, list):
             ids = tuple(one)
-            found.append((text_of(ids, serving.engine.vocab), ids))
+            found.append((text_of(ids, process.engine.vocab), ids))
         else:
             raise UnsupportedParameter(
                 "token ids among several prompts", hint="each prompt a text or a list", field="prompt"

@@ -25,7 +25,7 @@ from espalier.sampling.config_names import (
 )
 from espalier.server.bodies.openai import SharedBody
 from espalier.server.http.errors import BadRequest
-from espalier.server.process.state import Serving
+from espalier.server.process.state import Process
 
 OPENAI_OURS = {theirs: ours for ours, theirs in OPENAI_FIELDS.items()} | OPENAI_OTHER
 LLAMA_OURS = {theirs: ours for ours, theirs in LLAMA_FIELDS.items()} | LLAMA_OTHER
@@ -37,11 +37,11 @@ OF_TOKENS = ("stop_token_ids", "allowed_token_ids", "logit_bias")
 OF_TEXTS = ("bad_words", "samplers", "dry_sequence_breakers")
 
 
-def check_lists(body: BaseModel, serving: Serving) -> None:
+def check_lists(body: BaseModel, process: Process) -> None:
     """Raises BadRequest, naming the field, for a list that is longer than it can mean something."""
     for name in (*OF_TOKENS, *OF_TEXTS):
         given = getattr(body, name, None)
-        limit = serving.engine.vocab.width if name in OF_TOKENS else MAX_WORDS
+        limit = process.engine.vocab.width if name in OF_TOKENS else MAX_WORDS
         if given is not None and len(given) > limit:
             raise BadRequest(f"{name} has {len(given)} entries; {limit} are taken", field=name)
 

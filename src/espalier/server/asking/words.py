@@ -20,7 +20,7 @@ from espalier.server.asking.decoding import most_sequences
 from espalier.server.asking.draft import Draft
 from espalier.server.bodies.openai import SharedBody
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
-from espalier.server.process.state import Serving
+from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
 
 PAIR = ("vocab_lang", "vocab_n_words")
@@ -37,13 +37,13 @@ DRAWS = ("temperature", "top_p", "top_k", "min_p", "typical_p", "typ_p", "top_n_
 """Fields that say how to draw: who gives one wants a text that is drawn, as that server made it later."""
 
 
-def word_lists(body: SharedBody, draft: Draft, serving: Serving) -> Draft:
+def word_lists(body: SharedBody, draft: Draft, process: Process) -> Draft:
     """Add the constraint, the soft constraint and the thinking that these fields ask for.
 
     Raises BadRequest for half of the pair and for details of what is not asked
     for; SpecError; UnsupportedParameter for JSON made of words."""
-    draft = _thinking(body, draft, serving)
-    if serving.settings.seed_compat and draft.messages is not None:  # it never sampled unless it was told to
+    draft = _thinking(body, draft, process)
+    if process.settings.seed_compat and draft.messages is not None:  # it never sampled unless it was told to
         draft = replace(draft, defaults={**draft.defaults, "temperature": 0.0})
     given = [name for name in PAIR if getattr(body, name) is not None]
     if not given:
@@ -53,24 +53,24 @@ def word_lists(body: SharedBody, draft: Draft, serving: Serving) -> Draft:
         missing = next(name for name in PAIR if name not in given)
         raise BadRequest(f"{given[0]} wants {missing}", hint="give both, or neither", field=missing)
     draft = replace(draft, names={**draft.names, **NAMES})
-    mode = body.vocab_constraint_mode or serving.settings.vocab_constraint_mode
+    mode = body.vocab_constraint_mode or process.settings.vocab_constraint_mode
     try:
         check_code(body.vocab_lang)
         words = Wordlist(lang=body.vocab_lang, top=body.vocab_n_words)
         if mode == "soft":
-            return replace(draft, soft=(*draft.soft, SoftWordlist(words, **_tiers(body, serving.settings))))
+            return replace(draft, soft=(*draft.soft, SoftWordlist(words, **_tiers(body, process.settings))))
     except SpecError as error:
         raise _named(error) from None
-    if not serving.settings.seed_compat:  # whose clients send all fields always
+    if not process.settings.seed_compat:  # whose clients send all fields always
         _refuse_alone(body, [SOFT + name for name in TIERS], f'{MODE} "soft"')
-    return replace(draft, constraint=_joined(draft.constraint, words), usual_beams=_usual_beams(body, draft, serving))
+    return replace(draft, constraint=_joined(draft.constraint, words), usual_beams=_usual_beams(body, draft, process))
 
 
-def _usual_beams(body: SharedBody, draft: Draft, serving: Serving) -> tuple[int, str] | None:
+def _usual_beams(body: SharedBody, draft: Draft, process: Process) -> tuple[int, str] | None:
     """How many search where nothing is said: ten, or as many as the model holds."""
     ours = body.espalier
     says_sampler = ours is not None and (ours.sampler == "native" or ours.preset is not None)
-    most = most_sequences(serving)
+    most = most_sequences(process)
     beams = USUAL_BEAMS if most is None else min(USUAL_BEAMS, most)
     if says_sampler or beams < 2 or any(getattr(body, name) is not None for name in DRAWS):
         return None
@@ -102,13 +102,13 @@ def _refuse_alone(body: SharedBody, names: list[str], wanted: str) -> None:
             raise BadRequest(f"{name} wants {wanted}", hint="without it, it would change nothing", field=name)
 
 
-def _thinking(body: SharedBody, draft: Draft, serving: Serving) -> Draft:
+def _thinking(body: SharedBody, draft: Draft, process: Process) -> Draft:
     """With thinking, the model may reason before the text that the constraint holds. Where the template has a switch it
     is set; without one there is nothing to switch off. Raises UnsupportedParameter where there is no template."""
     wanted = body.enable_thinking
     if wanted is None:
         return draft
-    engine = serving.engine.engine
+    engine = process.engine.engine
     template = engine.template if isinstance(engine, LocalEngine) else None
     if wanted and (template is None or draft.messages is None):
         raise UnsupportedParameter(

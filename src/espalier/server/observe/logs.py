@@ -171,9 +171,9 @@ class AccessLog:
             fields["error"] = _error(failed, with_stack=False)
         level = logging.DEBUG if route in QUIET and status < 400 else logging.INFO
         ACCESS.log(level, "%s %s %s", scope["method"], route, status, extra=fields)
-        serving = getattr(getattr(scope.get("app"), "state", None), "serving", None)
-        if serving is not None:
-            serving.meter.answered(route=route, status=status)
+        process = getattr(getattr(scope.get("app"), "state", None), "process", None)
+        if process is not None:
+            process.meter.answered(route=route, status=status)
 
 
 def route_of(scope: Scope) -> str:

@@ -1,4 +1,4 @@
-"""What one server process holds; made once in `apps.py`, read by every route through `request.app.state.serving`."""
+"""`Process`: what one server process holds. `apps.py` makes it once; routes get it by `process.deps.process_of`."""
 
 from __future__ import annotations
 
@@ -6,24 +6,38 @@ from dataclasses import dataclass
 
 from espalier.api.loaded import LoadedEngine
 from espalier.engines.base import ServingEngine
+from espalier.sampling.presets.catalogue import Presets
+from espalier.server.observe.telemetry import Spans
 from espalier.server.ports import Gate, Meter, TraceStore
+from espalier.server.process.workers import Workers
 from espalier.server.settings import ServerSettings
 from espalier.trace.recorders.protocol import Recorder
+from espalier.wiring import App
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
-    """engine: the model for what needs no scheduler (tokenising, templates). names: under which it is asked for, the
-    first being what replies say. started: Unix time. recorders: told of every run. usual_strategy: of requests that
-    name none; None leaves it at the engine's."""
+class Process:
+    """engine: for what needs no scheduler (tokenising, templates). names: the model's names; replies use the first.
+    started: Unix seconds. workers: threads for rendering and compiling, which block. spans: telemetry. fingerprint:
+    identifies the model and this version. recorders: told of every run. default_strategy: for requests that name none;
+    None leaves the choice to the engine."""
 
     settings: ServerSettings
+    app: App
     engine: LoadedEngine
     scheduler: ServingEngine
     names: tuple[str, ...]
     gate: Gate
     meter: Meter
+    workers: Workers
+    spans: Spans
     store: TraceStore | None
     started: int
+    fingerprint: str
     recorders: tuple[Recorder, ...] = ()
-    usual_strategy: str | None = None
+    default_strategy: str | None = None
+
+    @property
+    def presets(self) -> Presets:
+        """Looked up by name in `espalier.preset`."""
+        return self.app.presets

@@ -14,7 +14,7 @@ from espalier.server.bodies.openai import ChatBody
 from espalier.server.bodies.openapi import generating_route
 from espalier.server.bodies.replies import ChatCompletion
 from espalier.server.http.errors import GENERATION_ERRORS, documented
-from espalier.server.process.deps import serving_of
+from espalier.server.process.deps import process_of
 from espalier.server.routes.seed import read_seed_chat, whole_seed_chat
 
 ROUTE = "/v1/chat/completions"
@@ -29,4 +29,4 @@ router = APIRouter(tags=["openai"])
              openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/ChatBody"}})  # fmt: skip
 async def create_chat_completion(request: Request) -> Response:
     """Answer a conversation, under a constraint, with tools, whole or as a stream."""
-    return await answer(request, SEED_CHAT if serving_of(request).settings.seed_compat else CHAT)
+    return await answer(request, SEED_CHAT if process_of(request).settings.seed_compat else CHAT)

@@ -13,8 +13,9 @@ from fastapi.responses import JSONResponse
 
 from espalier.errors import Forbidden, Unavailable
 from espalier.server.observe.metrics import CONTENT_TYPE
+from espalier.server.process.deps import caller_of, process_of
 from espalier.server.process.prebuild import Prebuild
-from espalier.server.process.state import Serving
+from espalier.server.process.state import Process
 from espalier.version import __version__
 
 router = APIRouter(tags=["health"])
@@ -35,7 +36,7 @@ MODULES = {"llama_model": "llamacpp"}
 )
 async def health(request: Request) -> Response:
     """llama-server's answer: 200 `{"status": "ok"}`, or 503 while the model is being loaded."""
-    return JSONResponse(OK) if serving_of(request) is not None else JSONResponse(LOADING, status_code=503)
+    return JSONResponse(OK) if _loaded(request) is not None else JSONResponse(LOADING, status_code=503)
 
 
 @router.head("/ready", include_in_schema=False)
@@ -47,12 +48,12 @@ async def health(request: Request) -> Response:
 async def ready(request: Request) -> Response:
     """200 where a request would be taken now. 503 while loading or closing, while the queue is full, and until the
     word lists of PREBUILD_LANGS are compiled; those that could not be are named."""
-    serving = serving_of(request)
-    if serving is None:
+    process = _loaded(request)
+    if process is None:
         return JSONResponse(LOADING, status_code=503)
-    load = serving.scheduler.load()
+    load = process.scheduler.load()
     state = (
-        "closing" if is_closing(request) else "full" if load.waiting >= max(1, serving.settings.queue_size) else "ok"
+        "closing" if is_closing(request) else "full" if load.waiting >= max(1, process.settings.queue_size) else "ok"
     )
     body: dict[str, Any] = {"status": state, "running": load.running, "waiting": load.waiting}
     if (prebuild := prebuild_of(request)) is not None:
@@ -65,12 +66,12 @@ async def ready(request: Request) -> Response:
 @router.get("/version", summary="What serves")
 async def version(request: Request) -> dict[str, Any]:
     """`version` as vLLM has it; the engine and the model as they were opened."""
-    serving = serving_of(request)
-    if serving is None:
+    process = _loaded(request)
+    if process is None:
         return {"version": __version__, "engine": None, "model": None}
-    engine = serving.engine.engine
+    engine = process.engine.engine
     module = type(getattr(engine, "model", engine)).__module__.rpartition(".")[2]
-    return {"version": __version__, "engine": MODULES.get(module, module), "model": serving.names[0]}
+    return {"version": __version__, "engine": MODULES.get(module, module), "model": process.names[0]}
 
 
 @router.get(
@@ -86,21 +87,18 @@ async def version(request: Request) -> dict[str, Any]:
 )
 def metrics(request: Request) -> Response:  # not async: with several workers, files are read
     """Prometheus' text format 0.0.4."""
-    serving = serving_of(request)
-    if serving is None:
-        raise Unavailable("the model is being loaded")
-    if not serving.settings.metrics_public:
-        caller = serving.gate.identify(request.headers.get("authorization"), request.query_params.get("token"))
-        request.state.caller = caller
-        if not caller.may_read_metrics:
-            raise Forbidden("this key may not read the metrics", hint="may_read_metrics = true in the key file")
-    return Response(serving.meter.text(), headers={"content-type": CONTENT_TYPE})
+    process = process_of(request)
+    if not process.settings.metrics_public and not caller_of(request).may_read_metrics:
+        raise Forbidden("this key may not read the metrics", hint="may_read_metrics = true in the key file")
+    return Response(process.meter.text(), headers={"content-type": CONTENT_TYPE})
 
 
-def serving_of(request: Request) -> Serving | None:
-    """None until the model is there."""
-    found: Serving | None = getattr(request.app.state, "serving", None)
-    return found
+def _loaded(request: Request) -> Process | None:
+    """None until the model is loaded."""
+    try:
+        return process_of(request)
+    except Unavailable:
+        return None
 
 
 def prebuild_of(request: Request) -> Prebuild | None:

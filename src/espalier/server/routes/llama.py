@@ -18,7 +18,7 @@ from espalier.server.bodies.llama import LlamaBody
 from espalier.server.bodies.openapi import STREAM
 from espalier.server.http.errors import GENERATION_ERRORS, READING_ERRORS, documented
 from espalier.server.http.wire import JsonResponse
-from espalier.server.process.deps import caller_of, serving_of
+from espalier.server.process.deps import caller_of, process_of
 from espalier.version import __version__
 
 ROUTE = "/completion"
@@ -54,17 +54,17 @@ async def complete(request: Request) -> Response:
 @router.get("/props", responses=documented(*READING_ERRORS))
 async def props(request: Request) -> Response:
     """What serves, and with which defaults `/completion` samples."""
-    serving = serving_of(request)
+    process = process_of(request)
     caller_of(request)
-    engine = serving.engine.engine
+    engine = process.engine.engine
     template = engine.template if isinstance(engine, LocalEngine) else None
-    vocab = serving.engine.vocab
+    vocab = process.engine.vocab
     return JsonResponse(
         {
             "default_generation_settings": {
-                "n_ctx": serving.engine.capabilities.max_context, "params": to_llama(from_llama({}))
+                "n_ctx": process.engine.capabilities.max_context, "params": to_llama(from_llama({}))
             },
-            "model_alias": serving.names[0],
+            "model_alias": process.names[0],
             "chat_template": None if template is None else template.source,
             "eos_token": vocab.text_of(vocab.eos_ids[0]),
             "modalities": {"vision": False, "audio": False},

@@ -11,8 +11,8 @@ from espalier.errors import UnknownModel
 from espalier.server.bodies.replies import Model, ModelList
 from espalier.server.http.errors import READING_ERRORS, documented
 from espalier.server.http.wire import JsonResponse
-from espalier.server.process.deps import caller_of, serving_of
-from espalier.server.process.state import Serving
+from espalier.server.process.deps import caller_of, process_of
+from espalier.server.process.state import Process
 from espalier.server.routes.seed import seed_models
 
 router = APIRouter(tags=["openai"], responses=documented(*READING_ERRORS))
@@ -21,25 +21,25 @@ router = APIRouter(tags=["openai"], responses=documented(*READING_ERRORS))
 @router.get("/v1/models", responses={200: {"model": ModelList}})
 async def list_models(request: Request) -> Response:
     """The names that a request may ask for."""
-    serving = serving_of(request)
+    process = process_of(request)
     caller_of(request)
-    if serving.settings.seed_compat:
-        return JsonResponse(seed_models(serving))
-    return JsonResponse({"object": "list", "data": [_model(name, serving) for name in serving.names]})
+    if process.settings.seed_compat:
+        return JsonResponse(seed_models(process))
+    return JsonResponse({"object": "list", "data": [_model(name, process) for name in process.names]})
 
 
 # A model's name may have slashes, as those of the hub have.
 @router.get("/v1/models/{model:path}", responses={200: {"model": Model}})
 async def get_model(request: Request, model: str) -> Response:
     """One of them."""
-    serving = serving_of(request)
+    process = process_of(request)
     caller_of(request)
-    if model not in serving.names:
+    if model not in process.names:
         raise UnknownModel(
-            f"there is no model {model[:100]!r} here", hint=f"there is {', '.join(serving.names)}", field="model"
+            f"there is no model {model[:100]!r} here", hint=f"there is {', '.join(process.names)}", field="model"
         )
-    return JsonResponse(_model(model, serving))
+    return JsonResponse(_model(model, process))
 
 
-def _model(name: str, serving: Serving) -> dict[str, Any]:
-    return {"id": name, "object": "model", "created": serving.started, "owned_by": "espalier"}
+def _model(name: str, process: Process) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": process.started, "owned_by": "espalier"}

@@ -29,7 +29,7 @@ from espalier.server.http.errors import (
     openai_shape,
 )
 from espalier.server.http.wire import JsonResponse
-from espalier.server.process.state import Serving
+from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
 
 log = logging.getLogger(__name__)
@@ -75,9 +75,9 @@ def whole_seed_chat(asked: Asked, head: Head, results: Sequence[Result]) -> dict
     return reply
 
 
-def seed_models(serving: Serving) -> dict[str, Any]:
+def seed_models(process: Process) -> dict[str, Any]:
     """Of `/v1/models`."""
-    return {"object": "list", "data": [{"id": serving.names[0], "object": "model", "owned_by": "owner"}]}
+    return {"object": "list", "data": [{"id": process.names[0], "object": "model", "owned_by": "owner"}]}
 
 
 def seed_shape(error: EspalierError, request: Request) -> Response:

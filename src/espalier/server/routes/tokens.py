@@ -21,7 +21,7 @@ from espalier.server.bodies.openai import ChatBody, read_body
 from espalier.server.http.body import beside_if_large, read_object
 from espalier.server.http.errors import GENERATION_ERRORS, BadRequest, UnsupportedParameter, documented
 from espalier.server.http.wire import JsonResponse
-from espalier.server.process.deps import caller_of, serving_of, tools_of
+from espalier.server.process.deps import caller_of, process_of
 from espalier.tokens.vocab import Vocab
 
 Json = dict[str, Any]
@@ -38,7 +38,7 @@ def _body(name: str) -> dict[str, Any]:
 async def tokenize(request: Request) -> Response:
     """The tokens of `content` (llama-server), or of `prompt` or `messages` (vLLM)."""
     engine = _engine(request)
-    body = read_body(TokenizeBody, await read_object(request, serving_of(request).settings))
+    body = read_body(TokenizeBody, await read_object(request, process_of(request).settings))
     given = [name for name in ("content", "prompt", "messages") if getattr(body, name) is not None]
     if len(given) != 1:
         raise BadRequest(
@@ -56,7 +56,7 @@ async def tokenize(request: Request) -> Response:
 async def detokenize(request: Request) -> Response:
     """The text of `tokens`, special tokens spelled: as `content`, or with `model` as vLLM's `prompt`."""
     engine = _engine(request)
-    data = await read_object(request, serving_of(request).settings)
+    data = await read_object(request, process_of(request).settings)
     body = await beside_if_large(request, lambda: read_body(DetokenizeBody, data))
     text = await beside_if_large(request, lambda: text_of(check_ids(body.tokens, engine.vocab, "tokens"), engine.vocab))
     return JsonResponse({"content": text} if body.model is None else {"prompt": text})
@@ -65,10 +65,9 @@ async def detokenize(request: Request) -> Response:
 @router.post("/apply-template", openapi_extra=_body("ChatBody"))
 async def apply_template(request: Request) -> Response:
     """The text that a chat request would give to the model."""
-    engine, tools = _engine(request), tools_of(request)
-    serving = serving_of(request)
-    data = await read_object(request, serving.settings)
-    asked = await beside_if_large(request, lambda: ask_chat(read_body(ChatBody, data), serving, tools.presets))
+    engine, process = _engine(request), process_of(request)
+    data = await read_object(request, process.settings)
+    asked = await beside_if_large(request, lambda: ask_chat(read_body(ChatBody, data), process))
     try:
         text = await _beside(request, lambda: engine.prompt_text(asked.requests[0]))
     except EspalierError as error:
@@ -78,9 +77,9 @@ async def apply_template(request: Request) -> Response:
 
 def _engine(request: Request) -> LocalEngine:
     """Whose tokens they are. Raises Unauthorized, Unavailable, CapabilityError."""
-    serving = serving_of(request)
+    process = process_of(request)
     caller_of(request)
-    engine = serving.engine.engine
+    engine = process.engine.engine
     if not isinstance(engine, LocalEngine):
         raise CapabilityError(f"{engine.name} does not run in this process, so its tokens are not known")
     return engine
@@ -88,7 +87,7 @@ def _engine(request: Request) -> LocalEngine:
 
 async def _beside(request: Request, work: Callable[[], Any]) -> Any:
     owner = caller_of(request).name
-    return await tools_of(request).workers.run(work, abandoned=lambda _: None, owner=owner)
+    return await process_of(request).workers.run(work, abandoned=lambda _: None, owner=owner)
 
 
 def _tokens(body: TokenizeBody, engine: LocalEngine) -> Json:

@@ -19,7 +19,7 @@ from espalier.errors import EspalierError, InputError
 from espalier.server.http.errors import NotFound, documented
 from espalier.server.http.wire import JsonResponse
 from espalier.server.ports import Caller, TraceStore
-from espalier.server.process.deps import caller_of, serving_of
+from espalier.server.process.deps import caller_of, process_of
 from espalier.trace import page
 
 LIMIT, MAX_LIMIT = 20, 100
@@ -110,7 +110,7 @@ def _trace(request: Request, trace_id: str) -> Mapping[str, Any]:
 def _asked(request: Request) -> tuple[TraceStore, Caller]:
     """The store, and who asks. Raises Unauthorized, NotFound where no traces are kept."""
     caller = caller_of(request)
-    store = serving_of(request).store
+    store = process_of(request).store
     if store is None:
         raise NotFound("no traces are kept here", hint="set STORE_TRACES=asked or STORE_TRACES=always")
     return store, caller

@@ -19,7 +19,7 @@ from espalier.errors import EspalierError
 from espalier.sampling.presets.catalogue import Presets
 from espalier.server.http.errors import READING_ERRORS, NotFound, documented
 from espalier.server.http.wire import JsonResponse
-from espalier.server.process.deps import caller_of, tools_of
+from espalier.server.process.deps import caller_of, process_of
 
 HTML, CSS, JS, SVG = "text/html", "text/css", "text/javascript", "image/svg+xml"
 PARTS: Mapping[str, str] = {
@@ -75,7 +75,7 @@ def icon(request: Request) -> Response:
 def list_presets(request: Request) -> Response:
     """The names that `espalier.preset` takes; `problem` says why one cannot be used."""
     caller_of(request)
-    presets = tools_of(request).presets
+    presets = process_of(request).presets
     return JsonResponse({"object": "list", "data": [_preset(presets, name) for name in presets.names()]})
 
 
