@@ -16,7 +16,7 @@ from espalier import api
 from espalier.cli import output
 from espalier.cli.flags.constraint import read_grammar
 from espalier.cli.flags.schema import read_spec
-from espalier.constraints.json_schema.backends import SchemaRoads
+from espalier.constraints.json_schema.backends import LoweredSchema
 from espalier.constraints.json_schema.check import grammar_contract
 from espalier.constraints.spec import Gbnf
 from espalier.errors import InputError, LimitExceeded, VocabError
@@ -158,10 +158,10 @@ def convert_command(
     What a grammar cannot say is refused, with its place; what it leaves out is told on stderr.
     """
     spec = read_spec(schema, whitespace=whitespace, indent=indent, format=schema_format, order=order)
-    roads = SchemaRoads(spec)
-    contract = grammar_contract(roads)
+    lowered = LoweredSchema(spec)
+    contract = grammar_contract(lowered)
     contract.check()
-    text = printed(roads.converted)
+    text = printed(lowered.converted)
     if target is None or target == "-":
         output.data(text)
     else:

@@ -16,7 +16,7 @@ from espalier.constraints.after.spec import After
 from espalier.constraints.after.thinking import Thinking
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.any_of import AnyOf
-from espalier.constraints.json_schema.backends import SchemaRoads
+from espalier.constraints.json_schema.backends import LoweredSchema
 from espalier.constraints.json_schema.check import grammar_contract
 from espalier.constraints.rewinding import check_only_masks
 from espalier.constraints.spec import Gbnf, JsonObject, JsonSchema, Regex, Spec
@@ -108,14 +108,14 @@ def _json_object(spec: Spec, _compiler: Compiler, _before: str) -> Grammar:
 
 def _json_schema(spec: Spec, _compiler: Compiler, _before: str) -> Grammar:
     assert isinstance(spec, JsonSchema)
-    roads = SchemaRoads(spec)
+    lowered = LoweredSchema(spec)
     # A matcher can also forbid equal items, which a grammar cannot.
-    may_check = spec.allow == "checked" and roads.unique is None
+    may_check = spec.allow == "checked" and lowered.unique is None
     if may_check:
-        roads.contract.check("checked")
+        lowered.contract("grammar").check("checked")
     else:
-        grammar_contract(roads).check()
-    return roads.converted.grammar
+        grammar_contract(lowered).check()
+    return lowered.converted.grammar
 
 
 def _any_of(spec: Spec, compiler: Compiler, before: str) -> Grammar:

@@ -33,7 +33,7 @@ def test_a_narrowed_pattern_matches_the_same_ascii_and_never_more(pattern):
     [r"\D", r"\W", r"\S", r"\bfoo", r"[^\d]", r"[^\w]", r"\Afoo", r"(?i)a", r"a(?=b)", "[a&&b]", "[[:alpha:]]", r"\<",
      "[]a]", r"\u{61}", "[^]"],
 )  # fmt: skip
-def test_what_dialects_read_otherwise_takes_the_other_road(pattern):
+def test_what_dialects_read_otherwise_takes_our_automaton(pattern):
     assert narrow(pattern) is None
 
 
@@ -55,13 +55,13 @@ def test_no_reading_of_a_pattern_lets_an_invalid_document_through(schema, text):
 
 
 @pytest.mark.parametrize("separators", [(";", "="), ("[0-9]", ":"), ("", ":"), (",?", ":?"), (", *", ": *")])
-def test_separators_that_could_be_something_else_are_refused_on_every_road(separators):
+def test_separators_that_could_be_something_else_are_refused_by_every_backend(separators):
     for schema in ({"type": "array"}, {"not": {"const": 1}}):
         with pytest.raises(Exception, match="separators"):
             BYTES.compile(JsonSchema(schema, separators=separators))
 
 
-def test_one_pattern_of_a_closed_object_is_narrowed_on_the_fast_road():
+def test_one_pattern_of_a_closed_object_is_narrowed_for_llguidance():
     schema = {"type": "object", "patternProperties": {r"^\w+$": {"type": "integer"}}, "additionalProperties": False}
     compiled = BYTES.compile(JsonSchema(schema))
     assert isinstance(compiled, LlgCompiled)

@@ -1,6 +1,7 @@
-"""The roads of one schema: llguidance for what it reads as it is meant, our own grammar for the rest; and the contract.
+"""What one JSON Schema is lowered to for each backend that can enforce it, and the contract that this backend keeps.
 
-Each part is made when it is first asked for, and knows no vocabulary.
+The backends are llguidance, for the schemas that it reads correctly, and our own automaton, for all others. Every form
+is computed on first use and is independent of the vocabulary; `compile.py` picks the backend.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
@@ -23,9 +24,16 @@ from espalier.schema.gbnf.convert import Converted, convert
 from espalier.schema.gbnf.layout import layout
 from espalier.schema.normal.expand import Expansion, expand
 
-# In keys, `\\u0061` would be another spelling of a declared `a`, and so would `\\/`: each character has one spelling.
+Backend: TypeAlias = Literal["llguidance", "automaton", "grammar"]
+"""What enforces a schema.
+
+llguidance: its own JSON Schema support. automaton: our automaton with a matcher of its own, which can also watch
+`uniqueItems`. grammar: the same automaton inside a composition, or written as GBNF, where nothing watches it.
+"""
+
+# Each character has one spelling: in keys, `\\u0061` and `\\/` would be second spellings of a declared `a` and `/`.
 ESCAPES = '"\\\\bfnrt'
-# llguidance's separators are regexes. Runs of up to 40: room for indented documents, and never an endless one.
+# llguidance takes separators as regexes. A run of whitespace is at most 40 characters: enough for indentation, bounded.
 WHITESPACE: dict[str, dict[str, Any]] = {
     "natural": {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"},
     "compact": {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"},
@@ -33,15 +41,12 @@ WHITESPACE: dict[str, dict[str, Any]] = {
 }
 
 
-class SchemaRoads:
-    """What one `JsonSchema` spec becomes. Not safe across threads while it is first asked; ask under the compiler."""
+class LoweredSchema:
+    """The forms of one `JsonSchema` spec: normal form, grammar, automaton, llguidance's Lark. Not thread-safe until
+    each form has been computed once."""
 
     def __init__(self, spec: JsonSchema) -> None:
         self.spec = spec
-        self.through_llguidance = False
-        """Whether llguidance enforces it; `compile.py` says so when it does."""
-        self.alone = False
-        """Whether a matcher of its own enforces it, and no composition or grammar: that can also watch `unique`."""
 
     @cached_property
     def expansion(self) -> Expansion:
@@ -52,36 +57,35 @@ class SchemaRoads:
 
     @cached_property
     def converted(self) -> Converted:
-        """The grammar of the schema's documents. Raises as `expansion`, and SpecError for separators."""
+        """The grammar of the valid documents. Raises as `expansion` does, and SpecError for bad separators."""
         spec = self.spec
         return convert(self.expansion, whitespace=spec.whitespace, indent=spec.indent, separators=spec.separators)
 
     @cached_property
     def unique(self) -> Spots | None:
-        """The arrays in which a matcher can forbid equal items, if that is all that the grammar leaves of
-        `uniqueItems`; None where there are none or it is not."""
+        """The arrays in which a matcher must forbid equal items, because the grammar does not; None if there are none,
+        or if forbidding them is not possible."""
         lacking = any(gap.keyword == "uniqueItems" for gap in self.converted.gaps)
         return unique_spots(self.expansion) if lacking else None
 
-    @cached_property
-    def automaton(self) -> Dfa | Network:
-        """Raises UnsupportedError for what is neither enforced nor allowed to be checked, LimitExceeded."""
-        self.contract.check("checked" if self.spec.allow == "checked" else ())
+    def automaton(self, backend: Backend) -> Dfa | Network:
+        """The automaton of the valid documents. Raises UnsupportedError if `backend` would leave a keyword unenforced
+        that the spec does not allow to be checked afterwards, and LimitExceeded."""
+        self.contract(backend).check("checked" if self.spec.allow == "checked" else ())
         return automaton_of(self.converted.grammar)
 
-    @cached_property
-    def contract(self) -> Contract:
-        """A verdict for every keyword, on the road that is taken."""
+    def contract(self, backend: Backend) -> Contract:
+        """What `backend` does with every keyword. Raises as `expansion` does."""
         found = self.expansion.contract
         order: list[tuple[str, Verdict, str]] = [(entry.pointer, "narrowed", ORDER) for entry in found.entries
                  if entry.keyword == "properties" and entry.verdict in ("enforced", "checked")]  # fmt: skip
-        if self.through_llguidance:
-            # What the normal form leaves out, such as options that it cannot tell apart, llguidance enforces.
+        if backend == "llguidance":
+            # llguidance enforces what the normal form leaves out, such as `oneOf` options that it cannot tell apart.
             held = [replace(e, verdict="enforced", note="") if e.verdict == "checked" else e for e in found.entries]
             spelled = Entry(pointer="", keyword="spelling", verdict="narrowed", note=SPELLING)
             return Contract((*Contract(tuple(held)).with_changes(order).entries, spelled))
         known = {entry.pointer for entry in found.entries}
-        general: dict[str, dict[str, None]] = {}  # notes that belong to no keyword, each once
+        general: dict[str, dict[str, None]] = {}  # notes without a keyword in the schema, without repeats
         changes: list[tuple[str, Verdict, str]] = [*order]
         for note in self.converted.notes:
             if (at := _at(note.pointer, note.keyword)) in known:
@@ -90,7 +94,7 @@ class SchemaRoads:
                 general.setdefault(note.keyword, {})[note.text] = None
         for gap in self.converted.gaps:
             watched = gap.keyword == "uniqueItems" and self.unique is not None
-            if not (watched and self.alone):
+            if not (watched and backend == "automaton"):
                 text = f"{gap.text}; {ALONE}" if watched else gap.text
                 changes.append((_at(gap.pointer, gap.keyword), "checked", text))
         entries = found.with_changes(changes).entries
@@ -99,10 +103,11 @@ class SchemaRoads:
         return Contract((*entries, *extra))
 
     def lark(self) -> str | None:
-        """The schema for llguidance with forcing off, None where it is not known to be read as it is meant."""
+        """The schema as llguidance's Lark text, with forcing off; None unless llguidance is known to read it correctly.
+        Raises SpecError for separators that could match something else."""
         spec = self.spec
         if spec.separators is not None:
-            layout(spec.whitespace, separators=spec.separators)  # raises for what can be something else
+            layout(spec.whitespace, separators=spec.separators)  # raises for ambiguous ones
         if spec.whitespace not in WHITESPACE or spec.documents:
             return None
         schema = spec.schema
@@ -114,7 +119,7 @@ class SchemaRoads:
         try:
             check_finite(body)
         except SpecError:
-            return None  # the normal form leaves out the parts that never end, or says where they are
+            return None  # the normal form drops the parts that never end, or names them in an error
         options = WHITESPACE[spec.whitespace] | {"json_allowed_escapes": ESCAPES}
         if spec.separators is not None:
             item, key = spec.separators
@@ -126,7 +131,7 @@ class SchemaRoads:
 
 ORDER = "in this order"
 SPELLING = "each character of a string in one way, whole numbers without a point or an exponent"
-"""What llguidance leaves out."""
+"""What llguidance does not generate."""
 
 ALONE = "enforced only where the schema stands alone, in no composition or grammar"
 

@@ -1,6 +1,6 @@
-"""What an engine would make of a JSON Schema: the contract, hazards, the cost of compiling, documents held against it.
+"""Reports what an engine would do with a JSON Schema: contract, hazards, compile cost, and verdicts on documents.
 
-It generates nothing, and runs no engine that is not ours: what those do is looked up.
+It generates nothing, and runs no other engine: what other engines do is looked up in a table.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.regular import RegularMachine
-from espalier.constraints.automaton_matcher import AutomatonCompiled, compile_automaton
+from espalier.constraints.automaton_matcher import AutomatonCompiled
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.json_schema.backends import SchemaRoads
-from espalier.constraints.json_schema.compile import SchemaTeller
+from espalier.constraints.json_schema.backends import LoweredSchema
+from espalier.constraints.json_schema.compile import automaton_compiled
 from espalier.constraints.json_schema.instances import Instance, check_instances
-from espalier.constraints.json_schema.llguidance import LlgCompiled
 from espalier.constraints.json_schema.unique_matcher import UniqueCompiled
 from espalier.constraints.spec import Gbnf, JsonSchema, Regex
 from espalier.errors import InputError, SpecError, UnknownName
@@ -35,14 +34,18 @@ from espalier.tokens.vocab import Vocab
 
 COMPACT = (",", ":")
 SMALL = Gbnf('root ::= "[" root "]" | "x"')
-"""A pushdown automaton."""
+"""The smallest grammar that needs a pushdown automaton."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """road: who enforces the schema. seconds: of compiling, the vocabulary already read. states: of the automaton.
-    memory: bytes, of the automaton's tables, or by how much the process grew (`measured` says which); None where that
-    cannot be told. first_mask: seconds; tokens: of the vocabulary, and allowed: of these at the start."""
+    """What compiling a schema costs.
+
+    road: the backend that enforces it. seconds: compile time, with the vocabulary already read. states: the number of
+    states of the automaton. memory: bytes of the automaton's tables, or by which the process grew (`measured` says
+    which); None if unknown. first_mask: seconds for the first token mask. tokens: the vocabulary's size. allowed: the
+    number of tokens that the first mask allows.
+    """
 
     road: Literal["llguidance", "automaton", "pushdown automaton"]
     seconds: float
@@ -60,8 +63,11 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """engine: a key of `ENGINES`. cost: None for an engine that is not ours, and where something is refused. allow:
-    whether what can only be checked is fine. hazards: all, those of other engines too."""
+    """The report on one schema.
+
+    engine: a key of `ENGINES`. hazards: all that were found, those of other engines included. cost: None for an engine
+    that is not ours. allow: the spec's own `allow`, "checked" if keywords may be only checked afterwards.
+    """
 
     engine: str
     contract: Contract
@@ -72,12 +78,13 @@ class Report:
 
     @property
     def lacking(self) -> tuple[Entry, ...]:
-        """What would not be enforced, and was not allowed to be only checked."""
+        """The keywords that would not be enforced and are not allowed to be only checked."""
         return self.contract.by_verdict("refused", *(() if self.allow == "checked" else ("checked",)))
 
     @property
     def disputed(self) -> tuple[Instance, ...]:
-        """Documents on which the constraint and the validator disagree, but for what may only be checked."""
+        """The documents on which the constraint and the validator disagree. A constraint that accepts more is not
+        counted where keywords are only checked."""
         loose = bool(self.contract.by_verdict("checked", "refused"))
         return tuple(one for one in self.instances if one.disputed and not (one.accepted and loose))
 
@@ -106,13 +113,13 @@ def check_schema(
 ) -> Report:
     """The report on a schema.
 
-    compiler: of the vocabulary that compile time and masks are measured for. instances: JSON texts with their line
-    numbers. Raises SchemaError, UnsupportedError, LimitExceeded and VocabError as compiling does, but not for what can
-    only be checked; UnknownName for an engine; InputError for instances where the engine is not ours.
+    compiler: holds the vocabulary that compile time and masks are measured for. instances: JSON texts with their line
+    numbers. Raises SchemaError, UnsupportedError, LimitExceeded and VocabError as compiling does, but not for keywords
+    that can only be checked; UnknownName for an unknown engine; InputError for instances if the engine is not ours.
     """
     if engine not in ENGINES:
         raise UnknownName(f"unknown engine {engine!r}", hint=f"one of: {', '.join(ENGINES)}", field="engine")
-    roads = SchemaRoads(_lenient(spec))
+    lowered = LoweredSchema(_lenient(spec))
     found = tuple(hazards(spec.schema))
     if engine not in OURS:
         if instances is not None:
@@ -121,68 +128,62 @@ def check_schema(
                 hint=f"--engine {', '.join(OURS)}",
                 field="instances",
             )
-        contract = engine_contract(roads.expansion.contract, found, engine)
+        contract = engine_contract(lowered.expansion.contract, found, engine)
         return Report(engine=engine, contract=contract, hazards=found, allow=spec.allow)
-    build = _grammar if engine == "gbnf" else _best
-    compiled, cost = _measured(roads, compiler, build, clock)
-    report = Report(engine=engine, contract=_contract(roads, engine), hazards=found, cost=cost, allow=spec.allow)
+    build = _as_grammar if engine == "gbnf" else _as_requested
+    compiled, cost = _measured(lowered, compiler, build, clock)
+    if engine == "gbnf":
+        contract = grammar_contract(lowered)
+    else:
+        contract = lowered.contract("llguidance" if cost.road == "llguidance" else "automaton")
+    report = Report(engine=engine, contract=contract, hazards=found, cost=cost, allow=spec.allow)
     if instances is None:
         return report
     plain = Compiler(Vocab.bytes()) if compiler.vocab.fingerprint != Vocab.bytes().fingerprint else compiler
-    over_bytes = compiled if plain is compiler else build(roads, plain)
-    held = check_instances(spec, over_bytes, roads.expansion, _marks(spec, plain), instances)
+    over_bytes = compiled if plain is compiler else build(lowered, plain)
+    held = check_instances(spec, over_bytes, lowered.expansion, _marks(spec, plain), instances)
     return replace(report, instances=tuple(held))
 
 
-def grammar_contract(roads: SchemaRoads) -> Contract:
-    """What a grammar alone keeps: nothing checks it afterwards, so what can only be checked is refused."""
-    found = roads.contract
+def grammar_contract(lowered: LoweredSchema) -> Contract:
+    """The contract of the schema as a GBNF grammar: nothing checks the text afterwards, so keywords that could only be
+    checked are refused."""
+    found = lowered.contract("grammar")
     return found.with_changes([(e.pointer, "refused", "a grammar cannot say it") for e in found.by_verdict("checked")])
 
 
-def _contract(roads: SchemaRoads, engine: str) -> Contract:
-    return grammar_contract(roads) if engine == "gbnf" else roads.contract
-
-
 def _lenient(spec: JsonSchema) -> JsonSchema:
-    """The same, compiled even where something can only be checked: the report says so."""
+    """The spec with `allow="checked"`: it compiles even if keywords can only be checked, which the report says."""
     found = JsonSchema.from_json(spec.to_json() | {"allow": "checked"})
     assert isinstance(found, JsonSchema)
     return found
 
 
-def _best(roads: SchemaRoads, compiler: Compiler) -> Compiled:
-    """As a request would have it."""
-    compiled = compiler.compile(roads.spec)
-    roads.through_llguidance = isinstance(compiled, LlgCompiled)
-    roads.alone = not roads.through_llguidance
-    return compiled
+def _as_requested(lowered: LoweredSchema, compiler: Compiler) -> Compiled:
+    """The schema as a request would compile it."""
+    return compiler.compile(lowered.spec)
 
 
-def _grammar(roads: SchemaRoads, compiler: Compiler) -> Compiled:
-    """As the grammar that llama.cpp would be given."""
-    vocab, trie = compiler.vocab, compiler.trie
-    found = compile_automaton(roads.automaton, roads.spec, vocab, trie)
-    converted = roads.converted
-    found.explain_with(lambda: SchemaTeller(converted.grammar, converted.pointers, vocab, trie))
-    return found
+def _as_grammar(lowered: LoweredSchema, compiler: Compiler) -> Compiled:
+    """The schema as the grammar that llama.cpp would be given."""
+    return automaton_compiled(lowered, "grammar", compiler.vocab, compiler.trie)
 
 
 def _measured(
-    roads: SchemaRoads,
+    lowered: LoweredSchema,
     compiler: Compiler,
-    build: Callable[[SchemaRoads, Compiler], Compiled],
+    build: Callable[[LoweredSchema, Compiler], Compiled],
     clock: Callable[[], float],
 ) -> tuple[Compiled, Cost]:
-    compiler.compile(JsonSchema({"type": "null"})).matcher().mask()  # so that the vocabulary is read
+    compiler.compile(JsonSchema({"type": "null"})).matcher().mask()  # reads the vocabulary
     before = _resident()
     start = clock()
-    compiled = build(roads, compiler)
+    compiled = build(lowered, compiler)
     seconds = clock() - start
     after = _resident()
     automaton = _automaton(compiled)
     if automaton is not None:
-        compiler.compile(SMALL).matcher().mask()  # so that the kernels are there
+        compiler.compile(SMALL).matcher().mask()  # compiles the kernels
     matcher = compiled.matcher()
     start = clock()
     mask = matcher.mask()
@@ -212,12 +213,12 @@ def _automaton(compiled: Compiled) -> Dfa | Network | None:
 
 
 def states(automaton: Dfa | Network) -> int:
-    """Of a network: positions, of which stacks are made as they are met."""
+    """The number of states: of a network, its positions, since its stacks are built lazily."""
     return len(automaton) if isinstance(automaton, Dfa) else len(automaton.final)
 
 
 def table_bytes(automaton: Dfa | Network) -> int:
-    """Of what is there before the first token; a network's lists count eight bytes a number."""
+    """Bytes of the automaton's tables before the first token. A network's lists count eight bytes for each number."""
     if isinstance(automaton, Dfa):
         return automaton.classes.nbytes + automaton.table.nbytes + automaton.accepting.nbytes
     lists: Iterable[Iterable[Sequence[Any]]] = (*automaton.moves, *automaton.calls)
@@ -225,7 +226,7 @@ def table_bytes(automaton: Dfa | Network) -> int:
 
 
 def _resident() -> int | None:
-    """Bytes of memory that the process holds; None where the system does not tell."""
+    """Resident memory of the process in bytes; None where the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
@@ -234,7 +235,7 @@ def _resident() -> int | None:
 
 
 def _marks(spec: JsonSchema, compiler: Compiler) -> tuple[str, str]:
-    """A comma and a colon as the spec has them written."""
+    """The item and key separators that the spec asks for, in their shortest spelling."""
     if spec.separators is not None:
         item, key = (_shortest(text, compiler) for text in spec.separators)
         return item, key
@@ -244,6 +245,6 @@ def _marks(spec: JsonSchema, compiler: Compiler) -> tuple[str, str]:
 def _shortest(pattern: str, compiler: Compiler) -> str:
     try:
         found = compiler.compile(Regex(pattern)).matcher().shortest_completion()
-    except SpecError:  # it was taken as a separator all the same
+    except SpecError:  # not a valid regex, but accepted as a separator
         return pattern
     return bytes(found[:-1]).decode()

@@ -1,4 +1,7 @@
-"""JSON Schema: which road a schema takes, and how its rules are named in what is explained. See `backends.py`."""
+"""Compiles a JSON Schema: picks the backend, and names the schema's rules by JSON pointer in explanations.
+
+What a schema is lowered to for each backend is in `backends.py`; this module knows the vocabulary and the matchers.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from espalier.automata.reasons.explain import GrammarTeller, Place
 from espalier.constraints.automaton_matcher import AutomatonCompiled, compile_automaton
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.json_schema.backends import SchemaRoads
+from espalier.constraints.json_schema.backends import Backend, LoweredSchema
 from espalier.constraints.json_schema.llguidance import LlgBackend, LlgCompiled, LlgRefusal
 from espalier.constraints.json_schema.unique_matcher import QuoteTokens, UniqueCompiled
 from espalier.constraints.spec import JsonSchema
@@ -24,54 +27,54 @@ from espalier.tokens.vocab import Vocab
 
 
 def compile_schema(spec: JsonSchema, compiler: Compiler) -> Compiled:
-    """Raises SchemaError with a JSON pointer, UnsupportedError naming what would not be enforced, LimitExceeded,
-    VocabError."""
-    roads = SchemaRoads(spec)
-    through = _through_llguidance(roads, compiler)
-    return through if through is not None else _alone(roads, compiler)
+    """The schema for llguidance if that reads it correctly, else for our own automaton.
+
+    Raises SchemaError with a JSON pointer, UnsupportedError naming the keywords that would not be enforced,
+    LimitExceeded, VocabError."""
+    lowered = LoweredSchema(spec)
+    return _for_llguidance(lowered, compiler) or _for_automaton(lowered, compiler)
 
 
 def schema_language(spec: JsonSchema, compiler: Compiler) -> Dfa | Network:
-    """As `compile_schema`, always on our own road."""
-    return SchemaRoads(spec).automaton
+    """The automaton of the valid documents, for compositions. Raises as `compile_schema` does."""
+    return LoweredSchema(spec).automaton("grammar")
 
 
 def contract_of(spec: JsonSchema, compiler: Compiler) -> Contract:
-    """A verdict for every keyword, also of a schema that would be refused. Raises SchemaError, UnsupportedError for a
-    draft or a document that cannot be had, LimitExceeded."""
-    roads = SchemaRoads(spec)
-    roads.alone = _through_llguidance(roads, compiler) is None
-    return roads.contract
+    """What would be done with every keyword, also of a schema that would be refused. Raises SchemaError,
+    UnsupportedError for an unknown draft or a document that cannot be loaded, LimitExceeded."""
+    lowered = LoweredSchema(spec)
+    return lowered.contract("automaton" if _for_llguidance(lowered, compiler) is None else "llguidance")
 
 
-def _through_llguidance(roads: SchemaRoads, compiler: Compiler) -> LlgCompiled | None:
-    lark = roads.lark()
+def _for_llguidance(lowered: LoweredSchema, compiler: Compiler) -> LlgCompiled | None:
+    lark = lowered.lark()
     if lark is None or not compiler.uses_llguidance or compiler.vocab.missing_bytes():
         return None
+    vocab, trie = compiler.vocab, compiler.trie
+    fallback = FallbackAutomaton(lambda: automaton_compiled(lowered, "llguidance", vocab, trie))
     try:
-        found = LlgCompiled(roads.spec, compiler.part(LlgBackend), lark)
+        return LlgCompiled(lowered.spec, compiler.part(LlgBackend), lark, fallback=fallback)
     except LlgRefusal:
-        return None  # our own road enforces it, or says at which pointer it cannot
-    roads.through_llguidance = True
-    found.shadow = Shadow(lambda: _through_automaton(roads, compiler.vocab, compiler.trie))
-    return found
+        return None  # our automaton enforces the schema, or its error names the pointer that it cannot enforce
 
 
-def _alone(roads: SchemaRoads, compiler: Compiler) -> AutomatonCompiled | UniqueCompiled:
-    roads.alone = True
-    found = _through_automaton(roads, compiler.vocab, compiler.trie)
-    return found if roads.unique is None else UniqueCompiled(found, roads.unique, compiler.part(QuoteTokens))
+def _for_automaton(lowered: LoweredSchema, compiler: Compiler) -> AutomatonCompiled | UniqueCompiled:
+    found = automaton_compiled(lowered, "automaton", compiler.vocab, compiler.trie)
+    return found if lowered.unique is None else UniqueCompiled(found, lowered.unique, compiler.part(QuoteTokens))
 
 
-def _through_automaton(roads: SchemaRoads, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
-    found = compile_automaton(roads.automaton, roads.spec, vocab, trie)
-    converted = roads.converted
+def automaton_compiled(lowered: LoweredSchema, backend: Backend, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
+    """The schema's automaton for one vocabulary, `uniqueItems` unwatched. Raises as `LoweredSchema.automaton` does."""
+    found = compile_automaton(lowered.automaton(backend), lowered.spec, vocab, trie)
+    converted = lowered.converted
     found.explain_with(lambda: SchemaTeller(converted.grammar, converted.pointers, vocab, trie))
     return found
 
 
-class Shadow:
-    """The same schema on our own road, made when it is first needed: what llguidance cannot tell, it can."""
+class FallbackAutomaton:
+    """The automaton of a schema that llguidance enforces, built on first use: it answers what llguidance cannot, such
+    as explanations and shortest completions."""
 
     def __init__(self, make: Callable[[], AutomatonCompiled]) -> None:
         self._make = make
@@ -92,14 +95,14 @@ class Shadow:
 
 
 class SchemaTeller(GrammarTeller):
-    """Says the JSON pointer of what could go on."""
+    """Names the JSON pointer of the sub-schema that could go on, as the rule."""
 
     def __init__(self, grammar: Grammar, pointers: dict[str, str], vocab: Vocab, trie: TokenTrie) -> None:
         super().__init__(grammar, vocab, trie)
         self._pointers = pointers
 
     def place(self, state: Stacks) -> Place:
-        """Of several places that could go on the innermost."""
+        """The innermost sub-schema, where several could go on."""
         rules = [self._network.rule[position] for position, _ in state.items]
         pointers = [self._pointers[rule] for rule in rules if rule in self._pointers]
         return (max(pointers, key=len) or "/") if pointers else next(iter(rules), None), None

@@ -62,22 +62,22 @@ class _View:
         return list(self._trie.segment(data) or ())
 
 
-class Shadowed(Protocol):
-    """The same language as an automaton, for what llguidance cannot tell."""
+class Fallback(Protocol):
+    """The same schema as an automaton, for the questions that llguidance cannot answer."""
 
     def compiled(self) -> Compiled:
-        """Raises NotAvailable where there is none."""
+        """Raises NotAvailable if the schema has no automaton."""
         ...
 
 
 class LlgCompiled:
     """A grammar in llguidance's Lark, compiled for one vocabulary. Immutable; a matcher is a deep copy."""
 
-    def __init__(self, spec: Spec, backend: LlgBackend, lark: str) -> None:
+    def __init__(self, spec: Spec, backend: LlgBackend, lark: str, *, fallback: Fallback | None = None) -> None:
         self.spec = spec
         self.vocab = backend.vocab
         self.spelled: Mapping[int, bytes] = {}
-        self.shadow: Shadowed | None = None
+        self.fallback = fallback
         self._backend = backend
         # The limits guard a server against a grammar's cost per step; these are wide enough for one-character
         # lexemes and end in a LimitExceeded, never in a hang.
@@ -121,15 +121,15 @@ class LlgRefusal(Exception):
 class LlgMatcher:
     """One sequence's state. Laws: tests/laws.py."""
 
-    __slots__ = ("_compiled", "_finished", "_inner", "_known", "_tokens", "_told")
+    __slots__ = ("_compiled", "_fallback", "_fallback_taken", "_finished", "_inner", "_tokens")
 
     def __init__(self, compiled: LlgCompiled, inner: Any, tokens: tuple[int, ...] = (), finished: bool = False) -> None:
         self._compiled = compiled
         self._inner = inner
         self._tokens = [*tokens]  # without EOS
         self._finished = finished
-        self._told: Matcher | None = None  # a matcher of the shadow
-        self._known = 0  # how many of the tokens it has taken
+        self._fallback: Matcher | None = None
+        self._fallback_taken = 0  # how many of the tokens the fallback has taken
 
     @property
     def is_accepting(self) -> bool:
@@ -183,9 +183,9 @@ class LlgMatcher:
             raise LimitExceeded(f"llguidance could not roll back: {_first_line(self._inner.get_error())}")
         self._finished = False
         del self._tokens[len(self._tokens) - inner :]
-        if self._told is not None and self._known > len(self._tokens):
-            self._told.rollback(self._known - len(self._tokens))
-            self._known = len(self._tokens)
+        if self._fallback is not None and self._fallback_taken > len(self._tokens):
+            self._fallback.rollback(self._fallback_taken - len(self._tokens))
+            self._fallback_taken = len(self._tokens)
 
     def fork(self) -> LlgMatcher:
         return LlgMatcher(self._compiled, self._inner.deep_copy(), tuple(self._tokens), self._finished)
@@ -208,36 +208,36 @@ class LlgMatcher:
             if token in self._compiled.vocab.eos_ids:
                 return Blame(member=kind, reason="the text is not complete, so it cannot end here")
             return Blame(member=kind, reason="a special token or padding, which stands outside the text")
-        told = self._shadow()
-        if told.allows(token):
-            raise NotAvailable("llguidance does not say where a token fails, and the automaton spells this otherwise")
-        return told.explain(token)
+        fallback = self._fallback_matcher()
+        if fallback.allows(token):
+            raise NotAvailable("llguidance does not say where a token fails, and our automaton allows this token")
+        return fallback.explain(token)
 
     def shortest_completion(self) -> tuple[int, ...]:
         if self._finished:
             return ()
         if self.is_accepting:
             return (self._compiled.vocab.eos_ids[0],)
-        found = self._shadow().shortest_completion()
+        found = self._fallback_matcher().shortest_completion()
         if self._inner.validate_tokens(list(found[:-1])) != len(found) - 1:
             raise NotAvailable("llguidance does not know the shortest completion, and refuses the automaton's")
         return found
 
-    def _shadow(self) -> Matcher:
+    def _fallback_matcher(self) -> Matcher:
         """A matcher of the same schema's automaton after the same tokens. Raises NotAvailable."""
-        if self._compiled.shadow is None:
+        if self._compiled.fallback is None:
             raise NotAvailable(
                 "llguidance does not say where a token fails, or how a text is completed",
                 hint="the mask says what is allowed: matcher.allows(token)",
             )
-        if self._told is None:
-            self._told, self._known = self._compiled.shadow.compiled().matcher(), 0
-        for token in self._tokens[self._known :]:
-            if not self._told.allows(token):
-                raise NotAvailable("the text so far is spelled in a way that the automaton leaves out")
-            self._told.advance(token)
-            self._known += 1
-        return self._told
+        if self._fallback is None:
+            self._fallback, self._fallback_taken = self._compiled.fallback.compiled().matcher(), 0
+        for token in self._tokens[self._fallback_taken :]:
+            if not self._fallback.allows(token):
+                raise NotAvailable("the text so far has a spelling that our automaton does not allow")
+            self._fallback.advance(token)
+            self._fallback_taken += 1
+        return self._fallback
 
     def _check(self) -> None:
         """Fail closed: a matcher in error must never look like one that allows nothing."""

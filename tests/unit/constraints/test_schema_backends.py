@@ -1,4 +1,4 @@
-"""JSON Schema as a whole: which road is taken, what the contract says, and that nothing invalid ever comes out."""
+"""JSON Schema as a whole: which backend is chosen, what the contract says, and that no invalid document comes out."""
 
 import gzip
 import json
@@ -90,13 +90,13 @@ SCHEMAS = {
         "maximum": 12,
     },
 }
-ROADS = {"plain": LlgCompiled, "recursive": LlgCompiled}
+BACKENDS = {"plain": LlgCompiled, "recursive": LlgCompiled}
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_each_schema_takes_its_road_and_none_is_left_to_checking(name):
+def test_each_schema_takes_its_backend_and_none_is_left_to_checking(name):
     compiled = BYTES.compile(JsonSchema(SCHEMAS[name]))
-    assert type(compiled) is ROADS.get(name, AutomatonCompiled)
+    assert type(compiled) is BACKENDS.get(name, AutomatonCompiled)
     assert contract_of(JsonSchema(SCHEMAS[name]), BYTES).worst in ("enforced", "narrowed")
 
 
@@ -145,7 +145,7 @@ def real():
         return [json.loads(line) for line in file]
 
 
-def test_both_roads_and_the_validator_agree_on_real_schemas():
+def test_both_backends_and_the_validator_agree_on_real_schemas():
     compared = 0
     for case in real()[::15]:
         spec = JsonSchema(case["schema"])
@@ -155,10 +155,10 @@ def test_both_roads_and_the_validator_agree_on_real_schemas():
         except (UnsupportedError, LimitExceeded):
             continue
         random = Random(7)
-        for road in (compiled, other):
+        for backend in (compiled, other):
             for _ in range(3):
                 try:
-                    text = sampled(road, Vocab.bytes(), random, steps=60)
+                    text = sampled(backend, Vocab.bytes(), random, steps=60)
                 except NotAvailable:  # a number that only llguidance spells so
                     continue
                 assert judge(spec, text).valid in (True, None), (case["id"], text)
