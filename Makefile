@@ -18,7 +18,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DLLAMA_OPENSSL=OFF -DGGML_NATIVE=OFF
 
-.PHONY: help setup demo test check bench train-demo clean
+.PHONY: help setup demo test test-all check bench train-demo clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -31,8 +31,15 @@ demo: .setup-demo ## generate JSON under a schema with the demo model, and write
 	$(BIN)/espalier generate --schema examples/user.schema.json --seed 1 --trace out/trace.html "Generate user info"
 	@echo "The trace is in out/trace.html: open it in a browser."
 
-test: .setup-dev ## run the tests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+# One process for each core, a module's tests in one process, so that what a module sets up is set up once. Each process
+# computes with one thread: more would only wait for one another.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --durations=10
+
+test: .setup-dev ## run the tests but the slow ones, property tests with a share of their examples
+	TEST_EXAMPLES=$${TEST_EXAMPLES:-0.25} $(PYTEST) -m "not slow" $(PYTEST_ARGS)
+
+test-all: .setup-dev ## run every test with every example, as CI does
+	$(PYTEST) $(PYTEST_ARGS)
 
 check: .setup-dev ## lint, format, types, import contracts and style
 	$(BIN)/ruff check .

@@ -79,6 +79,7 @@ def test_each_prompt_alone_equals_its_row_in_a_batch(eng):
         assert alone.token_ids == row.token_ids
 
 
+@pytest.mark.slow
 def test_hundreds_of_seeds_every_finished_output_validates(eng):
     finished = 0
     wild = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "max_tokens": 120, "trace": "off", "constraint": SPEC}
@@ -119,6 +120,7 @@ def run_cli(*arguments, cwd):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_the_same_seed_on_the_command_line_gives_the_same_bytes(tmp_path):
     arguments = ("generate", "--schema", str(ROOT / "examples/user.schema.json"), "--seed", "1", "--json")
     first = run_cli(*arguments, "Generate user info", cwd=tmp_path)
@@ -135,6 +137,7 @@ def test_generate_on_the_default_engine_and_messages_with_a_system_text():
     assert again.usage.prompt_tokens > result.usage.prompt_tokens
 
 
+@pytest.mark.slow
 def test_a_prompt_longer_than_the_context_is_one_line(tmp_path):
     code, out, err = run_cli("generate", "word " * 3000, cwd=tmp_path)
     assert (code, out) == (2, "")

@@ -219,6 +219,7 @@ def test_hostile_text_stays_text_and_what_nobody_could_see_is_shown(serve, visit
     assert page.inner_text("#text") == said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "field", "text", "place", "words"),
     [

@@ -121,6 +121,7 @@ def refused(*flags: str, cwd: Path, **env: str) -> str:
     return server.text
 
 
+@pytest.mark.slow
 def test_the_env_file_of_the_folder_is_read_and_flags_win(tmp_path: Path) -> None:
     port = free_port()
     (tmp_path / ".env").write_text(f'MODEL_NAME=fake\nPORT={port}\nSECRET_TOKEN="sk-of-the-file"\nMODEL_ALIAS=mine\n')
@@ -139,6 +140,7 @@ def test_the_env_file_of_the_folder_is_read_and_flags_win(tmp_path: Path) -> Non
         server.kill()
 
 
+@pytest.mark.slow
 def test_a_wrong_line_of_the_env_file_is_named(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("MODEL_NAME=fake\nQUEUE_SIZE=many\n")
     assert "QUEUE_SIZE=many" in refused(cwd=tmp_path)
@@ -151,6 +153,7 @@ def test_a_wrong_line_of_the_env_file_is_named(tmp_path: Path) -> None:
     assert "line 2" in refused(cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
     server = start("-m", "no-such-model", "--port", "0", cwd=tmp_path)
     try:
@@ -160,6 +163,7 @@ def test_a_model_that_is_not_there_is_said_in_one_line(tmp_path: Path) -> None:
     assert "no-such-model" in server.text
 
 
+@pytest.mark.slow
 def test_beyond_this_machine_a_key_is_needed(tmp_path: Path) -> None:
     said = refused("-m", "fake", "--host", "0.0.0.0", "--port", "0", cwd=tmp_path)
     assert "SECRET_TOKEN" in said
@@ -171,6 +175,7 @@ def test_beyond_this_machine_a_key_is_needed(tmp_path: Path) -> None:
         server.kill()
 
 
+@pytest.mark.slow
 def test_run_chat_starts_workers(tmp_path: Path) -> None:
     script = ROOT / "scripts" / "run_chat.sh"
     if not (ROOT / ".venv" / "bin" / "espalier").exists():

@@ -162,6 +162,7 @@ def test_it_works_in_the_dark_on_a_phone_and_with_hostile_text(open_page):
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+@pytest.mark.slow
 def test_two_thousand_tokens_stay_responsive(open_page):
     page = open_page(sample_trace(2000))
     page.locator("#tokens [data-i]").nth(0).focus()
@@ -387,6 +388,7 @@ def test_two_traces_stand_side_by_side_and_where_they_part_is_marked(open_page):
     assert "the same, token by token" in same.locator("#split-at").inner_text()
 
 
+@pytest.mark.slow
 def test_two_thousand_steps_are_searched_and_filtered(open_page, record_property):
     trace = sample_trace(2000)
     page = open_page(trace)

@@ -15,7 +15,7 @@ from zipfile import ZipFile
 import jsonschema
 import pytest
 
-pytestmark = pytest.mark.wheel
+pytestmark = [pytest.mark.slow, pytest.mark.wheel]
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -78,6 +78,7 @@ def test_none_never_calls(eng):
         assert not result.text.lstrip().startswith("{")
 
 
+@pytest.mark.slow
 def test_a_format_with_a_marker_leaves_the_text_free_until_it(eng):
     results = runs(eng, tool_format="hermes", parallel_tool_calls=False, max_tokens=60)
     check(results)

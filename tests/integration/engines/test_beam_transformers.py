@@ -103,6 +103,7 @@ def equal(got: list[Any], wanted: list[Any], prompt: str) -> None:
         assert one == pytest.approx(two, abs=TOLERANCE, rel=TOLERANCE / 10), prompt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CONSTRAINTS)
 def test_twenty_prompts_give_the_same_sequences_and_scores(engine, model, kind):
     assert len(PROMPTS) == 20
@@ -111,6 +112,7 @@ def test_twenty_prompts_give_the_same_sequences_and_scores(engine, model, kind):
         equal(ours(engine, prompt, CONSTRAINTS[kind]), wanted, prompt)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", "json_schema"])
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: "-".join(map(str, way.values())))
 def test_every_way_to_score_and_to_stop_is_theirs(engine, model, way, kind):

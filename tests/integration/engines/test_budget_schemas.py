@@ -15,6 +15,8 @@ from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine
 from espalier.errors import InputError, UnsupportedError
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 REAL = ROOT.parent / "shared" / "data" / "jsonschemabench-dev.jsonl.gz"
 PARTS, EACH = 4, 10

@@ -62,6 +62,8 @@ from espalier.decoding.ports import Extend
 from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel
 from espalier.engines.options import EngineOptions
 from espalier.errors import InputError
+
+pytestmark = pytest.mark.slow
 options = EngineOptions(threads=1, kv_size=256, sequences=2)
 for path in sorted(Path(sys.argv[1]).glob("*.gguf")):
     try:

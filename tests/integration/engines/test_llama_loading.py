@@ -263,6 +263,7 @@ print(loaded, refused)
 """
 
 
+@pytest.mark.slow
 def test_no_damage_to_a_header_ends_the_process(tmp_path, good):
     """360 damaged files with a fixed seed, in a process of their own: each is loaded or refused by an error of ours."""
     spm = make.write_llama(tmp_path / "spm.gguf", make.spm_words())

@@ -423,6 +423,7 @@ def chain_law(row, config):
     return dict(zip(ids, (weights / weights.sum()).tolist(), strict=True))
 
 
+@pytest.mark.slow
 def test_what_would_abort_the_process_does_not():
     """In a process of its own: the library ends it on any mistake, and nothing would be reported here."""
     program = """

@@ -247,6 +247,7 @@ def test_half_a_character_is_refused(text):
             split(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pre", ["gpt-2", "smollm", "gpt-4o", "deepseek-llm", "tekken", "falcon"])
 @pytest.mark.parametrize("run", ["a", " ", "1", "!", "é"])
 def test_a_long_run_of_one_kind_does_not_end_the_process(pre, run):

@@ -17,6 +17,8 @@ from espalier.engines.open import open_engine
 from espalier.engines.options import EngineOptions
 from espalier.errors import Cancelled
 
+pytestmark = pytest.mark.slow
+
 DEMO = Path(__file__).resolve().parents[3] / "models" / "demo"
 SCHEMA = {
     "type": "object",

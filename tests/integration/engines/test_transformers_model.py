@@ -476,6 +476,7 @@ def test_an_encoder_is_refused_by_what_it_does(tmp_path: Path) -> None:
         load_model(str(tmp_path), device="cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["torch", "transformers", "safetensors"])
 def test_without_its_packages_the_pip_line_is_said(package: str) -> None:
     code = (

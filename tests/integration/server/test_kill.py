@@ -24,7 +24,7 @@ import httpx2
 from espalier.trace.records import Trace
 from tests.server_process import ServerProcess, serving
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL here")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL here")]
 URL = "/v1/chat/completions"
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 30, "espalier": {"trace": True}}
 KEEP = {"STORE_TRACES": "always", "STORE_GENERATIONS": "true"}

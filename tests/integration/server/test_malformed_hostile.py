@@ -50,6 +50,7 @@ async def client(wish: str = "Hello there.", **options: str) -> AsyncIterator[ht
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_a_constraint_that_takes_too_long_to_compile_is_refused_and_nobody_waits_for_it(kind: str) -> None:
     async def main() -> None:

@@ -24,6 +24,8 @@ from espalier.engines.open import open_engine
 from espalier.engines.options import EngineOptions
 from tests.server_app import make_app, served, settings
 
+pytestmark = pytest.mark.slow
+
 DEMO = Path(__file__).resolve().parents[3] / "models" / "demo"
 SCHEMA = {
     "type": "object",

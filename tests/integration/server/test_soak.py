@@ -93,6 +93,7 @@ def sums(text: str) -> Counter[str]:
     return found
 
 
+@pytest.mark.slow
 def test_nothing_is_left_after_a_soak() -> None:
     engine = fake_engine()
     api = make_app(

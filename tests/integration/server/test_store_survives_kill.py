@@ -19,7 +19,7 @@ from espalier.store.retention import Limits
 from espalier.trace.records import Trace
 from tests.traces import sample_trace
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL here")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL here")]
 
 KEPT = 60
 """Rows that retention leaves: it runs in the same process, so that kills meet deletes and the shrinking of the file."""

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.server_process import ServerProcess, serving
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are told apart in /proc")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="workers are told apart in /proc")]
 URL = "/v1/chat/completions"
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "espalier": {"trace": True}}
 FREE, TIGHT = ({"authorization": f"Bearer sk-of-{name}-long"} for name in ("free", "tight"))

@@ -69,6 +69,7 @@ def test_right_recursion_a_hundred_thousand_deep_keeps_the_stack_flat(source, un
         assert machine._automaton.interned < 100
 
 
+@pytest.mark.slow
 def test_nesting_a_hundred_thousand_deep_is_followed_to_its_end():
     found = compiled('root ::= "(" root ")" | "x"')
     matcher = found.matcher()
@@ -79,6 +80,7 @@ def test_nesting_a_hundred_thousand_deep_is_followed_to_its_end():
     assert allowed(matcher) == b""
 
 
+@pytest.mark.slow
 def test_what_is_remembered_of_many_texts_is_bounded():
     source = 'root ::= "(" root ")" | "[" root "]" | "x"'
     machine = PushdownMachine(build_network(parse(source)), BYTES, TRIE, max_interned=2_000)
@@ -140,6 +142,7 @@ def test_infinite_ambiguity(source):
     assert b"a" in allowed(matcher)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "count", "text"),
     [
@@ -197,6 +200,7 @@ def test_a_step_that_looks_at_too_many_stacks_is_an_error_and_not_a_hang():
         machine.mask(machine.start)
 
 
+@pytest.mark.slow
 def test_the_work_of_a_whole_mask_is_counted_and_not_that_of_many_single_steps():
     source = 'root ::= "(" root ")" | ([a-z]{0,40} x?){40} "."\nx ::= [a-z]+ root?'
     network = build_network(parse(source))

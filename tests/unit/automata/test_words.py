@@ -27,6 +27,7 @@ def test_the_graph_has_exactly_the_words_and_is_the_smallest(words):
             assert (state >= 0 and bool(found.ends[state])) == (other in words)
 
 
+@pytest.mark.slow
 def test_long_words_and_many_words_do_not_need_a_rectangle(monkeypatch):
     one = Dfa.of_words(["a" * 100_000, "b"])
     assert one.accepts(b"a" * 100_000)

@@ -109,6 +109,7 @@ def test_generate_counts_on_stderr_and_in_json(capsys, tmp_path):
     assert "safety" not in json.loads(run(capsys, *asked, "--json")[1])
 
 
+@pytest.mark.slow
 def test_a_chat_keeps_its_filter_when_the_constraint_is_switched(capsys, monkeypatch):
     lines = 'hi\n/free\nhi\n/choice "my JSON" fine\nhi\n'
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))

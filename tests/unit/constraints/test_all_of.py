@@ -193,6 +193,7 @@ def test_an_expression_that_is_large_as_one_automaton_is_regular_all_the_same(pa
         assert compiled.accepts(text) == (re.fullmatch(pattern, text) is not None), text
 
 
+@pytest.mark.slow
 def test_an_automaton_that_would_fill_the_memory_is_refused():
     with pytest.raises(LimitExceeded, match=r"all_of\[0\].regex: .*states or more"):
         BYTES.compile(AllOf(Regex(".*a.{25}"), Regex(".*")))

@@ -79,6 +79,7 @@ def test_laws_with_several_eos_ids_and_a_padded_width():
     check_matcher(one.compile(spec), trie=one.trie, accepted=accepted, rejected=rejected)
 
 
+@pytest.mark.slow
 def test_laws_on_a_padded_vocabulary_of_131072_ids():
     tekken = tokenizers.tekken_vocab()
     # A model may have more logits than its tokenizer has tokens: padded tekken, with the last thousand ids cut off.

@@ -189,6 +189,7 @@ def test_an_answer_that_the_prompt_has_begun_is_refused():
 # Limits of llama.cpp
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -22,6 +22,7 @@ from espalier.errors import InputError, LimitExceeded
 from tests.examples import examples
 
 
+@pytest.mark.slow
 def test_characters_are_equal_exactly_where_their_folds_are():
     heads = representatives()
     assert not [point for point, head in heads.items() if head in heads]

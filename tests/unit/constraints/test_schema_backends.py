@@ -145,6 +145,7 @@ def real():
         return [json.loads(line) for line in file]
 
 
+@pytest.mark.slow
 def test_both_backends_and_the_validator_agree_on_real_schemas():
     compared = 0
     for case in real()[::15]:

@@ -222,6 +222,7 @@ def test_a_format_whose_marker_does_not_come_first_is_refused(monkeypatch):
 # Many tools
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "choice"), [(500, "auto"), (50, "required")])
 def test_many_tools(count, choice):
     given = tools(count)

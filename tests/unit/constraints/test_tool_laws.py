@@ -70,6 +70,7 @@ def test_laws(name, choice, vocab):
     check_matcher(compiled, trie=one.trie, accepted=good[-2:], rejected=bad, walks=1)
 
 
+@pytest.mark.slow
 def test_laws_on_a_large_vocabulary():
     one = compiler("tekken")
     good, bad = texts(wire_format("hermes"), "auto")

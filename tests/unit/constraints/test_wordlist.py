@@ -117,6 +117,7 @@ def language_of(spec):
         return None
 
 
+@pytest.mark.slow
 @given(specs(), st.randoms(use_true_random=False))
 def test_the_plain_checker_agrees_on_random_texts(spec, random):
     compiled = language_of(spec)

@@ -233,6 +233,7 @@ def test_the_law_of_best_of_comes_nearer_to_the_target_with_every_particle(langu
     assert gaps == sorted(gaps, reverse=True)
 
 
+@pytest.mark.slow
 @languages
 @strategies
 def test_with_32_particles_the_law_is_within_its_bound_of_the_target(language, strategy):

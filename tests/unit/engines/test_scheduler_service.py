@@ -113,6 +113,7 @@ def comparable(result):
             [comparable(one) for one in result.others])  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", STRATEGIES.names())
 @pytest.mark.parametrize("options", [{}, {"prefix_tokens": 0, "prefill_chunk": 3}, {"lanes": 2}])
 def test_every_request_in_it_equals_the_same_request_alone(eng, strategy, options):

@@ -140,6 +140,7 @@ LARGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "size"), [("chain", 100_000), ("wide", 100_000), ("from the end", 20_000), ("ring", 20_000)]
 )

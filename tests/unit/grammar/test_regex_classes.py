@@ -43,6 +43,7 @@ def test_shorthands_are_those_of_str() -> None:
 CASED = [char for char in EVERY if char.lower() != char or char.upper() != char]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["(?i)", "(?ai)"])
 def test_ignoring_case_is_that_of_re_for_every_pair(mode: str) -> None:
     text = "".join(CASED)
@@ -76,6 +77,7 @@ def test_where_re_forgets_a_letter_in_a_class_we_do_not() -> None:
     assert members(parse_regex("(?i)[q\U00010400]")) == {"q", "Q", "\U00010400", "\U00010428"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CATEGORIES)
 def test_categories_are_those_of_unicode(name: str) -> None:
     kinds = {"Lu", "Ll", "Lt"} if name == "LC" else {name}

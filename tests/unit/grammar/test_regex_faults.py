@@ -151,6 +151,7 @@ def size(pattern: str) -> int:
     return sum(1 for _ in postorder(parse_regex(pattern)))
 
 
+@pytest.mark.slow
 def test_ten_thousand_groups_inside_one_another_work() -> None:
     assert parse_regex("(" * DEEP + "a" + ")" * DEEP) == Literal("a")
     assert size("(?:" * DEEP + "a" + ")*" * DEEP) == DEEP + 1

@@ -252,6 +252,7 @@ def test_a_million_values() -> None:
     assert time.process_time() - began < 20
 
 
+@pytest.mark.slow
 def test_ten_megabytes() -> None:
     one = {"type": "object", "description": "x" * 400, "properties": {"a": {"type": "string"}}}
     text = json.dumps({"type": "object", "properties": {f"p{i}": one for i in range(21_000)}})

@@ -18,6 +18,8 @@ from espalier.schema.normal.expand import expand
 from tests.oracle import validator
 from tests.shapes import fits
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
 SUITE = DATA / "json-schema-test-suite" / "draft2020-12.tar.gz"
 REAL = DATA / "jsonschemabench-dev.jsonl.gz"

@@ -109,6 +109,7 @@ def test_every_text_is_a_call_whose_arguments_fit(number: int, whitespace: str) 
         assert valid(read(text)), text
 
 
+@pytest.mark.slow
 def test_the_same_values_as_in_json() -> None:
     """Random schemas: where the JSON grammar takes an object, this one takes its arguments, and takes no other."""
     met = {True: 0, False: 0}
