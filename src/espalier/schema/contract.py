@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from espalier.errors import UnsupportedError
+from espalier.schema.pointers import split
 
 Verdict: TypeAlias = Literal["enforced", "narrowed", "checked", "refused", "annotation"]
 
@@ -82,7 +83,7 @@ class Contract:
         for pointer, verdict, note in changes:
             old = entries.get(pointer)
             if old is None:
-                keyword = pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+                keyword = (split(pointer) or [""])[-1]
                 old = Entry(pointer=pointer, keyword=keyword, verdict=verdict)
             worse = max(old.verdict, verdict, key=_RANK.__getitem__)
             notes = [part for part in (old.note, note) if part]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from espalier.schema.pointers import below
+
 JSON_KINDS = ("json_schema", "json_object")
 OPEN, CLOSE = b"{[", b"}]"
 SPACE = b" \t\r\n"
@@ -123,4 +125,4 @@ class _Reader:
 
 def _step(key: str | int | None) -> str:
     """One step of a JSON pointer (RFC 6901); escapes in a key are shown as they are written."""
-    return "" if key is None else "/" + str(key).replace("~", "~0").replace("/", "~1")
+    return "" if key is None else below("", key)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
-from urllib.parse import unquote
 
 from espalier.constraints.json_schema.safe_patterns import narrow
+from espalier.schema.pointers import DanglingPointer, local_pointer, trail
 from espalier.schema.read.drafts import DRAFT2020, DRAFTS, Draft, misshapen
-from espalier.schema.read.walk import INDEX
 from espalier.time_limit import check as check_time
 
 Order: TypeAlias = "str | tuple[str, ...]"
@@ -212,7 +211,7 @@ class _Writer:
         return sorted(properties, key=lambda name: (wanted.get(name, len(wanted)), name not in needed))
 
     def reference(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
-        if not isinstance(value, str) or not (value == "#" or value.startswith("#/")):
+        if not isinstance(value, str):
             raise NotPlain
         if value not in self._names:
             self._names[value] = str(len(self._names))
@@ -220,18 +219,18 @@ class _Writer:
         made["$ref"] = f"#/$defs/{self._names[value]}"
 
     def _target(self, reference: str) -> Any:
-        node: Any = self._root
-        for step in unquote(reference[1:]).split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(node, Mapping) and self._draft.id_keyword in node and node is not self._root:
-                raise NotPlain  # what it is embedded in has another address
-            if isinstance(node, Mapping) and step in node:
-                node = node[step]
-            elif isinstance(node, list) and INDEX.fullmatch(step) and int(step) < len(node):
-                node = node[int(step)]
-            else:
-                raise NotPlain
-        return dict(node) if node is self._root else node  # a copy is no root: its `$id` would be another's
+        pointer = local_pointer(reference)
+        if pointer is None:
+            raise NotPlain
+        if not pointer:
+            return dict(self._root)  # a copy is no root: its `$id` would be another's
+        try:
+            on_the_way = [value for _, value in trail(self._root, pointer)]
+        except DanglingPointer:
+            raise NotPlain from None
+        if any(isinstance(value, Mapping) and self._draft.id_keyword in value for value in on_the_way):
+            raise NotPlain  # what it is embedded in has another address
+        return on_the_way[-1]
 
     def condition(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
         """`if` says nothing without `then` or `else`."""

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
-from urllib.parse import unquote
 
 from espalier.errors import SchemaError, UnsupportedError
-from espalier.schema.read.documents import escape
-from espalier.schema.read.walk import INDEX
+from espalier.schema.pointers import DanglingPointer, below, follow, is_pointer, split_reference
 from espalier.time_limit import check as check_time
 
 Node: TypeAlias = "Mapping[str, Any] | bool"
@@ -62,7 +60,7 @@ def _children(schema: Node, pointer: str, node: Mapping[str, Any]) -> Iterator[t
         yield resolve(schema, node["$ref"], f"{pointer}/$ref")
     for key in ("properties", "patternProperties"):
         for name, inner in _mapping(node.get(key)).items():
-            yield f"{pointer}/{key}/{escape(name)}", inner
+            yield below(pointer, key, name), inner
     for key in LISTS:
         for i, inner in enumerate(node.get(key) or ()):
             yield f"{pointer}/{key}/{i}", inner
@@ -77,23 +75,18 @@ def resolve(schema: Node, reference: Any, at: str) -> tuple[str, Node]:
     if not isinstance(reference, str):
         raise SchemaError("a reference is a string", pointer=at)
     base = schema.get("$id", "") if isinstance(schema, Mapping) else ""
-    document, _, fragment = reference.partition("#")
+    document, pointer = split_reference(reference)
     if document and document != base:
         raise UnsupportedError(f"the reference {reference!r} at {at} leads to another document", hint="put it in $defs")
-    if fragment and not fragment.startswith("/"):
+    if not is_pointer(pointer):
         raise UnsupportedError(f"the anchor {reference!r} at {at} cannot be followed yet", hint="use a JSON pointer")
-    node: Any = schema
-    for part in unquote(fragment).split("/")[1:]:
-        part = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, Mapping) and part in node:
-            node = node[part]
-        elif isinstance(node, list) and INDEX.fullmatch(part) and int(part) < len(node):
-            node = node[int(part)]
-        else:
-            raise SchemaError(f"the reference {reference!r} leads to nothing", pointer=at)
+    try:
+        node = follow(schema, pointer)
+    except DanglingPointer:
+        raise SchemaError(f"the reference {reference!r} leads to nothing", pointer=at) from None
     if not isinstance(node, Mapping | bool):
         raise SchemaError(f"the reference {reference!r} does not lead to a schema", pointer=at)
-    return unquote(fragment), node
+    return pointer, node
 
 
 def _is_finite(pointer: str, node: Node, finite: set[str]) -> bool:
@@ -101,7 +94,7 @@ def _is_finite(pointer: str, node: Node, finite: set[str]) -> bool:
         return True  # `false` inside is the end of a branch, which llguidance itself leaves out
     if "const" in node or "enum" in node:
         return True
-    if "$ref" in node and _target(node["$ref"]) not in finite:
+    if "$ref" in node and split_reference(node["$ref"])[1] not in finite:
         return False
     if any(f"{pointer}/allOf/{i}" not in finite for i in range(len(node.get("allOf") or ()))):
         return False
@@ -118,10 +111,6 @@ def _is_finite(pointer: str, node: Node, finite: set[str]) -> bool:
     )
 
 
-def _target(reference: str) -> str:
-    return unquote(reference.partition("#")[2])
-
-
 def _object(pointer: str, node: Mapping[str, Any], finite: set[str]) -> bool:
     properties = _mapping(node.get("properties"))
     # A name that is not declared falls to additionalProperties, unless a pattern may cover it: what the pattern leads
@@ -132,7 +121,7 @@ def _object(pointer: str, node: Mapping[str, Any], finite: set[str]) -> bool:
         or bool(node.get("patternProperties"))
     )
     return all(
-        f"{pointer}/properties/{escape(name)}" in finite if name in properties else others_end
+        below(pointer, "properties", name) in finite if name in properties else others_end
         for name in node.get("required") or ()
     )
 

@@ -19,6 +19,7 @@ from espalier.schema.gbnf.linear import join
 from espalier.schema.gbnf.notation import Constants, argument_names, is_argument
 from espalier.schema.gbnf.objects import Objects, Place
 from espalier.schema.gbnf.spelling import literal
+from espalier.schema.pointers import below
 
 OTHERS = "names that are not declared are ASCII identifiers and no keywords; nothing stops one from coming twice"
 
@@ -43,9 +44,8 @@ class Arguments(Objects):
 
     def _at(self, prop: Property, place: Place) -> str:
         """The node says it best, unless it is elsewhere because of a reference."""
-        name = prop.name.replace("~", "~0").replace("/", "~1")
         found = self.pointer(prop.node)
-        return found if found.endswith(f"/{name}") else f"{place.pointer}/properties/{name}"
+        return found if found.endswith(below("", prop.name)) else below(place.pointer, "properties", prop.name)
 
     def _key(self, name: str) -> Node:
         return Literal(name)

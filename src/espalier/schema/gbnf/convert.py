@@ -29,6 +29,7 @@ from espalier.schema.gbnf.objects import Objects, Place
 from espalier.schema.gbnf.rulebook import BASICS, Remark, RuleBook, one_of
 from espalier.schema.gbnf.spelling import literals
 from espalier.schema.gbnf.strings import Strings
+from espalier.schema.pointers import split
 from espalier.time_limit import check as check_time
 
 MAX_PARTS = 20_000
@@ -351,5 +352,4 @@ def _children(case: Case) -> list[NodeId]:
 
 
 def _wanted(pointer: str) -> str:
-    parts = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
-    return "-".join(part for part in parts if part not in STRUCTURE)[-48:] or "value"
+    return "-".join(step for step in split(pointer) if step not in STRUCTURE)[-48:] or "value"

@@ -15,8 +15,9 @@ from typing import Any, TypeAlias
 from espalier.errors import SchemaError
 from espalier.schema.lint.engine_limits import ENGINES, WHEN
 from espalier.schema.lint.patterns import pattern_hazards
+from espalier.schema.pointers import dereference
 from espalier.schema.read.documents import check_values
-from espalier.schema.read.walk import Node, resolved, subschemas
+from espalier.schema.read.walk import Node, subschemas
 
 MANY_OPTIONS = 500
 DEPTH = 10  # of objects in one another, and
@@ -164,7 +165,7 @@ def _one_of(pointer: str, node: Mapping[str, Any], whole: Node) -> Iterator[Haza
     if not isinstance(options, list):
         return
     for (i, a), (j, b) in combinations(enumerate(options), 2):
-        if may_overlap(resolved(a, whole), resolved(b, whole), whole):
+        if may_overlap(dereference(a, whole), dereference(b, whole), whole):
             yield Hazard(
                 pointer=f"{pointer}/oneOf",
                 code="overlapping-one-of",
@@ -204,7 +205,7 @@ def _common(a: list[Any] | None, b: list[Any] | None) -> bool:
 def _told_apart(a: Mapping[str, Any], b: Mapping[str, Any], whole: Node) -> bool:
     """By a property that both require and whose values cannot be the same."""
     both = _required(a) & _required(b) & _properties(a).keys() & _properties(b).keys()
-    pairs = ((resolved(_properties(a)[n], whole), resolved(_properties(b)[n], whole)) for n in both)
+    pairs = ((dereference(_properties(a)[n], whole), dereference(_properties(b)[n], whole)) for n in both)
     return any(
         isinstance(x, Mapping)
         and isinstance(y, Mapping)
@@ -333,7 +334,7 @@ def _root(schema: Node) -> Iterator[Hazard]:
     """What OpenAI asks of the whole."""
     if not isinstance(schema, Mapping):
         return
-    top = resolved(schema, schema)
+    top = dereference(schema, schema)
     if isinstance(top, Mapping) and (top.get("type") != "object" or "anyOf" in top):
         yield Hazard(pointer="", code="not-an-object", message="the whole is no object", engines=("openai",))
     nodes = list(subschemas(schema))

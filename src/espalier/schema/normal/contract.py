@@ -7,6 +7,7 @@ from typing import Any
 
 from espalier.schema.contract import Contract, Entry, Verdict
 from espalier.schema.patterns.formats import FORMATS
+from espalier.schema.pointers import split
 from espalier.schema.read.documents import SCHEMAS_IN, Place, Store
 from espalier.schema.read.drafts import Draft
 
@@ -87,7 +88,7 @@ def silent(draft: Draft, schema: Mapping[str, Any], keyword: str, *, formats: bo
 
 def keyword_of(pointer: str) -> str:
     """The keyword in which a schema stands, or which a pointer ends with."""
-    steps = [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+    steps = split(pointer)
     return next((step for step in reversed(steps) if step in SCHEMAS_IN), steps[-1] if steps else "")
 
 

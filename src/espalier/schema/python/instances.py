@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from espalier.errors import GenerationError, SchemaError
+from espalier.schema.pointers import below
 from espalier.schema.python.schemas import ARRAYS, MAPPINGS, SETS
 from espalier.schema.python.types import (
     is_enum,
@@ -162,11 +163,11 @@ def _members(tp: Any, value: Any, pointer: str) -> Any:
     given = _object(value, pointer)
     for name in given:
         if name not in known:
-            raise BuildError(f"{name_of(cls)} has no {name!r}", pointer=_below(pointer, name))
+            raise BuildError(f"{name_of(cls)} has no {name!r}", pointer=below(pointer, name))
     for name, member in known.items():
         if member.required and name not in given:
             raise BuildError(f"{name_of(cls)} needs {name!r}", pointer=pointer)
-    made = {name: build(known[name].type, v, pointer=_below(pointer, name)) for name, v in given.items()}
+    made = {name: build(known[name].type, v, pointer=below(pointer, name)) for name, v in given.items()}
     if is_function(cls) or is_typed_dict(cls):
         return made
     try:
@@ -183,13 +184,13 @@ def _pydantic(tp: Any, value: Any, pointer: str) -> Any:
         first = error.errors(include_url=False)[0]
         place = pointer
         for part in first["loc"]:
-            place = _below(place, part)
+            place = below(place, part)
         raise BuildError(f"{name_of(tp)}: {first['msg']}", pointer=place) from error
 
 
 def _items(value: Any, kind: Any, pointer: str) -> list[Any]:
     items = _typed(list)(value, pointer)
-    return [build(kind, item, pointer=_below(pointer, i)) for i, item in enumerate(items)]
+    return [build(kind, item, pointer=below(pointer, i)) for i, item in enumerate(items)]
 
 
 def _tuple(kinds: tuple[Any, ...], value: Any, pointer: str) -> tuple[Any, ...]:
@@ -201,7 +202,7 @@ def _tuple(kinds: tuple[Any, ...], value: Any, pointer: str) -> tuple[Any, ...]:
     if len(items) != len(kinds):
         raise BuildError(f"{len(items)} items where there are {len(kinds)}", pointer=pointer)
     made = zip(kinds, items, strict=True)
-    return tuple(build(kind, item, pointer=_below(pointer, i)) for i, (kind, item) in enumerate(made))
+    return tuple(build(kind, item, pointer=below(pointer, i)) for i, (kind, item) in enumerate(made))
 
 
 def _mapping(kinds: tuple[Any, ...], value: Any, pointer: str) -> dict[Any, Any]:
@@ -209,7 +210,7 @@ def _mapping(kinds: tuple[Any, ...], value: Any, pointer: str) -> dict[Any, Any]
     if not kinds:
         return dict(given)
     return {
-        build(kinds[0], name, pointer=_below(pointer, name)): build(kinds[1], v, pointer=_below(pointer, name))
+        build(kinds[0], name, pointer=below(pointer, name)): build(kinds[1], v, pointer=below(pointer, name))
         for name, v in given.items()
     }
 
@@ -218,10 +219,6 @@ def _object(value: Any, pointer: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise BuildError(f"{_shown(value)} is no object", pointer=pointer)
     return value
-
-
-def _below(pointer: str, part: str | int) -> str:
-    return f"{pointer}/{str(part).replace('~', '~0').replace('/', '~1')}"
 
 
 def _shown(value: Any) -> str:

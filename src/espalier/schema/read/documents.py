@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 from urllib.parse import unquote, urldefrag, urljoin
 
 from espalier.errors import SchemaError, UnsupportedError
+from espalier.schema.pointers import DanglingPointer, below, is_pointer, trail
 from espalier.schema.read.drafts import DRAFT2020, DRAFTS, LISTS, MAPS, ONE, Draft, is_number, misshapen
-from espalier.schema.read.walk import INDEX
 from espalier.time_limit import check as check_time
 
 Schema: TypeAlias = "Mapping[str, Any] | bool"
@@ -50,7 +50,8 @@ class Place:
 
     def at(self, keyword: str = "") -> str:
         """The pointer of a keyword here, with the address of the document where it is not the main one."""
-        return f"{self.resource.document.shown}{self.pointer}{'/' if keyword else ''}{escape(keyword)}"
+        pointer = below(self.pointer, keyword) if keyword else self.pointer
+        return self.resource.document.shown + pointer
 
 
 class Resource:
@@ -220,7 +221,7 @@ class Store:
             return
         for key, schema in inner(value):
             steps = (keyword, *key)
-            pointer = place.pointer + "".join(f"/{escape(str(step))}" for step in steps)
+            pointer = below(place.pointer, *steps)
             kid = self.place(document, schema, pointer, place.resource, place.depth + len(steps))
             found.append(kid)
             if not key:
@@ -253,26 +254,19 @@ class Store:
     def inside(self, resource: Resource, fragment: str) -> Place | None:
         if not fragment:
             return resource.root
-        if not fragment.startswith("/"):
+        if not is_pointer(fragment):
             return resource.anchors.get(fragment)
         document = resource.document
         if (place := document.places.get(resource.root.pointer + fragment)) is not None:
             return place
-        node, pointer, owner, depth = resource.root.schema, resource.root.pointer, resource, resource.root.depth
-        for step in fragment.split("/")[1:]:
-            step = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(node, dict) and step in node:
-                node = node[step]
-            elif isinstance(node, list) and INDEX.fullmatch(step) and int(step) < len(node):
-                node = node[int(step)]
-            else:
-                return None
-            pointer = f"{pointer}/{escape(step)}"
-            depth += 1
-            if pointer in document.places:
-                owner = document.places[pointer].resource
+        try:
+            steps = [(resource.root.pointer + inner, value) for inner, value in trail(resource.root.schema, fragment)]
+        except DanglingPointer:
+            return None
+        pointer, schema = steps[-1]
         if pointer not in document.places:
-            self.scan(document, node, pointer, owner, depth)
+            known = [document.places[passed].resource for passed, _ in steps if passed in document.places]
+            self.scan(document, schema, pointer, (known or [resource])[-1], resource.root.depth + len(steps))
         return document.places[pointer]
 
 
@@ -315,11 +309,6 @@ SCHEMAS_IN = (
     | {"items": _items, "dependencies": _dependencies}
 )
 """Where schemas stand in the value of a keyword: `(key, schema)`, the key empty for the value itself."""
-
-
-def escape(step: str) -> str:
-    """One step of a JSON pointer (RFC 6901)."""
-    return step.replace("~", "~0").replace("/", "~1") if "~" in step or "/" in step else step
 
 
 def check_values(value: Any, pointer: str) -> None:

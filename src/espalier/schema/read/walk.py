@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
-from urllib.parse import unquote
 
+from espalier.schema.pointers import below
 from espalier.time_limit import check as check_time
 
-INDEX = re.compile("0|[1-9][0-9]{0,8}")
-"""A step of a pointer into a list (RFC 6901)."""
 Node: TypeAlias = "Mapping[str, Any] | bool"
 
 SINGLE = (
@@ -42,24 +39,4 @@ def _children(pointer: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Node
         if key in MAPS and isinstance(value, Mapping):
             for name, inner in value.items():
                 if isinstance(inner, Mapping | bool):
-                    yield f"{pointer}/{key}/{name.replace('~', '~0').replace('/', '~1')}", inner
-
-
-def resolved(node: Node, whole: Node) -> Node:
-    """What a `$ref` within the document leads to, over several; the node itself where that cannot be told."""
-    for _ in range(32):
-        if not isinstance(node, Mapping) or not isinstance(node.get("$ref"), str):
-            return node
-        reference = node["$ref"]
-        target: Any = whole if reference.startswith("#") else None
-        for part in unquote(reference[1:]).split("/")[1:]:
-            name = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(target, Mapping):
-                target = target.get(name)
-            else:
-                listed = isinstance(target, list) and INDEX.fullmatch(name) is not None and int(name) < len(target)
-                target = target[int(name)] if listed else None
-        if not isinstance(target, Mapping | bool) or (not reference.startswith("#/") and reference != "#"):
-            return node
-        node = target
-    return node
+                    yield below(pointer, key, name), inner
