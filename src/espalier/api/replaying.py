@@ -8,30 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from espalier.api.loaded import LoadedEngine
 from espalier.api.use_cases import default_app
-from espalier.constraints.base import Compiled, Matcher
-from espalier.constraints.compiler import Compiler
-from espalier.constraints.rewinding import Rewinding, rewinding_parts
+from espalier.constraints.rewinding import rewinding_parts
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.decoding.drive import drive
 from espalier.decoding.options import Decoding
-from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Outcome, Strategy
+from espalier.decoding.plan import Outcome, Plan
 from espalier.decoding.ports import StepModel
 from espalier.decoding.replay import TAKES, Replay, Replayed, replay_plan, replay_rows
-from espalier.decoding.rewinding.strategy import rewind_plan
-from espalier.decoding.step import Watch
-from espalier.decoding.token_limit import BudgetMatcher, check_budget, closable
-from espalier.engines.base import Engine
-from espalier.errors import CapabilityError, InputError, UnsupportedError
-from espalier.sampling.chain import Chain
+from espalier.engines.base import Request
+from espalier.engines.local.engine import LocalEngine
+from espalier.engines.local.ports import Encode
+from espalier.engines.local.prepared import Prepared
+from espalier.engines.local.preparing import RunMaker
+from espalier.engines.local.turns import PreparedTurn
+from espalier.errors import CapabilityError, InputError
 from espalier.sampling.config import SamplingConfig
-from espalier.sampling.draw import RandomStream
-from espalier.sampling.filters import distinct
-from espalier.sampling.fit import check_ends, fit
 from espalier.tokens.vocab import Vocab
 from espalier.trace.records import StepRecord, Trace
 from espalier.trace.report.diff import TraceDiff, diff
@@ -110,15 +107,15 @@ def replay(
     if strategy is not None and strategy != own.strategy:
         decoding = Decoding(strategy=strategy, on_budget=own.on_budget, max_rewinds=own.max_rewinds)
     spec = constraint if constraint is not None else _own_spec(trace)
-    job = _job(trace, setting, spec, decoding)
+    prepared = _prepare(trace, setting, spec, decoding)
     is_native = trace.sampling.get("sampler") is not None
     is_own = decoding == own and not is_native and (constraint is None or constraint.to_json() == trace.constraint)
     note = "it was drawn by the engine's own sampler, which draws other random numbers" if is_native else ""
     going_back = bool(rewinding_parts(spec))
     if decoding.strategy not in TAKES.names() or going_back or (is_own and trace.rewinds):
-        return _afresh(trace, setting, spec, job, decoding, is_own=is_own, going_back=going_back, note=note)
+        return _afresh(trace, setting, spec, prepared, decoding, is_own=is_own, going_back=going_back, note=note)
     is_rounded = setting.model is None
-    run = Replay(job, trace.steps, strategy=decoding.strategy, is_own=is_own, is_rounded=is_rounded)
+    run = Replay(prepared.job, trace.steps, strategy=decoding.strategy, is_own=is_own, is_rounded=is_rounded)
     if setting.model is not None:
         _drive(setting.model, replay_plan(run))
     else:
@@ -138,32 +135,24 @@ def replay(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Setting:
-    """Whatever a job is made with. model: None where the logits are the stored ones. engine: of the model."""
+    """What a replay runs with. runs: prepares the run. encode: the tokenizer. model: None where the logits are the
+    stored ones."""
 
     name: str
     vocab: Vocab
-    compiler: Compiler
+    runs: RunMaker
+    encode: Encode
     model: StepModel | None = None
-    engine: Engine | None = None
-
-    def encode(self, text: str, *, add_special: bool = False) -> list[int]:
-        """As the tokenizer splits it. Raises InputError where it is not here."""
-        from espalier.engines.local.engine import LocalEngine  # noqa: PLC0415  # as in loaded.py
-
-        if self.vocab.encoder is not None and not add_special:
-            return list(self.vocab.encoder(text))
-        if isinstance(self.engine, LocalEngine):
-            return self.engine.encode(text, add_special=add_special)
-        raise InputError("this replay needs the tokenizer itself", hint="name the model: -m MODEL", field="model")
 
     def prompt(self, trace: Trace) -> tuple[int, ...]:
-        """Its ids. Traces of before hold the text alone; without a model only penalties and DRY look at them."""
+        """The prompt's token ids. An old trace holds the text alone; without a model, only penalties and DRY need the
+        ids."""
         if trace.prompt_ids:
             return trace.prompt_ids
         if self.model is None:
             active = SamplingConfig.from_json(_plain(trace)).active
             if "penalties" in active or "dry" in active:
-                return tuple(self.encode(trace.prompt))
+                return tuple(self.encode(trace.prompt, add_special=False))
             return tuple(self.vocab.eos_ids[:1])
         # A chat template spells its own BOS; a plain prompt got what the tokenizer adds.
         return tuple(self.encode(trace.prompt, add_special=True))
@@ -204,12 +193,10 @@ def _check_vocab(trace: Trace, vocab: Vocab) -> None:
 
 
 def _of_engine(loaded: LoadedEngine) -> _Setting:
-    from espalier.engines.local.engine import LocalEngine  # noqa: PLC0415  # as in loaded.py
-
     engine = loaded.engine
     if not isinstance(engine, LocalEngine):
         raise CapabilityError(f"{loaded.name} does not run in this process, so it gives no logits", field="model")
-    return _Setting(name=engine.name, vocab=engine.vocab, compiler=engine.compiler, model=engine.model, engine=engine)
+    return _Setting(name=engine.name, vocab=engine.vocab, runs=engine.runs, encode=engine.encode, model=engine.model)
 
 
 def _of_vocab(trace: Trace, vocab: Vocab | None, app: App) -> _Setting:
@@ -221,7 +208,14 @@ def _of_vocab(trace: Trace, vocab: Vocab | None, app: App) -> _Setting:
             hint="name the model: -m MODEL; or record with --trace-level full, and keep the .npz beside the .json",
             field="model",
         )
-    return _Setting(name=trace.model, vocab=vocab, compiler=app.compiler(vocab))
+
+    def encode(text: str, *, add_special: bool) -> list[int]:
+        if vocab.encoder is None or add_special:
+            raise InputError("this replay needs the tokenizer itself", hint="name the model: -m MODEL", field="model")
+        return list(vocab.encoder(text))
+
+    runs = RunMaker(name=trace.model, compiler=app.compiler(vocab), encode=partial(encode, add_special=False))
+    return _Setting(name=trace.model, vocab=vocab, runs=runs, encode=encode)
 
 
 def _own_spec(trace: Trace) -> Spec | None:
@@ -233,84 +227,38 @@ def _plain(trace: Trace) -> dict[str, Any]:
     return {name: value for name, value in trace.sampling.items() if name not in ("sampler", "bad_words")}
 
 
-def _job(trace: Trace, setting: _Setting, spec: Spec | None, decoding: Decoding) -> Job:
-    """As the engine prepares one. Raises what it raises."""
+def _prepare(trace: Trace, setting: _Setting, spec: Spec | None, decoding: Decoding) -> Prepared:
+    """The run, prepared as its engine prepares runs. Raises what `RunMaker` raises."""
     config = SamplingConfig.from_json(_plain(trace))
     if config.seed is None:
         raise InputError("this trace does not hold its seed", field="seed")
-    if spec is not None and config.ignore_eos:
-        raise InputError("ignore_eos cannot be combined with a constraint", field="ignore_eos")
-    strategy: Strategy = STRATEGIES.load(decoding.strategy)
-    strategy.check(decoding, config)
-    vocab = setting.vocab
-    fitted = fit(config, vocab, setting.encode)
-    check_budget(
-        decoding.on_budget,
-        has_constraint=spec is not None,
-        is_native=False,
-        bans=[name for name, _ in fitted.bans],
-    )
     limit = int(trace.setup.get("max_tokens") or config.max_tokens)
-    compiled, matcher = _matcher(setting.compiler, spec, decoding, limit, before=str(trace.setup.get("before", "")))
-    if compiled is not None:
-        check_ends(fitted, vocab)
-    soft = [SoftSpec.from_json(one).filter(setting.compiler) for one in trace.soft]
-    return Job(
-        vocab=vocab,
-        prompt=setting.prompt(trace),
-        matcher=matcher,
-        chain=Chain(config, distinct(soft), fitted=fitted),
-        stream=RandomStream(config.seed, int(trace.setup.get("stream", 0))),
-        max_tokens=limit,
-        watch=Watch("steps"),
-        spelled=compiled.spelled if compiled else {},
-        options=decoding,
-        encode=setting.encode,
+    is_new = spec is not None and spec.to_json() != trace.constraint  # the run's own was checked when it ran
+    request = Request(
+        prompt=trace.prompt,
+        raw=True,
+        constraint=spec if is_new else None,
+        soft=tuple(SoftSpec.from_json(one) for one in trace.soft),
+        sampling=replace(config, max_tokens=limit),
+        decoding=decoding,
+        stream=int(trace.setup.get("stream", 0)),
     )
-
-
-def _matcher(
-    compiler: Compiler, spec: Spec | None, decoding: Decoding, limit: int, *, before: str
-) -> tuple[Compiled | None, Matcher | None]:
-    if spec is None:
-        return None, None
-    closes = decoding.on_budget == "close"
-    with closable(closes):
-        compiled = (compiler.by_grammar if closes else compiler).compile(spec)
-    matcher = compiled.matcher(before=before)
-    if not closes:
-        return compiled, matcher
-    with closable(closes):
-        return compiled, BudgetMatcher(matcher, limit, compiler.vocab, name=spec.kind)
+    turn = PreparedTurn(text=trace.prompt, before=str(trace.setup.get("before", "")), spec=spec)
+    setting.runs.check(request, setting.model)
+    return setting.runs.make(request, turn, setting.prompt(trace), setting.model)
 
 
 def _afresh(
-    trace: Trace, setting: _Setting, spec: Spec | None, job: Job, decoding: Decoding,
+    trace: Trace, setting: _Setting, spec: Spec | None, prepared: Prepared, decoding: Decoding,
     *, is_own: bool, going_back: bool, note: str,
 ) -> Replaying:  # fmt: skip
     """The run again, with the same seed, and what comes out beside what came out then."""
-    what = spec.kind if going_back and spec is not None else decoding.strategy
     if setting.model is None:
+        what = spec.kind if going_back and spec is not None else decoding.strategy
         raise CapabilityError(
             f"{what} goes ways that the trace does not hold, so it needs the model", hint="-m MODEL", field="model"
         )
-    strategy: Strategy = STRATEGIES.load(decoding.strategy)
-    make_plan: MakePlan = strategy.make_plan
-    many = strategy.sequences(decoding)
-    if many > setting.model.max_sequences:
-        raise CapabilityError(
-            f"{what} wants {many} sequences at once; {setting.name} holds {setting.model.max_sequences}",
-            hint="load the model with more (sequences=)",
-            field="strategy",
-        )
-    if (strategy.truncates or going_back) and not setting.model.can_truncate:
-        raise CapabilityError(f"{setting.name} cannot take tokens back, which {what} needs", field="strategy")
-    if going_back:
-        inner = job.matcher.inner if isinstance(job.matcher, BudgetMatcher) else job.matcher
-        if decoding.strategy != "mask" or not isinstance(inner, Rewinding):
-            raise UnsupportedError(f"{what} cannot take text back under {decoding.strategy}", field="strategy")
-        make_plan = rewind_plan
-    records, outcome = _drive(setting.model, make_plan(job), size=len(job.prompt) + many * job.max_tokens, many=many)
+    records, outcome = _drive(setting.model, prepared.plan(), size=prepared.size, many=prepared.sequences)
     made = _trace(trace, spec, decoding, setting.name, records, is_whole=False)
     made = replace(
         made,
@@ -336,7 +284,7 @@ def _stopped(trace: Trace) -> bool:
     return trace.finish_reason in ("stop", "tool_calls")
 
 
-def _drive(model: StepModel, plan: Any, *, size: int = 0, many: int = 1) -> tuple[tuple[StepRecord, ...], Outcome]:
+def _drive(model: StepModel, plan: Plan, *, size: int = 0, many: int = 1) -> tuple[tuple[StepRecord, ...], Outcome]:
     records: list[StepRecord] = []
     for _, happened in drive(model, [plan], [size], sequences=[many]):
         if isinstance(happened, Outcome):

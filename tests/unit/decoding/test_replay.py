@@ -276,3 +276,30 @@ def test_a_marker_in_the_prompt_is_found_again(fake: LoadedEngine) -> None:
     assert not trace.text.strip().isdigit()
     assert replay(found, engine=fake).is_exact
     assert replay(trace, engine=fake).is_exact
+
+
+def test_a_run_that_closes_under_its_limit_replays_with_its_rules_and_blame(fake: LoadedEngine) -> None:
+    trace = a_trace(fake, on_budget="close", max_tokens=32, seed=3)
+    assert trace.closed_by_budget
+    assert any(one.blame is not None and one.blame.member == "budget" for one in trace.steps)
+    assert trace.by_rule()
+    for found in (replay(trace, engine=fake), replay(trace, vocab=fake.vocab)):
+        assert found.is_own
+        assert found.is_same
+        assert [one.rule for one in found.trace.steps] == [one.rule for one in trace.steps]
+        assert [one.blame for one in found.trace.steps] == [one.blame for one in trace.steps]
+        assert [one.tax_nats for one in found.trace.steps] == pytest.approx(
+            [one.tax_nats for one in trace.steps], abs=0.02
+        )
+        assert (found.trace.by_rule() or {}).keys() == (trace.by_rule() or {}).keys()
+    exact = replay(trace, engine=fake)
+    assert exact.is_exact
+    assert exact.trace.by_rule() == trace.by_rule()
+    assert [one.to_json() for one in exact.trace.steps] == [one.to_json() for one in trace.steps]
+
+
+def test_a_reasoning_limit_with_ignore_eos_replays_and_a_new_constraint_does_not(fake: LoadedEngine) -> None:
+    trace = a_trace(fake, constraint=None, ignore_eos=True, reasoning="think", max_reasoning=5, seed=3)
+    assert replay(trace, engine=fake).is_exact
+    with pytest.raises(InputError, match="ignore_eos cannot be combined"):
+        replay(trace, engine=fake, constraint=Regex("[a-z]+"))

@@ -39,7 +39,8 @@ from espalier.chat.prompt.template import ChatTemplate
 from espalier.decoding.ports import Extend, Rows, SequenceId
 from espalier.engines.huggingface.errors import first_line, mapped, mapped_loading, quiet
 from espalier.engines.huggingface.slot_cache import NativeCaches, RowCaches, SlotCache
-from espalier.engines.local.engine import Encode, LocalEngine
+from espalier.engines.local.engine import LocalEngine
+from espalier.engines.local.ports import Encode
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.tokens.vocab import Vocab
 

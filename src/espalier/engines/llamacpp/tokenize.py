@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from espalier.engines.local.engine import Encode
+from espalier.engines.local.ports import Encode
 from espalier.errors import CapabilityError, InputError, LimitExceeded
 
 SPM, BPE, RWKV, PLAMO2 = 1, 2, 5, 6  # of enum llama_vocab_type

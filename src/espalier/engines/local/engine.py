@@ -5,65 +5,26 @@ It knows no framework: the model is a port, the tokenizer a function.
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from espalier.chat.prompt.template import ChatTemplate
 from espalier.constraints.bad_words import with_bad_words
 from espalier.constraints.compiler import COMPILERS, NOWHERE, Compiler, Folders
-from espalier.constraints.join_safety import filters_in
-from espalier.constraints.rewinding import Rewinding, check_only_masks, rewinding_parts
-from espalier.constraints.spec import Spec
-from espalier.constraints.to_gbnf import portable
 from espalier.decoding.drive import drive
-from espalier.decoding.native import NativeSampler, check_native, native_plan
-from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Outcome, Strategy, Taken
 from espalier.decoding.ports import StepModel
-from espalier.decoding.rewinding.strategy import rewind_plan
 from espalier.decoding.room import Room
-from espalier.decoding.step import Watch
-from espalier.decoding.token_limit import check_budget, closable, with_budget
 from espalier.engines.base import Capabilities, Event, Request
-from espalier.engines.local.prepared import Prepared, watched
+from espalier.engines.local.ports import Encode, MakeNative, RunDriver
+from espalier.engines.local.prepared import Prepared
+from espalier.engines.local.preparing import RunMaker
 from espalier.engines.local.turns import PreparedTurn, TurnMaker
-from espalier.errors import CapabilityError, InputError, PromptTooLong, UnsupportedError
-from espalier.sampling.chain import Chain
-from espalier.sampling.config import MAX_N, SamplingConfig
-from espalier.sampling.draw import RandomStream
-from espalier.sampling.filters import LogitFilter, distinct
-from espalier.sampling.fit import Fitted, check_ends, fit
-from espalier.time_limit import is_limited
+from espalier.errors import InputError
 from espalier.tokens.vocab import Vocab
-
-
-class Encode(Protocol):
-    """Prompt text to ids. add_special: add what the tokenizer adds by default (BOS); markers in the text are read."""
-
-    def __call__(self, text: str, *, add_special: bool) -> list[int]: ...
-
-
-class MakeNative(Protocol):
-    """The engine's own sampler for one sequence. grammar: GBNF whose start is `root`. Raises CapabilityError."""
-
-    def __call__(self, config: SamplingConfig, fitted: Fitted, *, seed: int, grammar: str | None) -> NativeSampler: ...
-
-
-class Server(Protocol):
-    """What has the model of an engine to itself, and drives the engine's own runs too."""
-
-    def drive(self, runs: Sequence[Prepared]) -> Generator[tuple[int, Taken | Outcome], None, None]:
-        """As `decoding.drive`: (number of the run, what happened). Closing it stops all of them."""
-        ...
-
-    def close(self) -> None:
-        """Stop everything and leave the engine. Idempotent."""
-        ...
 
 
 class LocalEngine:
@@ -98,12 +59,12 @@ class LocalEngine:
         self._tool_turns = TurnMaker(
             name=name, template=tool_template or template, vocab=vocab, tool_format=tool_format
         )
-        self._native = native
+        self._runs = RunMaker(name=name, compiler=self._compiler, encode=self._continuation, native=native, clock=clock)
+        self._has_native = native is not None
         self._room = Room(model)
-        self._clock = clock
         self._round = threading.Lock()
         self._direct = 0  # runs that have begun and drive the model themselves
-        self._server: Server | None = None
+        self._server: RunDriver | None = None
 
     @property
     def name(self) -> str:
@@ -125,6 +86,11 @@ class LocalEngine:
         return self._compiler
 
     @property
+    def runs(self) -> RunMaker:
+        """Prepares this model's runs, for those who make the request's turn and prompt ids themselves."""
+        return self._runs
+
+    @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
             logits=True,
@@ -133,7 +99,7 @@ class LocalEngine:
             truncate=self.model.can_truncate,
             fork=True,
             max_context=self.model.max_positions,
-            native_sampler=self._native is not None,
+            native_sampler=self._has_native,
         )
 
     def prompt_text(self, request: Request) -> str:
@@ -176,7 +142,7 @@ class LocalEngine:
             self._server.close()
         self._model = None
 
-    def serve_with(self, server: Server | None) -> None:
+    def serve_with(self, server: RunDriver | None) -> None:
         """From now on `server` alone uses the model, and `run` goes through it; None: no longer. Raises InputError
         where there is a server already, or a run that has begun."""
         with self._round:
@@ -191,145 +157,11 @@ class LocalEngine:
     def prepare(self, request: Request) -> Prepared:
         """Check, render, encode and compile: all that can go wrong before the model is needed. From any thread.
         Raises InputError and its kin."""
-        model, config = self.model, request.sampling
-        if (request.constraint is not None or request.tools or config.bad_words) and config.ignore_eos:
-            raise InputError(
-                "ignore_eos cannot be combined with a constraint",
-                hint="a complete text must be allowed to end",
-                field="ignore_eos",
-            )
-        for token in config.stop_ids:
-            if token >= self._vocab.width:
-                raise InputError(f"stop id {token} is outside 0..{self._vocab.width - 1}", field="stop_ids")
-        strategy: Strategy = STRATEGIES.load(request.strategy)
-        make_plan: MakePlan = strategy.make_plan
-        make_native = self._checked_native(request)
-        self._check_strategy(strategy, request)
+        model = self.model
+        self._runs.check(request, model)
         turn = self._turn(request)
-        turn = replace(turn, spec=with_bad_words(turn.spec, config.bad_words))
-        going_back = rewinding_parts(turn.spec)
-        if going_back:
-            self._check_rewinding(going_back[0], request)
-        prompt = self._ids(request, turn.text)
-        if not prompt:
-            raise InputError("the prompt is empty", hint="this model needs at least one token", field="prompt")
-        if len(prompt) >= model.max_positions:
-            raise PromptTooLong(
-                f"the prompt has {len(prompt)} tokens; the context holds {model.max_positions}",
-                hint=f"shorten it to at most {model.max_positions - 1}",
-                field="prompt",
-            )
-        fitted = fit(config, self._vocab, self._continuation)
-        check_budget(
-            request.decoding.on_budget,
-            has_constraint=turn.spec is not None,
-            is_native=make_native is not None,
-            bans=[name for name, _ in fitted.bans],
-        )
-        closes = request.decoding.on_budget == "close"
-        # The last token taken needs no place in the cache, hence the one more.
-        max_tokens = min(config.max_tokens, model.max_positions - len(prompt) + 1)
-        sequences = strategy.sequences(request.decoding)
-        if sequences > 1:  # all of them shall be able to grow so far: a cache that is full in the middle is an error
-            max_tokens = max(1, min(max_tokens, (model.capacity - len(prompt)) // sequences + 1))
-        compiler = self._compiler if make_native is None and not closes else self._compiler.by_grammar
-        began = self._clock()
-        with closable(closes):
-            compiled = None if turn.spec is None else compiler.compile(turn.spec)
-        matcher = compiled.matcher(before=turn.before) if compiled else None
-        if going_back:
-            if not isinstance(matcher, Rewinding):
-                raise UnsupportedError(
-                    f"{going_back[0].kind} cannot take text back as a part of {turn.spec.kind if turn.spec else ''}",
-                    hint="it can alone and as a member of AllOf; mask there instead",
-                    field="constraint",
-                )
-            make_plan = rewind_plan
-        if compiled is not None and matcher is not None and closes:
-            with closable(closes):
-                matcher = with_budget(matcher, max_tokens, self._vocab, name=compiled.spec.kind)
-        if matcher is not None and make_native is None and is_limited():
-            matcher.mask()  # what takes too long already here ends here, where nobody waits for it
-        compile_seconds = self._clock() - began
-        # One less than all of 32 bits: llama.cpp takes the last for none.
-        seed = secrets.randbelow(2**32 - MAX_N) if config.seed is None else config.seed
-        if compiled is not None:
-            check_ends(fitted, self._vocab)
-        job = Job(
-            vocab=self._vocab,
-            prompt=tuple(prompt),
-            matcher=matcher,
-            chain=Chain(config, self._filters(request), fitted=fitted),
-            stream=RandomStream(seed, request.stream),
-            max_tokens=max_tokens,
-            watch=Watch(watched(request), request.trace_top_k, counts=bool(filters_in(turn.spec))),
-            spelled=compiled.spelled if compiled else {},
-            clock=self._clock,
-            options=request.decoding,
-            encode=self._continuation,
-        )
-        if make_native is not None:
-            grammar = None if turn.spec is None else portable(turn.spec, compiler, before=turn.before)
-            sampler = make_native(config, fitted, seed=seed + request.stream, grammar=grammar)
-            make_plan = partial(native_plan, sampler=sampler)
-        return Prepared(
-            self._name, request, turn, seed, job, make_plan, self._compiler.words, compile_seconds,
-            sequences=sequences,
-        )  # fmt: skip
-
-    def _check_strategy(self, strategy: Strategy, request: Request) -> None:
-        """Raises CapabilityError, SamplingError and InputError, naming the field, before anything is compiled."""
-        strategy.check(request.decoding, request.sampling)
-        most = self.model.max_sequences
-        if (asked := strategy.sequences(request.decoding)) > most:
-            raise CapabilityError(
-                f"{request.strategy} wants {asked} sequences at once; {self._name} holds {most}",
-                hint="ask for fewer, or load the model with more (sequences=)",
-                field="num_beams" if request.strategy == "beam" else "particles",
-            )
-        if strategy.truncates and not self.model.can_truncate:
-            raise CapabilityError(
-                f"{self._name} cannot take tokens back, which {request.strategy} needs",
-                hint="its cache is recurrent or has a sliding window; use mask",
-                field="strategy",
-            )
-
-    def _check_rewinding(self, part: Spec, request: Request) -> None:
-        """Whether a constraint can take text back here. part: which asks for it. Raises CapabilityError."""
-        if request.sampler != "espalier":
-            check_only_masks(part, "the engine's own sampler", field="sampler")
-        if request.strategy != "mask":
-            check_only_masks(part, request.strategy, field="strategy")
-        if not self.model.can_truncate:
-            raise CapabilityError(
-                f"{self._name} cannot take tokens back, which {part.kind} needs here",
-                hint="its cache is recurrent or has a sliding window; use a constraint that only masks",
-                field="constraint",
-            )
-
-    def _checked_native(self, request: Request) -> MakeNative | None:
-        """What makes the sampler that was asked for. Raises CapabilityError, SamplingError naming the field."""
-        if request.sampler == "espalier":
-            return None
-        if self._native is None:
-            raise CapabilityError(
-                f"{self._name} has no sampler of its own",
-                hint="only the llama.cpp engine has one",
-                field="sampler",
-            )
-        check_native(
-            request.sampling,
-            strategy=request.strategy,
-            soft=len(request.soft),
-            filters=len(request.filters),
-            stream=request.stream,
-        )
-        return self._native
-
-    def _filters(self, request: Request) -> list[LogitFilter]:
-        """The request's own, as copies: a filter follows one sequence."""
-        own = [one.fork() for one in request.filters]
-        return distinct([*(soft.filter(self._compiler) for soft in request.soft), *own])
+        turn = replace(turn, spec=with_bad_words(turn.spec, request.sampling.bad_words))
+        return self._runs.make(request, turn, self._ids(request, turn.text), model)
 
     def _events(self, runs: list[Prepared]) -> Iterator[Event]:
         with self._round:

@@ -46,10 +46,10 @@ class PreparedTurn:
     text: str
     before: str
     spec: Spec | None
-    format: WireFormat | None
-    names: tuple[str, ...]
-    reasoning: Reasoning | None
-    inside: bool
+    format: WireFormat | None = None
+    names: tuple[str, ...] = ()
+    reasoning: Reasoning | None = None
+    inside: bool = False
 
     def parser(self) -> TurnParser:
         return TurnParser(format=self.format, names=self.names, reasoning=self.reasoning, inside=self.inside)

@@ -1,0 +1,211 @@
+"""Makes runs: checks a request, fits its sampling to the vocabulary, compiles its constraint, sets the token limit.
+
+Requests and replays of traces are both prepared here, so a replay repeats its run. Prompts come rendered and encoded:
+this module knows no chat template and no tokenizer, and it runs no forward pass.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from espalier.constraints.base import Matcher
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.join_safety import filters_in
+from espalier.constraints.rewinding import Rewinding, check_only_masks, rewinding_parts
+from espalier.constraints.spec import Spec
+from espalier.constraints.to_gbnf import portable
+from espalier.decoding.native import check_native, native_plan
+from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Strategy
+from espalier.decoding.ports import StepModel
+from espalier.decoding.rewinding.strategy import rewind_plan
+from espalier.decoding.step import Watch
+from espalier.decoding.token_limit import check_budget, closable, with_budget
+from espalier.engines.base import Request
+from espalier.engines.local.ports import MakeNative
+from espalier.engines.local.prepared import Prepared, watched
+from espalier.engines.local.turns import PreparedTurn
+from espalier.errors import CapabilityError, InputError, PromptTooLong, UnsupportedError
+from espalier.sampling.chain import Chain
+from espalier.sampling.config import MAX_N
+from espalier.sampling.draw import RandomStream
+from espalier.sampling.filters import LogitFilter, distinct
+from espalier.sampling.fit import check_ends, fit
+from espalier.time_limit import is_limited
+
+
+class RunMaker:
+    """Makes the runs of one model. Safe across threads.
+
+    encode: splits a text that continues another one (no BOS). native: makes the engine's own sampler, None where it has
+    none. clock: seconds, for the time that compiling and masks take.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        compiler: Compiler,
+        encode: Callable[[str], Sequence[int]],
+        native: MakeNative | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._name = name
+        self._compiler = compiler
+        self._vocab = compiler.vocab
+        self._encode = encode
+        self._native = native
+        self._clock = clock
+
+    def check(self, request: Request, model: StepModel | None) -> None:
+        """Refuse, before anything is rendered or compiled, what the request cannot have. model: whose limits hold; None
+        where the logits are stored ones. Raises InputError, SamplingError and CapabilityError, naming the field."""
+        config = request.sampling
+        if (request.constraint is not None or request.tools or config.bad_words) and config.ignore_eos:
+            raise InputError(
+                "ignore_eos cannot be combined with a constraint",
+                hint="a complete text must be allowed to end",
+                field="ignore_eos",
+            )
+        for token in config.stop_ids:
+            if token >= self._vocab.width:
+                raise InputError(f"stop id {token} is outside 0..{self._vocab.width - 1}", field="stop_ids")
+        strategy: Strategy = STRATEGIES.load(request.strategy)
+        if request.sampler == "native":
+            self._check_native(request)
+        strategy.check(request.decoding, config)
+        if model is None:
+            return
+        if (asked := strategy.sequences(request.decoding)) > model.max_sequences:
+            raise CapabilityError(
+                f"{request.strategy} wants {asked} sequences at once; {self._name} holds {model.max_sequences}",
+                hint="ask for fewer, or load the model with more (sequences=)",
+                field="num_beams" if request.strategy == "beam" else "particles",
+            )
+        if strategy.truncates and not model.can_truncate:
+            raise CapabilityError(
+                f"{self._name} cannot take tokens back, which {request.strategy} needs",
+                hint="its cache is recurrent or has a sliding window; use mask",
+                field="strategy",
+            )
+
+    def make(self, request: Request, turn: PreparedTurn, prompt: Sequence[int], model: StepModel | None) -> Prepared:
+        """The run of a request that `check` let pass. prompt: token ids. model: as for `check`. Raises InputError and
+        its kin for all that can go wrong before the model is needed."""
+        config, closes = request.sampling, request.decoding.on_budget == "close"
+        strategy: Strategy = STRATEGIES.load(request.strategy)
+        make_plan: MakePlan = strategy.make_plan
+        make_native = self._native if request.sampler == "native" else None
+        going_back = rewinding_parts(turn.spec)
+        if going_back:
+            self._check_rewinding(going_back[0], request, model)
+        sequences = strategy.sequences(request.decoding)
+        max_tokens = _max_tokens(config.max_tokens, len(prompt), sequences, model)
+        fitted = fit(config, self._vocab, self._encode)
+        check_budget(
+            request.decoding.on_budget,
+            has_constraint=turn.spec is not None,
+            is_native=make_native is not None,
+            bans=[name for name, _ in fitted.bans],
+        )
+        compiler = self._compiler if make_native is None and not closes else self._compiler.by_grammar
+        began = self._clock()
+        matcher: Matcher | None = None
+        with closable(closes):
+            compiled = None if turn.spec is None else compiler.compile(turn.spec)
+        if compiled is not None:
+            matcher = compiled.matcher(before=turn.before)
+            if going_back:
+                if not isinstance(matcher, Rewinding):
+                    raise UnsupportedError(
+                        f"{going_back[0].kind} cannot take text back as a part of {compiled.spec.kind}",
+                        hint="it can alone and as a member of AllOf; mask there instead",
+                        field="constraint",
+                    )
+                make_plan = rewind_plan
+            if closes:
+                with closable(closes):
+                    matcher = with_budget(matcher, max_tokens, self._vocab, name=compiled.spec.kind)
+            if make_native is None and is_limited():
+                matcher.mask()  # a mask that takes too long raises here, where no other request waits for it
+        compile_seconds = self._clock() - began
+        # Below 2**32 - 1: llama.cpp reads that seed as "none given".
+        seed = secrets.randbelow(2**32 - MAX_N) if config.seed is None else config.seed
+        if compiled is not None:
+            check_ends(fitted, self._vocab)
+        job = Job(
+            vocab=self._vocab,
+            prompt=tuple(prompt),
+            matcher=matcher,
+            chain=Chain(config, self._filters(request), fitted=fitted),
+            stream=RandomStream(seed, request.stream),
+            max_tokens=max_tokens,
+            watch=Watch(watched(request), request.trace_top_k, counts=bool(filters_in(turn.spec))),
+            spelled=compiled.spelled if compiled else {},
+            clock=self._clock,
+            options=request.decoding,
+            encode=self._encode,
+        )
+        if make_native is not None:
+            grammar = None if turn.spec is None else portable(turn.spec, compiler, before=turn.before)
+            sampler = make_native(config, fitted, seed=seed + request.stream, grammar=grammar)
+            make_plan = partial(native_plan, sampler=sampler)
+        return Prepared(
+            self._name, request, turn, seed, job, make_plan, self._compiler.words, compile_seconds,
+            sequences=sequences,
+        )  # fmt: skip
+
+    def _check_native(self, request: Request) -> None:
+        if self._native is None:
+            raise CapabilityError(
+                f"{self._name} has no sampler of its own",
+                hint="only the llama.cpp engine has one",
+                field="sampler",
+            )
+        check_native(
+            request.sampling,
+            strategy=request.strategy,
+            soft=len(request.soft),
+            filters=len(request.filters),
+            stream=request.stream,
+        )
+
+    def _check_rewinding(self, part: Spec, request: Request, model: StepModel | None) -> None:
+        """Whether text can be taken back here. part: the constraint that asks for it. Raises CapabilityError."""
+        if request.sampler != "espalier":
+            check_only_masks(part, "the engine's own sampler", field="sampler")
+        if request.strategy != "mask":
+            check_only_masks(part, request.strategy, field="strategy")
+        if model is not None and not model.can_truncate:
+            raise CapabilityError(
+                f"{self._name} cannot take tokens back, which {part.kind} needs here",
+                hint="its cache is recurrent or has a sliding window; use a constraint that only masks",
+                field="constraint",
+            )
+
+    def _filters(self, request: Request) -> list[LogitFilter]:
+        """Copies of the request's own filters, since a filter follows one sequence, and its soft constraints."""
+        own = [one.fork() for one in request.filters]
+        return distinct([*(soft.filter(self._compiler) for soft in request.soft), *own])
+
+
+def _max_tokens(asked: int, prompt: int, sequences: int, model: StepModel | None) -> int:
+    """How many tokens may be generated. prompt: its length in tokens. Raises InputError, PromptTooLong."""
+    if not prompt:
+        raise InputError("the prompt is empty", hint="this model needs at least one token", field="prompt")
+    if model is None:
+        return asked
+    if prompt >= model.max_positions:
+        raise PromptTooLong(
+            f"the prompt has {prompt} tokens; the context holds {model.max_positions}",
+            hint=f"shorten it to at most {model.max_positions - 1}",
+            field="prompt",
+        )
+    # The last token taken needs no place in the cache, hence the one more.
+    most = min(asked, model.max_positions - prompt + 1)
+    if sequences == 1:
+        return most
+    # Every sequence must be able to grow so far: a cache that is full in the middle of a run is an error.
+    return max(1, min(most, (model.capacity - prompt) // sequences + 1))
