@@ -16,8 +16,9 @@ from espalier.sampling.config_names import OPENAI_ORDER
 from espalier.sampling.presets.catalogue import Presets
 from espalier.server.asking.draft import Asked
 from espalier.server.asking.generate import ask_chat
+from espalier.server.bodies.base import read_body
 from espalier.server.bodies.fields import ACCEPTED, REFUSED, TYPES
-from espalier.server.bodies.openai import ChatBody, read_body
+from espalier.server.bodies.openai import ChatBody
 from espalier.server.process.state import Process
 from tests.server_app import make_process, settings
 

@@ -17,7 +17,8 @@ from espalier.decoding.options import Decoding
 from espalier.errors import EspalierError, LimitExceeded
 from espalier.server.asking.draft import Asked
 from espalier.server.asking.generate import ask_chat
-from espalier.server.bodies.openai import ChatBody, read_body
+from espalier.server.bodies.base import read_body
+from espalier.server.bodies.openai import ChatBody
 from espalier.server.process.state import Process
 from tests.server_app import Stuck, client, events, make_process, settings
 

@@ -202,6 +202,13 @@ def test_what_cannot_be_had_is_refused_by_name(c: TestClient, changed: dict[str,
     assert (reply.status_code, str(reply.json()["error"]["param"]).split("[")[0]) == (400, field.split("[")[0])
 
 
+@pytest.mark.parametrize(("name", "value"), [("top_p", 1.5), ("top_p", -0.1), ("min_p", 2), ("top_k", -2)])
+def test_both_dialects_have_the_same_bounds_for_sampling(c: TestClient, name: str, value: float) -> None:
+    replies = [c.post(route, json={"prompt": "x", name: value}) for route in (ROUTE, "/v1/completions")]
+    assert [(reply.status_code, reply.json()["error"]["param"]) for reply in replies] == [(400, name)] * 2
+    assert replies[0].json() == replies[1].json()
+
+
 def test_a_model_that_is_not_here_is_a_404(c: TestClient) -> None:
     assert c.post(ROUTE, json=ASK | {"model": "other"}).status_code == 404
 

@@ -20,7 +20,7 @@ from espalier.server.answering.generation import Generation
 from espalier.server.answering.replies import Chunks, Head, outputs, report, reports
 from espalier.server.answering.submitting import generating
 from espalier.server.asking.draft import Asked
-from espalier.server.bodies.openai import Body, read_body
+from espalier.server.bodies.base import Body, read_body
 from espalier.server.http.body import beside_if_large, read_object
 from espalier.server.http.errors import code_of, error_body, internal_error
 from espalier.server.http.sse import DONE, EventStream, event

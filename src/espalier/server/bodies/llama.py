@@ -6,10 +6,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from espalier.server.bodies.openai import Body
+from espalier.server.bodies.base import Body
+from espalier.server.bodies.sampling_fields import SamplingFields
 
 
-class LlamaBody(Body):
+class LlamaBody(SamplingFields):
     """`/completion`. prompt: a text, token ids, both mixed, or a list of these.
 
     id_slot, cache_prompt: taken, and without effect. What llama-server has besides is refused by name.
@@ -19,39 +20,10 @@ class LlamaBody(Body):
     model: str | None = None
     stream: bool | None = None
     # sampling
-    n_predict: int | None = Field(default=None, ge=-1)
     max_tokens: int | None = Field(default=None, ge=-1)
-    temperature: float | None = Field(default=None, ge=0)
-    dynatemp_range: float | None = None
-    dynatemp_exponent: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    typical_p: float | None = None
-    typ_p: float | None = None
-    top_n_sigma: float | None = None
-    min_keep: int | None = None
-    xtc_probability: float | None = None
-    xtc_threshold: float | None = None
-    repeat_penalty: float | None = Field(default=None, gt=0)
-    repeat_last_n: int | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
-    dry_multiplier: float | None = None
-    dry_base: float | None = None
-    dry_allowed_length: int | None = None
-    dry_penalty_last_n: int | None = None
-    dry_sequence_breakers: list[str] | None = None
-    mirostat: int | None = None
-    mirostat_tau: float | None = None
-    mirostat_eta: float | None = None
-    samplers: list[str] | None = None
     logit_bias: list[list[int | str | float | bool]] | dict[str, float | bool] | None = None
-    seed: int | None = None
-    n_cmpl: int | None = Field(default=None, ge=1)
-    n: int | None = Field(default=None, ge=1)
-    stop: str | list[str] | None = None
-    ignore_eos: bool | None = None
     # constraints
     grammar: str | None = None
     json_schema: dict[str, Any] | bool | None = None

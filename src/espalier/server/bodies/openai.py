@@ -6,19 +6,12 @@ that change nothing or cannot be had are in `fields.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field
 
-from espalier.server.bodies.fields import unknown, without_idle
-from espalier.server.http.errors import BadRequest, field_path
-
-
-class Body(BaseModel):
-    """An object whose fields are all known, and of exactly their type."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=True)
+from espalier.server.bodies.base import Body
+from espalier.server.bodies.sampling_fields import SamplingFields
 
 
 class StreamOptions(Body):
@@ -120,53 +113,23 @@ class EspalierOptions(Body):
     safety: Any = None
 
 
-class SharedBody(Body):
+class SharedBody(SamplingFields):
     """What both routes take."""
 
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     # OpenAI's sampling
-    temperature: float | None = Field(default=None, ge=0)
-    top_p: float | None = Field(default=None, ge=0, le=1)
-    n: int | None = Field(default=None, ge=1)
-    stop: str | list[str] | None = None
-    seed: int | None = None
     max_tokens: int | None = None
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     presence_penalty: float | None = Field(default=None, ge=-2, le=2)
     logit_bias: dict[str, float] | None = None
     # vLLM's sampling
-    top_k: int | None = Field(default=None, ge=-1)
-    min_p: float | None = Field(default=None, ge=0, le=1)
     repetition_penalty: float | None = Field(default=None, gt=0)
     min_tokens: int | None = Field(default=None, ge=0)
     stop_token_ids: list[int] | None = None
     allowed_token_ids: list[int] | None = None
     bad_words: list[str] | None = None
-    ignore_eos: bool | None = None
-    # llama-server's sampling
-    n_predict: int | None = Field(default=None, ge=-1)
-    n_cmpl: int | None = Field(default=None, ge=1)
-    repeat_penalty: float | None = Field(default=None, gt=0)
-    repeat_last_n: int | None = Field(default=None, ge=-1)
-    typical_p: float | None = None
-    typ_p: float | None = None
-    top_n_sigma: float | None = None
-    min_keep: int | None = None
-    xtc_probability: float | None = None
-    xtc_threshold: float | None = None
-    dynatemp_range: float | None = None
-    dynatemp_exponent: float | None = None
-    dry_multiplier: float | None = None
-    dry_base: float | None = None
-    dry_allowed_length: int | None = None
-    dry_penalty_last_n: int | None = None
-    dry_sequence_breakers: list[str] | None = None
-    mirostat: int | None = None
-    mirostat_tau: float | None = None
-    mirostat_eta: float | None = None
-    samplers: list[str] | None = None
     # constraints
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
@@ -223,47 +186,3 @@ class ErrorDetail(BaseModel):
 
 class ErrorReply(BaseModel):
     error: ErrorDetail
-
-
-BodyType = TypeVar("BodyType", bound=Body)
-
-
-def read_body(cls: type[BodyType], data: Mapping[str, Any]) -> BodyType:
-    """A body from parsed JSON. Raises BadRequest, UnknownParameter and UnsupportedParameter, each naming its field as a
-    path such as `messages[0].content`."""
-    given = without_idle(data, _names(cls))
-    try:
-        return cls.model_validate(given)
-    except ValidationError as error:
-        raise _first(cls, error) from None
-
-
-def _names(cls: type[BaseModel]) -> set[str]:
-    return {field.alias or name for name, field in cls.model_fields.items()}
-
-
-def _first(cls: type[BaseModel], error: ValidationError) -> Exception:
-    """The first thing that is wrong. Of a union all members complain; what is about the field comes first."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    path = field_path(found["loc"])
-    if found["type"] == "extra_forbidden":
-        within, _, name = path.rpartition(".")
-        return unknown(name, _siblings(cls, found["loc"][:-1]), within=within)
-    if found["type"] == "missing":
-        return BadRequest(f"{path} is missing", field=path)
-    return BadRequest(f"{path}: {found['msg'][0].lower()}{found['msg'][1:]}", field=path)
-
-
-def _siblings(cls: type[BaseModel], loc: tuple[int | str, ...]) -> set[str]:
-    """The names of the fields of the object at this place."""
-    for part in loc:
-        field = next((f for n, f in cls.model_fields.items() if (f.alias or n) == part), None)
-        inner = None if field is None else _model_in(field.annotation)
-        cls = inner or cls
-    return _names(cls)
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for one in getattr(annotation, "__args__", ()) if (found := _model_in(one))), None)

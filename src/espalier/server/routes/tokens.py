@@ -16,8 +16,9 @@ from espalier.engines.local.engine import LocalEngine
 from espalier.errors import CapabilityError, EspalierError
 from espalier.server.asking.generate import ask_chat
 from espalier.server.asking.token_ids import bytes_of, check_ids, text_of
+from espalier.server.bodies.base import read_body
 from espalier.server.bodies.llama import DetokenizeBody, TokenizeBody
-from espalier.server.bodies.openai import ChatBody, read_body
+from espalier.server.bodies.openai import ChatBody
 from espalier.server.http.body import beside_if_large, read_object
 from espalier.server.http.errors import GENERATION_ERRORS, BadRequest, UnsupportedParameter, documented
 from espalier.server.http.wire import JsonResponse
