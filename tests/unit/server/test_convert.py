@@ -15,7 +15,7 @@ from espalier.sampling.config import DEFAULT_ORDER
 from espalier.sampling.config_names import OPENAI_ORDER
 from espalier.sampling.presets.catalogue import Presets
 from espalier.server.asking.draft import Asked
-from espalier.server.asking.generate import ask_chat
+from espalier.server.asking.openai import ask_chat
 from espalier.server.bodies.base import read_body
 from espalier.server.bodies.fields import ACCEPTED, REFUSED, TYPES
 from espalier.server.bodies.openai import ChatBody

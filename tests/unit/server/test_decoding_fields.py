@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 from espalier.decoding.options import Decoding
 from espalier.errors import EspalierError, LimitExceeded
 from espalier.server.asking.draft import Asked
-from espalier.server.asking.generate import ask_chat
+from espalier.server.asking.openai import ask_chat
 from espalier.server.bodies.base import read_body
 from espalier.server.bodies.openai import ChatBody
 from espalier.server.process.state import Process

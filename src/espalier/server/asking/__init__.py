@@ -1,3 +1,3 @@
 """From a request body to what it asks for: constraint, sampling, decoding, prompts. It runs nothing and writes no
-reply. Start with `generate.py`.
+reply. Start with `openai.py`.
 """

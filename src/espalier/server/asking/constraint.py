@@ -10,7 +10,7 @@ from typing import Any
 
 from espalier.constraints.presets import grammar_spec
 from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spec
-from espalier.errors import EspalierError
+from espalier.server.asking.naming import field_names
 from espalier.server.bodies.openai import ResponseFormat, SharedBody, StructuredOutputs
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 
@@ -37,14 +37,10 @@ def read_constraint(body: SharedBody, *, max_bytes: int) -> Constrained:
     found: list[tuple[str, Spec]] = []
     warnings: list[str] = []
     for path, make in _sources(body):
+        names = dict.fromkeys(("", *FIELDS), path)
         try:
-            spec = make()
-        except EspalierError as error:
-            if error.field in (None, *FIELDS):
-                error.field = path
-            elif path == OWN:
-                error.field = f"{path}.{error.field}"
-            raise
+            with field_names(names, otherwise=f"{OWN}.{{field}}" if path == OWN else None):
+                spec = make()
         except RecursionError:
             raise BadRequest("the constraint is nested too deeply", field=path) from None
         size = len(spec.key())

@@ -12,7 +12,8 @@ from espalier.decoding.options import FIELDS
 from espalier.decoding.plan import STRATEGIES, Strategy
 from espalier.engines.base import Capabilities, Request
 from espalier.engines.local.engine import LocalEngine
-from espalier.errors import CapabilityError, EspalierError, InputError
+from espalier.errors import CapabilityError, InputError
+from espalier.server.asking.naming import field_names
 from espalier.server.bodies.openai import EspalierOptions, SharedBody
 from espalier.server.http.errors import BadRequest
 from espalier.server.process.state import Process
@@ -34,10 +35,10 @@ class Decoded:
     is_search: bool = False
 
 
-def read_decoding(body: SharedBody, *, n: int, usual: tuple[int, str] | None = None) -> Decoded:
-    """n: how many outputs the body asks for. usual: so many beams search where nothing is said of it, and the field
-    that this comes of. Raises BadRequest for a field that is said twice, InputError for one that wants beams,
-    UnknownName for a strategy that there is not."""
+def read_decoding(body: SharedBody, *, n: int, default_beams: tuple[int, str] | None = None) -> Decoded:
+    """n: how many outputs the body asks for. default_beams: how many beams search where the body does not say how to
+    decode, and the field that asks for them. Raises BadRequest for fields that contradict each other, InputError for a
+    field that needs beam search, UnknownName for an unknown strategy."""
     ours = body.espalier or EspalierOptions()
     fields: dict[str, Any] = {}
     names: dict[str, str] = {}
@@ -63,8 +64,8 @@ def read_decoding(body: SharedBody, *, n: int, usual: tuple[int, str] | None = N
     elif "strategy" not in fields and fields.get("num_beams", 1) != 1:
         fields["strategy"], names["strategy"] = BEAM, names["num_beams"]
         is_beams = True
-    elif "strategy" not in fields and "num_beams" not in fields and usual is not None:
-        beams, name = usual
+    elif "strategy" not in fields and "num_beams" not in fields and default_beams is not None:
+        beams, name = default_beams
         fields |= {"strategy": BEAM, "num_beams": max(beams, n)}
         names |= {"strategy": name, "num_beams": "n" if n > beams else name}
         is_beams = True
@@ -107,12 +108,9 @@ def most_sequences(process: Process) -> int | None:
 
 
 def _check_strategy(fields: Mapping[str, Any]) -> None:
-    try:
-        if "strategy" in fields:
+    if "strategy" in fields:
+        with field_names(otherwise="espalier.strategy"):
             STRATEGIES.target(fields["strategy"])
-    except EspalierError as error:
-        error.field = "espalier.strategy"
-        raise
 
 
 def _drop_idle(fields: dict[str, Any], names: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""What a request body asks for, as values: a draft while the body is read, then the requests to an engine.
+"""What a request body asks for, as values: a `Draft` while the body is read, then `Asked` with the engine's requests.
 
 It reads no body and runs nothing.
 """
@@ -11,66 +11,88 @@ from typing import Any, Literal
 
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
-from espalier.engines.base import Request
+from espalier.engines.base import Message, Request
 from espalier.errors import EspalierError
 from espalier.server.asking.decoding import Decoded
+from espalier.server.asking.naming import rename
+from espalier.trace.records import TraceLevel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
-    """What a body asks for, before requests are made of it.
+class ReplyOptions:
+    """What the reply holds.
 
-    sampling: only what was given, in our names. defaults: where nothing was said and no preset is named. options: of
-    `make_request`. request: fields of the Request besides. ids: of the prompts that were given as token ids. names: by
-    the field that an error of ours names, the field of the body. warnings: for the client.
+    include_usage: whether a stream ends with the usage. top_logprobs: how many candidates beside each token, None
+    without log probabilities. token_ids: whether choices have `token_ids`. report: whether the reply has the key
+    `espalier`. shown_trace: how much of the trace the key holds. stream_steps: each step comes with its token.
     """
 
-    prompts: tuple[str, ...] = ()
-    ids: tuple[tuple[int, ...] | None, ...] = ()
-    messages: tuple[Mapping[str, Any], ...] | None = None
+    stream: bool = False
+    include_usage: bool = False
+    top_logprobs: int | None = None
+    token_ids: bool = False
+    report: bool = False
+    shown_trace: Literal["none", "summary", "steps"] = "none"
+    stream_steps: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft(ReplyOptions):
+    """What a body asks for, before the engine's requests are made.
+
+    prompts: texts or conversations, with the token ids of those that were given as ids (None for the others).
+    sampling: only what was given, in our names. defaults: sampling that holds where nothing is given and no preset is
+    named. options: further arguments of `make_request`. request: further fields of each Request. default_beams: the
+    number of beams that search where the body does not say how to decode, and the field that asks for them.
+    trace: the least level that the body needs. echo: whether prompts are repeated before their outputs. names: from
+    the field that an error names to the field of the body. warnings: for the client.
+    """
+
+    model: str | None
+    prompts: tuple[str | tuple[Message, ...], ...]
+    ids: tuple[tuple[int, ...] | None, ...]
     constraint: Spec | None = None
     soft: tuple[SoftSpec, ...] = ()
     sampling: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     request: Mapping[str, Any] = field(default_factory=dict)
-    usual_beams: tuple[int, str] | None = None
+    default_beams: tuple[int, str] | None = None
+    decoded: Decoded = field(default_factory=Decoded)
+    trace: TraceLevel = "off"
+    echo: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-    decoded: Decoded = field(default_factory=Decoded)
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the prompt is a conversation."""
+        return not isinstance(self.prompts[0], str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """requests: every run of every prompt, in the order of the choices; n: runs of one prompt. returned: how many
-    choices a run gives at most, its Result and that one's `others`. model: as the reply names it.
+class Asked(ReplyOptions):
+    """The engine's requests of one HTTP request, and what the reply needs to know.
 
-    top_logprobs: None without log probabilities, else how many besides the token. ends: ids that end an output and are
-    no part of it. echo: what stands before each output. keep_trace: whether traces go to the store. report: whether the
-    reply has a key `espalier`, with the trace of `shown_trace`; stream_steps: its steps come with their tokens.
-    truncated: how many tokens each prompt lost, once it was cut.
+    requests: every run of every prompt, in the order of the choices. n: runs of one prompt. returned: choices that one
+    run gives, its Result and its `others`. model: as the reply names it. ends: token ids that end an output and are no
+    part of it. echo: for each run, the text before its output. keep_trace: whether the store keeps the traces.
+    truncated: how many tokens each prompt lost, empty until prompts are cut.
     """
 
     requests: tuple[Request, ...]
     model: str
     n: int
-    stream: bool
-    include_usage: bool
-    top_logprobs: int | None
+    returned: int
     ends: frozenset[int]
     echo: tuple[str, ...]
-    token_ids: bool
     keep_trace: bool
-    report: bool
-    shown_trace: Literal["none", "summary", "steps"]
-    stream_steps: bool
     constraint: Spec | None
     names: Mapping[str, str]
     warnings: tuple[str, ...]
     truncated: tuple[int, ...] = ()
-    returned: int = 1
 
     def named(self, error: EspalierError) -> EspalierError:
-        """The error with the field as the body calls it."""
-        error.field = self.names.get(error.field or "", error.field)
+        """The error, its field now as the body calls it."""
+        rename(error, self.names)
         return error

@@ -6,20 +6,18 @@ llama-server ignores fields that it does not know; here they are refused by name
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fastapi import Request as HttpRequest
 
-from espalier.api import check_capabilities, make_request, outputs_of
-from espalier.engines.base import Request
 from espalier.engines.local.engine import LocalEngine
-from espalier.errors import EspalierError
 from espalier.sampling.config import MAX_N
 from espalier.sampling.config_names import LLAMA_NAMES, LLAMA_OFF, from_llama, to_llama
+from espalier.server.asking.assemble import assemble
 from espalier.server.asking.constraint import read_constraint
-from espalier.server.asking.draft import Asked
-from espalier.server.asking.generate import check_candidates, model_name, server_level, with_usual
+from espalier.server.asking.draft import Asked, Draft
 from espalier.server.asking.sampling import MAX_STOPS, check_lists
 from espalier.server.asking.token_ids import check_ids, text_of
 from espalier.server.asking.truncate import in_buckets
@@ -31,7 +29,7 @@ from espalier.server.process.deps import process_of
 from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
 
-NAMES = {"prompt_ids": "prompt", "max_tokens": "n_predict"}
+NAMES = {"prompt_ids": "prompt", "max_tokens": "n_predict", "top_logprobs": "n_probs"}
 """By what an error of ours names, the field of the body."""
 
 
@@ -77,8 +75,6 @@ def _ids(given: list[Any], engine: LocalEngine, field: str) -> list[int]:
 def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
     """What a body of `/completion` asks for. Raises InputError and its kin naming the field."""
     settings = process.settings
-    if body.n_probs is not None and body.n_probs > settings.max_top_logprobs:
-        raise BadRequest(f"n_probs: at most {settings.max_top_logprobs} are given", field="n_probs")
     if body.post_sampling_probs and not body.n_probs:
         raise BadRequest("post_sampling_probs wants n_probs", hint='"n_probs": 5', field="post_sampling_probs")
     if isinstance(body.stop, list) and len(body.stop) > MAX_STOPS:
@@ -91,69 +87,39 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
             raise BadRequest(f"{name}: 0 tokens cannot be had", hint="from 1 on, or -1 for all that fit", field=name)
     given = {name: value for name in LLAMA_NAMES - set(LLAMA_OFF) if (value := getattr(body, name)) is not None}
     config = in_buckets(from_llama(given), settings)
-    told = to_llama(config)
     constrained = read_constraint(
         SharedBody(grammar=body.grammar, json_schema=body.json_schema), max_bytes=settings.max_schema_bytes
     )
-    names = {**NAMES, **constrained.names}
-    top = body.n_probs or None
-    prompts = _texts_and_ids(body.prompt, process)
-    if len(prompts) * config.n > settings.max_outputs:
-        raise BadRequest(
-            f"{len(prompts) * config.n} outputs are asked for; {settings.max_outputs} are given", field="prompt"
-        )
-    requests: list[Request] = []
-    for text, ids in prompts:
-        try:
-            one = make_request(
-                text, constraint=constrained.spec, sampling=config, raw=True, presets=process.presets,
-                trace="steps" if top else server_level(settings), trace_top_k=top or 1,
-                **with_usual({}, process, sampler=None),
-            )  # fmt: skip
-            check_capabilities(process.engine.engine, one)
-        except EspalierError as error:
-            error.field = names.get(error.field or "", error.field)
-            raise
-        requests += outputs_of(replace(one, prompt_ids=ids))
-    check_candidates(requests, process, "n_probs")
-    return LlamaAsked(
-        requests=tuple(requests),
-        model=model_name(body.model, process),
-        n=config.n,
-        stream=bool(body.stream),
-        include_usage=False,
-        top_logprobs=top,
-        ends=frozenset(process.engine.vocab.eos_ids),
-        echo=("",) * len(requests),
-        token_ids=bool(body.return_tokens),
-        keep_trace=settings.store_traces == "always",
-        report=False,
-        shown_trace="none",
-        stream_steps=False,
+    texts, ids = _texts_and_ids(body.prompt, process)
+    draft = Draft(
+        model=body.model,
+        prompts=texts,
+        ids=ids,
         constraint=constrained.spec,
-        names=names,
-        warnings=(),
-        body=body,
-        told=told,
+        options={"raw": True, "sampling": config},
+        names={**NAMES, **({"n": "n_cmpl"} if body.n is None else {}), **constrained.names},
+        stream=bool(body.stream),
+        top_logprobs=body.n_probs or None,
+        token_ids=bool(body.return_tokens),
     )
+    return assemble(draft, process, partial(LlamaAsked, body=body, told=to_llama(config)))
 
 
-def _texts_and_ids(given: Any, process: Process) -> list[tuple[str, tuple[int, ...] | None]]:
-    """Each prompt as its text and, where it was given so, its ids."""
+def _texts_and_ids(given: Any, process: Process) -> tuple[tuple[str, ...], tuple[tuple[int, ...] | None, ...]]:
+    """The prompts as texts, and the token ids of those that were given as ids."""
     if isinstance(given, str):
-        return [(given, None)]
+        return (given,), (None,)
     if not given:
         raise BadRequest("there is no prompt", field="prompt")
     several = [given] if isinstance(given[0], int) else given
-    found: list[tuple[str, tuple[int, ...] | None]] = []
+    texts: list[str] = []
+    found: list[tuple[int, ...] | None] = []
     for one in several:
-        if isinstance(one, str):
-            found.append((one, None))
-        elif isinstance(one, list):
-            ids = tuple(one)
-            found.append((text_of(ids, process.engine.vocab), ids))
-        else:
+        if not isinstance(one, str | list):
             raise UnsupportedParameter(
                 "token ids among several prompts", hint="each prompt a text or a list", field="prompt"
             )
-    return found
+        ids = tuple(one) if isinstance(one, list) else None
+        texts.append(one if isinstance(one, str) else text_of(one, process.engine.vocab))
+        found.append(ids)
+    return tuple(texts), tuple(found)

@@ -7,7 +7,7 @@ from typing import Any
 from espalier.constraints.join_safety import with_safety
 from espalier.constraints.safety.spec import safety_of
 from espalier.constraints.spec import Spec
-from espalier.errors import EspalierError
+from espalier.server.asking.naming import field_names
 from espalier.server.http.errors import BadRequest
 
 OWN = "espalier.safety"
@@ -19,7 +19,7 @@ def join_safety(constraint: Spec | None, asked: Any, *, max_bytes: int) -> tuple
     for a filter of more than max_bytes, SpecError and its kin, each naming the field of the body."""
     if asked is None:
         return constraint, ()
-    try:
+    with field_names({name: f"{OWN}.{name}" for name in FIELDS}, otherwise=OWN):
         found = safety_of(asked)
         size = len(found.key())
         if size > max_bytes:
@@ -28,6 +28,3 @@ def join_safety(constraint: Spec | None, asked: Any, *, max_bytes: int) -> tuple
             f"{OWN}: {entry['category']}: {entry['note']}" for entry in found.describe() if not entry["enforced"]
         )
         return with_safety(constraint, [found]), told
-    except EspalierError as error:
-        error.field = f"{OWN}.{error.field}" if error.field in FIELDS else OWN
-        raise

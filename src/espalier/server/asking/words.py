@@ -14,10 +14,10 @@ from espalier.constraints.soft.spec import SoftWordlist
 from espalier.constraints.spec import JsonObject, JsonSchema, Spec
 from espalier.constraints.words.spec import Wordlist
 from espalier.engines.local.engine import LocalEngine
-from espalier.errors import EspalierError, SpecError
 from espalier.lexicon.files import check_code
 from espalier.server.asking.decoding import most_sequences
 from espalier.server.asking.draft import Draft
+from espalier.server.asking.naming import field_names
 from espalier.server.bodies.openai import SharedBody
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 from espalier.server.process.state import Process
@@ -31,7 +31,7 @@ OPENED = (*PAIR, MODE, *(SOFT + name for name in TIERS), "enable_thinking")
 NAMES = {"lang": "vocab_lang", "top": "vocab_n_words"} | {name: SOFT + name for name in TIERS}
 """By what an error of a word list names, the field of the body."""
 SWITCH = "enable_thinking"
-USUAL_BEAMS = 10
+DEFAULT_BEAMS = 10
 DRAWS = ("temperature", "top_p", "top_k", "min_p", "typical_p", "typ_p", "top_n_sigma", "xtc_probability",
          "dynatemp_range", "mirostat", "samplers")  # fmt: skip
 """Fields that say how to draw: who gives one wants a text that is drawn, as that server made it later."""
@@ -43,7 +43,7 @@ def word_lists(body: SharedBody, draft: Draft, process: Process) -> Draft:
     Raises BadRequest for half of the pair and for details of what is not asked
     for; SpecError; UnsupportedParameter for JSON made of words."""
     draft = _thinking(body, draft, process)
-    if process.settings.seed_compat and draft.messages is not None:  # it never sampled unless it was told to
+    if process.settings.seed_compat and draft.is_chat:  # it never sampled unless it was told to
         draft = replace(draft, defaults={**draft.defaults, "temperature": 0.0})
     given = [name for name in PAIR if getattr(body, name) is not None]
     if not given:
@@ -54,24 +54,24 @@ def word_lists(body: SharedBody, draft: Draft, process: Process) -> Draft:
         raise BadRequest(f"{given[0]} wants {missing}", hint="give both, or neither", field=missing)
     draft = replace(draft, names={**draft.names, **NAMES})
     mode = body.vocab_constraint_mode or process.settings.vocab_constraint_mode
-    try:
+    with field_names(NAMES):
         check_code(body.vocab_lang)
         words = Wordlist(lang=body.vocab_lang, top=body.vocab_n_words)
         if mode == "soft":
             return replace(draft, soft=(*draft.soft, SoftWordlist(words, **_tiers(body, process.settings))))
-    except SpecError as error:
-        raise _named(error) from None
     if not process.settings.seed_compat:  # whose clients send all fields always
         _refuse_alone(body, [SOFT + name for name in TIERS], f'{MODE} "soft"')
-    return replace(draft, constraint=_joined(draft.constraint, words), usual_beams=_usual_beams(body, draft, process))
+    return replace(
+        draft, constraint=_joined(draft.constraint, words), default_beams=_default_beams(body, draft, process)
+    )
 
 
-def _usual_beams(body: SharedBody, draft: Draft, process: Process) -> tuple[int, str] | None:
+def _default_beams(body: SharedBody, draft: Draft, process: Process) -> tuple[int, str] | None:
     """How many search where nothing is said: ten, or as many as the model holds."""
     ours = body.espalier
     says_sampler = ours is not None and (ours.sampler == "native" or ours.preset is not None)
     most = most_sequences(process)
-    beams = USUAL_BEAMS if most is None else min(USUAL_BEAMS, most)
+    beams = DEFAULT_BEAMS if most is None else min(DEFAULT_BEAMS, most)
     if says_sampler or beams < 2 or any(getattr(body, name) is not None for name in DRAWS):
         return None
     return beams, "vocab_lang"
@@ -110,7 +110,7 @@ def _thinking(body: SharedBody, draft: Draft, process: Process) -> Draft:
         return draft
     engine = process.engine.engine
     template = engine.template if isinstance(engine, LocalEngine) else None
-    if wanted and (template is None or draft.messages is None):
+    if wanted and (template is None or not draft.is_chat):
         raise UnsupportedParameter(
             f"{SWITCH}: only a chat template can open the reasoning", hint="say `espalier.reasoning`", field=SWITCH
         )
@@ -120,8 +120,3 @@ def _thinking(body: SharedBody, draft: Draft, process: Process) -> Draft:
         names = {**draft.names, "reasoning": SWITCH}
         draft = replace(draft, options={**draft.options, "reasoning": "auto"}, names=names)
     return draft
-
-
-def _named(error: EspalierError) -> EspalierError:
-    error.field = NAMES.get(error.field or "", error.field)
-    return error

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from espalier.server.answering.replies import ChatChunks, chat_head, whole_chat
 from espalier.server.answering.route import Kind, answer
-from espalier.server.asking.generate import ask_chat
+from espalier.server.asking.openai import ask_chat
 from espalier.server.bodies.openai import ChatBody
 from espalier.server.bodies.openapi import generating_route
 from espalier.server.bodies.replies import ChatCompletion

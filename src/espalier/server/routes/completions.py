@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from espalier.server.answering.replies import TextChunks, text_head, whole_text
 from espalier.server.answering.route import Kind, answer
-from espalier.server.asking.generate import ask_completion
+from espalier.server.asking.openai import ask_completion
 from espalier.server.bodies.openai import CompletionBody
 from espalier.server.bodies.openapi import generating_route
 from espalier.server.bodies.replies import TextCompletion

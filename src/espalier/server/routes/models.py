@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from espalier.errors import UnknownModel
+from espalier.server.asking.assemble import unknown_model
 from espalier.server.bodies.replies import Model, ModelList
 from espalier.server.http.errors import READING_ERRORS, documented
 from espalier.server.http.wire import JsonResponse
@@ -35,9 +35,7 @@ async def get_model(request: Request, model: str) -> Response:
     process = process_of(request)
     caller_of(request)
     if model not in process.names:
-        raise UnknownModel(
-            f"there is no model {model[:100]!r} here", hint=f"there is {', '.join(process.names)}", field="model"
-        )
+        raise unknown_model(model, process)
     return JsonResponse(_model(model, process))
 
 

@@ -14,7 +14,7 @@ from espalier.chat.messages import check_messages
 from espalier.engines.base import Request as Asked
 from espalier.engines.local.engine import LocalEngine
 from espalier.errors import CapabilityError, EspalierError
-from espalier.server.asking.generate import ask_chat
+from espalier.server.asking.openai import ask_chat
 from espalier.server.asking.token_ids import bytes_of, check_ids, text_of
 from espalier.server.bodies.base import read_body
 from espalier.server.bodies.llama import DetokenizeBody, TokenizeBody

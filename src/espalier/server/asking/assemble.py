@@ -1,0 +1,167 @@
+"""From a `Draft` to `Asked`: the engine's requests, checked, with what the reply needs. Every dialect ends here.
+
+Everything that can be wrong before rendering and compiling is found here. It knows no body and no route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+from espalier.api import check_capabilities, make_request, outputs_of
+from espalier.chat.wire.formats import wire_format
+from espalier.engines.base import Request
+from espalier.errors import UnknownModel
+from espalier.server.asking.decoding import check_decoding
+from espalier.server.asking.draft import Asked, Draft, ReplyOptions
+from espalier.server.asking.naming import field_names
+from espalier.server.asking.truncate import in_buckets
+from espalier.server.http.errors import BadRequest
+from espalier.server.process.state import Process
+from espalier.server.settings import ServerSettings
+from espalier.trace.records import LEVELS, TraceLevel
+
+SHOWN_CANDIDATES = 10
+"""Candidates of each stage of a step, where steps are shown or written down."""
+REPLY = tuple(one.name for one in fields(ReplyOptions))
+AskedType = TypeVar("AskedType", bound=Asked)
+
+
+def assemble(draft: Draft, process: Process, make: Callable[..., AskedType]) -> AskedType:
+    """What a draft asks for. make: `Asked`, or a subclass of it. Raises InputError and its kin, each naming the field
+    of the body."""
+    settings, top = process.settings, draft.top_logprobs
+    top_field = draft.names.get("top_logprobs", "top_logprobs")
+    if top is not None and top > settings.max_top_logprobs:
+        raise BadRequest(f"{top_field}: at most {settings.max_top_logprobs} are given", field=top_field)
+    model = model_name(draft.model, process)
+    requests = _requests(draft, process)
+    one = requests[0]
+    _check_tools(one, settings)
+    _check_candidates(requests, process, top_field if top else "espalier.trace")
+    echoed = (text if draft.echo and isinstance(text, str) else "" for text in draft.prompts)
+    return make(
+        requests=requests,
+        model=model,
+        n=one.sampling.n,
+        returned=one.decoding.num_return_sequences,
+        ends=frozenset(process.engine.vocab.eos_ids) | frozenset(one.sampling.stop_ids),
+        echo=tuple(text for text in echoed for _ in range(one.sampling.n)),
+        keep_trace=settings.store_traces == "always"
+        or (settings.store_traces == "asked" and draft.shown_trace != "none"),
+        constraint=one.constraint,
+        names=draft.names,
+        warnings=draft.warnings,
+        **{name: getattr(draft, name) for name in REPLY},
+    )
+
+
+def _requests(draft: Draft, process: Process) -> tuple[Request, ...]:
+    """Every run of every prompt."""
+    _check_registered(draft.options, process)
+    options = _request_options(draft, process)
+    found: list[Request] = []
+    for prompt, ids in zip(draft.prompts, draft.ids, strict=True):
+        with field_names(draft.names):
+            one = make_request(prompt, **options)
+            one = replace(one, prompt_ids=ids, sampling=in_buckets(one.sampling, process.settings), **draft.request)
+            check_decoding(one, draft.names, process)
+            check_capabilities(process.engine.engine, one)
+        _check_outputs(one, draft, process.settings)
+        found += outputs_of(one)
+    return tuple(found)
+
+
+def _request_options(draft: Draft, process: Process) -> dict[str, Any]:
+    """The arguments of `make_request` beside the prompt."""
+    sampling = dict(draft.sampling)
+    if "preset" not in draft.options:
+        sampling = {**draft.defaults, **sampling}
+    if draft.decoded.is_search:
+        sampling["n"] = 1  # one run gives all outputs
+    decoding = dict(draft.decoded.fields)
+    if process.default_strategy is not None and draft.options.get("sampler") != "native":
+        decoding.setdefault("strategy", process.default_strategy)
+    return {
+        "constraint": draft.constraint,
+        "soft": draft.soft,
+        "presets": process.presets,
+        "trace": _level(draft, process.settings),
+        "trace_top_k": max(draft.top_logprobs or 0, SHOWN_CANDIDATES if draft.shown_trace == "steps" else 1),
+        **draft.options,
+        **decoding,
+        **sampling,
+    }
+
+
+def _level(draft: Draft, settings: ServerSettings) -> TraceLevel:
+    """The highest level that anyone needs: the server, the body, the log probabilities. Never `full`: no reply has
+    whole distributions, and they would take tokens times vocab width of memory."""
+    needed: list[TraceLevel] = ["steps" if settings.trace_level == "full" else settings.trace_level, draft.trace]
+    if draft.top_logprobs is not None:  # the token's own is in the summary; the others are candidates
+        needed.append("steps" if draft.top_logprobs else "summary")
+    return max(needed, key=LEVELS.index)
+
+
+def _check_registered(options: Mapping[str, Any], process: Process) -> None:
+    """Look up the names of presets and tool formats early, for an error of theirs may name a field of a file. Raises
+    UnknownName, InputError."""
+    look_ups: dict[str, Callable[[str], object]] = {"preset": process.presets.get, "tool_format": wire_format}
+    for name, look_up in look_ups.items():
+        if name in options:
+            with field_names(otherwise=f"espalier.{name}"):
+                look_up(options[name])
+
+
+def _check_outputs(request: Request, draft: Draft, settings: ServerSettings) -> None:
+    prompts, returned = len(draft.prompts), request.decoding.num_return_sequences
+    outputs = request.sampling.n * returned * prompts
+    if outputs > settings.max_outputs:
+        own = "num_return_sequences" if returned > 1 else "n"
+        raise BadRequest(
+            f"{outputs} outputs are asked for; {settings.max_outputs} are given",
+            field="prompt" if prompts > 1 else draft.names.get(own, own),
+        )
+
+
+def _check_candidates(requests: Sequence[Request], process: Process, field: str) -> None:
+    """Raises BadRequest, naming `field`, which asks for candidates, if the traces could hold over max_candidates."""
+    context = process.engine.capabilities.max_context
+    found = 0
+    for one in requests:
+        if one.trace == "steps":
+            tokens = min(one.sampling.max_tokens, context)
+            found += tokens * max(1, one.trace_top_k) * one.decoding.num_return_sequences
+    limit = process.settings.max_candidates
+    if found > limit:
+        raise BadRequest(
+            f"{field}: outputs x tokens x candidates are up to {found}; {limit} are kept",
+            hint="a smaller max_tokens, n or top_logprobs", field=field,
+        )  # fmt: skip
+
+
+def _check_tools(request: Request, settings: ServerSettings) -> None:
+    size = sum(len(tool.parameters) for tool in request.tools)
+    if size > settings.max_schema_bytes:
+        raise BadRequest(
+            f"the schemas of the tools have {size} characters; {settings.max_schema_bytes} are taken", field="tools"
+        )
+
+
+def model_name(asked: str | None, process: Process) -> str:
+    """What the reply calls the model. Raises UnknownModel."""
+    if not asked:
+        return process.names[0]
+    if process.settings.seed_compat:  # the word-list server took any name for its one model
+        return asked
+    if asked not in process.names:
+        raise unknown_model(asked, process)
+    return asked
+
+
+def unknown_model(asked: str, process: Process) -> UnknownModel:
+    """The error for a model that this server does not have."""
+    return UnknownModel(
+        f"there is no model {asked[:100]!r} here", hint=f"there is {', '.join(process.names)}", field="model"
+    )

@@ -1,0 +1,170 @@
+"""Reads bodies of OpenAI's routes, `/v1/chat/completions` and `/v1/completions`, into a `Draft`. It runs nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+from espalier.chat.messages import check_messages
+from espalier.constraints.soft.spec import SoftSpec
+from espalier.decoding.options import FIELDS
+from espalier.server.asking.assemble import assemble
+from espalier.server.asking.constraint import read_constraint
+from espalier.server.asking.decoding import read_decoding
+from espalier.server.asking.draft import Asked, Draft
+from espalier.server.asking.naming import field_names
+from espalier.server.asking.safety import join_safety
+from espalier.server.asking.sampling import check_lists, read_sampling
+from espalier.server.asking.token_ids import check_ids, text_of
+from espalier.server.asking.words import word_lists
+from espalier.server.bodies.openai import ChatBody, CompletionBody, EspalierOptions, SharedBody
+from espalier.server.http.errors import BadRequest, UnsupportedParameter
+from espalier.server.process.state import Process
+from espalier.tokens.vocab import Vocab
+
+COMPLETION_TOKENS = 16
+"""OpenAI's default of `max_tokens` for `/v1/completions`."""
+OPTIONS = ("preset", "reasoning", "max_reasoning", "max_calls", "tool_format", "schema_in_prompt", "sampler")
+"""Fields of `espalier` that are arguments of `make_request`."""
+NAMES = {name: f"espalier.{name}" for name in (*OPTIONS, "soft", *FIELDS)} | {
+    "template_variables": "chat_template_kwargs"
+}
+"""From the field that an error names to the field of the body."""
+
+
+def ask_chat(body: ChatBody, process: Process) -> Asked:
+    """What a body of `/v1/chat/completions` asks for. Raises InputError and its kin, each naming the field."""
+    settings = process.settings
+    if len(body.messages) > settings.max_messages:
+        raise BadRequest(
+            f"there are {len(body.messages)} messages; {settings.max_messages} are taken", field="messages"
+        )
+    tools = body.tools or None
+    if tools is not None and len(tools) > settings.max_tools:
+        raise BadRequest(f"there are {len(tools)} tools; {settings.max_tools} are taken", field="tools")
+    if body.top_logprobs is not None and not body.logprobs:
+        raise BadRequest("top_logprobs wants logprobs", hint='"logprobs": true', field="top_logprobs")
+    messages = tuple(one.model_dump(exclude_unset=True, exclude_none=True, by_alias=True) for one in body.messages)
+    for message in messages:
+        message.setdefault("content", None)
+        for name in ("refusal", "annotations"):  # our replies have them, templates do not
+            message.pop(name, None)
+    check_messages(messages)
+    body, variables = _template_variables(body)
+    draft = _draft(
+        body, process, prompts=(messages,), ids=(None,),
+        options={
+            "tools": tools, "tool_choice": body.tool_choice, "parallel_tool_calls": body.parallel_tool_calls,
+        },
+        request=variables,
+        top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+    )  # fmt: skip
+    return assemble(draft, process, Asked)
+
+
+def ask_completion(body: CompletionBody, process: Process) -> Asked:
+    """What a body of `/v1/completions` asks for. Raises InputError and its kin, each naming the field."""
+    if body.echo and body.logprobs is not None:
+        raise UnsupportedParameter(
+            "the tokens of the prompt have no log probabilities", hint="leave one of the two out", field="echo"
+        )
+    texts, ids = _prompts(body.prompt, process.engine.vocab)
+    draft = _draft(
+        body, process, prompts=texts, ids=ids, options={"raw": True}, top_logprobs=body.logprobs, echo=bool(body.echo)
+    )
+    if "max_tokens" not in draft.sampling:
+        draft = replace(draft, defaults={**draft.defaults, "max_tokens": COMPLETION_TOKENS})
+    return assemble(draft, process, Asked)
+
+
+def _template_variables(body: ChatBody) -> tuple[ChatBody, dict[str, Any]]:
+    """The body, and further variables of the chat template as a field of a Request. `enable_thinking` among them moves
+    to the body's own field."""
+    variables = dict(body.chat_template_kwargs or {})
+    if "enable_thinking" in variables:
+        wanted = variables.pop("enable_thinking")
+        if not isinstance(wanted, bool) or body.enable_thinking not in (None, wanted):
+            raise BadRequest("enable_thinking is true or false, said once", field="chat_template_kwargs")
+        body = body.model_copy(update={"enable_thinking": wanted})
+    return body, {"template_variables": variables} if variables else {}
+
+
+def _prompts(
+    given: str | list[str] | list[int] | list[list[int]], vocab: Vocab
+) -> tuple[tuple[str, ...], tuple[tuple[int, ...] | None, ...]]:
+    """The prompts as texts, and the token ids of those that were given as ids."""
+    if isinstance(given, str):
+        return (given,), (None,)
+    if not given:
+        raise BadRequest("there is no prompt", field="prompt")
+    if isinstance(given[0], int):
+        ids = check_ids(given, vocab, "prompt")
+        return (text_of(ids, vocab),), (ids,)
+    several = [None if isinstance(one, str) else _ids(one, vocab, f"prompt[{i}]") for i, one in enumerate(given)]
+    texts = (
+        one if isinstance(one, str) else text_of(ids or (), vocab) for one, ids in zip(given, several, strict=True)
+    )
+    return tuple(texts), tuple(several)
+
+
+def _ids(given: object, vocab: Vocab, field: str) -> tuple[int, ...]:
+    if not isinstance(given, list) or not given:
+        raise BadRequest(f"{field}: there is no token", field=field)
+    return check_ids(given, vocab, field)
+
+
+def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **given: Any) -> Draft:
+    """What both routes read in the same way. given: fields of the Draft that differ."""
+    ours = body.espalier or EspalierOptions()
+    _check_stream(body, ours)
+    limit = process.settings.max_schema_bytes
+    constrained = read_constraint(body, max_bytes=limit)
+    constraint, safety_warnings = join_safety(constrained.spec, ours.safety, max_bytes=limit)
+    sampling, defaults = read_sampling(body)
+    check_lists(body, process)
+    shown = _shown_trace(ours)
+    # What a filter refuses is counted, for which a summary is needed.
+    least = shown if shown != "none" else "summary" if ours.safety is not None else "off"
+    draft = Draft(
+        model=body.model,
+        constraint=constraint,
+        soft=_soft(ours),
+        sampling=sampling,
+        defaults=defaults,
+        options=options | {name: value for name in OPTIONS if (value := getattr(ours, name)) is not None},
+        names={**NAMES, **constrained.names},
+        warnings=(*constrained.warnings, *safety_warnings),
+        stream=bool(body.stream),
+        include_usage=body.stream_options is not None and bool(body.stream_options.include_usage),
+        token_ids=bool(body.return_token_ids),
+        report=body.espalier is not None,
+        shown_trace=shown,
+        stream_steps=bool(ours.stream_steps),
+        trace=least,
+        **given,
+    )
+    draft = word_lists(body, draft, process)
+    decoded = read_decoding(body, n=body.n or body.n_cmpl or 1, default_beams=draft.default_beams)
+    return replace(draft, decoded=decoded, names={**draft.names, **decoded.names})
+
+
+def _check_stream(body: SharedBody, ours: EspalierOptions) -> None:
+    if body.stream_options is not None and not body.stream:
+        raise BadRequest("stream_options wants stream", hint='"stream": true', field="stream_options")
+    if ours.stream_steps and not (body.stream and ours.trace):
+        raise BadRequest(
+            "stream_steps wants a stream and a trace", hint='"stream": true and "espalier": {"trace": "full"}',
+            field="espalier.stream_steps",
+        )  # fmt: skip
+
+
+def _shown_trace(ours: EspalierOptions) -> Literal["none", "summary", "steps"]:
+    if not ours.trace:
+        return "none"
+    return "steps" if ours.trace in ("steps", "full") else "summary"
+
+
+def _soft(ours: EspalierOptions) -> tuple[SoftSpec, ...]:
+    given = ours.soft if isinstance(ours.soft, list) else [] if ours.soft is None else [ours.soft]
+    with field_names({"": "espalier.soft"}, otherwise="espalier.soft.{field}"):
+        return tuple(SoftSpec.from_json(one) for one in given)
