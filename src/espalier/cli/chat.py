@@ -7,32 +7,18 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from espalier import api
 from espalier.cli import output
-from espalier.cli.flags.constraint import read_constraint
-from espalier.cli.flags.decoding import DecodingFlags, MaxRewinds, NumBeams, OnBudgetFlag, Particles, Strategy
-from espalier.cli.flags.inputs import check_trace_path
-from espalier.cli.flags.model import (
-    BatchSize,
-    CtxSize,
-    Device,
-    Dtype,
-    FlashAttn,
-    GpuLayers,
-    KvSize,
-    KvType,
-    LoraFiles,
-    Model,
-    ModelFlags,
-    Threads,
-)
-from espalier.cli.flags.sampling import DEFAULTS, SAMPLER_HELP, check_single, read_fields
+from espalier.cli.flags.constraint import ConstraintFlags
+from espalier.cli.flags.decoding import DecodingFlags
+from espalier.cli.flags.groups import with_flags
+from espalier.cli.flags.inputs import System, check_trace_path
+from espalier.cli.flags.model import EngineFlags, Model, described, load
+from espalier.cli.flags.safety import SafetyFlags, tell_filters
+from espalier.cli.flags.sampling import PER_ANSWER, Sampler, SamplingFlags, check_single
 from espalier.cli.generate import report
-from espalier.cli.safety import SafetyFlags, SafetyLevel, SafetyLists, SafetyModeFlag, tell_filters
 from espalier.constraints.spec import Spec
 from espalier.decoding.options import Decoding
 from espalier.engines.base import Event, Finished, Result
@@ -40,8 +26,6 @@ from espalier.errors import EspalierError, InputError
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.presets.spec import Preset
 from espalier.wiring import build_app
-
-PER_ANSWER = 512  # tokens, where no preset says otherwise
 
 HELP = """\
 /schema SCHEMA   answers valid under a JSON Schema     /json            any JSON object
@@ -64,7 +48,7 @@ class Conversation:
     last: Result | None = None
     preset: Preset | None = None
     sampler: str = "espalier"
-    ban: tuple[str, ...] = ()
+    ban: list[str] | None = None
     safety: SafetyFlags = field(default_factory=SafetyFlags)
     decoding: DecodingFlags = field(default_factory=DecodingFlags)
 
@@ -73,110 +57,40 @@ class Conversation:
         return head + self.messages
 
 
+@with_flags
 def command(
+    *,
     model: Model = None,
-    system: Annotated[str | None, typer.Option(help="A system message.")] = None,
-    schema: Annotated[
-        str | None, typer.Option(help="A JSON Schema: a file, JSON, or `name, age int`.", metavar="SCHEMA")
-    ] = None,
-    regex: Annotated[str | None, typer.Option(help="A pattern every answer must match.")] = None,
-    grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file.", metavar="FILE")] = None,
-    choice: Annotated[list[str] | None, typer.Option(help="An allowed answer; repeat it.", metavar="TEXT")] = None,
-    json_object: Annotated[bool, typer.Option("--json-object", help="Any JSON object.")] = False,
-    ban: Annotated[
-        list[str] | None, typer.Option(help="A text that no answer holds; repeat it.", metavar="TEXT")
-    ] = None,
-    safety: SafetyLevel = None,
-    safety_mode: SafetyModeFlag = None,
-    safety_list: SafetyLists = None,
-    preset: Annotated[
-        str | None, typer.Option(help="Sampling and constraint by name: `espalier presets list`.", metavar="NAME")
-    ] = None,
-    temperature: Annotated[float | None, typer.Option(help=f"0 is greedy. Default: {DEFAULTS.temperature}.")] = None,
-    top_k: Annotated[int | None, typer.Option(help=f"0 is off. Default: {DEFAULTS.top_k}.")] = None,
-    top_p: Annotated[float | None, typer.Option(help=f"1 is off. Default: {DEFAULTS.top_p}.")] = None,
-    min_p: Annotated[float | None, typer.Option(help=f"0 is off. Default: {DEFAULTS.min_p}.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Makes a conversation repeatable.")] = None,
-    max_tokens: Annotated[
-        int | None, typer.Option(help=f"At most this many per answer. Default: {PER_ANSWER}.")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("-o", "--option", help="Any field of the sampling; repeat it.", metavar="KEY VALUE"),
-    ] = None,
-    sampler: Annotated[str, typer.Option(help=SAMPLER_HELP, metavar="NAME")] = "espalier",
-    strategy: Strategy = None,
-    num_beams: NumBeams = None,
-    particles: Particles = None,
-    on_budget: OnBudgetFlag = None,
-    max_rewinds: MaxRewinds = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    ctx_size: CtxSize = None,
-    gpu_layers: GpuLayers = None,
-    threads: Threads = None,
-    kv_type: KvType = None,
-    kv_size: KvSize = None,
-    batch_size: BatchSize = None,
-    flash_attn: FlashAttn = None,
-    lora: LoraFiles = None,
+    system: System = None,
+    constraint: ConstraintFlags,
+    safety: SafetyFlags,
+    sampling: SamplingFlags,
+    sampler: Sampler = "espalier",
+    decoding: DecodingFlags,
+    engine: EngineFlags,
 ) -> None:
     """Talk with a model; /help inside shows how to switch the constraint."""
-    banned = tuple(ban or ())
-    filters = SafetyFlags(level=safety, mode=safety_mode, lists=tuple(safety_list or ()))
-    constraint = filters.join(
-        read_constraint(
-            schema=schema,
-            regex=regex,
-            grammar=grammar,
-            choice=choice,
-            json_object=json_object,
-            ban=list(banned) or None,
-        )
-    )
-    fields = read_fields(
-        option, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, max_tokens=max_tokens
-    )
-    decoding = DecodingFlags(
-        strategy=strategy, num_beams=num_beams, particles=particles, on_budget=on_budget, max_rewinds=max_rewinds
-    )
-    flags = ModelFlags(
-        model=model,
-        device=device,
-        dtype=dtype,
-        ctx_size=ctx_size,
-        gpu_layers=gpu_layers,
-        threads=threads,
-        kv_type=kv_type,
-        kv_size=kv_size,
-        batch_size=batch_size,
-        flash_attn=flash_attn,
-        lora=lora,
-    )
+    spec = safety.join(constraint.spec())
+    fields = ({} if sampling.preset else {"max_tokens": PER_ANSWER}) | sampling.fields()
     app = build_app()
-    fields = fields if preset is not None else {"max_tokens": PER_ANSWER} | fields
-    fields = decoding.sampling(fields, preset=preset)
-    found = None if preset is None else app.presets.get(preset)
-    asked = api.make_request(
-        "", constraint=constraint, preset=found, **fields | decoding.options() | {"sampler": sampler}
-    )
-    sampling = asked.sampling
-    check_single(sampling)
-    tell_filters(asked.constraint)
-    with flags.load(app) as engine:
-        output.note(flags.described(engine, app))
+    preset = None if sampling.preset is None else app.presets.get(sampling.preset)
+    request = api.make_request("", constraint=spec, preset=preset, **fields | decoding.options() | {"sampler": sampler})
+    check_single(request.sampling)
+    tell_filters(request.constraint)
+    with load(model, engine, app) as loaded:
+        output.note(described(model, loaded, app))
         output.note("/help for commands, Ctrl-D to leave")
         talk(
             Conversation(
-                engine,
-                sampling,
-                constraint,
+                loaded,
+                request.sampling,
+                spec,
                 system,
-                preset=found,
+                preset=preset,
                 sampler=sampler,
                 decoding=decoding,
-                ban=banned,
-                safety=filters,
+                ban=constraint.ban,
+                safety=safety,
             )
         )
 
@@ -248,9 +162,8 @@ def switch(conversation: Conversation, line: str) -> None:
 
 
 def _constrain(conversation: Conversation, **given: Any) -> None:
-    empty: dict[str, Any] = {"schema": None, "regex": None, "grammar": None, "choice": None, "json_object": False}
     # What was banned when the talk began stays banned.
-    spec = conversation.safety.join(read_constraint(**(empty | given), ban=list(conversation.ban) or None))
+    spec = conversation.safety.join(ConstraintFlags(**given, ban=conversation.ban).spec())
     if spec is not None:
         # Compile now, so that a fault shows here and not at the next question.
         api.compile(spec, vocab=conversation.engine.vocab)

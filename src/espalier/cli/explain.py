@@ -13,26 +13,15 @@ import typer
 from espalier import api
 from espalier.cli import output
 from espalier.cli.columns import wrapped
-from espalier.cli.flags.constraint import read_constraint
-from espalier.cli.flags.decoding import DecodingFlags, MaxRewinds, OnBudgetFlag, Particles, Strategy
-from espalier.cli.flags.inputs import check_trace_path, read_prompt
-from espalier.cli.flags.model import (
-    BatchSize,
-    CtxSize,
-    Device,
-    Dtype,
-    FlashAttn,
-    GpuLayers,
-    KvSize,
-    KvType,
-    LoraFiles,
-    Model,
-    ModelFlags,
-    Threads,
-)
-from espalier.cli.flags.sampling import DEFAULTS, check_single, read_fields
-from espalier.cli.flags.tools import ChatFlags
-from espalier.engines.base import Result
+from espalier.cli.flags.constraint import ConstraintFlags
+from espalier.cli.flags.decoding import DecodingFlags
+from espalier.cli.flags.groups import with_flags
+from espalier.cli.flags.inputs import Prompt, Raw, System, check_trace_path, read_prompt
+from espalier.cli.flags.model import EngineFlags, Model, load, run
+from espalier.cli.flags.sampling import SamplingFlags, check_single
+from espalier.cli.flags.tools import ReasoningFlags
+from espalier.cli.flags.tracing import TraceFile
+from espalier.engines.base import Finished, Result
 from espalier.errors import InputError
 from espalier.trace.records import Trace
 from espalier.trace.report.diagnose import diagnose
@@ -49,115 +38,44 @@ FINDINGS = 3
 REMEDIES = 5
 
 
+@with_flags
 def command(
-    prompt: Annotated[str | None, typer.Argument(help="What to ask; `-` reads stdin.", show_default=False)] = None,
+    *,
+    prompt: Prompt = None,
     model: Model = None,
-    system: Annotated[str | None, typer.Option(help="A system message.")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Take the prompt as it is: no chat template.")] = False,
-    schema: Annotated[
-        str | None, typer.Option(help="A JSON Schema: a file, JSON, or `name, age int`.", metavar="SCHEMA")
-    ] = None,
-    schema_format: Annotated[
-        str | None, typer.Option(help="What `format` does: annotate (the default), assert.", metavar="WHAT")
-    ] = None,
-    schema_order: Annotated[
-        str | None, typer.Option(help="Of properties: schema (the default), required_first, a,b,c.", metavar="ORDER")
-    ] = None,
-    allow_checked: Annotated[
-        bool, typer.Option("--allow-checked", help="Check afterwards what cannot be enforced.")
-    ] = False,
-    regex: Annotated[str | None, typer.Option(help="A pattern the whole answer must match.")] = None,
-    grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file, or @NAME.", metavar="FILE")] = None,
-    choice: Annotated[list[str] | None, typer.Option(help="An allowed answer; repeat it.", metavar="TEXT")] = None,
-    json_object: Annotated[bool, typer.Option("--json-object", help="Any JSON object.")] = False,
-    whitespace: Annotated[
-        str | None, typer.Option(help="In JSON: natural (the default), compact, flexible, indented.", metavar="STYLE")
-    ] = None,
-    constraint: Annotated[
-        str | None, typer.Option(help="Any constraint, as a JSON file with a `kind`.", metavar="FILE")
-    ] = None,
-    ban: Annotated[
-        list[str] | None, typer.Option(help="A text that must not occur; repeat it.", metavar="TEXT")
-    ] = None,
-    after: Annotated[
-        str | None, typer.Option(help='The constraint begins after this, such as "</think>".', metavar="MARKER")
-    ] = None,
-    max_before: Annotated[
-        int | None, typer.Option(help="With --after: at most so many tokens before it.", metavar="N")
-    ] = None,
-    reasoning: Annotated[
-        str | None, typer.Option(help='The model may think first: auto, think, or "START,END".', metavar="MARKERS")
-    ] = None,
-    max_reasoning: Annotated[int | None, typer.Option(help="For at most so many tokens.", metavar="N")] = None,
-    schema_in_prompt: Annotated[
-        bool, typer.Option("--schema-in-prompt", help="Show the model the schema too.")
-    ] = False,
-    preset: Annotated[
-        str | None, typer.Option(help="Sampling and constraint by name: `espalier presets list`.", metavar="NAME")
-    ] = None,
-    temperature: Annotated[float | None, typer.Option(help=f"0 is greedy. Default: {DEFAULTS.temperature}.")] = None,
-    top_k: Annotated[int | None, typer.Option(help=f"0 is off. Default: {DEFAULTS.top_k}.")] = None,
-    top_p: Annotated[float | None, typer.Option(help=f"1 is off. Default: {DEFAULTS.top_p}.")] = None,
-    min_p: Annotated[float | None, typer.Option(help=f"0 is off. Default: {DEFAULTS.min_p}.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Makes a run repeatable.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help=f"At most this many. Default: {DEFAULTS.max_tokens}.")] = None,
-    stop: Annotated[
-        list[str] | None, typer.Option(help="A text that ends the answer; repeat it.", metavar="TEXT")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("-o", "--option", help="Any field of the sampling; repeat it.", metavar="KEY VALUE"),
-    ] = None,
-    strategy: Strategy = None,
-    particles: Particles = None,
-    on_budget: OnBudgetFlag = None,
-    max_rewinds: MaxRewinds = None,
-    trace: Annotated[str | None, typer.Option(help="Write the trace: .html or .json.", metavar="FILE")] = None,
+    system: System = None,
+    raw: Raw = False,
+    constraint: ConstraintFlags,
+    reasoning: ReasoningFlags,
+    sampling: SamplingFlags,
+    decoding: DecodingFlags,
+    trace: TraceFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
-    device: Device = None,
-    dtype: Dtype = None,
-    ctx_size: CtxSize = None,
-    gpu_layers: GpuLayers = None,
-    threads: Threads = None,
-    kv_type: KvType = None,
-    kv_size: KvSize = None,
-    batch_size: BatchSize = None,
-    flash_attn: FlashAttn = None,
-    lora: LoraFiles = None,
+    engine: EngineFlags,
 ) -> None:
     """Generate once, and say what the constraint cost, where, why, and what to do about it.
 
     One screen: the text and whether it is valid, tokens and nats, the dearest places and tokens, findings, flags.
     """
-    spec = read_constraint(
-        schema=schema, regex=regex, grammar=grammar, choice=choice, json_object=json_object, whitespace=whitespace,
-        schema_format=schema_format, schema_order=schema_order, allow_checked=allow_checked, constraint=constraint,
-        ban=ban, after=after, max_before=max_before,
-    )  # fmt: skip
-    if spec is None and preset is None:
+    spec = constraint.spec()
+    if spec is None and sampling.preset is None:
         raise InputError("there is no constraint to explain", hint="--schema FILE, --regex, ...", field="schema")
-    decoding = DecodingFlags(strategy=strategy, particles=particles, on_budget=on_budget, max_rewinds=max_rewinds)
-    chat = ChatFlags(
-        tools=None, tool_choice=None, tool_format=None, max_calls=None, reasoning=reasoning,
-        max_reasoning=max_reasoning, schema_in_prompt=schema_in_prompt,
-    )  # fmt: skip
-    options = chat.options() | decoding.options() | {"trace": "steps"}
-    sampling = read_fields(
-        option, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed, max_tokens=max_tokens,
-        stop=stop,
-    )  # fmt: skip
-    sampling = decoding.sampling(sampling, preset=preset)
-    flags = ModelFlags(
-        model=model, device=device, dtype=dtype, ctx_size=ctx_size, gpu_layers=gpu_layers, threads=threads,
-        kv_type=kv_type, kv_size=kv_size, batch_size=batch_size, flash_attn=flash_attn, lora=lora,
-    )  # fmt: skip
-    app = build_app()
-    asked = api.make_request("", constraint=spec, preset=preset, presets=app.presets, **sampling, **options)
-    check_single(asked.sampling)
+    options = reasoning.options() | decoding.options() | sampling.fields()
     page = check_trace_path(trace)
-    text = read_prompt(prompt)
-    with flags.load(app) as engine:
-        result = engine.generate(text, constraint=spec, preset=preset, system=system, raw=raw, **sampling, **options)
+    app = build_app()
+    request = api.make_request(
+        read_prompt(prompt),
+        constraint=spec,
+        preset=sampling.preset,
+        presets=app.presets,
+        system=system,
+        raw=raw,
+        trace="steps",
+        **options,
+    )
+    check_single(request.sampling)
+    with load(model, engine, app) as loaded:
+        result = next(event.result for event in run(loaded, request) if isinstance(event, Finished))
     if result.trace is None:
         raise AssertionError("a trace was asked for")
     if as_json:

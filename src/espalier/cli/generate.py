@@ -3,283 +3,94 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
 
 from espalier import api
 from espalier.cli import output
-from espalier.cli.flags.constraint import WordFlags, read_constraint, read_soft
-from espalier.cli.flags.decoding import (
-    DecodingFlags,
-    EarlyStopping,
-    EssThreshold,
-    LengthPenalty,
-    MaxRewinds,
-    NumBeams,
-    NumReturnSequences,
-    OnBudgetFlag,
-    Particles,
-    RecordFlag,
-    RejectionLogFlag,
-    Strategy,
-    TargetFlag,
-    TraceLevelFlag,
-    open_recorders,
-    read_level,
-    told,
-)
-from espalier.cli.flags.inputs import check_trace_path, read_prompt
-from espalier.cli.flags.model import (
-    BatchSize,
-    CtxSize,
-    Device,
-    Dtype,
-    FlashAttn,
-    GpuLayers,
-    KvSize,
-    KvType,
-    LoraFiles,
-    Model,
-    ModelFlags,
-    Threads,
-)
-from espalier.cli.flags.sampling import DEFAULTS, SAMPLER_HELP, check_single, read_fields
-from espalier.cli.flags.tools import ChatFlags, ShownTurn, call_line
-from espalier.cli.safety import SafetyFlags, SafetyLevel, SafetyLists, SafetyModeFlag, tell_filters
+from espalier.cli.flags.constraint import ConstraintFlags
+from espalier.cli.flags.decoding import DecodingFlags, NumReturnSequences, told
+from espalier.cli.flags.groups import with_flags
+from espalier.cli.flags.inputs import Prompt, Raw, System, check_trace_path, read_prompt
+from espalier.cli.flags.model import EngineFlags, Model, load, run
+from espalier.cli.flags.safety import SafetyFlags, tell_filters
+from espalier.cli.flags.sampling import Sampler, SamplingFlags, check_single
+from espalier.cli.flags.tools import ReasoningFlags, ShownTurn, ToolFlags, call_line
+from espalier.cli.flags.tracing import TraceFlags
+from espalier.cli.flags.words import WordFlags
+from espalier.constraints.soft.spec import SoftJson
 from espalier.engines.base import Event, Finished, Result
 from espalier.wiring import build_app
 
 
+@with_flags
 def command(
-    prompt: Annotated[str | None, typer.Argument(help="What to ask; `-` reads stdin.", show_default=False)] = None,
+    *,
+    prompt: Prompt = None,
     model: Model = None,
-    system: Annotated[str | None, typer.Option(help="A system message.")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Take the prompt as it is: no chat template.")] = False,
-    schema: Annotated[
-        str | None, typer.Option(help="A JSON Schema: a file, JSON, or `name, age int`.", metavar="SCHEMA")
-    ] = None,
-    schema_format: Annotated[
-        str | None, typer.Option(help="What `format` does: annotate (the default), assert.", metavar="WHAT")
-    ] = None,
-    schema_order: Annotated[
-        str | None, typer.Option(help="Of properties: schema (the default), required_first, a,b,c.", metavar="ORDER")
-    ] = None,
-    allow_checked: Annotated[
-        bool, typer.Option("--allow-checked", help="Check afterwards what cannot be enforced.")
-    ] = False,
-    regex: Annotated[str | None, typer.Option(help="A pattern the whole answer must match.")] = None,
-    grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file, or @NAME.", metavar="FILE")] = None,
-    choice: Annotated[list[str] | None, typer.Option(help="An allowed answer; repeat it.", metavar="TEXT")] = None,
-    json_object: Annotated[bool, typer.Option("--json-object", help="Any JSON object.")] = False,
-    whitespace: Annotated[
-        str | None, typer.Option(help="In JSON: natural (the default), compact, flexible, indented.", metavar="STYLE")
-    ] = None,
-    constraint: Annotated[
-        str | None, typer.Option(help="Any constraint, as a JSON file with a `kind`.", metavar="FILE")
-    ] = None,
-    ban: Annotated[
-        list[str] | None, typer.Option(help="A text that must not occur; repeat it.", metavar="TEXT")
-    ] = None,
-    safety: SafetyLevel = None,
-    safety_mode: SafetyModeFlag = None,
-    safety_list: SafetyLists = None,
-    after: Annotated[
-        str | None, typer.Option(help='The constraint begins after this, such as "</think>".', metavar="MARKER")
-    ] = None,
-    max_before: Annotated[
-        int | None, typer.Option(help="With --after: at most so many tokens before it.", metavar="N")
-    ] = None,
-    tools: Annotated[str | None, typer.Option(help="Tools the model may call: a JSON file.", metavar="FILE")] = None,
-    tool_choice: Annotated[
-        str | None, typer.Option(help="auto (the default), required, none, or a tool's name.", metavar="WHAT")
-    ] = None,
-    tool_format: Annotated[
-        str | None, typer.Option(help="How calls are written, if the template does not tell.", metavar="NAME")
-    ] = None,
-    max_calls: Annotated[int | None, typer.Option(help="At most so many calls.", metavar="N")] = None,
-    reasoning: Annotated[
-        str | None, typer.Option(help='The model may think first: auto, think, or "START,END".', metavar="MARKERS")
-    ] = None,
-    max_reasoning: Annotated[int | None, typer.Option(help="For at most so many tokens.", metavar="N")] = None,
-    schema_in_prompt: Annotated[
-        bool, typer.Option("--schema-in-prompt", help="Show the model the schema too.")
-    ] = False,
+    system: System = None,
+    raw: Raw = False,
+    constraint: ConstraintFlags,
+    safety: SafetyFlags,
+    tools: ToolFlags,
+    reasoning: ReasoningFlags,
     soft_json: Annotated[bool, typer.Option("--soft-json", help="Nudge towards JSON, force nothing.")] = False,
-    vocab_lang: Annotated[str | None, typer.Option(help="Only words of this language's list.", metavar="LANG")] = None,
-    vocab_n_words: Annotated[int | None, typer.Option(help="The first N of them.", metavar="N")] = None,
-    vocab_words: Annotated[str | None, typer.Option(help="A word list of your own.", metavar="FILE")] = None,
-    vocab_extra: Annotated[list[str] | None, typer.Option(help="One more word; repeat it.", metavar="WORD")] = None,
-    vocab_name: Annotated[list[str] | None, typer.Option(help="A name, as written; repeat it.", metavar="NAME")] = None,
-    vocab_allow: Annotated[
-        list[str] | None, typer.Option(help="digits, quotes, hyphens, colons; repeat it.", metavar="WHAT")
-    ] = None,
-    vocab_capitals: Annotated[
-        str | None, typer.Option(help="never, sentence (the default), anywhere.", metavar="WHERE")
-    ] = None,
-    vocab_mode: Annotated[str, typer.Option(help="hard, or soft: rarer words cost.", metavar="MODE")] = "hard",
-    vocab_tier2_multiplier: Annotated[
-        float | None, typer.Option(help="Soft: tier 2 ends at rank k·N.", metavar="K")
-    ] = None,
-    vocab_tier2_penalty: Annotated[float | None, typer.Option(help="Soft: what tier 2 costs.", metavar="X")] = None,
-    vocab_tier3_penalty: Annotated[float | None, typer.Option(help="Soft: what all else costs.", metavar="X")] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="Sampling and constraint by name: `espalier presets list`.", metavar="NAME")
-    ] = None,
-    temperature: Annotated[float | None, typer.Option(help=f"0 is greedy. Default: {DEFAULTS.temperature}.")] = None,
-    top_k: Annotated[int | None, typer.Option(help=f"0 is off. Default: {DEFAULTS.top_k}.")] = None,
-    top_p: Annotated[float | None, typer.Option(help=f"1 is off. Default: {DEFAULTS.top_p}.")] = None,
-    min_p: Annotated[float | None, typer.Option(help=f"0 is off. Default: {DEFAULTS.min_p}.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Makes a run repeatable.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help=f"At most this many. Default: {DEFAULTS.max_tokens}.")] = None,
-    stop: Annotated[
-        list[str] | None, typer.Option(help="A text that ends the answer; repeat it.", metavar="TEXT")
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("-o", "--option", help="Any field of the sampling; repeat it.", metavar="KEY VALUE"),
-    ] = None,
-    sampler: Annotated[str, typer.Option(help=SAMPLER_HELP, metavar="NAME")] = "espalier",
-    strategy: Strategy = None,
-    num_beams: NumBeams = None,
-    length_penalty: LengthPenalty = None,
-    early_stopping: EarlyStopping = None,
+    vocab: WordFlags,
+    sampling: SamplingFlags,
+    sampler: Sampler = "espalier",
+    decoding: DecodingFlags,
     num_return_sequences: NumReturnSequences = None,
-    particles: Particles = None,
-    ess_threshold: EssThreshold = None,
-    target: TargetFlag = None,
-    on_budget: OnBudgetFlag = None,
-    max_rewinds: MaxRewinds = None,
-    trace: Annotated[str | None, typer.Option(help="Write the trace: .html or .json.", metavar="FILE")] = None,
-    trace_level: TraceLevelFlag = None,
-    rejection_log: RejectionLogFlag = None,
-    record: RecordFlag = None,
+    tracing: TraceFlags,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
-    device: Device = None,
-    dtype: Dtype = None,
-    ctx_size: CtxSize = None,
-    gpu_layers: GpuLayers = None,
-    threads: Threads = None,
-    kv_type: KvType = None,
-    kv_size: KvSize = None,
-    batch_size: BatchSize = None,
-    flash_attn: FlashAttn = None,
-    lora: LoraFiles = None,
+    engine: EngineFlags,
 ) -> None:
     """Generate text that satisfies a constraint, and show what the constraint did."""
     # Everything that can be wrong is found before the model is loaded.
-    word_flags = WordFlags(
-        lang=vocab_lang,
-        n_words=vocab_n_words,
-        words=vocab_words,
-        extra=tuple(vocab_extra or ()),
-        names=tuple(vocab_name or ()),
-        allow=tuple(vocab_allow or ()),
-        capitals=vocab_capitals,
-        mode=vocab_mode,
-        tier2_multiplier=vocab_tier2_multiplier,
-        tier2_penalty=vocab_tier2_penalty,
-        tier3_penalty=vocab_tier3_penalty,
-    )
-    words = word_flags.wordlist()
-    soft_words = word_flags.soft(words) if words else None
-    spec = read_constraint(
-        schema=schema,
-        regex=regex,
-        grammar=grammar,
-        choice=choice,
-        json_object=json_object,
-        whitespace=whitespace,
-        schema_format=schema_format,
-        schema_order=schema_order,
-        allow_checked=allow_checked,
-        constraint=constraint,
-        ban=ban,
-        words=None if soft_words else words,
-        after=after,
-        max_before=max_before,
-    )
-    spec = SafetyFlags(level=safety, mode=safety_mode, lists=tuple(safety_list or ())).join(spec)
-    soft = read_soft(soft_json=soft_json, words=soft_words)
-    chat = ChatFlags(
-        tools=tools,
-        tool_choice=tool_choice,
-        tool_format=tool_format,
-        max_calls=max_calls,
-        reasoning=reasoning,
-        max_reasoning=max_reasoning,
-        schema_in_prompt=schema_in_prompt,
-    )
-    decoding = DecodingFlags(
-        strategy=strategy,
-        num_beams=num_beams,
-        length_penalty=length_penalty,
-        early_stopping=early_stopping,
-        num_return_sequences=num_return_sequences,
-        particles=particles,
-        ess_threshold=ess_threshold,
-        target=target,
-        on_budget=on_budget,
-        max_rewinds=max_rewinds,
-    )
-    decoding.options()  # what is wrong with them is said first
-    if rejection_log is not None:
-        decoding = decoding.for_log(sampler=sampler)
-    options = chat.options() | decoding.options() | {"sampler": sampler, "trace": read_level(trace_level, trace=trace)}
-    sampling = read_fields(
-        option,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        max_tokens=max_tokens,
-        stop=stop,
-    )
-    sampling = decoding.sampling(sampling, preset=preset)
-    flags = ModelFlags(
-        model=model,
-        device=device,
-        dtype=dtype,
-        ctx_size=ctx_size,
-        gpu_layers=gpu_layers,
-        threads=threads,
-        kv_type=kv_type,
-        kv_size=kv_size,
-        batch_size=batch_size,
-        flash_attn=flash_attn,
-        lora=lora,
-    )
+    words = vocab.wordlist()
+    soft_words = vocab.soft(words) if words else None
+    spec = safety.join(constraint.spec(None if soft_words else words))
+    options = tools.options() | reasoning.options() | decoding.options()
+    if tracing.rejection_log is not None:
+        options |= decoding.for_log(sampler=sampler).options()
+    if num_return_sequences is not None:
+        options["num_return_sequences"] = num_return_sequences
+    fields = sampling.fields()
+    level = tracing.level()
+    page = check_trace_path(tracing.trace)
     app = build_app()
-    asked = api.make_request("", constraint=spec, preset=preset, presets=app.presets, **sampling, **options)
-    check_single(asked.sampling)  # what is wrong with them was found
-    tell_filters(asked.constraint)
-    page = check_trace_path(trace)
-    text = read_prompt(prompt)
+    request = api.make_request(
+        read_prompt(prompt),
+        constraint=spec,
+        soft=(*([SoftJson()] if soft_json else []), *([soft_words] if soft_words else [])),
+        preset=sampling.preset,
+        presets=app.presets,
+        system=system,
+        raw=raw,
+        sampler=sampler,  # type: ignore[arg-type]  # checked there
+        trace=level,
+        **fields,
+        **options,
+    )
+    check_single(request.sampling)
+    tell_filters(request.constraint)
+    splits = tools.tools is not None or reasoning.reasoning is not None
+    is_live = _is_terminal() and not as_json
     with ExitStack() as stack:
-        recorders = open_recorders(stack, rejection_log=rejection_log, record=record)
-        engine = stack.enter_context(flags.load(app))
-        events = engine.stream(
-            text,
-            constraint=spec,
-            soft=soft,
-            preset=preset,
-            **sampling,
-            system=system,
-            raw=raw,
-            recorders=recorders,
-            **options,
-        )
-        result = show(events, live=_is_terminal() and not as_json, split=chat.splits)
+        recorders = tracing.open_recorders(stack)
+        loaded = stack.enter_context(load(model, engine, app))
+        events = run(loaded, replace(request, recorders=tuple(recorders)))
+        result = show(events, live=is_live, split=splits)
     if as_json:
-        output.data_json(as_dict(result, engine.name))
+        output.data_json(as_dict(result, loaded.name))
     else:
-        write(result, live=_is_terminal(), split=chat.splits)
+        write(result, live=is_live, split=splits)
     if page is not None and result.trace is not None:
         result.trace.save(page)
-        output.note(f"trace: {trace}")
+        output.note(f"trace: {tracing.trace}")
     raise typer.Exit(report(result))
 
 
@@ -287,10 +98,9 @@ def _is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def show(events: Any, *, live: bool, split: bool = False) -> Result:
+def show(events: Iterable[Event], *, live: bool, split: bool = False) -> Result:
     """Run the events to their end, writing the text as it comes if `live`; split: its content alone, and the reasoning
     on stderr."""
-    event: Event
     shown = ShownTurn()
     for event in events:
         if live and split:

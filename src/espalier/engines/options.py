@@ -1,4 +1,8 @@
-"""How a model is opened: what a user sets beside its name. Values; each engine says which of them it takes."""
+"""Options of a model, set when it is opened: one table of fields, with help, range and flags of each.
+
+The table is all that an option needs to be read from `ESPALIER_…`, checked, and offered as a flag by every command that
+opens a model. Which options an engine takes, and what it does with them, is the engine's to say (`TAKES`).
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,10 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 from espalier.errors import InputError
+from espalier.fields import Field, WrongValue, entries
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 INT32 = 2**31 - 1  # what llama.cpp takes numbers as
@@ -35,60 +40,82 @@ LoraLike: TypeAlias = LoraPath | Lora | tuple[LoraPath, float]
 """A path, a path with a scale, or a Lora."""
 
 
-def _check_most(name: str, value: int | None, most: int) -> None:
-    if value is not None and value > most:
-        raise InputError(f"{name} is at most {most}, not {value}", hint="leave it out for the default", field=name)
+def parse_lora(text: str, *, field: str = "lora") -> Lora:
+    """`PATH` or `PATH:SCALE`, as on a command line. A colon with no number after it belongs to the path. Raises
+    InputError."""
+    path, colon, scale = text.rpartition(":")
+    try:
+        return Lora(path=path, scale=float(scale)) if colon and path else Lora(path=text)
+    except ValueError:
+        return Lora(path=text)
+    except InputError as error:
+        raise InputError(f"{error.message}: {text!r}", field=field) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """None lets the engine choose. device: `cpu`, `cuda`, `cuda:1`, `mps`. dtype: of the weights. tool_format: how
-    calls are written where the chat template does not tell.
+    """How to open a model; None lets the engine choose. Raises InputError naming the option.
 
-    For llama.cpp. context: positions of one sequence, at most what the model was trained for. sequences: how many there
-    may be at once; kv_size: tokens that all of them together can hold, shared prefixes counted once. batch_size: tokens
-    of one decode. gpu_layers: layers on the GPU, -1 for all. threads: for the forward pass, at most MOST_THREADS.
-    kv_type: of the KV cache, one of KV_TYPES. flash_attention: one of FLASH_ATTENTION. lora: adapters, applied
-    together. Raises InputError.
+    tool_format: how calls are written where the chat template does not tell. sequences: how many there may be at once.
+    The fields after it are llama.cpp's; docs/llamacpp.md has their defaults.
     """
 
-    device: str | None = None
-    dtype: str | None = None
-    tool_format: str | None = None
-    context: int | None = None
-    sequences: int | None = None
-    kv_size: int | None = None
-    batch_size: int | None = None
-    gpu_layers: int | None = None
-    threads: int | None = None
-    kv_type: str | None = None
-    flash_attention: str | None = None
-    lora: tuple[Lora, ...] = ()
+    device: Annotated[str | None, Field("cpu, cuda, cuda:1, mps.", flags=("--device",))] = None
+    dtype: Annotated[str | None, Field("float32, bfloat16, float16, auto.", flags=("--dtype",))] = None
+    tool_format: Annotated[str | None, Field("How calls are written, if the template does not tell.")] = None
+    sequences: Annotated[int | None, Field("GGUF: sequences at once.", least=1, most=INT32)] = None
+    context: Annotated[
+        int | None,
+        Field("GGUF: tokens of one sequence.", least=2, most=INT32, flags=("--ctx-size", "-c"), metavar="N",
+              hint="a prompt is at least one token, and its answer another"),
+    ] = None  # fmt: skip
+    gpu_layers: Annotated[
+        int | None,
+        Field(
+            "GGUF: layers on the GPU, -1 for all.", least=-1, most=INT32, flags=("--gpu-layers", "-ngl"), metavar="N"
+        ),
+    ] = None
+    threads: Annotated[
+        int | None,
+        Field("GGUF: threads of the model.", least=1, most=MOST_THREADS, flags=("--threads", "-t"), metavar="N"),
+    ] = None
+    kv_type: Annotated[
+        str | None,
+        Field(f"GGUF: of the KV cache: {', '.join(KV_TYPES)}.", choices=KV_TYPES, flags=("--kv-type",), metavar="TYPE"),
+    ] = None
+    kv_size: Annotated[
+        int | None,
+        Field("GGUF: tokens that the KV cache holds.", least=1, most=INT32, flags=("--kv-size",), metavar="N"),
+    ] = None
+    batch_size: Annotated[
+        int | None,
+        Field("GGUF: tokens of one pass.", least=1, most=INT32, flags=("--batch-size", "-b"), metavar="N"),
+    ] = None
+    flash_attention: Annotated[
+        str | None,
+        Field(f"GGUF: {', '.join(FLASH_ATTENTION)}.", choices=FLASH_ATTENTION, flags=("--flash-attn", "-fa"),
+              metavar="WHEN"),
+    ] = None  # fmt: skip
+    lora: Annotated[
+        tuple[Lora, ...],
+        Field("GGUF: an adapter; repeat it.", parse=parse_lora, flags=("--lora",), metavar="FILE[:SCALE]"),
+    ] = ()
 
     def __post_init__(self) -> None:
-        for name in ("context", "sequences", "kv_size", "batch_size", "threads"):
-            value = getattr(self, name)
-            least = 2 if name == "context" else 1  # a prompt is one token at least, and so is what follows it
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                hint = "a prompt takes one token at least, and its answer another" if value == 1 else ""
-                raise InputError(f"{name} is a whole number from {least} on, not {value!r}", hint=hint, field=name)
-            _check_most(name, value, MOST_THREADS if name == "threads" else INT32)
-        layers = self.gpu_layers
-        if layers is not None and (isinstance(layers, bool) or not isinstance(layers, int) or layers < -1):
-            raise InputError(f"gpu_layers is a number of layers, or -1 for all, not {layers!r}", field="gpu_layers")
-        _check_most("gpu_layers", layers, INT32)
-        for name, known in (("kv_type", KV_TYPES), ("flash_attention", FLASH_ATTENTION)):
-            value = getattr(self, name)
-            if value is not None and value not in known:
-                raise InputError(f"unknown {name} {value!r}", hint=f"one of {', '.join(known)}", field=name)
+        for name, entry in entries(EngineOptions).items():
+            try:
+                entry.checked(getattr(self, name))
+            except WrongValue as error:
+                hint = entry.field.hint or "leave it out for the default"
+                raise InputError(f"{name} is {error.expected}, not {error.value!r}", hint=hint, field=name) from error
 
     def over(self, defaults: EngineOptions) -> EngineOptions:
-        """These, and what they leave open as `defaults` have it."""
+        """These options, with those of `defaults` where they are not set."""
         unset = {f.name: getattr(defaults, f.name) for f in fields(self) if getattr(self, f.name) in (None, ())}
         return replace(self, **unset)
 
     def check_only(self, engine: str, taken: Iterable[str]) -> None:
-        """Raises InputError for an option that was set and that the engine does not take."""
+        """Raises InputError for an option that is set and that the engine does not take."""
         known = {*taken, "tool_format"}
         for name in self._set():
             if name not in known:
@@ -96,7 +123,7 @@ class EngineOptions:
                 raise InputError(f"the {engine} engine takes no {name}", hint=hint, field=name)
 
     def only(self, taken: Iterable[str]) -> EngineOptions:
-        """Those of them that an engine takes, the others unset."""
+        """The options that an engine takes; the others are not set."""
         known = {*taken, "tool_format"}
         return EngineOptions(**{name: getattr(self, name) for name in self._set() if name in known})
 
@@ -116,17 +143,6 @@ def read_lora(given: LoraLike | Sequence[LoraLike] | None) -> tuple[Lora, ...]:
     if not isinstance(given, Sequence):
         raise _no_lora(given)
     return tuple(_one_lora(one) for one in given)
-
-
-def parse_lora(text: str, *, field: str = "lora") -> Lora:
-    """`PATH` or `PATH:SCALE`, as on a command line. A colon with no number behind it belongs to the path."""
-    path, colon, scale = text.rpartition(":")
-    try:
-        return Lora(path=path, scale=float(scale)) if colon and path else Lora(path=text)
-    except ValueError:
-        return Lora(path=text)
-    except InputError as error:
-        raise InputError(f"{error.message}: {text!r}", field=field) from error
 
 
 def _is_pair(given: object) -> bool:

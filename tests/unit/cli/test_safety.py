@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from espalier.cli.flags.safety import SafetyFlags
 from espalier.cli.main import main_code
-from espalier.cli.safety import SafetyFlags
 from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.safety.spec import Safety
 from espalier.constraints.spec import Choice

@@ -1,160 +1,102 @@
-"""The constraint that a set of flags asks for: several are joined, a marker delays them, soft ones stand beside."""
+"""Constraint flags: `--schema`, `--regex`, `--grammar` and so on, and the spec that they ask for."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.schema import read_spec as read_schema
 from espalier.constraints.after.spec import After
 from espalier.constraints.ban import Ban
 from espalier.constraints.compose.all_of import AllOf
-from espalier.constraints.soft.spec import SoftJson, SoftSpec, SoftWordlist
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, Regex, Spec
 from espalier.constraints.words.spec import Wordlist
 from espalier.errors import InputError, SpecError
 from espalier.grammar.builtin import GRAMMARS
-from espalier.lexicon.files import read_words
-
-ALLOWED = ("digits", "quotes", "hyphens", "colons")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WordFlags:
-    """The `--vocab-...` flags. lang and n_words are given together, or words, a file, with either."""
+class ConstraintFlags:
+    """Flags that ask for constraints; several hold together."""
 
-    lang: str | None = None
-    n_words: int | None = None
-    words: str | None = None
-    extra: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
-    capitals: str | None = None
-    mode: str = "hard"
-    tier2_multiplier: float | None = None
-    tier2_penalty: float | None = None
-    tier3_penalty: float | None = None
+    schema: Annotated[
+        str | None, typer.Option(help="A JSON Schema: a file, JSON, or `name, age int`.", metavar="SCHEMA")
+    ] = None
+    schema_format: Annotated[
+        str | None, typer.Option(help="What `format` does: annotate (the default), assert.", metavar="WHAT")
+    ] = None
+    schema_order: Annotated[
+        str | None, typer.Option(help="Of properties: schema (the default), required_first, a,b,c.", metavar="ORDER")
+    ] = None
+    allow_checked: Annotated[
+        bool, typer.Option("--allow-checked", help="Check afterwards what cannot be enforced.")
+    ] = False
+    regex: Annotated[str | None, typer.Option(help="A pattern the whole answer must match.")] = None
+    grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file, or @NAME.", metavar="FILE")] = None
+    choice: Annotated[list[str] | None, typer.Option(help="An allowed answer; repeat it.", metavar="TEXT")] = None
+    json_object: Annotated[bool, typer.Option("--json-object", help="Any JSON object.")] = False
+    whitespace: Annotated[
+        str | None, typer.Option(help="In JSON: natural (the default), compact, flexible, indented.", metavar="STYLE")
+    ] = None
+    constraint: Annotated[
+        str | None, typer.Option(help="Any constraint, as a JSON file with a `kind`.", metavar="FILE")
+    ] = None
+    ban: Annotated[list[str] | None, typer.Option(help="A text that must not occur; repeat it.", metavar="TEXT")] = None
+    after: Annotated[
+        str | None, typer.Option(help='The constraint begins after this, such as "</think>".', metavar="MARKER")
+    ] = None
+    max_before: Annotated[
+        int | None, typer.Option(help="With --after: at most so many tokens before it.", metavar="N")
+    ] = None
 
-    def wordlist(self) -> Wordlist | None:
-        """Raises InputError for flags that want others, SpecError for values."""
-        if self.words is None:
-            if self.lang is None and self.n_words is None:
-                self._refuse_details()
-                return None
-            if self.lang is None:
-                raise InputError("--vocab-n-words wants --vocab-lang, or --vocab-words FILE", field="vocab_lang")
-            if self.n_words is None:
-                raise InputError(
-                    "--vocab-lang wants --vocab-n-words",
-                    hint="how many of its words, such as 3000",
-                    field="vocab_n_words",
-                )
-        unknown = [name for name in self.allow if name not in ALLOWED]
-        if unknown:
-            raise InputError(
-                f"--vocab-allow {unknown[0]}", hint=f"one of: {', '.join(ALLOWED)}; repeat it", field="vocab_allow"
-            )
-        return Wordlist(
-            None if self.words is None else read_words(Path(self.words).expanduser()),
-            lang=self.lang,
-            top=self.n_words,
-            extra=self.extra,
-            names=self.names,
-            capitals=self.capitals or "sentence",  # type: ignore[arg-type]  # checked by Wordlist itself
-            **dict.fromkeys(self.allow, True),  # type: ignore[arg-type]  # all of ALLOWED are flags
-        )
+    def spec(self, words: Wordlist | None = None) -> Spec | None:
+        """What the flags ask for, with a word list beside it; several hold together, and a marker delays them all.
+        Raises InputError, SpecError and its kin."""
+        found = [*self._specs(), *([words] if words is not None else []), *([Ban(tuple(self.ban))] if self.ban else [])]
+        whole = None if not found else found[0] if len(found) == 1 else AllOf(*found)
+        if self.after is None:
+            if self.max_before is not None:
+                raise InputError("--max-before wants --after", field="max_before")
+            return whole
+        if whole is None:
+            hint = 'such as --json-object --after "</think>"'
+            raise InputError("--after wants a constraint", hint=hint, field="after")
+        return After(self.after, whole, max_before=self.max_before)
 
-    def _refuse_details(self) -> None:
-        given = [self.extra, self.names, self.allow, self.capitals, self.tier2_multiplier, self.tier2_penalty,
-                 self.tier3_penalty, self.mode != "hard"]  # fmt: skip
-        if any(value not in (None, (), False) for value in given):
-            raise InputError(
-                "the --vocab flags need a word list", hint="--vocab-lang es --vocab-n-words 3000", field="vocab"
-            )
-
-    def soft(self, wordlist: Wordlist) -> SoftWordlist | None:
-        """The soft form, where that is asked for. Raises InputError, SpecError."""
-        tiers = {
-            "tier2_max_rank_multiplier": self.tier2_multiplier,
-            "tier2_penalty": self.tier2_penalty,
-            "tier3_penalty": self.tier3_penalty,
-        }
-        given = {name: value for name, value in tiers.items() if value is not None}
-        if self.mode == "soft":
-            return SoftWordlist(wordlist, **given)
-        if self.mode != "hard":
-            raise InputError(f"--vocab-mode {self.mode}", hint="hard or soft", field="vocab_mode")
-        if given:
-            raise InputError("penalties are for --vocab-mode soft", field=next(iter(given)))
-        return None
-
-
-def read_constraint(
-    *,
-    schema: str | None = None,
-    regex: str | None = None,
-    grammar: str | None = None,
-    choice: list[str] | None = None,
-    json_object: bool = False,
-    whitespace: str | None = None,
-    schema_format: str | None = None,
-    schema_order: str | None = None,
-    allow_checked: bool = False,
-    constraint: str | None = None,
-    ban: list[str] | None = None,
-    words: Wordlist | None = None,
-    after: str | None = None,
-    max_before: int | None = None,
-) -> Spec | None:
-    """What the flags ask for; several hold together. Raises InputError, SpecError and its kin."""
-    if whitespace is not None and schema is None and not json_object:
-        raise InputError("--whitespace is for --schema and --json-object", field="whitespace")
-    details = {"--schema-format": schema_format, "--schema-order": schema_order, "--allow-checked": allow_checked}
-    given = [flag for flag, value in details.items() if value not in (None, False)]
-    if given and schema is None:
-        raise InputError(f"{given[0]} wants --schema", field="schema")
-    style: Any = whitespace or "natural"  # checked by the specs themselves
-    found: list[Spec] = []
-    if schema is not None:
-        found.append(
-            read_schema(
-                schema,
+    def _specs(self) -> Iterator[Spec]:
+        self._check_details()
+        style: Any = self.whitespace or "natural"  # checked by the specs themselves
+        if self.schema is not None:
+            yield read_schema(
+                self.schema,
                 whitespace=style,
-                format=schema_format or "annotate",
-                order=schema_order or "schema",
-                allow="checked" if allow_checked else None,
+                format=self.schema_format or "annotate",
+                order=self.schema_order or "schema",
+                allow="checked" if self.allow_checked else None,
             )
-        )
-    if regex is not None:
-        found.append(Regex(regex))
-    if grammar is not None:
-        found.append(Gbnf(read_grammar(grammar)))
-    if choice:
-        found.append(Choice(tuple(choice)))
-    if json_object:
-        found.append(JsonObject(whitespace=style))
-    if constraint is not None:
-        found.append(read_spec(constraint))
-    if words is not None:
-        found.append(words)
-    if ban:
-        found.append(Ban(tuple(ban)))
-    whole = None if not found else found[0] if len(found) == 1 else AllOf(*found)
-    if after is None:
-        if max_before is not None:
-            raise InputError("--max-before wants --after", field="max_before")
-        return whole
-    if whole is None:
-        raise InputError("--after wants a constraint", hint='such as --json-object --after "</think>"', field="after")
-    return After(after, whole, max_before=max_before)
+        if self.regex is not None:
+            yield Regex(self.regex)
+        if self.grammar is not None:
+            yield Gbnf(read_grammar(self.grammar))
+        if self.choice:
+            yield Choice(tuple(self.choice))
+        if self.json_object:
+            yield JsonObject(whitespace=style)
+        if self.constraint is not None:
+            yield read_spec(self.constraint)
 
-
-def read_soft(*, soft_json: bool, words: SoftWordlist | None) -> tuple[SoftSpec, ...]:
-    """The soft constraints that the flags ask for."""
-    return (*([SoftJson()] if soft_json else []), *([words] if words else []))
+    def _check_details(self) -> None:
+        """Raises InputError for a detail of a flag that was not given."""
+        if self.whitespace is not None and self.schema is None and not self.json_object:
+            raise InputError("--whitespace is for --schema and --json-object", field="whitespace")
+        for name in ("schema_format", "schema_order", "allow_checked"):
+            if getattr(self, name) not in (None, False) and self.schema is None:
+                raise InputError(f"--{name.replace('_', '-')} wants --schema", field="schema")
 
 
 def read_spec(path: str) -> Spec:

@@ -5,8 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from espalier.errors import InputError
+
+Prompt = Annotated[str | None, typer.Argument(help="What to ask; `-` reads stdin.", show_default=False)]
+System = Annotated[str | None, typer.Option(help="A system message.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Take the prompt as it is: no chat template.")]
 
 
 def read_text(path: str, what: str) -> str:

@@ -1,15 +1,16 @@
-"""How to sample, from flags: those that were given, `-o KEY VALUE`, and what a preset says besides.
+"""Sampling flags: `--temperature` and so on, `-o KEY VALUE` for any other field, and `--preset`.
 
-A flag that is not given is None, so that it takes nothing from a preset. What values mean is SamplingConfig's to say.
+A flag that is not given is None, so that it replaces nothing in a preset. `SamplingConfig` checks the values.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
 
+import typer
 from typer.core import TyperCommand
 
 from espalier.errors import InputError, SamplingError
@@ -17,9 +18,45 @@ from espalier.sampling.config import SamplingConfig
 
 DEFAULTS = SamplingConfig()
 OVERRIDE = ("-o", "--option")
-SAMPLER_HELP = "espalier, or native: llama.cpp's own, token by token as llama-server."
+PER_ANSWER = 512
+"""Tokens of an answer in a chat, unless a preset says otherwise."""
 TEXTS = ("stop", "bad_words", "dry_breakers")
 """Fields of texts: what is no JSON list there is one text as it stands."""
+
+
+Sampler = Annotated[
+    str, typer.Option(help="espalier, or native: llama.cpp's own, token by token as llama-server.", metavar="NAME")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingFlags:
+    """Flags that choose tokens."""
+
+    preset: Annotated[
+        str | None, typer.Option(help="Sampling and constraint by name: `espalier presets list`.", metavar="NAME")
+    ] = None
+    temperature: Annotated[float | None, typer.Option(help=f"0 is greedy. Default: {DEFAULTS.temperature}.")] = None
+    top_k: Annotated[int | None, typer.Option(help=f"0 is off. Default: {DEFAULTS.top_k}.")] = None
+    top_p: Annotated[float | None, typer.Option(help=f"1 is off. Default: {DEFAULTS.top_p}.")] = None
+    min_p: Annotated[float | None, typer.Option(help=f"0 is off. Default: {DEFAULTS.min_p}.")] = None
+    seed: Annotated[int | None, typer.Option(help="Makes a run repeatable.")] = None
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(help=f"At most this many. Default: {DEFAULTS.max_tokens}, chat {PER_ANSWER}."),
+    ] = None
+    stop: Annotated[list[str] | None, typer.Option(help="A text that ends the answer; repeat it.", metavar="TEXT")] = (
+        None
+    )
+    option: Annotated[
+        list[str] | None,
+        typer.Option("-o", "--option", help="Any field of the sampling; repeat it.", metavar="KEY VALUE"),
+    ] = None
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of SamplingConfig that were given. Raises InputError, SamplingError."""
+        given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("preset", "option")}
+        return read_fields(self.option, **given)
 
 
 class WithOverrides(TyperCommand):

@@ -1,11 +1,13 @@
-"""Tools and reasoning on the command line: their flags, and how calls are printed."""
+"""Flags for tools and reasoning, and how a turn of content, reasoning and calls is printed."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from espalier.chat.reading.deltas import ContentDelta, Delta, ReasoningDelta
 from espalier.chat.tools import ToolCall
@@ -15,44 +17,47 @@ from espalier.errors import InputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatFlags:
-    """The flags that make an answer a turn of several parts."""
+class ToolFlags:
+    """Flags for tools that the model may call."""
 
-    tools: str | None = None
-    tool_choice: str | None = None
-    tool_format: str | None = None
-    max_calls: int | None = None
-    reasoning: str | None = None
-    max_reasoning: int | None = None
-    schema_in_prompt: bool = False
-
-    @property
-    def splits(self) -> bool:
-        """Whether the answer is read as reasoning, content and calls."""
-        return self.tools is not None or self.reasoning is not None
+    tools: Annotated[str | None, typer.Option(help="Tools the model may call: a JSON file.", metavar="FILE")] = None
+    tool_choice: Annotated[
+        str | None, typer.Option(help="auto (the default), required, none, or a tool's name.", metavar="WHAT")
+    ] = None
+    tool_format: Annotated[
+        str | None, typer.Option(help="How calls are written, if the template does not tell.", metavar="NAME")
+    ] = None
+    max_calls: Annotated[int | None, typer.Option(help="At most so many calls.", metavar="N")] = None
 
     def options(self) -> dict[str, Any]:
-        """What `LoadedEngine.stream` is given. Raises InputError."""
+        """Options of `make_request`. Raises InputError."""
+        choice = self.tool_choice
         return {
             "tools": None if self.tools is None else read_tools_file(self.tools),
-            "tool_choice": self._choice(),
+            "tool_choice": _json(choice, "tool_choice") if choice is not None and choice.startswith("{") else choice,
             "tool_format": self.tool_format,
             "max_calls": self.max_calls,
-            "reasoning": self._reasoning(),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningFlags:
+    """Flags for what the model writes before its answer, and what it is shown."""
+
+    reasoning: Annotated[
+        str | None, typer.Option(help='The model may think first: auto, think, or "START,END".', metavar="MARKERS")
+    ] = None
+    max_reasoning: Annotated[int | None, typer.Option(help="For at most so many tokens.", metavar="N")] = None
+    schema_in_prompt: Annotated[bool, typer.Option("--schema-in-prompt", help="Show the model the schema too.")] = False
+
+    def options(self) -> dict[str, Any]:
+        """Options of `make_request`."""
+        given = self.reasoning
+        return {
+            "reasoning": [part.strip() for part in given.split(",")] if given and "," in given else given,
             "max_reasoning": self.max_reasoning,
             "schema_in_prompt": self.schema_in_prompt,
         }
-
-    def _choice(self) -> Any:
-        text = self.tool_choice
-        return text if text is None or not text.startswith("{") else _json(text, "tool_choice")
-
-    def _reasoning(self) -> Any:
-        """A name, or two markers with a comma between them."""
-        text = self.reasoning
-        if text is None or "," not in text:
-            return text
-        return [part.strip() for part in text.split(",")]
 
 
 def read_tools_file(path: str) -> Any:

@@ -14,21 +14,9 @@ import typer
 from espalier.api.replaying import Replaying, has_distributions, replay
 from espalier.cli import output
 from espalier.cli.flags.constraint import read_grammar
+from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.inputs import check_trace_path, read_text
-from espalier.cli.flags.model import (
-    BatchSize,
-    CtxSize,
-    Device,
-    Dtype,
-    FlashAttn,
-    GpuLayers,
-    KvSize,
-    KvType,
-    LoraFiles,
-    Model,
-    ModelFlags,
-    Threads,
-)
+from espalier.cli.flags.model import EngineFlags, Model, load
 from espalier.cli.flags.schema import parse_json
 from espalier.cli.vocab import read as read_vocab
 from espalier.constraints.compiler import COMPILERS
@@ -43,12 +31,15 @@ from espalier.wiring import build_app
 WIDTH = 80
 
 
+@with_flags
 def replay_command(
+    *,
     trace: Annotated[str, typer.Argument(help="A trace that was written as .json.")],
     other: Annotated[
         str | None,
-        typer.Option("--with", help="Another constraint: a schema, a .gbnf, @NAME, or JSON with a `kind`.",
-                     metavar="FILE"),
+        typer.Option(
+            "--with", help="Another constraint: a schema, a .gbnf, @NAME, or JSON with a `kind`.", metavar="FILE"
+        ),
     ] = None,
     strategy: Annotated[str | None, typer.Option(help="As another strategy would take them.", metavar="NAME")] = None,
     out: Annotated[
@@ -56,17 +47,8 @@ def replay_command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="All of it, step by step, as JSON.")] = False,
     model: Model = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    ctx_size: CtxSize = None,
-    gpu_layers: GpuLayers = None,
-    threads: Threads = None,
-    kv_type: KvType = None,
-    kv_size: KvSize = None,
-    batch_size: BatchSize = None,
-    flash_attn: FlashAttn = None,
-    lora: LoraFiles = None,
-) -> None:  # fmt: skip
+    engine: EngineFlags,
+) -> None:
     """Go through a run once more, along its tokens: under another constraint, as another strategy, or as it was.
 
     A trace of level full holds every distribution and needs the vocabulary alone: --model then names whose. Otherwise
@@ -77,17 +59,13 @@ def replay_command(
         STRATEGIES.target(strategy)
     spec = None if other is None else read_other(other, found)
     page = check_trace_path(out)
-    flags = ModelFlags(
-        model=model, device=device, dtype=dtype, ctx_size=ctx_size, gpu_layers=gpu_layers, threads=threads,
-        kv_type=kv_type, kv_size=kv_size, batch_size=batch_size, flash_attn=flash_attn, lora=lora,
-    )  # fmt: skip
     app = build_app()
     if model is None and has_distributions(found):
         vocab, _ = read_vocab(found.model if is_here(found.model) else None)
         made = replay(found, vocab=vocab, constraint=spec, strategy=strategy, app=app)
     else:
-        with flags.load(app) as engine:
-            made = replay(found, engine=engine, constraint=spec, strategy=strategy, app=app)
+        with load(model, engine, app) as loaded:
+            made = replay(found, engine=loaded, constraint=spec, strategy=strategy, app=app)
     if as_json:
         output.data_json(made.to_json())
     else:

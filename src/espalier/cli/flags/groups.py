@@ -1,0 +1,154 @@
+"""Groups of flags: each flag is declared once, as a field of a dataclass, and a decorator builds the commands.
+
+A command names the groups that it takes and is given their values:
+
+    @with_flags
+    def command(prompt: Prompt = None, *, sampling: SamplingFlags, engine: EngineFlags) -> None: ...
+
+`with_flags` gives typer a signature in which each group stands as its flags. A group is a dataclass whose fields are
+`Annotated[..., typer.Option(...)]`, or a table of espalier/fields.py in `FlagsOf`. A field added to a group is a flag
+of every command that takes the group. This module knows no group.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol
+
+import typer
+from typer.models import OptionInfo
+
+from espalier.errors import InputError
+from espalier.fields import Entry, WrongValue, entries
+
+
+class Group(Protocol):
+    """The flags that stand for one parameter of a command."""
+
+    def flags(self) -> Iterator[tuple[str, Any, Any]]:
+        """Of each flag its name, annotation and default."""
+
+    def value(self, given: Mapping[str, Any]) -> Any:
+        """What the command is given for them. Raises InputError."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataclassGroup:
+    """A dataclass whose fields are flags: the command is given an instance."""
+
+    cls: type
+
+    def flags(self) -> Iterator[tuple[str, Any, Any]]:
+        hints = typing.get_type_hints(self.cls, include_extras=True)
+        for field in dataclasses.fields(self.cls):
+            yield field.name, _named(hints[field.name], field.name), field.default
+
+    def value(self, given: Mapping[str, Any]) -> Any:
+        return self.cls(**given)
+
+
+@dataclass(frozen=True, slots=True)
+class FlagsOf:
+    """Marks a parameter `dict[str, Any]`: the flags of a table of fields. The command is given those that were set, by
+    the names of their fields. is_checked: typer checks ranges and shows them in the help, and shows the defaults;
+    otherwise what reads the values checks them."""
+
+    table: type
+    is_checked: bool = False
+
+    def flags(self) -> Iterator[tuple[str, Any, Any]]:
+        for name, entry in entries(self.table).items():
+            if entry.field.flags:
+                yield name, self._annotation(entry), None
+
+    def value(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        table = entries(self.table)
+        return {name: _read(table[name], value) for name, value in given.items() if value not in (None, [])}
+
+    def _annotation(self, entry: Entry) -> Any:
+        field = entry.field
+        kind = entry.type if field.parse is None else str
+        has_default = self.is_checked and entry.default not in (None, "", ())
+        return Annotated[
+            list[kind] | None if entry.is_list else kind | None,  # type: ignore[valid-type]  # known at run time only
+            typer.Option(
+                *field.flags,
+                help=f"{field.help} [default: {entry.default}]" if has_default else field.help,
+                metavar=field.metavar,
+                min=field.least if self.is_checked else None,
+                max=field.most if self.is_checked else None,
+            ),
+        ]
+
+
+def _read(entry: Entry, value: Any) -> Any:
+    """A value as typer gives it: texts are read by the field's `parse`, if it has one. Raises InputError."""
+    if entry.field.parse is None:
+        return tuple(value) if entry.is_list else value
+    try:
+        return tuple(map(entry.read_item, value)) if entry.is_list else entry.read_item(value)
+    except WrongValue as error:
+        raise InputError(f"{entry.field.flags[0]} {error.value}: {error.expected}", field=entry.name) from error
+
+
+def _named(hint: Any, name: str) -> Any:
+    """An option's annotation with its name on the command line, which is the field's if the option names none."""
+    kind, *extras = typing.get_args(hint)
+    option = next(extra for extra in extras if isinstance(extra, OptionInfo))
+    if option.default is ... and not option.param_decls:
+        option = copy.copy(option)
+        option.param_decls = (f"--{name.replace('_', '-')}",)
+    return Annotated[kind, option]
+
+
+def _group(hint: Any) -> Group | None:
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return DataclassGroup(hint)
+    return next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, FlagsOf)), None)
+
+
+def with_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as typer takes it: with each group's flags for the group. Raises TypeError for a flag that two groups
+    declare."""
+    hints = typing.get_type_hints(command, include_extras=True)
+    groups: dict[str, Group] = {}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        group = _group(hints[name])
+        if group is None:
+            parameters.append(_parameter(name, hints[name], parameter.default))
+            continue
+        groups[name] = group
+        # Fields of two groups may have one name; flags may not.
+        parameters += [_parameter(f"{name}_{flag}", hint, default) for flag, hint, default in group.flags()]
+    _check_flags(command, parameters)
+
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group.value({flag: values.pop(f"{name}_{flag}") for flag, _, _ in group.flags()})
+        command(**values)
+
+    run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, command.__module__
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what `inspect.signature` gives
+    return run
+
+
+def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _check_flags(command: Callable[..., None], parameters: list[inspect.Parameter]) -> None:
+    seen: set[str] = set()
+    for one in parameters:
+        option = next((x for x in getattr(one.annotation, "__metadata__", ()) if isinstance(x, OptionInfo)), None)
+        names = () if option is None else (option.default, *(option.param_decls or ()))
+        for flag in (name for name in names if isinstance(name, str)):
+            if flag in seen:
+                raise TypeError(f"{command.__module__}: two flags are called {flag}")
+            seen.add(flag)

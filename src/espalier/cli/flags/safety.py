@@ -1,0 +1,83 @@
+"""Safety flags: `--safety` and so on, the filter that they ask for, and what of a filter is not enforced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from espalier.cli import output
+from espalier.constraints.join_safety import filters_in, with_safety
+from espalier.constraints.safety.catalogue import CATEGORIES, PRESETS
+from espalier.constraints.safety.lists import read_list
+from espalier.constraints.safety.spec import Safety, check_category
+from espalier.constraints.spec import Spec
+from espalier.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SafetyFlags:
+    """The `--safety...` flags. level: a preset, or categories with commas between them."""
+
+    level: Annotated[
+        str | None,
+        typer.Option(
+            "--safety", help=f"A filter: {', '.join(PRESETS)}, or categories: pii,credentials.", metavar="LEVEL"
+        ),
+    ] = None
+    mode: Annotated[str | None, typer.Option("--safety-mode", help="mask (the default), rewind.", metavar="MODE")] = (
+        None
+    )
+    lists: Annotated[
+        list[str] | None,
+        typer.Option("--safety-list", help="Phrases of a category; repeat it.", metavar="NAME=FILE"),
+    ] = None
+
+    def filter(self) -> Safety | None:
+        """Raises InputError and its kin."""
+        if self.level is None:
+            for name, value in (("--safety-mode", self.mode), ("--safety-list", self.lists)):
+                if value:
+                    raise InputError(f"{name} wants --safety", hint="--safety strict", field="safety")
+            return None
+        names = [name.strip() for name in self.level.split(",")]
+        is_preset = len(names) == 1 and names[0] not in CATEGORIES
+        lists = read_lists(self.lists or ())
+        return Safety(
+            names[0] if is_preset else None,
+            categories=(*(() if is_preset else names), *lists),
+            lists=lists,
+            mode=self.mode or "mask",  # type: ignore[arg-type]  # checked by Safety itself
+        )
+
+    def join(self, constraint: Spec | None) -> Spec | None:
+        """The constraint with the filter. Raises as `filter`."""
+        found = self.filter()
+        return constraint if found is None else with_safety(constraint, [found])
+
+
+def read_lists(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """From `NAME=FILE`. Raises InputError, UnknownName, LimitExceeded."""
+    found: dict[str, tuple[str, ...]] = {}
+    for one in given:
+        name, equals, path = one.partition("=")
+        if not equals or not path:
+            raise InputError(f"--list {one}", hint="a category and a file: violence=words.txt", field="lists")
+        found[check_category(name)] = read_list(Path(path).expanduser())
+    return found
+
+
+def tell_filters(constraint: Spec | None) -> None:
+    """What of the safety filters in a constraint is not enforced, a preset's too, on stderr."""
+    for one in filters_in(constraint):
+        tell_unenforced(one)
+
+
+def tell_unenforced(spec: Safety) -> None:
+    """One line on stderr for each category of which nothing is looked for."""
+    for entry in spec.describe():
+        if not entry["enforced"]:
+            output.note(f"safety: {entry['category']}: {entry['note']}")

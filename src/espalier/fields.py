@@ -1,0 +1,191 @@
+"""Dataclass fields that say all about themselves: beside its type, a field declares its help, range, choices, variable
+and command-line flags. Settings, engine options and flags are read, checked and listed from such tables.
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Options:
+        threads: Annotated[int | None, Field("Threads of the model.", least=1, flags=("--threads", "-t"))] = None
+
+This module knows no table, reads no environment and builds no command.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from functools import cache
+from typing import Any
+
+from espalier.errors import InputError
+
+NOUNS = {int: "a whole number", float: "a number", bool: "true or false"}
+SWITCHES = {
+    **dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True),
+    **dict.fromkeys(("0", "false", "f", "no", "n", "off"), False),
+}
+
+
+class WrongValue(ValueError):
+    """A value that its field does not take. expected: what the field takes, as words after "is"."""
+
+    def __init__(self, value: Any, expected: str) -> None:
+        super().__init__(expected)
+        self.value = value
+        self.expected = expected
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What a field declares. flags: names on the command line; without any it is no flag. variables: environment
+    variables, its own name first; without any, the field's name in capitals. least, most, above: range of a number.
+    choices: the texts there are; a `Literal` type says them too. parse: one text to one value, raising ValueError or
+    InputError. clean: the finished value to the value that is kept, raising ValueError. is_secret: never shown."""
+
+    help: str
+    _: KW_ONLY
+    flags: tuple[str, ...] = ()
+    metavar: str | None = None
+    variables: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    choices: tuple[str, ...] = ()
+    parse: Callable[[str], Any] | None = None
+    clean: Callable[[Any], Any] | None = None
+    hint: str | None = None
+    is_secret: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A declared field of a table. type: of a value, or of an item where is_list. choices: as far as there are any."""
+
+    name: str
+    type: Any
+    is_list: bool
+    is_optional: bool
+    choices: tuple[str, ...]
+    default: Any
+    field: Field
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the variables it is read from, its own first."""
+        return self.field.variables or (self.name.upper(),)
+
+    def read(self, text: str) -> Any:
+        """A value from the text of a variable: items of a list are separated by commas, `none` is None where there may
+        be none. Raises WrongValue, and InputError as `parse` does."""
+        if self.is_optional and text.strip().lower() == "none":
+            return None
+        if not self.is_list:
+            return self.read_item(text.strip())
+        # An empty item is left out, unless `parse` has to say what it is.
+        parts = (part.strip() for part in text.split(","))
+        return tuple(self.read_item(part) for part in parts if part or self.field.parse)
+
+    def read_item(self, text: str) -> Any:
+        """A value, or one item of a list. Raises as `read`."""
+        parse = self.field.parse or _READERS.get(self.type, str)
+        try:
+            return parse(text)
+        except InputError:
+            raise
+        except ValueError as error:
+            raise WrongValue(text, self.expected()) from error
+
+    def checked(self, value: Any) -> Any:
+        """The value as it is kept. Raises WrongValue for one of another type, or out of range."""
+        if value is None and self.is_optional:
+            return None
+        for item in value if self.is_list else (value,):
+            self._check(item)
+        if self.field.clean is None:
+            return value
+        try:
+            return self.field.clean(value)
+        except ValueError as error:
+            raise WrongValue(value, str(error)) from error
+
+    def _check(self, item: Any) -> None:
+        field = self.field
+        if self.choices and item not in self.choices:
+            raise WrongValue(item, self.expected())
+        if self.type not in NOUNS:
+            return
+        if type(item) is not self.type and not (self.type is float and type(item) is int):  # True is no number
+            raise WrongValue(item, self.expected())
+        if (field.least is not None and not item >= field.least) or (
+            field.above is not None and not item > field.above
+        ):
+            raise WrongValue(item, self.expected())
+        if field.most is not None and item > field.most:
+            raise WrongValue(item, f"at most {field.most:.0f}")
+
+    def expected(self) -> str:
+        """What it takes: "one of hard, soft", "a whole number from 1 on"."""
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        noun = NOUNS.get(self.type, "a text")
+        if self.field.least is not None:
+            return f"{noun} from {self.field.least:g} on"
+        return noun if self.field.above is None else f"{noun} above {self.field.above:g}"
+
+
+def _switch(text: str) -> bool:
+    try:
+        return SWITCHES[text.lower()]
+    except KeyError:
+        raise ValueError(text) from None
+
+
+_READERS: Mapping[Any, Callable[[str], Any]] = {int: int, float: float, bool: _switch}
+
+
+@cache
+def entries(table: type) -> Mapping[str, Entry]:
+    """The declared fields of a dataclass by name, in their order; fields without a `Field` are left out."""
+    hints = typing.get_type_hints(table, include_extras=True)
+    found = {}
+    for one in dataclasses.fields(table):
+        declared = [extra for extra in getattr(hints[one.name], "__metadata__", ()) if isinstance(extra, Field)]
+        if declared:
+            found[one.name] = _entry(one, hints[one.name].__origin__, declared[0])
+    return found
+
+
+def _entry(one: dataclasses.Field[Any], hint: Any, field: Field) -> Entry:
+    """Of a type such as `int`, `str | None`, `Literal["a", "b"]` or `tuple[int, ...]`."""
+    members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    kind = next(member for member in members if member is not types.NoneType)
+    is_list = typing.get_origin(kind) is tuple
+    kind = typing.get_args(kind)[0] if is_list else kind
+    literals = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
+    return Entry(
+        name=one.name,
+        type=str if literals else kind,
+        is_list=is_list,
+        is_optional=types.NoneType in members,
+        choices=field.choices or literals,
+        default=one.default,
+        field=field,
+    )
+
+
+def read_variable(entry: Entry, variable: str, text: str) -> Any:
+    """The value that a variable has, checked. Raises InputError naming the variable."""
+    try:
+        return entry.checked(entry.read(text))
+    except WrongValue as error:
+        raise wrong_variable(entry, variable, error) from error
+    except InputError as error:
+        raise InputError(f"{variable}: {error.message}", hint=error.hint, field=variable) from error
+
+
+def wrong_variable(entry: Entry, variable: str, error: WrongValue, *, hint: str | None = None) -> InputError:
+    """The error of a variable whose value is wrong, in one line; a secret is not shown."""
+    value = error.value if isinstance(error.value, str) else repr(error.value)
+    shown = variable if entry.field.is_secret else f"{variable}={value}"
+    return InputError(f"{shown}: {error.expected}", hint=entry.field.hint or hint, field=variable)
