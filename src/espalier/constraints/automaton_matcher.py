@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from espalier.automata.ends.closing import Ends
-from espalier.automata.ends.complete import forced, shortest
+from espalier.automata.ends.forced import forced
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import MAX_STATES, Network, build_network
 from espalier.automata.masks.machine import Machine, State
@@ -219,7 +219,7 @@ class AutomatonMatcher:
     def shortest_completion(self) -> tuple[int, ...]:
         if self._finished:
             return ()
-        found = shortest(self._machine, self._compiled.trie, self._state)
+        found = self._compiled.ends.shortest(self._state)
         return (*found, self._compiled.vocab.eos_ids[0])
 
     def is_loose(self, most: int) -> bool:

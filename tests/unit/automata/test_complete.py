@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from espalier.automata.ends.complete import forced, shortest
+from espalier.automata.ends.closing import Ends
+from espalier.automata.ends.forced import forced
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import build_network
 from espalier.automata.masks.pushdown import PushdownMachine
@@ -54,7 +55,7 @@ def test_the_shortest_completion_is_shortest(grammar, rng):
     for machine in machines:
         state = machine.start
         for _ in range(5):
-            found = shortest(machine, TRIE, state, max_walks=10_000)
+            found = Ends(machine, TRIE, VOCAB).shortest(state, max_walks=10_000)
             assert len(found) == fewest(machine, state)
             at = state
             for token in found:
@@ -78,8 +79,9 @@ def test_a_longer_text_of_fewer_tokens_is_preferred():
         machine = (
             RegularMachine(Dfa.of_network(network), vocab, trie) if regular else PushdownMachine(network, vocab, trie)
         )
-        assert shortest(machine, trie, machine.start) == (256,)
-        assert shortest(machine, trie, machine.start, max_walks=0) == (ord("x"), ord("q"))
+        ends = Ends(machine, trie, vocab)
+        assert ends.shortest(machine.start) == (256,)
+        assert ends.shortest(machine.start, max_walks=0) == (ord("x"), ord("q"))
 
 
 def test_deep_nesting_is_closed():
@@ -91,7 +93,7 @@ def test_deep_nesting_is_closed():
     state = machine.start
     for byte in opened:
         state = machine.advance(state, byte)
-    closing = bytes(shortest(machine, trie, state, max_walks=0))
+    closing = bytes(Ends(machine, trie, vocab).shortest(state, max_walks=0))
     assert closing == b"x" + opened[::-1].translate(bytes.maketrans(b"([", b")]"))
     state = machine.advance(state, ord("x"))
     assert len(forced(machine, trie, state)) == 512

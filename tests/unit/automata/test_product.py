@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from espalier.automata.ends.complete import shortest
+from espalier.automata.ends.closing import Ends
 from espalier.automata.languages.dfa import Dfa, intersect
 from espalier.automata.languages.network import build_network
 from espalier.automata.languages.product import intersect_network
@@ -48,7 +48,7 @@ def test_a_random_grammar_and_a_regular_one(grammar):
         assert (state is not None and machine.accepts(state)) == (text in both)
         if state is not None:
             # No dead end: from wherever it gets, a text that both accept is reached.
-            ending = BYTES.decode(shortest(machine, TRIE, state))
+            ending = BYTES.decode(Ends(machine, TRIE, BYTES).shortest(state))
             whole = text + ending.decode()
             assert oracle.accepts(whole)
             assert other.accepts(whole.encode())
@@ -73,7 +73,7 @@ def test_intersections_of_regular_automata_are_exact_and_have_no_dead_end():
         assert not both.accepts(text.encode())
     machine = RegularMachine(both, BYTES, TRIE)
     for state in range(len(both)):
-        assert both.accepting[state] or shortest(machine, TRIE, state)
+        assert both.accepting[state] or Ends(machine, TRIE, BYTES).shortest(state)
     assert len(intersect(one, one).minimised()) == len(one.minimised())
 
 

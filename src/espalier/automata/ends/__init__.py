@@ -1,3 +1,3 @@
-"""The way to the end of a text: a shortest completion in tokens, the bytes and tokens that every completion starts
-with, and the tokens that keep an end within a token limit. Start with `complete.py`.
+"""Completions: shortest ones in tokens, completions within a token limit, the token mask that keeps one within reach,
+and forced tokens. Start with `closing.py`.
 """

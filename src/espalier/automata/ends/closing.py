@@ -1,15 +1,14 @@
-"""Which tokens leave so many more to the end, and the ways there: what a limit on tokens asks of a machine.
+"""Completions in tokens: a shortest one, one within a token limit, and the token mask that keeps one within reach.
 
-Exact where a search of bounded size settles it; past that a way that is not known to be short enough is taken for too
-long. It knows a machine and a vocabulary, and nothing of EOS.
+The answers are exact if a search of bounded size settles them. Past that bound, a completion that is not known to be
+short enough counts as too long. It knows a machine and a vocabulary, and nothing of EOS.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from espalier.automata.ends.complete import MAX_LENGTH
-from espalier.automata.ends.nearest import Nearest
+from espalier.automata.ends.nearest import MAX_LENGTH, Nearest
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings, Machine, State
 from espalier.time_limit import check as check_time
@@ -19,18 +18,21 @@ from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
 MAX_WALKS = 64
-"""States whose successors one search looks at."""
+"""States that one search under a token limit expands."""
+SHORTEST_WALKS = 300
+"""States that the search for a shortest completion expands. Past that the shortest one found so far stands."""
 DEEP = 8
-"""Tokens of a way that is searched for; of a longer one only the fewest bytes are tried. A search that deep looks at
-few of the ways that there are, and a text whose end takes longer has seldom one that is longer in bytes alone."""
+"""Searches look for completions of at most so many tokens; for a higher limit only the completion of fewest bytes
+counts. A bounded search sees few of the longer completions, and the one of fewest bytes is seldom much longer."""
 MAX_KNOWN = 50_000
-"""States of which something is remembered; past that all is forgotten."""
+"""States about which something is remembered; past that all is forgotten."""
 LANDINGS_BYTES = 32 * 2**20
 NEXT_BYTES = 16 * 2**20
 
 
 class _Known:
-    """What a search has found of a state. refused: no way of so many tokens or fewer. way: the shortest one."""
+    """What searches have found for a state. refused: no completion of so many tokens or fewer was found. way: the
+    shortest completion found."""
 
     __slots__ = ("refused", "way")
 
@@ -40,8 +42,8 @@ class _Known:
 
 
 class Ends:
-    """The ends of a machine's texts. Remembers within bounds; safe across threads, as what is remembered is only ever
-    made more exact."""
+    """The completions of one machine's texts. Its memory is bounded. Safe across threads: what is remembered is only
+    ever replaced by something more exact."""
 
     def __init__(
         self, machine: Machine, trie: TokenTrie, vocab: Vocab, *, max_walks: int = MAX_WALKS, deep: int = DEEP
@@ -57,7 +59,7 @@ class Ends:
         self._next: ByteCache[State, list[tuple[int, State]]] = ByteCache(NEXT_BYTES)
 
     def stays_near(self, state: State, most: int) -> bool:
-        """Whether every allowed token leaves at most `most` to come. May be False where it is not known; cheap."""
+        """Whether at most `most` tokens complete the text after every allowed token. Cheap; False if unknown."""
         return self._machine.stays_near(state, min(most, MAX_LENGTH))
 
     def closing(self, state: State, most: int) -> Mask:
@@ -84,14 +86,14 @@ class Ends:
             return fewest <= most
         if self._at_least(state) > most:
             return False
-        # Each byte that is needed has a token of its own, or `fewest` would be known.
+        # Every byte that is needed has a token of its own, otherwise `fewest` would be known.
         least = machine.least(state)
         if least <= min(most, MAX_LENGTH) or self._is_near(state, most):
             return True
         return most <= self._deep and self.within(state, most) is not None
 
     def within(self, state: State, most: int) -> tuple[int, ...] | None:
-        """At most `most` tokens that complete the text, None where none are known. Not always the fewest."""
+        """A completion of at most `most` tokens, not always the shortest; None if none is known."""
         machine = self._machine
         if most < 0:
             return None
@@ -109,19 +111,39 @@ class Ends:
             return known.way
         if known.refused >= most or most > self._deep:
             return None
-        found = self._search(state, most)
+        found = self._search(state, most, self._max_walks)
         if found is None:
             known.refused = max(known.refused, most)
         elif known.way is None or len(found) < len(known.way):
             known.way = found
         return found
 
+    def shortest(self, state: State, *, max_walks: int = SHORTEST_WALKS) -> tuple[int, ...]:
+        """A completion of the fewest tokens, `()` if the text is complete.
+
+        Exact unless a search would expand more than `max_walks` states; then the shortest one found, which is at most
+        as long as the one of fewest bytes. Raises LimitExceeded for completions of more than MAX_LENGTH bytes.
+        """
+        fewest = self._machine.fewest(state)
+        if fewest is not None:
+            return self._descend(state, fewest)
+        best = self._nearest.way(state)
+        while len(best) > 1 and (shorter := self._search(state, len(best) - 1, max_walks)) is not None:
+            best = shorter
+        return best
+
+    def plainest(self, state: State) -> tuple[int, ...]:
+        """The completion of fewest bytes, in tokens; one of the fewest tokens where bytes have no token of their own.
+        Raises LimitExceeded as `shortest` does."""
+        fewest = self._machine.fewest(state)
+        return self._nearest.way(state) if fewest is None else self._descend(state, fewest)
+
     def _is_near(self, state: State, most: int) -> bool:
-        """Whether the way of fewest bytes is short enough."""
+        """Whether the completion of fewest bytes has at most `most` tokens."""
         return self._machine.least(state) <= MAX_LENGTH and self._nearest.count(state) <= most
 
     def _at_least(self, state: State) -> int:
-        """No fewer tokens complete a text that is not complete yet."""
+        """A lower bound on the tokens that complete a text, which is not complete yet."""
         return max(1, -(-self._machine.least(state) // self._longest))
 
     def _of(self, state: State) -> _Known:
@@ -132,8 +154,9 @@ class Ends:
             found = self._known[state] = _Known()
         return found
 
-    def _search(self, state: State, most: int) -> tuple[int, ...] | None:
-        """Level by level, what is nearest to the end in bytes first."""
+    def _search(self, state: State, most: int, max_walks: int) -> tuple[int, ...] | None:
+        """A completion of at most `most` tokens: breadth first, in each level the states nearest to the end in bytes
+        first. None if there is none, or if none is found before `max_walks` states are expanded."""
         machine = self._machine
         level: list[tuple[State, tuple[int, ...]]] = [(state, ())]
         seen = {state}
@@ -141,7 +164,7 @@ class Ends:
         for left in range(most - 1, -1, -1):  # how many tokens may follow the next one
             following: list[tuple[State, tuple[int, ...]]] = []
             for current, taken in level:
-                if walks == self._max_walks:
+                if walks == max_walks:
                     return None
                 walks += 1
                 check_time()
@@ -170,7 +193,7 @@ class Ends:
         return found
 
     def _descend(self, state: State, fewest: int) -> tuple[int, ...]:
-        """A shortest way where the machine counts tokens."""
+        """A shortest completion, for a machine that knows how many tokens it has."""
         found: list[int] = []
         while fewest:
             fewest -= 1

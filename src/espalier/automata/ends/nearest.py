@@ -1,7 +1,7 @@
-"""From each state the way of fewest bytes to the end, and the fewest tokens that spell it.
+"""The completion of fewest bytes from each state, spelled with the fewest tokens.
 
-Ways that meet share what follows, so a state beside one that was asked costs the bytes up to there. It is for machines
-each of whose bytes has a token of its own, and knows nothing of EOS.
+Completions that meet share their rest, so a state next to one that is known costs only the bytes between the two. It is
+for machines that need no byte without a token of its own, and knows nothing of EOS.
 """
 
 from __future__ import annotations
@@ -9,19 +9,24 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
-from espalier.automata.ends.complete import named
 from espalier.automata.masks.machine import Machine, State
+from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
+MAX_LENGTH = 100_000
+"""The longest completion, in bytes and named tokens."""
 MAX_LINKS = 200_000
-"""States of which the way is remembered; past that all are forgotten."""
+"""States whose completion is remembered; past that all are forgotten."""
 
 
 class _Link(NamedTuple):
-    """byte: the next one, -1 where a named token comes. after: the state then. token: of the fewest that spell the
-    way, the first. jump: the state after it. cost: how many they are."""
+    """The first step of a state's completion.
+
+    byte: the next byte, -1 for a named token. after: the state after that byte. token: the first token of the
+    completion. jump: the state after that token. cost: how many tokens the completion has.
+    """
 
     byte: int
     after: State
@@ -31,25 +36,25 @@ class _Link(NamedTuple):
 
 
 class Nearest:
-    """Safe across threads."""
+    """The completions of fewest bytes of one machine. Safe across threads."""
 
     def __init__(self, machine: Machine, trie: TokenTrie, vocab: Vocab) -> None:
         self._machine = machine
         self._trie = trie
-        self._lengths = [len(data) for data in vocab.tokens]
+        self._tokens = vocab.tokens
         self._longest = trie.max_depth
         self._links: dict[State, _Link] = {}
         self._lock = threading.Lock()
 
     def count(self, state: State) -> int:
-        """How many tokens spell the way."""
+        """How many tokens the completion has. Raises LimitExceeded as `way` does."""
         if self._machine.least(state) == 0:
             return 0
         with self._lock:
             return self._link(state).cost
 
     def way(self, state: State) -> tuple[int, ...]:
-        """The tokens that spell it."""
+        """The tokens of the completion. Raises LimitExceeded for more than MAX_LENGTH bytes."""
         found: list[int] = []
         with self._lock:
             while self._machine.least(state) > 0:
@@ -62,6 +67,8 @@ class Nearest:
         links = self._links
         if state in links:
             return links[state]
+        if self._machine.least(state) > MAX_LENGTH:
+            raise LimitExceeded(f"the shortest completion has more than {MAX_LENGTH} bytes")
         if len(links) > MAX_LINKS:
             links = self._links = {}
         machine = self._machine
@@ -76,7 +83,7 @@ class Nearest:
         return links[state]
 
     def _step(self, state: State) -> tuple[int, int, State]:
-        """The next byte, or -1 and the token that comes by its name; and the state then."""
+        """The first byte of a completion, or -1 and a named token; and the state after it."""
         machine = self._machine
         members, refs = machine.options(state)
         wanted = machine.least(state) - 1
@@ -87,7 +94,12 @@ class Nearest:
             if after is not None and machine.least(after) == wanted:
                 return byte, -1, after
             members ^= lowest
-        return -1, *named(machine, state, refs, wanted)
+        for ref in refs:
+            for token in machine.reference(ref)[1].tolist():
+                after = machine.advance(state, token)
+                if after is not None and machine.least(after) <= wanted:
+                    return -1, token, after
+        raise AssertionError("a state is further from the end than all that follow it")
 
     def _spelled(self, byte: int, token: int, after: State) -> _Link:
         links = self._links
@@ -100,7 +112,7 @@ class Nearest:
             ends.append(link.after)
         best: tuple[int, int, int] | None = None  # tokens, bytes not taken by the first one, its id
         for one in self._trie.prefixes(bytes(ahead)):
-            length = self._lengths[one]
+            length = len(self._tokens[one])
             found = (1 + self._rest(ends[length - 1]), -length, one)
             best = found if best is None else min(best, found)
         if best is None:

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from espalier.automata.ends.complete import forced, shortest
+from espalier.automata.ends.closing import Ends
+from espalier.automata.ends.forced import forced
 from espalier.automata.languages.algebra import language
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.masks.regular import RegularMachine
@@ -108,7 +109,7 @@ class Waiting:
         key = (machine is self.machine, state)
         found = self._ways.get(key)
         if found is None:
-            found = self._ways[key] = shortest(machine, self.trie, state)
+            found = self._ways[key] = Ends(machine, self.trie, self.vocab).shortest(state)
         return found
 
 

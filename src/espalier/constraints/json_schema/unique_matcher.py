@@ -12,7 +12,6 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.automata.ends.complete import spelled
 from espalier.automata.masks.machine import State, missing_error
 from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
@@ -260,8 +259,7 @@ class UniqueMatcher:
         compiled = self._compiled
         if isinstance(compiled.tracker.feed(self._points[-1], compiled.vocab.decode(found)), Point):
             return found
-        plainest = spelled(compiled.inner.machine, compiled.inner.trie, self._inner.state)
-        mended = None if plainest is None else self._mended((*plainest, found[-1]))
+        mended = self._mended((*compiled.inner.ends.plainest(self._inner.state), found[-1]))
         return mended if mended is not None and len(mended) <= most else None
 
     def _completes(self, tokens: tuple[int, ...]) -> bool:
