@@ -1,9 +1,12 @@
-"""The public names, each imported when it is first used, so that `import espalier` stays light."""
+"""The public names of `espalier`, each imported when it is first used, so that `import espalier` stays light.
+
+A name stands here twice: in `EXPORTS` for Python, and below it for type checkers. A test holds the two together.
+"""
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 EXPORTS = {
     "After": "espalier.constraints.after.spec",
@@ -61,6 +64,63 @@ EXPORTS = {
     "tools_of": "espalier.constraints.tools.schemas",
 }
 
+public = sorted([*EXPORTS, "__version__"])
+
+if TYPE_CHECKING:
+    from espalier.api import LoadedEngine as LoadedEngine
+    from espalier.api import PresetBuilder as PresetBuilder
+    from espalier.api import compile as compile  # noqa: A004  # the public name
+    from espalier.api import contract as contract
+    from espalier.api import generate as generate
+    from espalier.api import get_preset as get_preset
+    from espalier.api import load as load
+    from espalier.constraints.after.spec import After as After
+    from espalier.constraints.after.thinking import Thinking as Thinking
+    from espalier.constraints.as_filter import GrammarFilter as GrammarFilter
+    from espalier.constraints.as_filter import JsonSchemaFilter as JsonSchemaFilter
+    from espalier.constraints.as_filter import MatcherFilter as MatcherFilter
+    from espalier.constraints.as_filter import ToolCallFilter as ToolCallFilter
+    from espalier.constraints.ban import Ban as Ban
+    from espalier.constraints.compose.all_of import AllOf as AllOf
+    from espalier.constraints.compose.any_of import AnyOf as AnyOf
+    from espalier.constraints.free import Free as Free
+    from espalier.constraints.free import Region as Region
+    from espalier.constraints.safety.spec import Safety as Safety
+    from espalier.constraints.safety.spec import SafetyFilter as SafetyFilter
+    from espalier.constraints.soft.spec import SoftJson as SoftJson
+    from espalier.constraints.soft.spec import SoftWordlist as SoftWordlist
+    from espalier.constraints.spec import Choice as Choice
+    from espalier.constraints.spec import Gbnf as Gbnf
+    from espalier.constraints.spec import JsonObject as JsonObject
+    from espalier.constraints.spec import JsonSchema as JsonSchema
+    from espalier.constraints.spec import Regex as Regex
+    from espalier.constraints.tools.schemas import multi_tool_call_schema as multi_tool_call_schema
+    from espalier.constraints.tools.schemas import tool_call_schema as tool_call_schema
+    from espalier.constraints.tools.schemas import tools_of as tools_of
+    from espalier.constraints.tools.spec import ToolCalls as ToolCalls
+    from espalier.constraints.words.spec import Wordlist as Wordlist
+    from espalier.decoding.options import Decoding as Decoding
+    from espalier.engines.base import Result as Result
+    from espalier.errors import EspalierError as EspalierError
+    from espalier.sampling.config import SamplingConfig as SamplingConfig
+    from espalier.sampling.filters import FilterChain as FilterChain
+    from espalier.sampling.filters import FilterContext as FilterContext
+    from espalier.sampling.filters import LogitBias as LogitBias
+    from espalier.sampling.filters import Priority as Priority
+    from espalier.sampling.filters import TokenBan as TokenBan
+    from espalier.sampling.presets.spec import Preset as Preset
+    from espalier.schema.lint.hazards import hazards as hazards
+    from espalier.schema.python.instances import build as build
+    from espalier.schema.python.schemas import schema_of as schema_of
+    from espalier.schema.shorthand import parse_shorthand as parse_shorthand
+    from espalier.tokens.analyse import analyse_vocab as analyse_vocab
+    from espalier.tokens.vocab import Vocab as Vocab
+    from espalier.trace.recorders.memory import JsonLinesRecorder as JsonLinesRecorder
+    from espalier.trace.recorders.memory import MemoryRecorder as MemoryRecorder
+    from espalier.trace.recorders.protocol import Recorder as Recorder
+    from espalier.trace.recorders.rejection_log import RejectionLog as RejectionLog
+    from espalier.trace.records import Trace as Trace
+
 
 def lookup(name: str) -> Any:
     """The public object of that name. Raises AttributeError, as modules do."""
@@ -70,4 +130,4 @@ def lookup(name: str) -> Any:
 
 
 def names() -> list[str]:
-    return sorted([*EXPORTS, "__version__"])
+    return public

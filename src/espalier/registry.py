@@ -15,6 +15,12 @@ from typing import Any
 from espalier.errors import UnknownName
 
 
+def imported(target: str) -> Any:
+    """What `"module:attr"` names."""
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)
+
+
 class Registry:
     """A table of one kind of part. `kind` is also the entry-point group: `espalier.<kind>`."""
 
@@ -40,8 +46,7 @@ class Registry:
 
     def load(self, name: str) -> Any:
         """Import and return what is registered under `name`."""
-        module, _, attribute = self.target(name).partition(":")
-        return getattr(import_module(module), attribute)
+        return imported(self.target(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())

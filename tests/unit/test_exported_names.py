@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import espalier
+from espalier import exports
 
 
 def test_all_is_sorted_and_has_no_double() -> None:
@@ -33,3 +36,9 @@ def test_dir_shows_the_same_names() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
         getattr(espalier, "no_such_name")  # noqa: B009  # a plain access would not pass the type checker
+
+
+def test_type_checkers_are_told_the_same_names() -> None:
+    block = next(one for one in ast.parse(Path(exports.__file__).read_text()).body if isinstance(one, ast.If))
+    told = {name.asname: one.module for one in block.body if isinstance(one, ast.ImportFrom) for name in one.names}
+    assert told == exports.EXPORTS

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from espalier.constraints.ban import Ban
-from espalier.constraints.compiler import LANGUAGES
+from espalier.constraints.compiler import with_automaton
 from espalier.constraints.compose.all_of import AllOf
+from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Spec
 from espalier.errors import UnsupportedError
 
@@ -22,10 +23,10 @@ def with_bad_words(constraint: Spec | None, words: Sequence[str]) -> Spec | None
     ban = Ban(tuple(words))
     if constraint is None:
         return ban
-    if constraint.kind not in LANGUAGES.names():
+    if KINDS.find(constraint.kind, "automaton") is None:
         raise UnsupportedError(
             f"bad_words cannot be combined with {constraint.kind} yet",
-            hint=f"leave one of them out; bad_words go with: {', '.join(LANGUAGES)}",
+            hint=f"leave one of them out; bad_words go with: {with_automaton()}",
             field="bad_words",
         )
     return AllOf(constraint, ban)

@@ -1,8 +1,4 @@
-"""Spec -> Compiled, by kind, for one vocabulary, cached. It does not know how any kind is compiled.
-
-A compiler module exports `compile_spec(spec, compiler) -> Compiled`; register it here, or from a plugin by the entry
-point group `espalier.constraints`.
-"""
+"""Compiles specs for one vocabulary and caches the results. It does not know how any kind is compiled (`kinds.py`)."""
 
 from __future__ import annotations
 
@@ -15,54 +11,14 @@ from typing import TypeVar
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
 from espalier.constraints.base import Compiled
+from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Spec
 from espalier.errors import SpecError, UnsupportedError
 from espalier.lexicon.files import WordFiles
-from espalier.registry import Registry
 from espalier.tokens.trie import TokenTrie, load_trie
 from espalier.tokens.vocab import Vocab
 
 Part = TypeVar("Part")
-
-COMPILERS = Registry(
-    "constraints",
-    {
-        "json_schema": "espalier.constraints.json_schema.compile:compile_schema",
-        "json_object": "espalier.constraints.text:compile_object",
-        "regex": "espalier.constraints.text:compile_regex",
-        "choice": "espalier.constraints.text:compile_choice",
-        "gbnf": "espalier.constraints.text:compile_gbnf",
-        "wordlist": "espalier.constraints.words.compile:compile_wordlist",
-        "ban": "espalier.constraints.ban:compile_ban",
-        "safety": "espalier.constraints.safety.compile:compile_safety",
-        "all_of": "espalier.constraints.compose.all_of:compile_all_of",
-        "any_of": "espalier.constraints.compose.any_of:compile_any_of",
-        "after": "espalier.constraints.after.spec:compile_after",
-        "free": "espalier.constraints.free:compile_free",
-        "thinking": "espalier.constraints.after.thinking:compile_thinking",
-        "tool_calls": "espalier.constraints.tools.compile:compile_tool_calls",
-    },
-)
-
-LANGUAGES = Registry(
-    "languages",
-    {
-        "json_schema": "espalier.constraints.json_schema.compile:schema_language",
-        "json_object": "espalier.constraints.text:object_language",
-        "regex": "espalier.constraints.text:regex_language",
-        "choice": "espalier.constraints.text:choice_language",
-        "gbnf": "espalier.constraints.text:gbnf_language",
-        "wordlist": "espalier.constraints.words.compile:wordlist_language",
-        "ban": "espalier.constraints.ban:ban_language",
-        "safety": "espalier.constraints.safety.compile:safety_language",
-        "all_of": "espalier.constraints.compose.all_of:all_of_language",
-        "any_of": "espalier.constraints.compose.any_of:any_of_language",
-        "free": "espalier.constraints.free:free_language",
-        "tool_calls": "espalier.constraints.tools.compile:tool_calls_language",
-    },
-)
-"""Kinds whose texts are an automaton over bytes, as `(spec, compiler) -> Dfa | Network`: what compositions are made
-of. A network is given only where no Dfa says the same."""
 
 CACHE_LIMIT = 16  # compiled specs kept per vocabulary, least recently used dropped
 
@@ -142,7 +98,7 @@ class Compiler:
             if found is not None:
                 self._put(key, found, keep=keep)
                 return found
-        compiled: Compiled = COMPILERS.load(spec.kind)(spec, self)
+        compiled: Compiled = KINDS.get(spec.kind, "compile")(spec, self)
         with self._lock:
             self._put(key, compiled, keep=keep)
         return compiled
@@ -159,9 +115,13 @@ class Compiler:
 
     def language(self, spec: Spec, *, wanted_by: str) -> Dfa | Network:
         """The texts of a spec as an automaton. Raises UnsupportedError, naming `wanted_by`, for a kind without one."""
-        if spec.kind not in LANGUAGES.names():
-            raise UnsupportedError(
-                f"{wanted_by} cannot hold {spec.kind} yet", hint=f"it can hold: {', '.join(LANGUAGES)}"
-            )
-        found: Dfa | Network = LANGUAGES.load(spec.kind)(spec, self)
+        make = KINDS.find(spec.kind, "automaton")
+        if make is None:
+            raise UnsupportedError(f"{wanted_by} cannot hold {spec.kind} yet", hint=f"it can hold: {with_automaton()}")
+        found: Dfa | Network = make(spec, self)
         return found
+
+
+def with_automaton() -> str:
+    """The kinds that have an automaton, for people."""
+    return ", ".join(kind for kind in KINDS if KINDS.find(kind, "automaton") is not None)

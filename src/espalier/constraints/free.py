@@ -1,8 +1,8 @@
 """`Free`: free text in which a trigger begins a region that a constraint holds, as often as the text likes.
 
 Free text and regions become one network, whose start is the free text and whose triggers call the regions; where they
-are all regular, one deterministic automaton. It knows no kind: what a region holds is whatever has an automaton
-(`LANGUAGES` in `compiler.py`).
+are all regular, one deterministic automaton. It knows no kind: a region holds any constraint that has an automaton
+(`Kind.automaton`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from espalier.automata.reasons.explain import NetworkTeller
 from espalier.constraints.automaton_matcher import compile_automaton
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.kinds import Kind
 from espalier.constraints.spec import Spec, check_text
 from espalier.constraints.verdict import Unjudgeable, Verdict, judge
 from espalier.errors import GrammarError, SpecError, UnsupportedError
@@ -118,9 +119,6 @@ class Free(Spec):
             return cls({trigger: Region.from_json(region) for trigger, region in triggers.items()})
         except RecursionError:
             raise SpecError("the constraints are nested too deeply", field="triggers") from None
-
-    def word_languages(self) -> tuple[str, ...]:
-        return tuple(lang for _, region in self.regions for lang in region.spec.word_languages())
 
 
 def compile_free(spec: Free, compiler: Compiler) -> Compiled:
@@ -289,3 +287,6 @@ MAX_UNKNOWN = 3
 """Pieces that nobody can judge, after which the text is given up: a judge may take seconds to say that it cannot."""
 MAX_PIECES = 500
 """Regions judged in one text, whichever way it is parted: some judges start another process."""
+
+
+KIND = Kind(spec=Free, compile=compile_free, automaton=free_language, judge=judge_free)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from espalier.constraints.after.spec import After
-from espalier.constraints.after.thinking import Thinking
 from espalier.constraints.compose.all_of import AllOf
-from espalier.constraints.members import Joined
 from espalier.constraints.safety.spec import Safety, merged_safety
 from espalier.constraints.spec import Spec
 
@@ -25,11 +22,5 @@ def with_safety(constraint: Spec | None, filters: Sequence[Safety]) -> Spec | No
 
 
 def filters_in(constraint: Spec | None) -> tuple[Safety, ...]:
-    """The filters that a constraint is made of, however deep: among members, and behind a marker or reasoning."""
-    if isinstance(constraint, Safety):
-        return (constraint,)
-    if isinstance(constraint, After | Thinking):
-        return filters_in(constraint.spec)
-    if isinstance(constraint, Joined):
-        return tuple(found for member in constraint.members for found in filters_in(member))
-    return ()
+    """The filters that a constraint is made of, however deep."""
+    return () if constraint is None else tuple(one for one in constraint.walk() if isinstance(one, Safety))

@@ -49,8 +49,9 @@ class Joined(Spec):
         except RecursionError:
             raise SpecError("the constraints are nested too deeply", field="members") from None
 
-    def word_languages(self) -> tuple[str, ...]:
-        return tuple(lang for member in self.members for lang in member.word_languages())
+    def begun(self, before: str) -> str:
+        """As the first member for which the prompt holds a beginning."""
+        return next((found for member in self.members if (found := member.begun(before))), "")
 
     def names(self) -> list[str]:
         """How each member is called in reasons and errors: `all_of[1].regex`."""

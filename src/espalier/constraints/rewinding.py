@@ -6,9 +6,8 @@ It does not know who takes tokens back (`decoding/rewinding/strategy.py`), nor w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Matcher
@@ -61,7 +60,7 @@ class RewindingMatcher(Matcher, Rewinding, Protocol):
 
 def rewinding_parts(spec: Spec | None) -> tuple[Spec, ...]:
     """The spec itself and what it holds, however deep, as far as it asks to take text back (`Spec.rewinds`)."""
-    return () if spec is None else tuple(one for one in _parts(spec) if one.rewinds)
+    return () if spec is None else tuple(one for one in spec.walk() if one.rewinds)
 
 
 def check_only_masks(spec: Spec | None, who: str, *, field: str) -> None:
@@ -72,18 +71,3 @@ def check_only_masks(spec: Spec | None, who: str, *, field: str) -> None:
             hint="use a constraint that only masks, or generate with an engine of ours and strategy=mask",
             field=field,
         )
-
-
-def _parts(value: Any) -> Iterator[Spec]:
-    if isinstance(value, Spec):
-        yield value
-    if is_dataclass(value) and not isinstance(value, type):
-        inner: Sequence[Any] = [getattr(value, one.name) for one in fields(value)]
-    elif isinstance(value, Mapping):
-        inner = list(value.values())
-    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        inner = value
-    else:
-        return
-    for one in inner:
-        yield from _parts(one)

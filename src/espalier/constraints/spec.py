@@ -1,7 +1,7 @@
-"""What a user asks for: frozen values that round-trip to JSON. They know nothing of vocabularies or engines.
+"""Constraints as a user asks for them: `Spec`, and the specs of JSON, expressions, choices and grammars.
 
-`Spec` is a tagged union: `kind` is the tag. `SPECS` maps a kind to its class, here or in a module of its own;
-`compiler.py` maps it to the code that compiles it.
+Specs are frozen values that round-trip to JSON, with `kind` as their tag; `kinds.py` lists all kinds. They know
+nothing of vocabularies or engines.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, Literal, get_origin
 
+from espalier.constraints.kinds import KINDS, Kind
 from espalier.errors import SchemaError, SpecError
 from espalier.grammar.json_mode import JsonKind, JsonWhitespace, check_json_options
-from espalier.registry import Registry
 from espalier.schema.python.schemas import schema_of
 
 
@@ -42,11 +42,11 @@ class Spec(ABC):
     def from_json(data: Mapping[str, Any]) -> Spec:
         """The inverse of `to_json`. Raises SpecError naming the field."""
         if not isinstance(data, Mapping) or "kind" not in data:
-            raise SpecError("a constraint needs a `kind`", hint=f"one of: {', '.join(SPECS)}", field="kind")
+            raise SpecError("a constraint needs a `kind`", hint=f"one of: {', '.join(KINDS)}", field="kind")
         kind = data["kind"]
-        if not isinstance(kind, str) or kind not in SPECS.names():
-            raise SpecError(f"unknown constraint {kind!r}", hint=f"one of: {', '.join(SPECS)}", field="kind")
-        cls: type[Spec] = SPECS.load(kind)
+        cls: type[Spec] | None = KINDS.find(kind, "spec") if isinstance(kind, str) else None
+        if cls is None:
+            raise SpecError(f"unknown constraint {kind!r}", hint=f"one of: {', '.join(KINDS)}", field="kind")
         known = cls.json_fields()
         for name in data:
             if name != "kind" and name not in known:
@@ -63,19 +63,50 @@ class Spec(ABC):
         """From the values of `json_fields`, some of which may be left out. Raises TypeError for one that may not."""
         return cls(**values)
 
+    def parts(self) -> tuple[Spec, ...]:
+        """The constraints that this one is made of, in the order of its fields: members, regions, what follows."""
+        found: list[Spec] = []
+        todo: list[Any] = _held(self)
+        while todo:
+            value = todo.pop()
+            if isinstance(value, Spec):
+                found.append(value)
+            else:
+                todo += _held(value)
+        return tuple(found)
+
+    def walk(self) -> Iterator[Spec]:
+        """This constraint, and all that it is made of, however deep; each before its own parts."""
+        todo: list[Spec] = [self]
+        while todo:
+            one = todo.pop()
+            yield one
+            todo += reversed(one.parts())
+
     @property
     def rewinds(self) -> bool:
-        """Whether it asks to take text back that has begun what it must not become; not whether a part of it does."""
+        """Whether this constraint itself (not a part of it) lets tokens be sampled that it then takes back."""
         return False
 
     def word_languages(self) -> tuple[str, ...]:
-        """The languages whose word files this constraint reads, its members' too."""
-        return ()
+        """The languages whose word files this constraint reads, those of its parts included."""
+        return tuple(lang for part in self.parts() for lang in part.word_languages())
 
     def begun(self, before: str) -> str:
-        """Of what the prompt holds of the model's turn, the beginning of the text that this constraint is about: what
-        is judged and parsed is this and the output."""
+        """The beginning of the constrained text that the prompt holds already. The text to judge and parse is this
+        beginning and the output. before: what the prompt holds of the model's turn."""
         return ""
+
+
+def _held(value: Any) -> list[Any]:
+    """What a dataclass, mapping or sequence holds besides texts, last first."""
+    if is_dataclass(value) and not isinstance(value, type):
+        found: list[Any] = [getattr(value, one.name) for one in fields(value)]
+    elif isinstance(value, Mapping):
+        found = [*value.values()]
+    else:
+        found = [*value] if isinstance(value, Sequence) and not isinstance(value, str | bytes) else []
+    return [one for one in reversed(found) if not isinstance(one, str)]  # a list of words may be long
 
 
 def _missing(error: TypeError) -> str:
@@ -207,6 +238,16 @@ class JsonSchema(Spec):
         return ("schema", "whitespace", "indent", "separators", "order", "format", "allow", "documents")
 
 
+JSON_SCHEMA = Kind(
+    spec=JsonSchema,
+    compile="espalier.constraints.json_schema.compile:compile_schema",
+    automaton="espalier.constraints.json_schema.compile:schema_language",
+    judge="espalier.constraints.verdict:judge_schema",
+    parse="espalier.constraints.verdict:parse_json",
+    gbnf="espalier.constraints.json_schema.check:schema_grammar",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class JsonObject(Spec):
     """JSON mode: any JSON object, or any document of the `kinds` asked for.
@@ -230,6 +271,16 @@ class JsonObject(Spec):
         check_json_options(self.kinds, self.whitespace, self.indent, self.max_depth)
 
 
+JSON_OBJECT = Kind(
+    spec=JsonObject,
+    compile="espalier.constraints.text:compile_object",
+    automaton="espalier.constraints.text:object_language",
+    judge="espalier.constraints.verdict:judge_object",
+    parse="espalier.constraints.verdict:parse_json",
+    gbnf="espalier.constraints.text:object_grammar",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Regex(Spec):
     """A text that a regular expression matches from its first character to its last."""
@@ -239,6 +290,15 @@ class Regex(Spec):
 
     def __post_init__(self) -> None:
         check_text(self.pattern, "a pattern", "pattern")
+
+
+REGEX = Kind(
+    spec=Regex,
+    compile="espalier.constraints.text:compile_regex",
+    automaton="espalier.constraints.text:regex_language",
+    judge="espalier.constraints.verdict:judge_regex",
+    gbnf="espalier.constraints.text:regex_grammar",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +318,14 @@ class Choice(Spec):
         object.__setattr__(self, "options", tuple(dict.fromkeys(self.options)))
 
 
+CHOICE = Kind(
+    spec=Choice,
+    compile="espalier.constraints.text:compile_choice",
+    automaton="espalier.constraints.text:choice_language",
+    judge="espalier.constraints.verdict:judge_choice",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Gbnf(Spec):
     """A text in the language of a llama.cpp grammar. `root` names the start rule."""
@@ -271,22 +339,9 @@ class Gbnf(Spec):
         check_text(self.root, "the name of the root rule", "root")
 
 
-SPECS = Registry(
-    "specs",
-    {
-        "json_schema": "espalier.constraints.spec:JsonSchema",
-        "json_object": "espalier.constraints.spec:JsonObject",
-        "regex": "espalier.constraints.spec:Regex",
-        "choice": "espalier.constraints.spec:Choice",
-        "gbnf": "espalier.constraints.spec:Gbnf",
-        "wordlist": "espalier.constraints.words.spec:Wordlist",
-        "ban": "espalier.constraints.ban:Ban",
-        "safety": "espalier.constraints.safety.spec:Safety",
-        "all_of": "espalier.constraints.compose.all_of:AllOf",
-        "any_of": "espalier.constraints.compose.any_of:AnyOf",
-        "after": "espalier.constraints.after.spec:After",
-        "free": "espalier.constraints.free:Free",
-        "thinking": "espalier.constraints.after.thinking:Thinking",
-        "tool_calls": "espalier.constraints.tools.spec:ToolCalls",
-    },
+GBNF = Kind(
+    spec=Gbnf,
+    compile="espalier.constraints.text:compile_gbnf",
+    automaton="espalier.constraints.text:gbnf_language",
+    gbnf="espalier.constraints.text:gbnf_grammar",
 )

@@ -32,7 +32,8 @@ def regex_language(spec: Regex, compiler: Compiler) -> Dfa | Network:
     return automaton_of(regex_grammar(spec))
 
 
-def regex_grammar(spec: Regex) -> Grammar:
+def regex_grammar(spec: Regex, *_: object) -> Grammar:
+    """Also as `Kind.gbnf`. Raises as `compile_regex`."""
     grammar = _one_rule(parse_regex(spec.pattern))
     if ROOT not in productive(grammar):
         raise RegexError("no text matches this pattern", pattern=spec.pattern)
@@ -53,12 +54,17 @@ def choice_language(spec: Choice, compiler: Compiler) -> Dfa:
 def compile_gbnf(spec: Gbnf, compiler: Compiler) -> Compiled:
     """Raises GrammarError with line and column, VocabError for bytes or tokens that the vocabulary lacks,
     LimitExceeded for a grammar that is too large."""
-    return compile_grammar(parse(spec.grammar, root=spec.root), spec, compiler.vocab, compiler.trie)
+    return compile_grammar(gbnf_grammar(spec), spec, compiler.vocab, compiler.trie)
+
+
+def gbnf_grammar(spec: Gbnf, *_: object) -> Grammar:
+    """Also as `Kind.gbnf`. Raises GrammarError."""
+    return parse(spec.grammar, root=spec.root)
 
 
 def gbnf_language(spec: Gbnf, compiler: Compiler) -> Dfa | Network:
     """Raises GrammarError, LimitExceeded."""
-    return automaton_of(parse(spec.grammar, root=spec.root))
+    return automaton_of(gbnf_grammar(spec))
 
 
 def compile_object(spec: JsonObject, compiler: Compiler) -> Compiled:
@@ -70,7 +76,8 @@ def object_language(spec: JsonObject, compiler: Compiler) -> Dfa | Network:
     return automaton_of(object_grammar(spec))
 
 
-def object_grammar(spec: JsonObject) -> Grammar:
+def object_grammar(spec: JsonObject, *_: object) -> Grammar:
+    """Also as `Kind.gbnf`."""
     return json_grammar(kinds=spec.kinds, whitespace=spec.whitespace, indent=spec.indent, max_depth=spec.max_depth)
 
 

@@ -22,9 +22,9 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import specification_with
 
+from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spec
 from espalier.lexicon.files import WordFiles
-from espalier.registry import Registry as Parts
 from espalier.schema.normal.judge import is_panic
 from espalier.schema.patterns.cost import is_quick, slow_pattern
 from espalier.schema.python.instances import build
@@ -56,9 +56,10 @@ def judge(spec: Spec, text: str, words: WordFiles | None = None) -> Verdict:
 
     words: where the lists of languages are; those that ship with Espalier if not given.
     """
-    if spec.kind not in JUDGES.names():
+    judges = KINDS.find(spec.kind, "judge")
+    if judges is None:
         return Verdict(valid=None, judge="none")
-    found: Verdict = JUDGES.load(spec.kind)(spec, text, WordFiles.standard() if words is None else words)
+    found: Verdict = judges(spec, text, WordFiles.standard() if words is None else words)
     return found
 
 
@@ -67,9 +68,8 @@ def parse(spec: Spec | None, text: str) -> Any:
 
     An integer of more digits than Python converts is a Decimal.
     """
-    if spec is None or spec.kind not in PARSERS.names():
-        return text
-    return PARSERS.load(spec.kind)(spec, text)
+    parser = None if spec is None else KINDS.find(spec.kind, "parse")
+    return text if parser is None else parser(spec, text)
 
 
 def parse_json(spec: Spec, text: str) -> Any:
@@ -272,37 +272,3 @@ JSON_KINDS = {
     bool: "boolean",
     type(None): "null",
 }
-
-JUDGES = Parts(
-    "judges",
-    {
-        "json_schema": "espalier.constraints.verdict:judge_schema",
-        "json_object": "espalier.constraints.verdict:judge_object",
-        "regex": "espalier.constraints.verdict:judge_regex",
-        "choice": "espalier.constraints.verdict:judge_choice",
-        "wordlist": "espalier.constraints.words.judge:judge_wordlist",
-        "ban": "espalier.constraints.ban:judge_ban",
-        "safety": "espalier.constraints.safety.judge:judge_safety",
-        "all_of": "espalier.constraints.compose.all_of:judge_all_of",
-        "any_of": "espalier.constraints.compose.any_of:judge_any_of",
-        "after": "espalier.constraints.after.spec:judge_after",
-        "free": "espalier.constraints.free:judge_free",
-        "thinking": "espalier.constraints.after.thinking:judge_thinking",
-        "tool_calls": "espalier.constraints.tools.judge:judge_tool_calls",
-    },
-)
-"""By kind: `(spec, text, words) -> Verdict`."""
-
-PARSERS = Parts(
-    "parsers",
-    {
-        "json_schema": "espalier.constraints.verdict:parse_json",
-        "json_object": "espalier.constraints.verdict:parse_json",
-        "all_of": "espalier.constraints.compose.all_of:parse_all_of",
-        "any_of": "espalier.constraints.compose.any_of:parse_any_of",
-        "after": "espalier.constraints.after.spec:parse_after",
-        "thinking": "espalier.constraints.after.thinking:parse_thinking",
-        "tool_calls": "espalier.constraints.tools.judge:parse_tool_calls",
-    },
-)
-"""By kind: `(spec, text) -> value`; what is not here is its text."""

@@ -25,7 +25,7 @@ from espalier.constraints.ban import Ban  # noqa: E402
 from espalier.constraints.compose.all_of import AllOf  # noqa: E402
 from espalier.constraints.compose.any_of import AnyOf  # noqa: E402
 from espalier.constraints.free import Free, Region  # noqa: E402
-from espalier.constraints.spec import SPECS  # noqa: E402
+from espalier.constraints.kinds import KINDS  # noqa: E402
 from espalier.constraints.tools.spec import ToolCalls  # noqa: E402
 from espalier.constraints.words.spec import Wordlist  # noqa: E402
 from espalier.decoding.ports import Extend, Rows, StepModel  # noqa: E402
@@ -166,7 +166,7 @@ def test_greedy_outputs_are_identical_without_a_constraint(torch_engine, llama_e
 
 
 def test_every_kind_of_constraint_is_compared():
-    assert set(CONSTRAINTS) == set(SPECS)
+    assert set(CONSTRAINTS) == set(KINDS)
     assert all(spec.kind == kind for kind, spec in CONSTRAINTS.items())
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 import espalier
-from espalier.constraints.spec import SPECS
+from espalier.constraints.kinds import KINDS
 from espalier.engines.base import Finished, Request
 from espalier.engines.options import EngineOptions
 from espalier.errors import CapabilityError, InputError, TemplateError, UnknownModel
@@ -77,7 +77,7 @@ def test_every_kind_of_constraint_holds(eng, kind):
 
 
 def test_no_kind_of_constraint_is_left_out():
-    assert set(SPECS.names()) <= set(EACH)
+    assert set(KINDS.names()) <= set(EACH)
 
 
 def test_the_engine_says_what_it_can(eng):
@@ -88,7 +88,7 @@ def test_the_engine_says_what_it_can(eng):
     assert found.fork
     assert found.chat_template
     assert found.max_context == 1024  # what it was trained for
-    assert set(SPECS.names()) <= found.constraints
+    assert set(KINDS.names()) <= found.constraints
 
 
 def test_soft_filters_nudge_and_calls_and_reasoning_are_read(eng):

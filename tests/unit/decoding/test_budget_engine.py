@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import espalier
 from espalier import Choice, JsonSchema, Regex, Vocab
 from espalier.api import make_request
-from espalier.constraints.compiler import COMPILERS
+from espalier.constraints.kinds import KINDS
 from espalier.decoding.plan import STRATEGIES
 from espalier.engines.base import Finished, TokenEvent
 from espalier.engines.fake import FakeStepModel, noise
@@ -111,7 +111,7 @@ def test_what_cannot_be_closed_is_refused_before_the_model_is_asked(monkeypatch)
         assert not compiler.uses_llguidance
         raise NotAvailable("there is no automaton")
 
-    monkeypatch.setattr(COMPILERS, "load", lambda kind: no_automaton)
+    monkeypatch.setattr(KINDS, "get", lambda kind, field: no_automaton)
     with pytest.raises(CapabilityError, match="with this constraint: there is no automaton") as told:
         events(JsonSchema({"type": "string", "maxLength": 77}), 20)
     assert told.value.field == "on_budget"

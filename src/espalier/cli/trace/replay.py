@@ -19,7 +19,7 @@ from espalier.cli.flags.inputs import check_trace_path, read_text
 from espalier.cli.flags.model import EngineFlags, Model, load
 from espalier.cli.flags.schema import parse_json
 from espalier.cli.vocab import read as read_vocab
-from espalier.constraints.compiler import COMPILERS
+from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Gbnf, JsonSchema, Spec
 from espalier.decoding.plan import STRATEGIES
 from espalier.decoding.replay import Divergence
@@ -102,7 +102,7 @@ def read_other(argument: str, trace: Trace) -> Spec:
     if argument.startswith("@") or argument.lower().endswith(".gbnf"):
         return Gbnf(read_grammar(argument))
     data: Any = parse_json(read_text(argument, "constraint"), argument)
-    if isinstance(data, dict) and isinstance(data.get("kind"), str) and data["kind"] in COMPILERS.names():
+    if isinstance(data, dict) and isinstance(data.get("kind"), str) and data["kind"] in KINDS.names():
         return Spec.from_json(data)
     if not isinstance(data, dict | bool):
         raise InputError(

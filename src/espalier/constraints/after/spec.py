@@ -16,6 +16,7 @@ from espalier.constraints.after.marker import Waiting, opened
 from espalier.constraints.after.matcher import AfterCompiled
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.kinds import Kind
 from espalier.constraints.spec import Spec, check_text
 from espalier.constraints.verdict import Verdict, judge, parse
 from espalier.errors import SpecError
@@ -108,9 +109,6 @@ class After(Spec):
     def key(self) -> str:
         own = self.to_json() | {"spec": None}
         return f"{json.dumps(own, ensure_ascii=False, separators=(',', ':'))} {self.spec.key()}"
-
-    def word_languages(self) -> tuple[str, ...]:
-        return self.spec.word_languages()
 
     @property
     def opening(self) -> str | None:
@@ -229,3 +227,12 @@ def _answers(spec: After, text: str) -> list[str]:
         size = len(part) - len(part.lstrip(WHITESPACE.decode()))
         found += [part[count:] for count in range(min(size, GAP) + 1 if spec.gap else 1)]
     return list(dict.fromkeys(found))
+
+
+KIND = Kind(
+    spec=After,
+    compile=compile_after,
+    judge=judge_after,
+    parse=parse_after,
+    gbnf="espalier.constraints.after.gbnf:after_grammar",
+)

@@ -15,6 +15,7 @@ from espalier.constraints.after.spec import After
 from espalier.constraints.after.thinking_matcher import ThinkingCompiled
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.kinds import Kind
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict, judge, parse
 from espalier.errors import SpecError
@@ -70,9 +71,6 @@ class Thinking(Spec):
         except RecursionError:
             raise SpecError("the constraints are nested too deeply", field="spec") from None
 
-    def word_languages(self) -> tuple[str, ...]:
-        return self.spec.word_languages()
-
     def begun(self, before: str) -> str:
         return self.thought.begun(before)
 
@@ -99,3 +97,12 @@ def parse_thinking(spec: Spec, text: str) -> Any:
 def _meant(spec: Thinking, text: str) -> Spec:
     is_thought = opened(text.encode("utf-8", "surrogatepass"), spec.start.encode()) is not None
     return spec.thought if is_thought else spec.spec
+
+
+KIND = Kind(
+    spec=Thinking,
+    compile=compile_thinking,
+    judge=judge_thinking,
+    parse=parse_thinking,
+    gbnf="espalier.constraints.after.gbnf:thinking_grammar",
+)

@@ -1,7 +1,7 @@
 """`AllOf`: the texts that every one of several constraints accepts.
 
 The members' automata are intersected, and what leads nowhere is taken away, so members that each could go on never
-meet in a dead end. It knows no kind: a member is whatever has an automaton (`LANGUAGES` in `compiler.py`).
+meet in a dead end. It knows no kind: a member is whatever has an automaton (`Kind.automaton`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.all_of_matcher import AllOfCompiled
 from espalier.constraints.compose.side_by_side import LuringAllOfCompiled, SideBySideCompiled
+from espalier.constraints.kinds import KINDS, Kind
 from espalier.constraints.members import Joined
 from espalier.constraints.spec import Spec
-from espalier.constraints.verdict import PARSERS, Verdict, judge, parse
+from espalier.constraints.verdict import Verdict, judge, parse
 from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError
 from espalier.lexicon.files import WordFiles
 
@@ -67,10 +68,6 @@ class AllOf(Joined):
     def named(self) -> list[tuple[str, Spec]]:
         """The members by their names."""
         return list(zip(self.names(), self.members, strict=True))
-
-    def begun(self, before: str) -> str:
-        """Of the first member for which the prompt holds a beginning."""
-        return next((found for member in self.members if (found := member.begun(before))), "")
 
     @property
     def rewinds(self) -> bool:
@@ -193,6 +190,9 @@ def judge_all_of(spec: Spec, text: str, words: WordFiles) -> Verdict:
 
 
 def parse_all_of(spec: Spec, text: str) -> Any:
-    """As the first member whose texts are more than text."""
+    """As the first member of a kind that parses its texts."""
     assert isinstance(spec, AllOf)
-    return next((parse(member, text) for member in spec.members if member.kind in PARSERS.names()), text)
+    return next((parse(member, text) for member in spec.members if KINDS.find(member.kind, "parse") is not None), text)
+
+
+KIND = Kind(spec=AllOf, compile=compile_all_of, automaton=all_of_language, judge=judge_all_of, parse=parse_all_of)

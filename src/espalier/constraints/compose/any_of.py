@@ -16,6 +16,7 @@ from espalier.automata.languages.network import Network
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.any_of_matcher import AnyOfCompiled
+from espalier.constraints.kinds import Kind
 from espalier.constraints.members import Joined
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict, judge, parse
@@ -33,10 +34,6 @@ class AnyOf(Joined):
     """
 
     kind: ClassVar[str] = "any_of"
-
-    def begun(self, before: str) -> str:
-        """Of the first member for which the prompt holds a beginning."""
-        return next((found for member in self.members if (found := member.begun(before))), "")
 
 
 def compile_any_of(spec: AnyOf, compiler: Compiler) -> Compiled:
@@ -88,3 +85,13 @@ def _judged(spec: AnyOf, text: str, words: WordFiles | None) -> tuple[Spec, Verd
     who = " and ".join(dict.fromkeys(verdict.judge for _, _, verdict in found))
     errors = tuple(f"{name}: {error}" for error in nearest.errors)
     return member, Verdict(valid=nearest.valid, judge=who, errors=errors)
+
+
+KIND = Kind(
+    spec=AnyOf,
+    compile=compile_any_of,
+    automaton=any_of_language,
+    judge=judge_any_of,
+    parse=parse_any_of,
+    gbnf="espalier.constraints.compose.gbnf:any_of_grammar",
+)

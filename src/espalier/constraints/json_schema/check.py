@@ -25,6 +25,7 @@ from espalier.constraints.json_schema.instances import Instance, check_instances
 from espalier.constraints.json_schema.unique_matcher import UniqueCompiled
 from espalier.constraints.spec import Gbnf, JsonSchema, Regex
 from espalier.errors import InputError, SpecError, UnknownName
+from espalier.grammar.ast import Grammar
 from espalier.schema.contract import Contract, Entry
 from espalier.schema.lint.engine_contract import OURS, engine_contract
 from espalier.schema.lint.engine_limits import ENGINES
@@ -143,6 +144,18 @@ def check_schema(
     over_bytes = compiled if plain is compiler else build(lowered, plain)
     held = check_instances(spec, over_bytes, lowered.expansion, _marks(spec, plain), instances)
     return replace(report, instances=tuple(held))
+
+
+def schema_grammar(spec: JsonSchema, *_: object) -> Grammar:
+    """As `Kind.gbnf`. Raises as `compile_schema`, also for what only a matcher enforces."""
+    lowered = LoweredSchema(spec)
+    # A matcher can also forbid equal items, which a grammar cannot.
+    may_check = spec.allow == "checked" and lowered.unique is None
+    if may_check:
+        lowered.contract("grammar").check("checked")
+    else:
+        grammar_contract(lowered).check()
+    return lowered.converted.grammar
 
 
 def grammar_contract(lowered: LoweredSchema) -> Contract:

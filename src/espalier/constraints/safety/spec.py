@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
+from espalier.constraints.kinds import Kind
 from espalier.constraints.safety.catalogue import BY_NAME, CATEGORIES, NEEDS_LIST, PATTERNS, PRESETS, Pattern
 from espalier.constraints.safety.lists import MAX_PHRASES, check_phrases, read_list
 from espalier.constraints.spec import Spec, check_text
@@ -320,3 +321,11 @@ def _custom(one: Any, place: int) -> Custom:
         return Custom(text, how == "regex")
     shown = json.dumps(one, default=str)[:80]
     raise SpecError(f"pattern {place} is a text, or an object with `regex` or `text`, not {shown}", field="patterns")
+
+
+KIND = Kind(
+    spec=Safety,
+    compile="espalier.constraints.safety.compile:compile_safety",
+    automaton="espalier.constraints.safety.compile:safety_language",
+    judge="espalier.constraints.safety.judge:judge_safety",
+)

@@ -1,6 +1,6 @@
-"""Soft constraints: what a text should be, as biases on logits instead of masks. Frozen values that round-trip to JSON.
+"""Soft constraints: biases on logits instead of masks. Specs are frozen values that round-trip to JSON.
 
-`SOFT_SPECS` maps a kind to its class, `FILTERS` to the code that makes a filter of it. They know no model.
+`SOFT_KINDS` lists their kinds, one `SoftKind` value each. They know no model.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.kinds import Code, Kinds
 from espalier.constraints.spec import Spec
 from espalier.constraints.words.spec import Wordlist
 from espalier.errors import SpecError
-from espalier.registry import Registry
 from espalier.sampling.filters import LogitFilter
 
 MAX_BIAS = 1e6
@@ -39,13 +39,13 @@ class SoftSpec(ABC):
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> SoftSpec:
         """The inverse of `to_json`. Raises SpecError naming the field."""
-        known = ", ".join(SOFT_SPECS)
+        known = ", ".join(SOFT_KINDS)
         if not isinstance(data, Mapping) or "kind" not in data:
             raise SpecError("a soft constraint needs a `kind`", hint=f"one of: {known}", field="kind")
         kind = data["kind"]
-        if not isinstance(kind, str) or kind not in SOFT_SPECS.names():
+        cls: type[SoftSpec] | None = SOFT_KINDS.find(kind, "spec") if isinstance(kind, str) else None
+        if cls is None:
             raise SpecError(f"unknown soft constraint {kind!r}", hint=f"one of: {known}", field="kind")
-        cls: type[SoftSpec] = SOFT_SPECS.load(kind)
         names = [f.name for f in fields(cls)]  # type: ignore[arg-type]  # a dataclass
         for name in data:
             if name != "kind" and name not in names:
@@ -63,7 +63,7 @@ class SoftSpec(ABC):
 
     def filter(self, compiler: Compiler) -> LogitFilter:
         """A filter for one sequence. Raises SpecError and its kin, VocabError, LimitExceeded."""
-        made: LogitFilter = FILTERS.load(self.kind)(self, compiler)
+        made: LogitFilter = SOFT_KINDS.get(self.kind, "filter")(self, compiler)
         return made
 
 
@@ -155,19 +155,23 @@ def _number(value: Any, name: str, *, least: float, most: float) -> float:
         raise SpecError(f"{name}: a number too large", field=name) from error
 
 
-SOFT_SPECS = Registry(
-    "soft",
-    {
-        "soft_json": "espalier.constraints.soft.spec:SoftJson",
-        "soft_wordlist": "espalier.constraints.soft.spec:SoftWordlist",
-    },
-)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoftKind:
+    """One kind of soft constraint.
 
-FILTERS = Registry(
-    "soft_filters",
-    {
-        "soft_json": "espalier.constraints.soft.json_bias:json_filter",
-        "soft_wordlist": "espalier.constraints.soft.word_bias:word_filter",
-    },
+    spec: the class of its specs, whose `kind` is the kind's name.
+    filter: `(spec, compiler) -> LogitFilter`, the filter of one sequence.
+    """
+
+    spec: type[SoftSpec]
+    filter: Code
+
+
+JSON = SoftKind(spec=SoftJson, filter="espalier.constraints.soft.json_bias:json_filter")
+WORDS = SoftKind(spec=SoftWordlist, filter="espalier.constraints.soft.word_bias:word_filter")
+
+SOFT_KINDS = Kinds(
+    "soft_kinds",
+    {"soft_json": "espalier.constraints.soft.spec:JSON", "soft_wordlist": "espalier.constraints.soft.spec:WORDS"},
+    {"spec": "soft", "filter": "soft_filters"},
 )
-"""By kind, `(spec, compiler) -> LogitFilter`: the filter of one sequence."""

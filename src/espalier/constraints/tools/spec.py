@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from espalier.chat.tools import Tool, ToolChoice, read_choice
 from espalier.chat.wire.formats import WIRE_FORMATS, WireFormat, wire_format
+from espalier.constraints.kinds import Kind
 from espalier.constraints.spec import Spec
 from espalier.constraints.tools.schemas import tools_of
 from espalier.errors import InputError, SpecError
@@ -122,9 +123,6 @@ class ToolCalls(Spec):
                 raise SpecError("the constraints are nested too deeply", field="content") from None
         return cls(**values)
 
-    def word_languages(self) -> tuple[str, ...]:
-        return () if self.content is None else self.content.word_languages()
-
 
 def _choice(given: Any, tools: tuple[Tool, ...]) -> ToolChoice:
     """As JSON can say it. Raises SpecError."""
@@ -155,3 +153,13 @@ def _check_names(tools: Sequence[Tool], choice: ToolChoice, wire: WireFormat) ->
                 hint="letters, digits and _, not a digit first, and no word of Python's own",
                 field=f"tools[{place}].name",
             )
+
+
+KIND = Kind(
+    spec=ToolCalls,
+    compile="espalier.constraints.tools.compile:compile_tool_calls",
+    automaton="espalier.constraints.tools.compile:tool_calls_language",
+    judge="espalier.constraints.tools.judge:judge_tool_calls",
+    parse="espalier.constraints.tools.judge:parse_tool_calls",
+    gbnf="espalier.constraints.tools.gbnf:tool_calls_grammar",
+)

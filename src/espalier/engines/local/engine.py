@@ -14,7 +14,8 @@ from functools import partial
 
 from espalier.chat.prompt.template import ChatTemplate
 from espalier.constraints.bad_words import with_bad_words
-from espalier.constraints.compiler import COMPILERS, NOWHERE, Compiler, Folders
+from espalier.constraints.compiler import NOWHERE, Compiler, Folders
+from espalier.constraints.kinds import KINDS
 from espalier.decoding.drive import drive
 from espalier.decoding.ports import StepModel
 from espalier.decoding.room import Room
@@ -94,7 +95,7 @@ class LocalEngine:
     def capabilities(self) -> Capabilities:
         return Capabilities(
             logits=True,
-            constraints=frozenset(COMPILERS.names()),
+            constraints=frozenset(KINDS.names()),
             chat_template=self._template is not None,
             truncate=self.model.can_truncate,
             fork=True,

@@ -21,10 +21,7 @@ from espalier.chat.reading.turn_parser import TurnParser
 from espalier.chat.reasoning import REASONING, Reasoning, detect_reasoning
 from espalier.chat.wire.detect import detect_format
 from espalier.chat.wire.formats import WireFormat, wire_format
-from espalier.constraints.after.spec import After
 from espalier.constraints.after.thinking import Thinking
-from espalier.constraints.compose.all_of import AllOf
-from espalier.constraints.compose.any_of import AnyOf
 from espalier.constraints.spec import JsonSchema, Regex, Spec
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.engines.base import Message, Request
@@ -220,7 +217,7 @@ def _spec(request: Request, calls: ToolCalls | None, reasoning: Reasoning | None
 
 def schema_of_spec(spec: Spec | None) -> Any:
     """The schema within a constraint, for the prompt. Raises InputError where there is none or more than one."""
-    found = _schemas(spec)
+    found = [] if spec is None else [one.text for one in spec.walk() if isinstance(one, JsonSchema)]
     if len(found) != 1:
         many = "more than one" if found else "no"
         raise InputError(
@@ -228,16 +225,6 @@ def schema_of_spec(spec: Spec | None) -> Any:
             field="schema_in_prompt",
         )  # fmt: skip
     return json.loads(found[0])
-
-
-def _schemas(spec: Spec | None) -> list[str]:
-    if isinstance(spec, JsonSchema):
-        return [spec.text]
-    if isinstance(spec, After | Thinking):
-        return _schemas(spec.spec)
-    if isinstance(spec, AllOf | AnyOf):
-        return [text for member in spec.members for text in _schemas(member)]
-    return []
 
 
 def _markers(vocab: Vocab) -> frozenset[str]:

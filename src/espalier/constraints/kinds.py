@@ -1,0 +1,96 @@
+"""The table of constraint kinds: one `Kind` value each, declared in the module of the kind's spec.
+
+Modules are imported when their kind is first asked for, and functions given as text when they are first called, so a
+spec can be parsed without the code that compiles it. It does not know what the functions do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeAlias
+
+from espalier.errors import UnknownName
+from espalier.registry import Registry, imported
+
+Code: TypeAlias = str | Callable[..., Any]
+"""A function, or `module:function` to import it from when it is first called."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """Everything there is about one kind of constraint. `None`: not possible for this kind.
+
+    spec: the class of its specs, whose `kind` is the kind's name.
+    compile: `(spec, compiler) -> Compiled`.
+    automaton: `(spec, compiler) -> Dfa | Network`, the accepted texts as an automaton over bytes. Kinds with an
+        automaton can be members of `AllOf` and regions of `Free`. A Network is returned only where no Dfa exists.
+    judge: `(spec, text, word_files) -> Verdict`, which must not use the matcher. None: verdicts are `valid=None`.
+    parse: `(spec, text) -> value` of a complete text. None: the value is the text.
+    gbnf: `(spec, compiler, before) -> Grammar`, for llama.cpp's own sampler. None: written from the automaton.
+    """
+
+    spec: type[Any]
+    compile: Code
+    automaton: Code | None = None
+    judge: Code | None = None
+    parse: Code | None = None
+    gbnf: Code | None = None
+
+
+class Kinds(Registry):
+    """Kind values by name; a plugin declares them as entry points in the group `espalier.<group>`.
+
+    single: fields of the value that a plugin may also declare one by one, with the entry point group of each.
+    """
+
+    def __init__(self, group: str, builtin: Mapping[str, str], single: Mapping[str, str]) -> None:
+        super().__init__(group, builtin)
+        self._single = {field: Registry(one, {}) for field, one in single.items()}
+
+    def names(self) -> list[str]:
+        """All names, built-ins first."""
+        return list(dict.fromkeys(chain(super().names(), *(one.names() for one in self._single.values()))))
+
+    def find(self, name: str, field: str) -> Any | None:
+        """A field of a kind's value, imported; None where the kind has none, or there is no such kind."""
+        found = getattr(self.load(name), field) if name in super().names() else None
+        if found is None and field in self._single and name in self._single[field].names():
+            return self._single[field].load(name)
+        return imported(found) if isinstance(found, str) else found
+
+    def get(self, name: str, field: str) -> Any:
+        """As `find`. Raises UnknownName, with the names there are, instead of returning None."""
+        found = self.find(name, field)
+        if found is None:
+            raise UnknownName(f"{self.kind}: there is no {field} for {name!r}", hint=f"known: {', '.join(self)}")
+        return found
+
+
+KINDS = Kinds(
+    "kinds",
+    {
+        "json_schema": "espalier.constraints.spec:JSON_SCHEMA",
+        "json_object": "espalier.constraints.spec:JSON_OBJECT",
+        "regex": "espalier.constraints.spec:REGEX",
+        "choice": "espalier.constraints.spec:CHOICE",
+        "gbnf": "espalier.constraints.spec:GBNF",
+        "wordlist": "espalier.constraints.words.spec:KIND",
+        "ban": "espalier.constraints.ban:KIND",
+        "safety": "espalier.constraints.safety.spec:KIND",
+        "all_of": "espalier.constraints.compose.all_of:KIND",
+        "any_of": "espalier.constraints.compose.any_of:KIND",
+        "after": "espalier.constraints.after.spec:KIND",
+        "free": "espalier.constraints.free:KIND",
+        "thinking": "espalier.constraints.after.thinking:KIND",
+        "tool_calls": "espalier.constraints.tools.spec:KIND",
+    },
+    {
+        "spec": "specs",
+        "compile": "constraints",
+        "automaton": "languages",
+        "judge": "judges",
+        "parse": "parsers",
+    },
+)

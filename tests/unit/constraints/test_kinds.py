@@ -1,0 +1,173 @@
+"""A kind of constraint is one value and one line in the table: a toy kind works everywhere without another edit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from espalier import After, AllOf, AnyOf, Free, JsonSchema, Regex, Thinking, ToolCalls, Vocab, Wordlist, registry
+from espalier.automata.languages.network import build_network
+from espalier.constraints import kinds
+from espalier.constraints.automaton_matcher import compile_network
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.kinds import KINDS, Kind, Kinds
+from espalier.constraints.rewinding import rewinding_parts
+from espalier.constraints.spec import Spec
+from espalier.constraints.to_gbnf import portable
+from espalier.constraints.verdict import Verdict, judge, parse
+from espalier.errors import CapabilityError, SpecError, UnknownName, UnsupportedError
+from espalier.grammar.parser import parse as parse_grammar
+from tests.laws import check_matcher
+
+
+@dataclass(frozen=True, slots=True)
+class Brackets(Spec):
+    """Balanced brackets, at least one pair: not regular, so no grammar is written from an automaton of it."""
+
+    kind: ClassVar[str] = "brackets"
+    opening: str = "("
+    closing: str = ")"
+
+
+def compile_brackets(spec: Brackets, compiler: Compiler) -> object:
+    return compile_network(brackets_automaton(spec, compiler), spec, compiler.vocab, compiler.trie)
+
+
+def brackets_automaton(spec: Brackets, _: Compiler) -> object:
+    return build_network(parse_grammar(f'root ::= "{spec.opening}" root? "{spec.closing}"'))
+
+
+def judge_brackets(spec: Brackets, text: str, _: object) -> Verdict:
+    half = len(text) // 2
+    return Verdict(valid=bool(text) and text == spec.opening * half + spec.closing * half, judge="count")
+
+
+BRACKETS = Kind(
+    spec=Brackets,
+    compile=compile_brackets,
+    automaton=f"{__name__}:brackets_automaton",
+    judge=judge_brackets,
+    parse=lambda spec, text: len(text) // 2,
+)
+
+
+@pytest.fixture
+def brackets(monkeypatch: pytest.MonkeyPatch) -> Spec:
+    monkeypatch.setitem(KINDS._targets, "brackets", f"{__name__}:BRACKETS")
+    spec = Spec.from_json({"kind": "brackets"})
+    assert spec == Brackets()
+    return spec
+
+
+def test_a_toy_kind_is_parsed_compiled_judged_and_refused_as_a_grammar(brackets: Spec) -> None:
+    compiler = Compiler(Vocab.bytes())
+    check_matcher(compiler.compile(brackets), trie=compiler.trie, accepted=["()", "((()))"], rejected=["", "(", "())"])
+    assert (judge(brackets, "(())").valid, judge(brackets, "(()").valid) == (True, False)
+    assert parse(brackets, "(())") == 2
+    with pytest.raises(CapabilityError, match="brackets cannot be written as a grammar"):
+        portable(brackets, compiler)
+
+
+def test_a_toy_kind_goes_into_compositions(brackets: Spec) -> None:
+    compiler = Compiler(Vocab.bytes())
+    for whole, text in [
+        (AllOf(brackets, Regex(".{4}")), "(())"),
+        (AnyOf(brackets, Regex("x")), "()"),
+        (Free({"!": brackets}), "a!()b"),
+        (After("!", brackets), "a!()"),
+        (Thinking(brackets), "()"),
+    ]:
+        assert Spec.from_json(whole.to_json()) == whole
+        assert compiler.compile(whole).accepts(text)
+        assert judge(whole, text).valid is True
+
+
+def test_a_kind_without_a_function_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS._targets, "brackets", f"{__name__}:BARE")
+    compiler = Compiler(Vocab.bytes())
+    assert judge(Brackets(), "()") == Verdict(valid=None, judge="none")
+    assert parse(Brackets(), "()") == "()"
+    with pytest.raises(UnsupportedError, match="AllOf cannot hold brackets"):
+        compiler.compile(AllOf(Brackets(), Regex("a")))
+    with pytest.raises(CapabilityError, match="cannot hold brackets"):
+        portable(Brackets(), compiler)
+
+
+BARE = Kind(spec=Brackets, compile=compile_brackets)
+
+
+def test_a_kind_that_nobody_declared_is_refused() -> None:
+    with pytest.raises(UnknownName, match="brackets"):
+        Compiler(Vocab.bytes()).compile(Brackets())
+    with pytest.raises(SpecError, match="unknown constraint"):
+        Spec.from_json({"kind": "brackets"})
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"espalier.kinds": "BRACKETS"},
+        {
+            "espalier.specs": "Brackets",
+            "espalier.constraints": "compile_brackets",
+            "espalier.languages": "brackets_automaton",
+            "espalier.judges": "judge_brackets",
+        },
+    ],
+)
+def test_a_plugin_declares_a_kind_whole_or_in_parts(monkeypatch: pytest.MonkeyPatch, declared: dict[str, str]) -> None:
+    def points(*, group: str) -> list[EntryPoint]:
+        found = declared.get(group)
+        return [] if found is None else [EntryPoint("brackets", f"{__name__}:{found}", group)]
+
+    monkeypatch.setattr(registry, "entry_points", points)
+    table = Kinds("kinds", {}, {field: one.kind for field, one in KINDS._single.items()})
+    assert table.names() == ["brackets"]
+    assert table.get("brackets", "spec") is Brackets
+    assert table.get("brackets", "compile") is compile_brackets
+    assert table.find("brackets", "automaton") is brackets_automaton
+    assert table.find("brackets", "judge") is judge_brackets
+    assert table.find("brackets", "gbnf") is None
+
+
+def test_the_parts_of_every_composition_are_found() -> None:
+    words, schema = Wordlist(["a"], lang="es"), JsonSchema({"type": "object"})
+    listed = Wordlist(lang="es", top=10)
+    for spec, parts in [
+        (words, ()),
+        (AllOf(words, schema), (words, schema)),
+        (AnyOf(words, schema), (words, schema)),
+        (Free({"!": words, "?": schema}), (words, schema)),
+        (After("!", schema), (schema,)),
+        (Thinking(schema), (schema,)),
+        (ToolCalls({"f": {"type": "object"}}, content=words), (words,)),
+    ]:
+        assert spec.parts() == parts
+        assert [*spec.walk()] == [spec, *parts]
+    deep = Thinking(After("!", AllOf(AnyOf(words, listed), schema)))
+    assert [one.kind for one in deep.walk()] == [
+        "thinking", "after", "all_of", "any_of", "wordlist", "wordlist", "json_schema",
+    ]  # fmt: skip
+    assert deep.word_languages() == ("es",)
+    assert rewinding_parts(deep) == ()
+
+
+def test_parsing_a_schema_imports_no_compiler() -> None:
+    code = (
+        "import espalier, sys\n"
+        "from espalier.constraints.spec import Spec\n"
+        "for data in ({'kind': 'json_schema', 'schema': True}, {'kind': 'wordlist', 'words': ['a']},\n"
+        "             {'kind': 'safety', 'categories': ['pii']}, {'kind': 'regex', 'pattern': 'a'}):\n"
+        "    Spec.from_json(data)\n"
+        "assert not {'numba', 'llguidance', 'jsonschema', 'torch'} & set(sys.modules), sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": str(SOURCES)})
+
+
+SOURCES = Path(kinds.__file__).parents[2]
