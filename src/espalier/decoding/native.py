@@ -22,8 +22,10 @@ from espalier.decoding.step import LISTED
 from espalier.decoding.stops import TextAssembler
 from espalier.errors import CapabilityError, GenerationError, SamplingError
 from espalier.sampling.chain import Chain
-from espalier.sampling.config import SamplingConfig
+from espalier.sampling.config import FIELDS, SamplingConfig
 from espalier.sampling.fast.draw_fast import Choice, heated
+from espalier.sampling.fields import Number
+from espalier.sampling.samplers.registry import SAMPLERS
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits
 from espalier.trace.measure import allowed_mass, measure
@@ -90,6 +92,13 @@ def check_native(config: SamplingConfig, *, strategy: str, soft: int, filters: i
                 hint=f'leave {name} out, or sampler="native"',
                 field=name,
             )
+    for sampler in (SAMPLERS[name] for name in config.active):
+        if sampler.llama is None:
+            raise CapabilityError(
+                f"llama.cpp has no sampler {sampler.name}",
+                hint=f'leave {sampler.switch.name} out, or sampler="native"',
+                field=sampler.switch.name,
+            )
     if config.seed is not None and config.seed + stream >= SEEDS:
         raise SamplingError(f"seed: {config.seed} must be below {SEEDS - stream} for llama.cpp", field="seed")
     if 0 < config.temperature < HOTTEST:
@@ -97,9 +106,7 @@ def check_native(config: SamplingConfig, *, strategy: str, soft: int, filters: i
             f"temperature: {config.temperature:g} is too close to 0 for llama.cpp", hint="0 is greedy",
             field="temperature",
         )  # fmt: skip
-    for name in ("repetition_penalty", "temperature", "dry_multiplier", "dry_base", "frequency_penalty",
-                 "presence_penalty", "mirostat_tau", "mirostat_eta", "top_n_sigma", "dynatemp_range",
-                 "dynatemp_exponent"):  # fmt: skip
+    for name in (name for name, one in FIELDS.items() if isinstance(one, Number)):
         value = float(getattr(config, name))
         if abs(value) > LARGEST or (name == "repetition_penalty" and value < 1 / LARGEST):
             raise SamplingError(f"{name}: {value:g} is outside of what llama.cpp can compute with", field=name)

@@ -15,8 +15,9 @@ from espalier.sampling.filters import FilterChain, FilterContext, LogitFilter
 from espalier.sampling.fit import NOTHING_FITTED, Fitted, needs_fit
 from espalier.sampling.history import History
 from espalier.sampling.samplers.context import TransformContext
-from espalier.sampling.samplers.mirostat import first_mu, next_mu
-from espalier.sampling.samplers.registry import TRANSFORMS, UNTRUNCATED, Transform, mirostat
+from espalier.sampling.samplers.mirostat import first_mu, mirostat, next_mu
+from espalier.sampling.samplers.registry import SAMPLERS, TRANSFORMS, UNTRUNCATED
+from espalier.sampling.samplers.sampler import Transform
 from espalier.sampling.samplers.temperature import temperature
 from espalier.tokens.mask import Logits
 
@@ -50,7 +51,7 @@ class Chain:
         self._shaping: tuple[Transform, ...] = tuple(TRANSFORMS[name] for name in names)
         if config.mirostat:
             self._shaping += (mirostat,)
-        self.needs_chance = "xtc" in names and not config.is_greedy
+        self.needs_chance = any(SAMPLERS[name].draws for name in names) and not config.is_greedy
         self._history = History(config.repetition_window if "penalties" in names else 0)
         self._room: Logits = np.empty(0, dtype=np.float32)  # (V,) once it was asked for
         self._mus = [first_mu(config.mirostat_tau)]  # before each generated token, the last one is now's

@@ -12,43 +12,14 @@ from numbers import Real
 from typing import Any
 
 from espalier.errors import SamplingError
-from espalier.sampling.config import DEFAULT_ORDER, SamplingConfig, shown
+from espalier.sampling.config import FIELDS, SamplingConfig
+from espalier.sampling.fields import shown
+from espalier.sampling.samplers.registry import SAMPLERS
 
 UNLIMITED = 2**31 - 1
 """`max_tokens` where the other side's default is to go on until the context is full."""
 
-LLAMA_FIELDS = {
-    "temperature": "temperature",
-    "dynatemp_range": "dynatemp_range",
-    "dynatemp_exponent": "dynatemp_exponent",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "typical_p": "typical_p",
-    "top_n_sigma": "top_n_sigma",
-    "min_keep": "min_keep",
-    "xtc_probability": "xtc_probability",
-    "xtc_threshold": "xtc_threshold",
-    "repetition_penalty": "repeat_penalty",
-    "repetition_window": "repeat_last_n",
-    "frequency_penalty": "frequency_penalty",
-    "presence_penalty": "presence_penalty",
-    "dry_multiplier": "dry_multiplier",
-    "dry_base": "dry_base",
-    "dry_allowed_length": "dry_allowed_length",
-    "dry_window": "dry_penalty_last_n",
-    "dry_breakers": "dry_sequence_breakers",
-    "mirostat": "mirostat",
-    "mirostat_tau": "mirostat_tau",
-    "mirostat_eta": "mirostat_eta",
-    "logit_bias": "logit_bias",
-    "seed": "seed",
-    "n": "n_cmpl",
-    "max_tokens": "n_predict",
-    "stop": "stop",
-    "ignore_eos": "ignore_eos",
-    "sampler_order": "samplers",
-}
+LLAMA_FIELDS = {name: one.llama for name, one in FIELDS.items() if one.llama is not None}
 """Our name -> llama.cpp's (`tools/server`, the request of `/completion`)."""
 LLAMA_OTHER = {"typ_p": "typical_p", "n": "n", "max_tokens": "max_tokens"}
 """Names that llama.cpp takes besides."""
@@ -56,49 +27,39 @@ LLAMA_DEFAULTS: dict[str, Any] = {"temperature": 0.8, "repetition_penalty": 1.0,
 """Where llama.cpp's default is another than ours."""
 LLAMA_OFF: dict[str, tuple[Any, ...]] = {"n_probs": (0,), "t_max_predict_ms": (0, -1), "post_sampling_probs": (False,)}
 """Fields that are known and cannot be had, with the values at which they ask for nothing."""
-LLAMA_SAMPLERS = {name: name for name in DEFAULT_ORDER} | {"typical_p": "typ_p"}
-"""Our name of a transform -> llama.cpp's."""
+LLAMA_SAMPLERS = {name: one.llama for name, one in SAMPLERS.items() if one.llama is not None}
+"""Our name of a sampler -> llama.cpp's, of those that it has."""
 RANDOM_SEED = 2**32 - 1  # llama.cpp's seeds are 32 bits, and all ones means a random one
-LLAMA_NONE = ("allowed_ids", "bad_words", "min_tokens", "stop_ids")
+LLAMA_NONE = tuple(sorted(FIELDS.keys() - LLAMA_FIELDS.keys()))
 
-OPENAI_FIELDS = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "frequency_penalty": "frequency_penalty",
-    "presence_penalty": "presence_penalty",
-    "max_tokens": "max_tokens",
-    "stop": "stop",
-    "seed": "seed",
-    "n": "n",
-    "top_k": "top_k",
-    "min_p": "min_p",
-    "repetition_penalty": "repetition_penalty",
-    "min_tokens": "min_tokens",
-    "stop_ids": "stop_token_ids",
-    "bad_words": "bad_words",
-    "allowed_ids": "allowed_token_ids",
-    "ignore_eos": "ignore_eos",
-    "logit_bias": "logit_bias",
-}
-"""Our name -> OpenAI's, and from `top_k` on vLLM's."""
+OPENAI_FIELDS = {name: one.openai for name, one in FIELDS.items() if one.openai is not None}
+"""Our name -> OpenAI's or vLLM's."""
 OPENAI_OTHER = {"max_completion_tokens": "max_tokens"}
 OPENAI_ORDER = ("penalties", "temperature", "min_p", "top_k", "top_p")
 """vLLM's order: heat first, then truncate. OpenAI says nothing of top_k and min_p."""
 OPENAI_DEFAULTS: dict[str, Any] = {
-    "temperature": 1.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
+    **{name: one.off for name, one in FIELDS.items() if one.openai and one.off not in (None, one.default)},
     "repetition_window": -1,
     "max_tokens": UNLIMITED,
     "sampler_order": OPENAI_ORDER,
 }
+"""What is left out of a request in OpenAI's names: every sampler that has a name there is off."""
 MAX_BIAS = 100.0
 MAX_PENALTY = 2.0
 
 LLAMA_NAMES = frozenset(LLAMA_FIELDS.values()) | frozenset(LLAMA_OTHER) | frozenset(LLAMA_OFF)
 OPENAI_NAMES = frozenset(OPENAI_FIELDS.values()) | frozenset(OPENAI_OTHER)
+DRAWING_NAMES = frozenset(
+    {"mirostat", "samplers", "typ_p"}
+    | {
+        one.llama
+        for sampler in SAMPLERS.values()
+        if sampler.truncates or sampler.name == "temperature"
+        for one in sampler.fields
+        if one.llama is not None and one.off is not None
+    }
+)
+"""Fields of a request with which a client asks for a draw: temperature and truncations, in llama.cpp's names."""
 
 
 def from_llama(data: Mapping[str, Any]) -> SamplingConfig:
@@ -115,10 +76,9 @@ def from_llama(data: Mapping[str, Any]) -> SamplingConfig:
         )
     if asked.get("typical_p") == 1:
         asked["typical_p"] = 0.0
-    for name, least in (("top_n_sigma", 0.0), ("top_k", 0)):
-        value = asked.get(name)
-        if isinstance(value, Real) and value < least:  # llama.cpp's -1: off
-            asked[name] = least
+    for name, value in asked.items():
+        if FIELDS[name].llama_negative_is_off and isinstance(value, Real) and value < 0:
+            asked[name] = FIELDS[name].off
     if asked.get("seed") == RANDOM_SEED:
         asked["seed"] = None
     if asked.get("max_tokens") == -1:
@@ -138,6 +98,9 @@ def to_llama(config: SamplingConfig) -> dict[str, Any]:
         raise SamplingError(f"seed: llama.cpp's are below {RANDOM_SEED}", field="seed")
     if config.max_tokens > UNLIMITED:
         raise SamplingError(f"max_tokens: llama.cpp's are at most {UNLIMITED}", field="max_tokens")
+    for name in config.active:
+        if name not in LLAMA_SAMPLERS:
+            raise SamplingError(f"{name}: llama.cpp has no such sampler", field=SAMPLERS[name].switch.name)
     if not config.dry_breakers:
         raise SamplingError("dry_breakers: llama.cpp needs at least one", field="dry_breakers")
     found = {theirs: _plain(getattr(config, ours)) for ours, theirs in LLAMA_FIELDS.items()}
@@ -146,7 +109,7 @@ def to_llama(config: SamplingConfig) -> dict[str, Any]:
         "seed": -1 if config.seed is None else config.seed,
         "n_predict": -1 if config.max_tokens == UNLIMITED else config.max_tokens,
         "logit_bias": [[key, False if value == -math.inf else value] for key, value in config.logit_bias],
-        "samplers": [LLAMA_SAMPLERS[name] for name in config.sampler_order],
+        "samplers": [LLAMA_SAMPLERS[name] for name in config.sampler_order if name in LLAMA_SAMPLERS],
     }
 
 
@@ -169,7 +132,7 @@ def to_openai(config: SamplingConfig) -> dict[str, Any]:
     order = [name for name in config.active if name in OPENAI_ORDER]
     for name in config.active:
         if name not in OPENAI_ORDER:
-            field = {"dry": "dry_multiplier", "xtc": "xtc_probability"}.get(name, name)
+            field = SAMPLERS[name].switch.name
             raise SamplingError(f"{field}: OpenAI's requests have no {name}", field=field)
     if order != sorted(order, key=OPENAI_ORDER.index):
         raise SamplingError(

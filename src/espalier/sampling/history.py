@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.sampling.samplers.penalties import count_window
+from espalier.sampling.samplers.context import count_window
 
 ROOM = 256  # places made at first; doubled when they are full
 

@@ -5,6 +5,7 @@ import pytest
 
 from espalier.sampling.samplers import penalties, truncations
 from espalier.sampling.samplers import temperature as heat
+from espalier.sampling.samplers.context import count_window
 
 torch = pytest.importorskip("torch")
 process = pytest.importorskip("transformers.generation.logits_process")
@@ -62,7 +63,7 @@ def test_each_sampler_equals_transformers(name, width):
 def test_the_repetition_penalty_equals_transformers(penalty, width):
     for row in rows(width):
         history = [int(i) for i in np.random.default_rng(1).integers(0, width, 50)]
-        seen, said = penalties.count_window(history, 0, -1)
+        seen, said = count_window(history, 0, -1)
         ours = penalties.penalties(row, penalty, 0.0, 0.0, seen, said)
         assert np.array_equal(ours, run(process.RepetitionPenaltyLogitsProcessor(penalty), row, history))
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from espalier import SamplingConfig, Vocab
 from espalier.sampling.chain import Chain
 from espalier.sampling.fit import fit
-from espalier.sampling.samplers.context import TransformContext
-from espalier.sampling.samplers.penalties import count_window
+from espalier.sampling.samplers.context import TransformContext, count_window
 from espalier.sampling.samplers.registry import TRANSFORMS
 
 VOCAB = Vocab.bytes()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from espalier.sampling.fast import kernels
 from espalier.sampling.fast.candidates import DEEP, at_least, leaders, likely_leaders, peaks
-from espalier.sampling.fast.draw_fast import kernels
 from espalier.sampling.samplers.dry import longest_repeats
 from espalier.sampling.samplers.penalties import LARGEST, penalties
 from espalier.tokens import mask as masks

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from espalier.sampling.samplers import mirostat
-from espalier.sampling.samplers import registry as transforms
+from espalier.sampling.samplers import truncations as transforms
+from espalier.sampling.samplers.dry import dry
+from espalier.sampling.samplers.penalties import penalties
+from espalier.sampling.samplers.temperature import dynamic_temperature, temperature
 
 LOGITS = hnp.arrays(
     np.float32,
@@ -65,14 +68,14 @@ def test_min_p_keeps_what_is_near_the_best(row, p):
 
 @given(LOGITS, st.floats(0.05, 5.0))
 def test_temperature_divides_and_keeps_bans(row, value):
-    out = transforms.temperature(row, value)
+    out = temperature(row, value)
     assert kept(out) == kept(row)
     assert np.allclose(out[row > -np.inf], row[row > -np.inf] / value, atol=1e-5)
 
 
 @given(LOGITS, st.floats(0.0, 1e-3, exclude_min=True))
 def test_a_tiny_temperature_bans_nothing_and_gives_no_nan(row, value):
-    out = transforms.temperature(row, value)
+    out = temperature(row, value)
     assert kept(out) == kept(row)
     assert not np.isnan(out).any()
     assert int(np.argmax(out)) == int(np.argmax(row))
@@ -80,7 +83,7 @@ def test_a_tiny_temperature_bans_nothing_and_gives_no_nan(row, value):
 
 @given(LOGITS)
 def test_temperature_zero_keeps_the_best_with_the_lowest_id(row):
-    assert kept(transforms.temperature(row, 0.0)) == {ranked(row)[0]}
+    assert kept(temperature(row, 0.0)) == {ranked(row)[0]}
 
 
 @given(LOGITS, st.integers(0, 10), st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 2.0))
@@ -90,7 +93,7 @@ def test_no_transform_changes_its_argument_or_removes_everything(row, k, p, m, t
         transforms.top_k(row, k),
         transforms.top_p(row, p),
         transforms.min_p(row, m),
-        transforms.temperature(row, t),
+        temperature(row, t),
     ):
         assert kept(out)
         assert out.dtype == np.float32
@@ -143,7 +146,7 @@ def test_min_keep_leaves_the_most_probable(row, p, min_keep):
 
 @given(LOGITS, st.floats(0.0, 2.0), st.floats(0.01, 2.0), st.floats(0.0, 3.0))
 def test_dynamic_temperature_lies_between_its_bounds_and_bans_nothing(row, value, spread, exponent):
-    out = transforms.dynamic_temperature(row, value, spread, exponent)
+    out = dynamic_temperature(row, value, spread, exponent)
     low, high = max(0.0, value - spread), value + spread
     values = [float(v) for v in row if v > -np.inf]
     if len(values) == 1:
@@ -162,7 +165,7 @@ def test_dynamic_temperature_lies_between_its_bounds_and_bans_nothing(row, value
 
 def test_penalties_by_hand():
     row = np.array([2.0, -2.0, 0.0, 3.0, -np.inf], dtype=np.float32)
-    out = transforms.penalties(row, 2.0, 0.5, 0.25, {0: 2, 1: 1, 2: 1, 4: 3, 99: 1}, {0: 2, 4: 1})
+    out = penalties(row, 2.0, 0.5, 0.25, {0: 2, 1: 1, 2: 1, 4: 3, 99: 1}, {0: 2, 4: 1})
     assert out.tolist() == [1.0 - 2 * 0.5 - 0.25, -4.0, 0.0, 3.0, -math.inf]
     assert row[0] == 2.0
 
@@ -170,7 +173,7 @@ def test_penalties_by_hand():
 @pytest.mark.parametrize("repetition", [0.0, 1e-40, 1e38, 1e300])
 def test_penalties_give_neither_nan_nor_infinity_nor_a_ban(repetition):
     row = np.array([5.0, -5.0, 0.0], dtype=np.float32)
-    out = transforms.penalties(row, repetition, 1e38, 0.0, {0: 1, 1: 1, 2: 1}, {0: 9})
+    out = penalties(row, repetition, 1e38, 0.0, {0: 1, 1: 1, 2: 1}, {0: 9})
     assert np.isfinite(out).all()
 
 
@@ -179,17 +182,17 @@ def test_dry_by_hand():
     # The end 1 2 occurred before 3; with 5 in front once more: 5 1 2.
     history = [5, 1, 2, 3, 1, 2, 4, 5, 1, 2]
     options = {"multiplier": 1.0, "base": 2.0, "allowed_length": 2, "window": -1}
-    assert transforms.dry(row, history, **options).tolist() == [0, 0, 0, -2.0, -1.0, 0]
-    assert transforms.dry(row, history, **options, breakers={5: ((),)}).tolist() == [0, 0, 0, -1.0, -1.0, 0]
-    assert transforms.dry(row, history, **options, breakers={3: ((),)}).tolist() == [0, 0, 0, 0, -1.0, 0]
-    assert transforms.dry(row, history, **options | {"window": 5}) is not None
-    assert transforms.dry(row, history, **options | {"multiplier": 0.0}) is row
+    assert dry(row, history, **options).tolist() == [0, 0, 0, -2.0, -1.0, 0]
+    assert dry(row, history, **options, breakers={5: ((),)}).tolist() == [0, 0, 0, -1.0, -1.0, 0]
+    assert dry(row, history, **options, breakers={3: ((),)}).tolist() == [0, 0, 0, 0, -1.0, 0]
+    assert dry(row, history, **options | {"window": 5}) is not None
+    assert dry(row, history, **options | {"multiplier": 0.0}) is row
 
 
 @pytest.mark.parametrize("base", [1.0, 1.0000001, 4.0, 1e300])
 def test_dry_gives_no_infinity(base):
     row = np.zeros(4, dtype=np.float32)
-    out = transforms.dry(row, [1, 2] * 300, multiplier=5.0, base=base, allowed_length=0, window=-1)
+    out = dry(row, [1, 2] * 300, multiplier=5.0, base=base, allowed_length=0, window=-1)
     assert np.isfinite(out).all()
     assert out[1] < 0
 

@@ -23,11 +23,14 @@ from espalier.decoding.ports import Answer, Append, Need
 from espalier.decoding.stops import TextAssembler
 from espalier.errors import DeadEnd, InputError, SamplingError
 from espalier.sampling.config import SamplingConfig
+from espalier.sampling.samplers.registry import SAMPLERS
 
 STEEPEST = 40.0
 """Of a length penalty: the length to this power stays within a float for any text."""
-DRAWING = {"top_n_sigma": "top_n_sigma", "typical_p": "typical_p", "xtc": "xtc_probability"}
-"""Transforms that are off unless they are asked for, and their fields."""
+DRAWING = {
+    name: one.switch.name for name, one in SAMPLERS.items() if one.truncates and one.switch.default == one.switch.off
+}
+"""Truncations that are off by default -> the field that switches them on."""
 
 
 def check(options: Decoding, sampling: SamplingConfig) -> None:

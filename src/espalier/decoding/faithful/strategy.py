@@ -16,10 +16,7 @@ from espalier.decoding.plan import Job, Plan, Strategy, Taken
 from espalier.decoding.ports import Append, Need
 from espalier.errors import DeadEnd, InputError, SamplingError
 from espalier.sampling.config import NEUTRAL, SamplingConfig
-
-FIELDS = {"xtc": "xtc_probability"}
-"""Of the sampling, by transform, where the names differ."""
-TRUNCATING = ("top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "xtc")
+from espalier.sampling.samplers.registry import SAMPLERS
 
 
 def best_of(job: Job) -> Plan:
@@ -97,9 +94,9 @@ def check(options: Decoding, sampling: SamplingConfig) -> None:
             f"{name} aims at the whole distribution, and mirostat truncates it",
             hint='leave it out, or target="truncated"', field="mirostat",
         )  # fmt: skip
-    for transform in sampling.active:
-        if transform in TRUNCATING:
-            field = FIELDS.get(transform, transform)
+    for sampler in (SAMPLERS[one] for one in sampling.active):
+        if sampler.truncates:
+            field = sampler.switch.name
             raise SamplingError(
                 f"{name} aims at the whole distribution, and {field} truncates it",
                 hint=f'set {field} to {NEUTRAL[field]:g}, or target="truncated"',

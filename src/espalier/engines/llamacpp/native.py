@@ -214,7 +214,8 @@ def _samplers(lib: Any, vocab: Any, config: SamplingConfig, fitted: Fitted, *, s
         ),
     }  # fmt: skip
     for name in config.sampler_order:
-        yield by_name[name]()
+        if name in by_name:  # who else is on was refused: see `decoding/native.py`
+            yield by_name[name]()
     yield lib.llama_sampler_init_dist(seed)
 
 

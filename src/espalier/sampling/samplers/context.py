@@ -1,25 +1,29 @@
-"""What a transform may look at beside the logits: one frozen value, made anew for each step. It computes nothing."""
+"""What a transform may read beside the logits: one frozen value per step, and the token counts that it holds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
-from espalier.sampling.config import SamplingConfig
-from espalier.sampling.samplers.dry import NO_BREAKERS, Breakers
-from espalier.sampling.samplers.penalties import count_window
+Breakers: TypeAlias = Mapping[int, tuple[tuple[int, ...], ...]]
+"""First token of a DRY breaker -> the tokens that must follow it, one tuple for each way; `()` if the token alone is a
+breaker."""
+NO_BREAKERS: Breakers = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransformContext:
-    """Valid for its step alone: the collections are the chain's own, and change when a token is taken.
+    """Valid for one step only: the collections belong to the chain, and change when a token is taken.
 
-    history: ids of prompt and output, oldest first; the last `generated` of them are the output. seen, said: how often
-    each id occurs among the last `repetition_window` of them, and how often as output there. chance: xtc's uniform
-    number in [0, 1). mu: mirostat's state. breakers: DRY's, as tokens.
+    config: the SamplingConfig; typed as Any because the config is built from the samplers' declarations, and these read
+    their own fields from it. history: ids of prompt and output, oldest first; the last `generated` ids are the output.
+    seen, said: how often each id occurs among the last `repetition_window` ids, and how often as output there. chance:
+    a uniform number in [0, 1) for xtc. mu: mirostat's state. breakers: DRY's breakers as tokens.
     """
 
-    config: SamplingConfig
+    config: Any
     history: Sequence[int] = ()
     generated: int = 0
     seen: Mapping[int, int] = field(default_factory=dict)
@@ -30,7 +34,7 @@ class TransformContext:
 
     @staticmethod
     def of(
-        config: SamplingConfig,
+        config: Any,
         history: Sequence[int] = (),
         generated: int = 0,
         *,
@@ -38,7 +42,7 @@ class TransformContext:
         mu: float = 0.0,
         breakers: Breakers = NO_BREAKERS,
     ) -> TransformContext:
-        """With the counts of this history, from scratch: what the chain's own must equal."""
+        """With the counts computed from this history; the chain keeps equal counts step by step."""
         seen, said = count_window(history, generated, config.repetition_window)
         return TransformContext(
             config=config,
@@ -50,3 +54,18 @@ class TransformContext:
             mu=mu,
             breakers=breakers,
         )
+
+
+def count_window(history: Sequence[int], generated: int, window: int) -> tuple[dict[int, int], dict[int, int]]:
+    """`seen` and `said` of a history whose last `generated` ids are the output: how often each id occurs in the last
+    `window` tokens (-1: in all), and how often as output there."""
+    start = 0 if window < 0 else max(0, len(history) - window)
+    first_said = len(history) - generated
+    seen: dict[int, int] = {}
+    said: dict[int, int] = {}
+    for place in range(start, len(history)):
+        token = history[place]
+        seen[token] = seen.get(token, 0) + 1
+        if place >= first_said:
+            said[token] = said.get(token, 0) + 1
+    return seen, said

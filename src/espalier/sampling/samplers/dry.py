@@ -10,19 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
 
+from espalier.sampling.fields import Number, Texts, Whole
+from espalier.sampling.samplers.context import NO_BREAKERS, Breakers, TransformContext
 from espalier.sampling.samplers.penalties import LARGEST
+from espalier.sampling.samplers.sampler import Sampler
 from espalier.tokens.mask import Logits
 from espalier.tokens.vocab import Vocab
 
-Breakers: TypeAlias = Mapping[int, tuple[tuple[int, ...], ...]]
-"""First token of a breaker -> the tokens that must follow it, one tuple a way; `()` where it is a breaker by itself."""
-NO_BREAKERS: Breakers = MappingProxyType({})
-
+DEFAULT_BREAKERS = ("\n", ":", '"', "*")
+"""llama.cpp's."""
 MAX_BREAKER_BYTES = 40
 MAX_TAIL_TOKENS = 20
 FLOAT_MAX_LOG = np.float32(88.7228391)  # ln of the largest float32
@@ -177,3 +177,35 @@ class _Splitter:
             found.append(self._ids[data[place : place + size]])
             place += size
         return tuple(found)
+
+
+def _transform(logits: Logits, context: TransformContext) -> Logits:
+    config = context.config
+    return dry(
+        logits,
+        context.history,
+        multiplier=config.dry_multiplier,
+        base=config.dry_base,
+        allowed_length=config.dry_allowed_length,
+        window=config.dry_window,
+        breakers=context.breakers,
+    )
+
+
+def _is_on(config: Any) -> bool:
+    return bool(config.dry_multiplier > 0 and config.dry_window != 0)
+
+
+DRY = Sampler(
+    name="dry",
+    llama="dry",
+    transform=_transform,
+    on_if=_is_on,
+    fields=(
+        Number(name="dry_multiplier", default=0.0, off=0.0, hint="0 is off", llama="dry_multiplier"),
+        Number(name="dry_base", default=1.75, low=1.0, llama="dry_base"),
+        Whole(name="dry_allowed_length", default=2, llama="dry_allowed_length"),
+        Whole(name="dry_window", default=-1, low=-1, hint="0 is off, -1 is everything", llama="dry_penalty_last_n"),
+        Texts(name="dry_breakers", default=DEFAULT_BREAKERS, llama="dry_sequence_breakers"),
+    ),
+)

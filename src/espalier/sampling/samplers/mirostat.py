@@ -12,6 +12,8 @@ import sys
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.sampling.fields import Field, Number, Whole
+from espalier.sampling.samplers.context import TransformContext
 from espalier.sampling.samplers.truncations import only, ranked, softmax
 from espalier.tokens.mask import Logits
 
@@ -77,3 +79,17 @@ def mirostat_2(logits: Logits, mu: float) -> Logits:
 
 MIROSTATS = {1: mirostat_1, 2: mirostat_2}
 """By `SamplingConfig.mirostat`."""
+
+
+def mirostat(logits: Logits, context: TransformContext) -> Logits:
+    """The transform: the version that the config names. It runs after all samplers, in place of the truncations."""
+    return MIROSTATS[context.config.mirostat](logits, context.mu)
+
+
+MIROSTAT_FIELDS: tuple[Field, ...] = (
+    Whole(name="mirostat", default=0, off=0, high=2, hint="0 is off", llama="mirostat"),
+    Number(name="mirostat_tau", default=0.0, llama="mirostat_tau"),
+    Number(name="mirostat_eta", default=0.0, llama="mirostat_eta"),
+)
+WITH_MIROSTAT = {"mirostat_tau": 5.0, "mirostat_eta": 0.1}
+"""Defaults while mirostat is on."""

@@ -7,10 +7,15 @@ llama.cpp counts the prompt for all three; see docs/sampling.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from espalier.sampling.fields import Number, Whole
+from espalier.sampling.samplers.context import TransformContext
+from espalier.sampling.samplers.sampler import Sampler
 from espalier.tokens.mask import Logits
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -55,16 +60,61 @@ def _finite(value: np.float32) -> np.float32:
     return np.float32(min(max(float(value), -LARGEST), LARGEST))
 
 
-def count_window(history: Sequence[int], generated: int, window: int) -> tuple[dict[int, int], dict[int, int]]:
-    """`seen` and `said` of a history of which the last `generated` ids are the output: how often each id occurs in
-    the last `window` tokens (-1: in all), and how often as output there."""
-    start = 0 if window < 0 else max(0, len(history) - window)
-    first_said = len(history) - generated
-    seen: dict[int, int] = {}
-    said: dict[int, int] = {}
-    for place in range(start, len(history)):
-        token = history[place]
-        seen[token] = seen.get(token, 0) + 1
-        if place >= first_said:
-            said[token] = said.get(token, 0) + 1
-    return seen, said
+def _transform(logits: Logits, context: TransformContext) -> Logits:
+    config = context.config
+    return penalties(
+        logits,
+        config.repetition_penalty,
+        config.frequency_penalty,
+        config.presence_penalty,
+        context.seen,
+        context.said,
+    )
+
+
+def _is_on(config: Any) -> bool:
+    changes = config.repetition_penalty != 1 or config.frequency_penalty != 0 or config.presence_penalty != 0
+    return bool(changes and config.repetition_window != 0)
+
+
+PENALTIES = Sampler(
+    name="penalties",
+    llama="penalties",
+    transform=_transform,
+    on_if=_is_on,
+    fields=(
+        Number(
+            name="repetition_penalty",
+            default=1.1,
+            off=1.0,
+            hint="1 is off",
+            llama="repeat_penalty",
+            openai="repetition_penalty",
+        ),
+        Whole(
+            name="repetition_window",
+            default=64,
+            low=-1,
+            hint="0 is off, -1 is everything",
+            llama="repeat_last_n",
+        ),
+        Number(
+            name="frequency_penalty",
+            default=0.0,
+            off=0.0,
+            low=-math.inf,
+            hint="0 is off",
+            llama="frequency_penalty",
+            openai="frequency_penalty",
+        ),
+        Number(
+            name="presence_penalty",
+            default=0.0,
+            off=0.0,
+            low=-math.inf,
+            hint="0 is off",
+            llama="presence_penalty",
+            openai="presence_penalty",
+        ),
+    ),
+)

@@ -11,6 +11,9 @@ import sys
 
 import numpy as np
 
+from espalier.sampling.fields import Number
+from espalier.sampling.samplers.context import TransformContext
+from espalier.sampling.samplers.sampler import Sampler
 from espalier.sampling.samplers.truncations import NEG_INF
 from espalier.tokens.mask import Logits
 
@@ -73,3 +76,22 @@ def dynamic_temperature(logits: Logits, value: float, spread: float, exponent: f
     place = min(1.0, entropy / math.log(values.size)) ** exponent
     low, high = max(0.0, value - spread), min(value + spread, sys.float_info.max)
     return temperature(logits, low + (high - low) * place)
+
+
+def _transform(logits: Logits, context: TransformContext) -> Logits:
+    config = context.config
+    if config.dynatemp_range:
+        return dynamic_temperature(logits, config.temperature, config.dynatemp_range, config.dynatemp_exponent)
+    return temperature(logits, config.temperature)
+
+
+TEMPERATURE = Sampler(
+    name="temperature",
+    llama="temperature",
+    transform=_transform,
+    fields=(
+        Number(name="temperature", default=0.7, off=1.0, hint="0 is greedy", llama="temperature", openai="temperature"),
+        Number(name="dynatemp_range", default=0.0, off=0.0, hint="0 is off", llama="dynatemp_range"),
+        Number(name="dynatemp_exponent", default=1.0, llama="dynatemp_exponent"),
+    ),
+)

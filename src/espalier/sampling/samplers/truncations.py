@@ -12,10 +12,13 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.sampling.config import XTC_OFF
+from espalier.sampling.fields import Number, Whole
+from espalier.sampling.samplers.sampler import Sampler
 from espalier.tokens.mask import Logits
 
 NEG_INF = np.float32(-np.inf)
+XTC_OFF = 0.5
+"""A threshold above it switches xtc off: no two tokens can both reach it."""
 
 
 def ranked(logits: Logits) -> NDArray[np.intp]:
@@ -121,3 +124,78 @@ def xtc(logits: Logits, probability: float, threshold: float, chance: float, min
     if removed <= 0 or order.size - removed < min_keep:
         return logits
     return only(logits, order[removed:])
+
+
+TOP_N_SIGMA = Sampler(
+    name="top_n_sigma",
+    llama="top_n_sigma",
+    truncates=True,
+    transform=lambda logits, context: top_n_sigma(logits, context.config.top_n_sigma),
+    fields=(
+        Number(
+            name="top_n_sigma",
+            default=0.0,
+            off=0.0,
+            hint="0 is off",
+            llama="top_n_sigma",
+            llama_negative_is_off=True,
+        ),
+    ),
+)
+TOP_K = Sampler(
+    name="top_k",
+    llama="top_k",
+    truncates=True,
+    transform=lambda logits, context: top_k(logits, context.config.top_k),
+    fields=(
+        Whole(
+            name="top_k",
+            default=40,
+            off=0,
+            hint="0 is off",
+            llama="top_k",
+            openai="top_k",
+            llama_negative_is_off=True,
+        ),
+    ),
+)
+TYPICAL_P = Sampler(
+    name="typical_p",
+    llama="typ_p",
+    truncates=True,
+    transform=lambda logits, context: typical_p(logits, context.config.typical_p, context.config.min_keep),
+    on_if=lambda config: 0 < config.typical_p < 1,
+    fields=(Number(name="typical_p", default=0.0, off=0.0, high=1.0, hint="0 and 1 are off", llama="typical_p"),),
+)
+TOP_P = Sampler(
+    name="top_p",
+    llama="top_p",
+    truncates=True,
+    transform=lambda logits, context: top_p(logits, context.config.top_p, context.config.min_keep),
+    fields=(Number(name="top_p", default=0.95, off=1.0, high=1.0, hint="1 is off", llama="top_p", openai="top_p"),),
+)
+MIN_P = Sampler(
+    name="min_p",
+    llama="min_p",
+    truncates=True,
+    transform=lambda logits, context: min_p(logits, context.config.min_p, context.config.min_keep),
+    fields=(Number(name="min_p", default=0.05, off=0.0, high=1.0, hint="0 is off", llama="min_p", openai="min_p"),),
+)
+XTC = Sampler(
+    name="xtc",
+    llama="xtc",
+    truncates=True,
+    draws=True,
+    transform=lambda logits, context: xtc(
+        logits,
+        context.config.xtc_probability,
+        context.config.xtc_threshold,
+        context.chance,
+        context.config.min_keep,
+    ),
+    on_if=lambda config: config.xtc_probability > 0 and config.xtc_threshold <= XTC_OFF,
+    fields=(
+        Number(name="xtc_probability", default=0.0, off=0.0, high=1.0, hint="0 is off", llama="xtc_probability"),
+        Number(name="xtc_threshold", default=0.1, high=1.0, hint="above 0.5 nothing is cut", llama="xtc_threshold"),
+    ),
+)

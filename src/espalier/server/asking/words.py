@@ -15,6 +15,7 @@ from espalier.constraints.spec import JsonObject, JsonSchema, Spec
 from espalier.constraints.words.spec import Wordlist
 from espalier.engines.local.engine import LocalEngine
 from espalier.lexicon.files import check_code
+from espalier.sampling.config_names import DRAWING_NAMES
 from espalier.server.asking.decoding import most_sequences
 from espalier.server.asking.draft import Draft
 from espalier.server.asking.naming import field_names
@@ -32,9 +33,6 @@ NAMES = {"lang": "vocab_lang", "top": "vocab_n_words"} | {name: SOFT + name for 
 """By what an error of a word list names, the field of the body."""
 SWITCH = "enable_thinking"
 DEFAULT_BEAMS = 10
-DRAWS = ("temperature", "top_p", "top_k", "min_p", "typical_p", "typ_p", "top_n_sigma", "xtc_probability",
-         "dynatemp_range", "mirostat", "samplers")  # fmt: skip
-"""Fields that say how to draw: who gives one wants a text that is drawn, as that server made it later."""
 
 
 def word_lists(body: SharedBody, draft: Draft, process: Process) -> Draft:
@@ -72,7 +70,7 @@ def _default_beams(body: SharedBody, draft: Draft, process: Process) -> tuple[in
     says_sampler = ours is not None and (ours.sampler == "native" or ours.preset is not None)
     most = most_sequences(process)
     beams = DEFAULT_BEAMS if most is None else min(DEFAULT_BEAMS, most)
-    if says_sampler or beams < 2 or any(getattr(body, name) is not None for name in DRAWS):
+    if says_sampler or beams < 2 or any(getattr(body, name) is not None for name in DRAWING_NAMES):
         return None
     return beams, "vocab_lang"
 

@@ -123,7 +123,7 @@ def _cut_by(
             most = settings.get("top_p")
             if isinstance(most, int | float) and most < 1 and _mass(better) >= most + CLOSE:
                 return f"top_p {most:g}"
-        elif name in (*NEUTRAL, "adaptive_p") and _is_on(name, settings):
+        elif name != "top_p" and _is_on(name, settings):
             return ""
     return ""
 
