@@ -1,4 +1,4 @@
-"""What it takes to add a sampler: its module, a line in the registry, a typed line in the config. All else follows."""
+"""What it takes to add a truncation: its function and `Sampler` in one module, and a typed line in the config."""
 
 import os
 import re
@@ -18,14 +18,7 @@ from espalier.sampling.samplers.registry import SAMPLERS
 
 SOURCES = Path(espalier.__file__).parent
 
-MODULE = '''
-"""Remove every token whose id is not a multiple of a number."""
-
-import numpy as np
-
-from espalier.sampling.fields import Whole
-from espalier.sampling.samplers.sampler import Sampler
-
+DECLARATION = '''
 EVERY = Sampler(
     name="every",
     llama="every",
@@ -37,11 +30,8 @@ EVERY = Sampler(
 )
 '''
 EDITS = {
-    "sampling/samplers/registry.py": [
-        ("from espalier.sampling.samplers.pen", "from espalier.sampling.samplers.every import EVERY\n\\g<0>"),
-        (r"XTC, TEMPERATURE\)", "XTC, EVERY, TEMPERATURE)"),
-    ],
-    "sampling/config.py": [(r"    min_keep: int = ", '    every: int = _default("every")\n\\g<0>')],
+    "sampling/samplers/truncations.py": (r"TRUNCATIONS = \((.*)\)", f"{DECLARATION}TRUNCATIONS = (\\1, EVERY)"),
+    "sampling/config.py": (r"    min_keep: int = ", '    every: int = _default("every")\n\\g<0>'),
 }
 SCRIPT = """
 import numpy as np
@@ -75,16 +65,13 @@ assert refused(lambda: to_openai(config)) == "every"
 """
 
 
-def test_a_sampler_takes_its_module_a_line_in_the_registry_and_a_line_in_the_config(tmp_path):
-    """docs/sampling.md is the fourth file."""
+def test_a_truncation_takes_a_declaration_and_a_line_in_the_config(tmp_path):
+    """The other two files are docs/sampling.md, and the request's fields if a client may name it."""
     copy = tmp_path / "espalier"
     shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("__pycache__", "*.html", "*.js"))
-    (copy / "sampling/samplers/every.py").write_text(MODULE.lstrip())
-    for name, edits in EDITS.items():
-        text = (copy / name).read_text()
-        for old, new in edits:
-            text, count = re.subn(old, new, text)
-            assert count == 1, (name, old)
+    for name, (old, new) in EDITS.items():
+        text, count = re.subn(old, new, (copy / name).read_text())
+        assert count == 1, name
         (copy / name).write_text(text)
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT],

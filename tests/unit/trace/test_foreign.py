@@ -1,7 +1,5 @@
 """Everything that tells of a generation is read as a trace, and what it does not tell is not made up."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

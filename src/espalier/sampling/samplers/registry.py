@@ -1,7 +1,8 @@
 """All samplers, in the default order. The config's fields, the names in other servers and the chain follow from them.
 
-To add a sampler: a pure function and its `Sampler` in the module of its kind, a line here, a typed line in
-`SamplingConfig`, and a row in docs/sampling.md.
+To add a sampler: a pure function and its `Sampler` in the module of its kind (a sampler of a new kind has its own module
+and a place in `SAMPLERS`), a typed line in `SamplingConfig`, a line in the server's `SamplingFields` if requests may name
+it, and a row in docs/sampling.md.
 """
 
 from __future__ import annotations
@@ -10,11 +11,9 @@ from espalier.sampling.samplers.dry import DRY
 from espalier.sampling.samplers.penalties import PENALTIES
 from espalier.sampling.samplers.sampler import Sampler, Transform
 from espalier.sampling.samplers.temperature import TEMPERATURE
-from espalier.sampling.samplers.truncations import MIN_P, TOP_K, TOP_N_SIGMA, TOP_P, TYPICAL_P, XTC
+from espalier.sampling.samplers.truncations import TRUNCATIONS
 
-SAMPLERS: dict[str, Sampler] = {
-    one.name: one for one in (PENALTIES, DRY, TOP_N_SIGMA, TOP_K, TYPICAL_P, TOP_P, MIN_P, XTC, TEMPERATURE)
-}
+SAMPLERS: dict[str, Sampler] = {one.name: one for one in (PENALTIES, DRY, *TRUNCATIONS, TEMPERATURE)}
 """llama.cpp's order: penalise and truncate the model's own distribution, then apply the temperature."""
 
 TRANSFORMS: dict[str, Transform] = {name: one.transform for name, one in SAMPLERS.items()}

@@ -199,3 +199,5 @@ XTC = Sampler(
         Number(name="xtc_threshold", default=0.1, high=1.0, hint="above 0.5 nothing is cut", llama="xtc_threshold"),
     ),
 )
+TRUNCATIONS = (TOP_N_SIGMA, TOP_K, TYPICAL_P, TOP_P, MIN_P, XTC)
+"""In the default order."""
