@@ -129,6 +129,7 @@ class OneKeyGate:
     def __init__(self, key: str = "sk-good", *, is_full: bool = False) -> None:
         self._key, self._is_full = key, is_full
         self.inside = 0
+        self.is_open = False
 
     def identify(self, authorization: str | None, query_token: str | None) -> Caller:
         if authorization != f"Bearer {self._key}":

@@ -62,15 +62,15 @@ def new_id(prefix: str) -> str:
 
 
 class LocalOnly:
-    """Keeps strangers out of a server that asks nobody for a key: `app.state.is_open` says that it does not."""
+    """Keeps strangers out of a server that asks nobody for a key."""
 
     def __init__(self, app: ASGIApp, *, shape: ErrorShape = openai_shape) -> None:
         self.app = app
         self._shape = shape
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_open = scope["type"] == "http" and getattr(scope["app"].state, "is_open", False)
-        if is_open and scope["path"] not in PUBLIC:
+        process = getattr(scope["app"].state, "process", None) if scope["type"] == "http" else None
+        if process is not None and process.gate.is_open and scope["path"] not in PUBLIC:
             server = (scope.get("server") or (None,))[0]
             if refuses_stranger(server, Headers(scope=scope).get("host")):
                 error = Forbidden(

@@ -21,6 +21,11 @@ class Caller:
 class Gate(Protocol):
     """Lets callers in, as many and as often as they may."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody is asked for a key."""
+        ...
+
     def identify(self, authorization: str | None, query_token: str | None) -> Caller:
         """Who asks, by the header and `?token=`. Raises Unauthorized."""
         ...

@@ -41,6 +41,7 @@ def client_of(engine=None, load: Load | None = None, **given: str) -> TestClient
         ]
         app.state.process = SimpleNamespace(
             settings=settings,
+            prebuild=None,
             names=("m", "other"),
             engine=engine,
             scheduler=SimpleNamespace(load=lambda: load or Load()),

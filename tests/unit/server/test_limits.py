@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
+from tests.server_app import client
+from tests.server_app import settings as settings_for
 
 pytest.importorskip("pydantic_settings", reason="the extra [server] is not installed")
 pytest.importorskip("sqlalchemy", reason="the extra [server] is not installed")
 
-from espalier.server.admit.limits import LocalCounters, make_counters
-from espalier.server.settings import settings_of
+from espalier.server.admit.limits import LocalCounters
 from espalier.store.counters import StoredCounters
 from espalier.store.db import open_database
 from espalier.store.migrate import upgrade
@@ -126,11 +127,10 @@ def test_workers_together_take_what_one_may(stored, tmp_path):
     assert sum(entered for _, entered in found) == 30
 
 
-def test_limits_are_shared_where_there_are_several_workers_and_a_limit(tmp_path):
+@pytest.mark.parametrize(("workers", "statuses"), [("1", [200, 200]), ("2", [200, 429])])
+def test_several_workers_hold_a_limit_together(tmp_path, workers, statuses):
     url = f"sqlite:///{tmp_path / 'y.db'}"
-    several = settings_of({"WORKERS": "2", "DATABASE_URL": url})
-    shared = make_counters(several, has_limits=True)
-    assert shared.is_shared
-    shared.close()
-    assert not make_counters(several, has_limits=False).is_shared
-    assert not make_counters(settings_of({"DATABASE_URL": url}), has_limits=True).is_shared
+    limits = {"workers": workers, "database_url": url, "requests_per_minute": "1", "secret_token": "a-good-long-secret"}
+    asked = {"json": {"prompt": "x"}, "headers": {"authorization": "Bearer a-good-long-secret"}}
+    with client(config=settings_for(**limits)) as one, client(config=settings_for(**limits)) as other:
+        assert [c.post("/v1/completions", **asked).status_code for c in (one, other)] == statuses

@@ -14,7 +14,7 @@ pytest.importorskip("fastapi")
 from starlette.testclient import TestClient
 
 from espalier.errors import InputError, OutputError
-from espalier.server.answering.recording import Guarded
+from espalier.server.observe.guarded import Guarded
 from espalier.trace.recorders.protocol import RunInfo, RunRecorder
 from espalier.trace.records import StepRecord, Trace, TraceLevel
 from tests.server_app import CountingMeter, client, make_app, settings

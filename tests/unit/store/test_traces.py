@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import espalier
 from espalier.errors import InputError
 from espalier.store.ids import first_id, is_id
 from espalier.store.open import Store, open_store
@@ -64,6 +65,19 @@ def as_json(value: Any) -> Any:
 
 @given(text=ANY_TEXT, prompt=ANY_TEXT, sampling=st.dictionaries(ANY_TEXT, VALUES, max_size=3), tax=st.floats())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_run_of_an_engine_is_kept_whole_under_its_caller(shared: Store) -> None:
+    with espalier.load("fake") as engine:
+        result = engine.generate("hi", trace="steps", max_tokens=5, temperature=0)
+    assert result.trace is not None
+    kept = shared.save_trace(result.trace.to_json(), request_id="r", caller="local", index=2, route="cli")
+    assert shared.trace(kept, caller="other") is None
+    found = shared.trace(kept, caller="local")
+    assert found is not None
+    assert Trace.from_json(found).steps == result.trace.steps
+    (row,) = shared.traces(caller="local", limit=1, after=None)
+    assert (row["id"], row["request_id"], row["output_index"], row["route"]) == (kept, "r", 2, "cli")
+
+
 def test_what_is_kept_is_what_is_read(
     shared: Store, text: str, prompt: str, sampling: dict[str, Any], tax: float
 ) -> None:

@@ -63,11 +63,6 @@ class Keyring:
     def __len__(self) -> int:
         return len(self._keys)
 
-    @property
-    def has_limits(self) -> bool:
-        """Whether any key has limits of its own."""
-        return any(key.requests_per_minute or key.concurrent for key in self._keys)
-
     def named(self, name: str) -> Key | None:
         return self._by_name.get(name)
 

@@ -20,7 +20,7 @@ import anyio
 
 from espalier.errors import EspalierError, InputError, TooManyRequests, Unauthorized
 from espalier.server.admit.auth import Keyring, bearer, read_keys
-from espalier.server.admit.limits import LEASE_SECONDS, Counters, make_counters
+from espalier.server.admit.limits import LEASE_SECONDS, Counters, LocalCounters
 from espalier.server.ports import Caller
 from espalier.server.settings import ServerSettings
 
@@ -152,12 +152,5 @@ class KeyGate:
 def make_gate(
     settings: ServerSettings, counters: Counters | None = None, *, now: Callable[[], float] = time.time
 ) -> KeyGate:
-    """Reads the keys. counters: those of `make_counters` if not given.
-
-    Raises InputError for a key file that is wrong, and what the database raises where limits are shared.
-    """
-    keyring = read_keys(settings, now=now)
-    if counters is None:
-        limits = (settings.requests_per_minute, settings.concurrent_per_key)
-        counters = make_counters(settings, has_limits=keyring.has_limits or any(limits))
-    return KeyGate(settings, keyring, counters, now=now)
+    """Reads the keys. counters: None counts within this process. Raises InputError for a wrong key file."""
+    return KeyGate(settings, read_keys(settings, now=now), counters or LocalCounters(), now=now)

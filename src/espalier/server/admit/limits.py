@@ -5,14 +5,9 @@ Several workers of a host count together, in the store. This module knows no key
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 from typing import Protocol
 
-from espalier.server.settings import ServerSettings
-from espalier.store.counters import StoredCounters
-from espalier.store.db import open_database
-from espalier.store.migrate import upgrade
 from espalier.store.rates import after, wait_for
 
 LEASE_SECONDS = 60.0
@@ -82,14 +77,3 @@ class LocalCounters:
 
     def close(self) -> None:
         """There is nothing."""
-
-
-def make_counters(settings: ServerSettings, *, has_limits: bool) -> Counters:
-    """Shared ones where there is a limit and this is one of several processes, or may be. Raises what the database
-    raises: limits that cannot be held are not ignored."""
-    is_worker = settings.workers > 1 or multiprocessing.parent_process() is not None
-    if not has_limits or not is_worker:
-        return LocalCounters()
-    database = open_database(settings.database_url)
-    upgrade(database)
-    return StoredCounters(database, lease=LEASE_SECONDS)

@@ -1,4 +1,4 @@
-"""`Process`: what one server process holds. `apps.py` makes it once; routes get it by `process.deps.process_of`."""
+"""`Process`: what one server process holds. `opening.py` makes it; routes get it from `deps.process_of`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from espalier.engines.base import ServingEngine
 from espalier.sampling.presets.catalogue import Presets
 from espalier.server.observe.telemetry import Spans
 from espalier.server.ports import Gate, Meter, TraceStore
+from espalier.server.process.prebuild import Prebuild
 from espalier.server.process.workers import Workers
 from espalier.server.settings import ServerSettings
 from espalier.trace.recorders.protocol import Recorder
@@ -20,7 +21,7 @@ class Process:
     """engine: for what needs no scheduler (tokenising, templates). names: the model's names; replies use the first.
     started: Unix seconds. workers: threads for rendering and compiling, which block. spans: telemetry. fingerprint:
     identifies the model and this version. recorders: told of every run. default_strategy: for requests that name none;
-    None leaves the choice to the engine."""
+    None leaves the choice to the engine. prebuild: how far the word lists are that are compiled at the start."""
 
     settings: ServerSettings
     app: App
@@ -36,6 +37,7 @@ class Process:
     fingerprint: str
     recorders: tuple[Recorder, ...] = ()
     default_strategy: str | None = None
+    prebuild: Prebuild | None = None
 
     @property
     def presets(self) -> Presets:

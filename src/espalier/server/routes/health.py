@@ -14,7 +14,6 @@ from fastapi.responses import JSONResponse
 from espalier.errors import Forbidden, Unavailable
 from espalier.server.observe.metrics import CONTENT_TYPE
 from espalier.server.process.deps import caller_of, process_of
-from espalier.server.process.prebuild import Prebuild
 from espalier.server.process.state import Process
 from espalier.version import __version__
 
@@ -56,9 +55,9 @@ async def ready(request: Request) -> Response:
         "closing" if is_closing(request) else "full" if load.waiting >= max(1, process.settings.queue_size) else "ok"
     )
     body: dict[str, Any] = {"status": state, "running": load.running, "waiting": load.waiting}
-    if (prebuild := prebuild_of(request)) is not None:
-        body["prebuild"] = prebuild.to_json()
-        if state == "ok" and not prebuild.is_done:
+    if process.prebuild is not None:
+        body["prebuild"] = process.prebuild.to_json()
+        if state == "ok" and not process.prebuild.is_done:
             body["status"] = state = "prebuilding"
     return JSONResponse(body, status_code=200 if state == "ok" else 503)
 
@@ -99,11 +98,6 @@ def _loaded(request: Request) -> Process | None:
         return process_of(request)
     except Unavailable:
         return None
-
-
-def prebuild_of(request: Request) -> Prebuild | None:
-    """What is compiled at the start, None where nothing is."""
-    return getattr(request.app.state, "prebuild", None)
 
 
 def is_closing(request: Request) -> bool:

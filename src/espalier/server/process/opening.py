@@ -1,0 +1,193 @@
+"""Opens what a server process holds, in order, and closes it in the reverse order. It knows no route.
+
+What a caller brings (`Parts`) is used as it is and stays open; everything else is made from the settings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import multiprocessing
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from espalier.api import LoadedEngine
+from espalier.constraints.words.spec import Wordlist
+from espalier.engines.base import Engine, ServingEngine
+from espalier.engines.local.engine import LocalEngine
+from espalier.engines.serving.service import Service
+from espalier.errors import CapabilityError
+from espalier.server.admit.gate import KeyGate, make_gate
+from espalier.server.admit.limits import LEASE_SECONDS
+from espalier.server.environment import export_for_libraries, read_environment
+from espalier.server.observe import logs, telemetry
+from espalier.server.observe.guarded import Guarded
+from espalier.server.observe.metrics import MOST_TOKENS, PrometheusMeter, make_meter
+from espalier.server.ports import Gate, Meter, TraceStore
+from espalier.server.process.prebuild import Prebuild, check_lists, prebuilding
+from espalier.server.process.state import Process
+from espalier.server.process.workers import Workers
+from espalier.server.settings import ServerSettings
+from espalier.store.counters import StoredCounters
+from espalier.store.open import Store, open_store
+from espalier.store.retention import Limits, keep
+from espalier.trace.recorders.protocol import Recorder
+from espalier.trace.recorders.rejection_log import RejectionLog
+from espalier.version import __version__
+from espalier.wiring import App, build_app
+
+REJECTION = "rejection"
+"""The default strategy while a rejection log is written: other strategies would leave the log empty."""
+RETENTION_SECONDS = 300.0
+DAY = 86_400.0
+WORK_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a caller brings; None is made from the settings. serve: makes the ServingEngine."""
+
+    app: App | None = None
+    engine: LoadedEngine | None = None
+    serve: Callable[[Engine], ServingEngine] | None = None
+    gate: Gate | None = None
+    meter: Meter | None = None
+    store: TraceStore | None = None
+
+
+@asynccontextmanager
+async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Wordlist, ...]) -> AsyncIterator[Process]:
+    """lists: compiled in the background. Raises InputError for a wrong setting, and what opening a model or a database
+    raises."""
+    if parts.engine is None:
+        logs.configure(settings)
+    async with AsyncExitStack() as stack:
+        app = await asyncio.to_thread(_make_app) if parts.app is None else parts.app
+        engine = parts.engine or await _open_engine(stack, app, settings)
+        if lists and isinstance(engine.engine, LocalEngine):
+            check_lists(lists, engine.engine.compiler)
+        store = parts.store
+        if store is None and (_keeps(settings) or _is_one_of_several(settings)):
+            store = await _open_store(stack, settings)
+        scheduler = (parts.serve or _server(settings))(engine.engine)
+        stack.push_async_callback(asyncio.to_thread, scheduler.close, drain=settings.drain_seconds)
+        names = _names(settings, app, engine)
+        gate = parts.gate or _open_gate(stack, settings, store)
+        meter = parts.meter or _open_meter(stack, settings, engine, scheduler, names[0])
+        recorders = await _open_recorders(stack, settings, meter)
+        spans = telemetry.make_spans(is_on=settings.otel)
+        stack.push_async_callback(asyncio.to_thread, spans.close)
+        workers = Workers(threads=min(WORK_THREADS, 2 * (os.cpu_count() or 1)), waiting=settings.queue_size)
+        stack.callback(workers.close)
+        prebuild: Prebuild | None = None
+        if lists and isinstance(engine.engine, LocalEngine):
+            prebuild = await stack.enter_async_context(prebuilding(settings, engine.engine.compiler, lists))
+        yield Process(
+            settings=settings, app=app, engine=engine, scheduler=scheduler, names=names, gate=gate, meter=meter,
+            workers=workers, spans=spans, store=store if parts.store is not None or _keeps(settings) else None,
+            started=int(time.time()), fingerprint=_fingerprint(engine), recorders=recorders,
+            default_strategy=REJECTION if recorders else None, prebuild=prebuild,
+        )  # fmt: skip
+
+
+def _make_app() -> App:
+    found = read_environment()
+    export_for_libraries(found)
+    return build_app(environ=found.values)
+
+
+async def _open_engine(stack: AsyncExitStack, app: App, settings: ServerSettings) -> LoadedEngine:
+    engine = LoadedEngine(await asyncio.to_thread(app.open, settings.model_name), app.presets)
+    stack.push_async_callback(asyncio.to_thread, engine.close)
+    return engine
+
+
+async def _open_store(stack: AsyncExitStack, settings: ServerSettings) -> Store:
+    """A store from which old rows are deleted now and then."""
+    store = await asyncio.to_thread(open_store, settings.database_url)
+    stack.push_async_callback(asyncio.to_thread, store.close)
+    await stack.enter_async_context(_retention(store, settings))
+    return store
+
+
+@asynccontextmanager
+async def _retention(store: Store, settings: ServerSettings) -> AsyncIterator[None]:
+    seconds = None if settings.retention_days is None else settings.retention_days * DAY
+    limits = Limits(seconds=seconds, rows=settings.retention_rows)
+    task = asyncio.create_task(keep(store.retention(limits), every=RETENTION_SECONDS))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def _open_gate(stack: AsyncExitStack, settings: ServerSettings, store: TraceStore | None) -> KeyGate:
+    """Workers of one host count requests in their store, so that they hold limits together."""
+    counters = None
+    if isinstance(store, Store) and _is_one_of_several(settings):
+        counters = StoredCounters(store.database, lease=LEASE_SECONDS)
+    gate = make_gate(settings, counters)
+    stack.push_async_callback(gate.close)
+    return gate
+
+
+def _open_meter(
+    stack: AsyncExitStack, settings: ServerSettings, engine: LoadedEngine, scheduler: ServingEngine, model: str
+) -> PrometheusMeter:
+    meter = make_meter(
+        model=model, load=scheduler.load, queue_size=settings.queue_size,
+        max_tokens=engine.capabilities.max_context or MOST_TOKENS,
+    )  # fmt: skip
+    stack.callback(meter.close)
+    return meter
+
+
+async def _open_recorders(stack: AsyncExitStack, settings: ServerSettings, meter: Meter) -> tuple[Recorder, ...]:
+    if settings.rejection_log is None:
+        return ()
+    log = await asyncio.to_thread(RejectionLog, settings.rejection_log, settings.rejection_log_bytes)
+    stack.push_async_callback(asyncio.to_thread, log.close)
+    return (Guarded(log, failed=meter.unrecorded),)
+
+
+def _server(settings: ServerSettings) -> Callable[[Engine], ServingEngine]:
+    def serve(engine: Engine) -> ServingEngine:
+        if not isinstance(engine, LocalEngine):
+            raise CapabilityError(f"{engine.name} does not run in this process, so it cannot be served")
+        return Service(
+            engine, queue_size=settings.queue_size, step_seconds=settings.step_seconds,
+            plan_seconds=settings.plan_seconds, prefix_tokens=settings.prefix_tokens,
+        )  # fmt: skip
+
+    return serve
+
+
+def _is_one_of_several(settings: ServerSettings) -> bool:
+    """Whether other worker processes serve beside this one: `uvicorn --workers` starts them as children."""
+    return settings.workers > 1 or multiprocessing.parent_process() is not None
+
+
+def _keeps(settings: ServerSettings) -> bool:
+    """Whether traces or generations are stored."""
+    return settings.store_traces != "never" or settings.store_generations
+
+
+def _names(settings: ServerSettings, app: App, engine: LoadedEngine) -> tuple[str, ...]:
+    """The aliases, then the model's name as it was asked for; a path by its last part, which is all that clients need."""
+    given = settings.model_name or app.settings.model or engine.name
+    path = Path(given).expanduser()
+    names = (path.resolve().name,) if path.exists() else (given,)
+    return tuple(dict.fromkeys((*settings.model_alias, *names)))
+
+
+def _fingerprint(engine: LoadedEngine) -> str:
+    """The same for the same model under the same version."""
+    named = f"{__version__} {engine.name} {engine.vocab.fingerprint}"
+    return f"fp_{hashlib.blake2b(named.encode(), digest_size=8).hexdigest()}"
