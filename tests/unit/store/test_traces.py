@@ -63,8 +63,6 @@ def as_json(value: Any) -> Any:
     return value
 
 
-@given(text=ANY_TEXT, prompt=ANY_TEXT, sampling=st.dictionaries(ANY_TEXT, VALUES, max_size=3), tax=st.floats())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_run_of_an_engine_is_kept_whole_under_its_caller(shared: Store) -> None:
     with espalier.load("fake") as engine:
         result = engine.generate("hi", trace="steps", max_tokens=5, temperature=0)
@@ -78,6 +76,8 @@ def test_a_run_of_an_engine_is_kept_whole_under_its_caller(shared: Store) -> Non
     assert (row["id"], row["request_id"], row["output_index"], row["route"]) == (kept, "r", 2, "cli")
 
 
+@given(text=ANY_TEXT, prompt=ANY_TEXT, sampling=st.dictionaries(ANY_TEXT, VALUES, max_size=3), tax=st.floats())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_kept_is_what_is_read(
     shared: Store, text: str, prompt: str, sampling: dict[str, Any], tax: float
 ) -> None:

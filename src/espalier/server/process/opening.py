@@ -180,7 +180,7 @@ def _keeps(settings: ServerSettings) -> bool:
 
 
 def _names(settings: ServerSettings, app: App, engine: LoadedEngine) -> tuple[str, ...]:
-    """The aliases, then the model's name as it was asked for; a path by its last part, which is all that clients need."""
+    """The aliases, then the model's name as it was asked for; a path by its last part, all that clients need."""
     given = settings.model_name or app.settings.model or engine.name
     path = Path(given).expanduser()
     names = (path.resolve().name,) if path.exists() else (given,)
