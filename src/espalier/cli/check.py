@@ -17,7 +17,7 @@ from espalier.cli import output
 from espalier.cli.columns import WIDTH, middle, shown, wrapped
 from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.schema import read_spec
-from espalier.constraints.json_schema.check import Cost, Report, check_schema
+from espalier.constraints.json_schema.check import CompileCost, SchemaReport, check_schema
 from espalier.constraints.json_schema.instances import Instance, read_instances
 from espalier.engines.open import is_gguf, read_gguf_vocab
 from espalier.errors import InputError, MissingDependency, UnknownModel, UnsupportedError
@@ -102,7 +102,7 @@ def read_vocab(name: str) -> Vocab:
         raise UnknownModel(f"there is no tokenizer {name}: {said}", field="tokenizer") from error
 
 
-def summary(report: Report) -> str:
+def summary(report: SchemaReport) -> str:
     """One line."""
     parts = []
     if count := len(report.lacking):
@@ -116,12 +116,12 @@ def summary(report: Report) -> str:
     return "all is enforced, or checked afterwards" if report.contract.by_verdict("checked") else "all is enforced"
 
 
-def is_bug(report: Report, one: Instance) -> bool:
+def is_bug(report: SchemaReport, one: Instance) -> bool:
     """Whether no verdict of the contract explains the dispute."""
     return one.accepted or not report.contract.by_verdict("narrowed")
 
 
-def page(report: Report, *, show_all: bool = False) -> list[str]:
+def page(report: SchemaReport, *, show_all: bool = False) -> list[str]:
     """The report for people, in 80 columns."""
     looked_up = "" if report.cost else ", by what it is known to drop and refuse"
     lines = [f"engine      {ENGINES[report.engine].name}{looked_up}", f"contract    {counts(report.contract)}"]
@@ -134,7 +134,7 @@ def page(report: Report, *, show_all: bool = False) -> list[str]:
     return lines
 
 
-def hazard_lines(report: Report, *, show_all: bool) -> Iterator[str]:
+def hazard_lines(report: SchemaReport, *, show_all: bool) -> Iterator[str]:
     if not report.hazards:
         return
     yield from ("", "Hazards")
@@ -154,7 +154,7 @@ def counts(contract: Contract) -> str:
     return ", ".join(found or ["asserts nothing"]) + (f" ({silent} more assert nothing)" if silent else "")
 
 
-def cost_lines(cost: Cost) -> list[str]:
+def cost_lines(cost: CompileCost) -> list[str]:
     memory = "memory not known" if cost.memory is None else f"{cost.memory / 1e6:,.2f} MB"
     if cost.measured == "process" and cost.memory is not None:
         memory = f"the process grew by {memory}"
@@ -196,7 +196,7 @@ def name(entry: Entry) -> str:
     return entry.pointer or (f"({entry.keyword})" if entry.keyword else "(the whole)")
 
 
-def instance_lines(report: Report) -> Iterator[str]:
+def instance_lines(report: SchemaReport) -> Iterator[str]:
     """Counts, then a paragraph for each that is refused or disputed."""
     found = report.instances
     taken = sum(one.accepted for one in found)
@@ -214,7 +214,7 @@ def _why(one: Instance) -> str:
     return f"{one.reason}{f' [{one.pointer}]' if one.pointer else ''}"
 
 
-def _judged(report: Report, one: Instance) -> str:
+def _judged(report: SchemaReport, one: Instance) -> str:
     errors = f": {'; '.join(one.errors[:2])}" if one.errors else ""
     if one.valid is None:
         return f"jsonschema cannot judge it{errors}"

@@ -16,7 +16,7 @@ from espalier.automata.masks.machine import Machine, State
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.regular import RegularMachine
 from espalier.automata.reasons.blame import Blame
-from espalier.automata.reasons.explain import GrammarTeller, PlainTeller, Teller, blame, rule_at
+from espalier.automata.reasons.explain import Explainer, GrammarExplainer, PlainExplainer, blame, rule_at
 from espalier.constraints.refusal import refusal
 from espalier.constraints.spec import Spec
 from espalier.grammar.ast import Grammar
@@ -36,7 +36,7 @@ def compile_grammar(
     """
     network = build_network(grammar, max_states=max_states)
     found = compile_network(network, spec, vocab, trie)
-    found.explain_with(lambda: GrammarTeller(grammar, vocab, trie))
+    found.explain_with(lambda: GrammarExplainer(grammar, vocab, trie))
     return found
 
 
@@ -77,22 +77,22 @@ class AutomatonCompiled:
         self.trie = trie
         self.machine = machine
         self.spelled: Mapping[int, bytes] = {}
-        self._make_teller: Callable[[], Teller] = lambda: PlainTeller(machine)
-        self._teller: Teller | None = None
+        self._make_explainer: Callable[[], Explainer] = lambda: PlainExplainer(machine)
+        self._explainer: Explainer | None = None
         self._ends: Ends | None = None
         self._lock = threading.Lock()
 
-    def explain_with(self, teller: Callable[[], Teller]) -> None:
-        """Who explains refusals, made when first needed. To be told before the first matcher is made."""
-        self._make_teller = teller
+    def explain_with(self, explainer: Callable[[], Explainer]) -> None:
+        """Who explains refusals, made when first needed. Call it before the first matcher is made."""
+        self._make_explainer = explainer
 
     @property
-    def teller(self) -> Teller:
+    def explainer(self) -> Explainer:
         """What explains refusals, made when it is first needed."""
         with self._lock:
-            if self._teller is None:
-                self._teller = self._make_teller()
-            return self._teller
+            if self._explainer is None:
+                self._explainer = self._make_explainer()
+            return self._explainer
 
     @property
     def ends(self) -> Ends:
@@ -124,7 +124,7 @@ class AutomatonCompiled:
 class AutomatonMatcher:
     """One sequence's state. Laws: tests/laws.py."""
 
-    __slots__ = ("_compiled", "_finished", "_history", "_machine", "_state", "_tokens", "_told")
+    __slots__ = ("_compiled", "_explainer_states", "_finished", "_history", "_machine", "_state", "_tokens")
 
     def __init__(self, compiled: AutomatonCompiled) -> None:
         self._compiled = compiled
@@ -132,7 +132,7 @@ class AutomatonMatcher:
         self._state: State = compiled.machine.start
         self._history: list[State] = []  # the states before each token; EOS adds none
         self._tokens: list[int] = []  # without EOS
-        self._told: list[State] = []  # states of the teller's machine, as far as it was asked
+        self._explainer_states: list[State] = []  # states of the explainer's machine, as far as it was asked
         self._finished = False
 
     @property
@@ -184,14 +184,14 @@ class AutomatonMatcher:
         if count:
             kept = len(self._history) - count
             self._state = self._history[kept]
-            del self._history[kept:], self._tokens[kept:], self._told[kept + 1 :]
+            del self._history[kept:], self._tokens[kept:], self._explainer_states[kept + 1 :]
 
     def fork(self) -> AutomatonMatcher:
         other = AutomatonMatcher(self._compiled)
         other._state = self._state
         other._history = self._history.copy()
         other._tokens = self._tokens.copy()
-        other._told = self._told.copy()
+        other._explainer_states = self._explainer_states.copy()
         other._finished = self._finished
         return other
 
@@ -208,13 +208,13 @@ class AutomatonMatcher:
             return Blame(member=kind, reason="the text has ended")
         if not 0 <= token < vocab.width:
             return Blame(member=kind, reason="there is no such token")
-        teller = self._compiled.teller
-        return blame(teller, vocab, self._told_state(teller), token, kind)
+        explainer = self._compiled.explainer
+        return blame(explainer, vocab, self._explainer_state(explainer), token, kind)
 
     def rule_of(self, token: int) -> str | None:
         """See `Ruled`."""
-        teller = self._compiled.teller
-        return rule_at(teller, self._compiled.vocab, self._told_state(teller), token)
+        explainer = self._compiled.explainer
+        return rule_at(explainer, self._compiled.vocab, self._explainer_state(explainer), token)
 
     def shortest_completion(self) -> tuple[int, ...]:
         if self._finished:
@@ -246,14 +246,14 @@ class AutomatonMatcher:
         """Of the compiled constraint's machine, after all tokens but EOS."""
         return self._state
 
-    def _told_state(self, teller: Teller) -> State:
-        """The state of the teller's machine after the same tokens."""
-        told = self._told
-        if not told:
-            told.append(teller.machine.start)
-        for token in self._tokens[len(told) - 1 :]:
-            after = teller.machine.advance(told[-1], token)
+    def _explainer_state(self, explainer: Explainer) -> State:
+        """The state of the explainer's machine after the same tokens."""
+        states = self._explainer_states
+        if not states:
+            states.append(explainer.machine.start)
+        for token in self._tokens[len(states) - 1 :]:
+            after = explainer.machine.advance(states[-1], token)
             if after is None:
                 raise AssertionError(f"token {token} was taken, and the plain automaton refuses it")
-            told.append(after)
-        return told[-1]
+            states.append(after)
+        return states[-1]

@@ -10,7 +10,7 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.automata.masks.machine import Machine, State
 from espalier.automata.phrases.occurrences import Search, avoiding, search
 from espalier.automata.reasons.describe import quoted
-from espalier.automata.reasons.explain import Place
+from espalier.automata.reasons.explain import RulePosition
 from espalier.constraints.automaton_matcher import compile_dfa
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
@@ -93,7 +93,7 @@ def compile_ban(spec: Ban, compiler: Compiler) -> Compiled:
     """Raises LimitExceeded for more phrases than an automaton can hold, VocabError."""
     found = search([phrase.encode() for phrase in spec.phrases])
     compiled = compile_dfa(found.avoiding, spec, compiler.vocab, compiler.trie)
-    compiled.explain_with(lambda: _Teller(compiled.machine, found, spec))
+    compiled.explain_with(lambda: _Explainer(compiled.machine, found, spec))
     return LuredCompiled(compiled, _Phrases(found)) if spec.rewinds else compiled
 
 
@@ -102,7 +102,7 @@ def ban_language(spec: Ban, compiler: Compiler) -> Dfa:
     return avoiding([phrase.encode() for phrase in spec.phrases])
 
 
-class _Teller:
+class _Explainer:
     """Names the phrase that a token would complete."""
 
     def __init__(self, machine: Machine, found: Search, spec: Ban) -> None:
@@ -110,7 +110,7 @@ class _Teller:
         self._search = found
         self._phrases = frozenset(phrase.encode() for phrase in spec.phrases)
 
-    def place(self, state: State) -> Place:
+    def rule_position(self, state: State) -> RulePosition:
         return None, None
 
     def reason(self, state: State, read: bytes, refused: bytes) -> str | None:

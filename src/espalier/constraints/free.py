@@ -21,7 +21,7 @@ from espalier.automata.languages.network import Network
 from espalier.automata.languages.nfa import Symbol
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.phrases.triggers import watched
-from espalier.automata.reasons.explain import NetworkTeller
+from espalier.automata.reasons.explain import NetworkExplainer
 from espalier.constraints.automaton_matcher import compile_automaton
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
@@ -130,7 +130,7 @@ def compile_free(spec: Free, compiler: Compiler) -> Compiled:
     network, whole = made.network(), made.dfa()
     found = compile_automaton(network if whole is None else whole, spec, vocab, trie)
     # Only the network knows whose region a text is in.
-    found.explain_with(lambda: NetworkTeller(network, PushdownMachine(network, vocab, trie, needs_bytes=False)))
+    found.explain_with(lambda: NetworkExplainer(network, PushdownMachine(network, vocab, trie, needs_bytes=False)))
     found.spelled = {token: text.encode() for text, token in specials.items()}
     return found
 

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from espalier.cli.check import middle, page, wrapped
 from espalier.cli.main import main_code
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.json_schema.check import Report, check_schema
+from espalier.constraints.json_schema.check import SchemaReport, check_schema
 from espalier.constraints.json_schema.instances import Instance, numerals, read_instances
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import InputError, UnknownName
@@ -218,7 +218,7 @@ def test_what_is_only_checked_may_come_out(compiler):
 def test_a_wrong_acceptance_is_called_a_bug():
     wrong = Instance(line=1, accepted=True, valid=False, errors=("no",))
     contract = Contract((Entry(pointer="/type", keyword="type", verdict="enforced"),))
-    report = Report(engine="transformers", contract=contract, hazards=(), instances=(wrong,))
+    report = SchemaReport(engine="transformers", contract=contract, hazards=(), instances=(wrong,))
     assert not report.ok
     assert any("BUG" in line for line in page(report))
 

@@ -37,7 +37,7 @@ SPARSE = 8
 """A part of a mask with fewer words than one in so many is kept as words and their places."""
 
 
-class Places:
+class TrieNodes:
     """Nodes of the trie at which a walk goes on, `(n,) int32`, ascending. Equal ones are one object."""
 
     __slots__ = ("nodes",)
@@ -47,8 +47,8 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Words:
-    """Words of a mask: all if `at` is None, else those at `at`. Equal ones are one object."""
+class MaskWords:
+    """MaskWords of a mask: all if `at` is None, else those at `at`. Equal ones are one object."""
 
     bits: NDArray[np.int32]
     at: NDArray[np.intp] | None
@@ -61,11 +61,11 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class MaskPart:
     """What one walk gave, None where it gave nothing, and where it was left."""
 
-    words: Words | None
-    exits: Places | None
+    words: MaskWords | None
+    exits: TrieNodes | None
 
 
 class StackRows:
@@ -169,16 +169,16 @@ class PushdownMachine:
         self._rows = StackRows(self._automaton, max_rows)
         self._max_rows = max_rows
         self._walker: Walker | None = None
-        self._whole = Places(WHOLE)
-        self._places: dict[bytes, Places] = {}
+        self._whole = TrieNodes(WHOLE)
+        self._places: dict[bytes, TrieNodes] = {}
         # Only touched under the lock, so a plain dict that is begun anew when full is enough, and much faster.
-        self._parts: dict[tuple[Stacks, Places], Part] = {}
-        self._joined: dict[tuple[frozenset[Words], tuple[int, ...]], Mask] = {}
-        self._words: dict[tuple[bytes, bytes], Words] = {}
+        self._parts: dict[tuple[Stacks, TrieNodes], MaskPart] = {}
+        self._joined: dict[tuple[frozenset[MaskWords], tuple[int, ...]], Mask] = {}
+        self._words: dict[tuple[bytes, bytes], MaskWords] = {}
         self._parts_bytes = parts_bytes
         self._parts_size = 0
         self._masks: ByteCache[Stacks, Mask] = ByteCache(cache_bytes)
-        self._spreads: dict[tuple[Stacks, Places], tuple[int, Places | None]] = {}
+        self._spreads: dict[tuple[Stacks, TrieNodes], tuple[int, TrieNodes | None]] = {}
         self._widest: dict[Stacks, int] = {}
         self._reads: dict[int, ByteSet] = {}  # by position, the bytes that can come next
         self._lock = threading.RLock()
@@ -307,7 +307,7 @@ class PushdownMachine:
                         todo.append(following)
         return far
 
-    def _spread(self, local: Stacks, places: Places) -> tuple[int, Places | None]:
+    def _spread(self, local: Stacks, places: TrieNodes) -> tuple[int, TrieNodes | None]:
         """How far from the end of its part, over the empty stack, a token below these places can lead; and where the
         part is left."""
         exits = (self._parts.get((local, places)) or self._part(local, places)).exits
@@ -332,7 +332,7 @@ class PushdownMachine:
 
     def _mask(self, state: Stacks) -> Mask:
         automaton = self._automaton
-        parts: set[Words] = set()  # no matter in which order
+        parts: set[MaskWords] = set()  # no matter in which order
         todo = [(self._whole, state)]
         seen = set(todo)
         while todo:
@@ -361,36 +361,38 @@ class PushdownMachine:
             self._parts_size += 500 + out.nbytes
         return out
 
-    def _part(self, local: Stacks, places: Places) -> Part:
+    def _part(self, local: Stacks, places: TrieNodes) -> MaskPart:
         """What the state over the empty stack allows below these places, walked anew."""
         if self._parts_size > self._parts_bytes:
             self._forget_parts()
         bits, exits = self._walk().walk(self._rows, self._rows.row(local), places.nodes)
         at = np.flatnonzero(bits != 0)  # several times faster than of the words themselves
-        below: Places | None = None
+        below: TrieNodes | None = None
         if exits.size:
             key = exits.tobytes()
             below = self._places.get(key)
             if below is None:
-                below = self._places[key] = Places(exits)
-        found = self._parts[local, places] = Part(words=self._same_words(bits, at) if at.size else None, exits=below)
+                below = self._places[key] = TrieNodes(exits)
+        found = self._parts[local, places] = MaskPart(
+            words=self._same_words(bits, at) if at.size else None, exits=below
+        )
         self._parts_size += 500 + 3 * exits.nbytes
         return found
 
-    def _same_words(self, bits: Mask, at: NDArray[np.intp]) -> Words:
+    def _same_words(self, bits: Mask, at: NDArray[np.intp]) -> MaskWords:
         """The one object with these bits, which are not zero at `at`."""
         if at.size * SPARSE < bits.size:
             some = bits[at]
             key = (some.tobytes(), at.tobytes())
             found = self._words.get(key)
             if found is None:
-                found = self._words[key] = Words(some, at)
+                found = self._words[key] = MaskWords(some, at)
                 self._parts_size += 500 + 2 * (some.nbytes + at.nbytes)
             return found
         key = (bits.tobytes(), b"")
         found = self._words.get(key)
         if found is None:
-            found = self._words[key] = Words(bits, None)
+            found = self._words[key] = MaskWords(bits, None)
             self._parts_size += 500 + 2 * bits.nbytes
         return found
 

@@ -20,7 +20,7 @@ from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time
 
 MAX_STATES = 1_000_000
-State: TypeAlias = int
+LoopState: TypeAlias = int
 """A state of the word graph, or past those, one of the rest."""
 
 
@@ -71,17 +71,17 @@ class _Net:
     """States past those of the word graph: bytes to sets of states, and moves that read nothing."""
 
     offset: int
-    rows: list[dict[int, set[State]]] = field(default_factory=list)
-    empty: list[set[State]] = field(default_factory=list)
+    rows: list[dict[int, set[LoopState]]] = field(default_factory=list)
+    empty: list[set[LoopState]] = field(default_factory=list)
     accepting: list[bool] = field(default_factory=list)
 
-    def new(self, *, accepting: bool = False, to: Iterable[State] = ()) -> State:
+    def new(self, *, accepting: bool = False, to: Iterable[LoopState] = ()) -> LoopState:
         self.rows.append({})
         self.empty.append(set(to))
         self.accepting.append(accepting)
         return self.offset + len(self.rows) - 1
 
-    def path(self, source: State, data: bytes, target: State) -> None:
+    def path(self, source: LoopState, data: bytes, target: LoopState) -> None:
         """Read `data`, at least a byte, from one to the other."""
         for byte in data[:-1]:
             following = self.new()
@@ -89,10 +89,10 @@ class _Net:
             source = following
         self.rows[source - self.offset].setdefault(data[-1], set()).add(target)
 
-    def go(self, source: State, target: State) -> None:
+    def go(self, source: LoopState, target: LoopState) -> None:
         self.empty[source - self.offset].add(target)
 
-    def words(self, words: Sequence[bytes], after: State) -> tuple[State, WordTable | None, int]:
+    def words(self, words: Sequence[bytes], after: LoopState) -> tuple[LoopState, WordTable | None, int]:
         """A graph of few words of its own, each of which leads to `after`: its start, and where its states are."""
         if not words:
             return self.new(), None, 0
@@ -109,8 +109,8 @@ class _Net:
         return base + graph.start, graph, base
 
 
-def _wire(net: _Net, graph: WordTable, parts: WordParts) -> State:
-    """Lay out all but the word graph. State `net.offset` is what follows a whole word. Returns the start."""
+def _wire(net: _Net, graph: WordTable, parts: WordParts) -> LoopState:
+    """Lay out all but the word graph. LoopState `net.offset` is what follows a whole word. Returns the start."""
     after = net.new(accepting=True)  # after a word: clitics, hyphens, separators
     middle = net.new()  # where a unit can begin, within a sentence
     opening = net.new()  # and at the start of one
@@ -149,7 +149,7 @@ def _wire(net: _Net, graph: WordTable, parts: WordParts) -> State:
     return start
 
 
-def _numbers(net: _Net, parts: WordParts, after: State) -> State:
+def _numbers(net: _Net, parts: WordParts, after: LoopState) -> LoopState:
     start = begin = net.new()
     for group in range(MAX_GROUPS):
         at = begin
@@ -166,7 +166,9 @@ def _numbers(net: _Net, parts: WordParts, after: State) -> State:
     return start
 
 
-def _runs(net: _Net, parts: WordParts, source: State, middle: State, opening: State, *, accepting: bool) -> None:
+def _runs(
+    net: _Net, parts: WordParts, source: LoopState, middle: LoopState, opening: LoopState, *, accepting: bool
+) -> None:
     """Separators after `source`, up to so many, and what can begin after them. At the start of a text (not
     `accepting`) a sentence begins whatever they are."""
     ends = set(parts.ends)
@@ -189,16 +191,16 @@ class _Joined:
         self._graph = graph
         self._size = net.offset
         self._max_states = max_states
-        self._closures: dict[State, frozenset[State]] = {}
-        self._number: dict[frozenset[State], int] = {}
-        self._sets: list[frozenset[State]] = []
+        self._closures: dict[LoopState, frozenset[LoopState]] = {}
+        self._number: dict[frozenset[LoopState], int] = {}
+        self._sets: list[frozenset[LoopState]] = []
         self._follow = self._closed(net.offset)  # what a whole word leads to
         self._bytes = [int(b) for b in np.flatnonzero(self._letters())]
         self._used = {
             int(graph.classes[b]): b for b in self._bytes if bool((graph.table[:, graph.classes[b]] >= 0).any())
         }
 
-    def automaton(self, start: State) -> Dfa:
+    def automaton(self, start: LoopState) -> Dfa:
         graph, size = self._graph, self._size
         letters = {byte: i for i, byte in enumerate(self._bytes)}
         classes = np.full(256, min(len(letters), 255), dtype=np.uint8)
@@ -233,10 +235,10 @@ class _Joined:
             used[list(row)] = True
         return used
 
-    def _accepts(self, state: State) -> bool:
+    def _accepts(self, state: LoopState) -> bool:
         return bool(self._graph.ends[state]) if state < self._size else self._net.accepting[state - self._size]
 
-    def _closed(self, state: State) -> frozenset[State]:
+    def _closed(self, state: LoopState) -> frozenset[LoopState]:
         known = self._closures.get(state)
         if known is None:
             found = {state}
@@ -253,10 +255,10 @@ class _Joined:
             known = self._closures[state] = frozenset(found)
         return known
 
-    def _row(self, members: frozenset[State]) -> dict[int, frozenset[State]]:
+    def _row(self, members: frozenset[LoopState]) -> dict[int, frozenset[LoopState]]:
         """Where each byte leads from a closed set."""
-        found: dict[int, frozenset[State]] = {}
-        none: frozenset[State] = frozenset()
+        found: dict[int, frozenset[LoopState]] = {}
+        none: frozenset[LoopState] = frozenset()
         for state in members:
             if state >= self._size:
                 for byte, targets in self._net.rows[state - self._size].items():
@@ -269,7 +271,7 @@ class _Joined:
                         found[byte] = found.get(byte, none) | self._closed(target)
         return found
 
-    def _place(self, members: frozenset[State]) -> int:
+    def _place(self, members: frozenset[LoopState]) -> int:
         lowest = min(members)
         if lowest < self._size and members == self._closed(lowest):
             return lowest

@@ -19,22 +19,22 @@ from espalier.grammar.ast import Grammar, Position
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
-Place = tuple[str | None, Position | None]
+RulePosition = tuple[str | None, Position | None]
 
 
-class Teller(Protocol):
+class Explainer(Protocol):
     """Explains states of a machine."""
 
     @property
     def machine(self) -> Machine: ...
 
-    def place(self, state: State) -> Place:
+    def rule_position(self, state: State) -> RulePosition:
         """The rule that could go on from a state, and where in the source what it wants is written."""
         ...
 
 
-class Reasoner(Teller, Protocol):
-    """A teller that has words of its own for some refusals."""
+class Reasoner(Explainer, Protocol):
+    """An explainer that has words of its own for some refusals."""
 
     def reason(self, state: State, read: bytes, refused: bytes) -> str | None:
         """Why, in a state that is reached by `read`, the first byte of `refused` is refused; together they are the
@@ -42,24 +42,24 @@ class Reasoner(Teller, Protocol):
         ...
 
 
-class PlainTeller:
+class PlainExplainer:
     """Of an automaton that was not made from a grammar: no rules, no places."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
 
-    def place(self, state: State) -> Place:
+    def rule_position(self, state: State) -> RulePosition:
         return None, None
 
 
-class NetworkTeller:
+class NetworkExplainer:
     """Of a network whose positions know their rules, and perhaps their places."""
 
     def __init__(self, network: Network, machine: PushdownMachine) -> None:
         self._network = network
         self.machine: Machine = machine
 
-    def place(self, state: Stacks) -> Place:
+    def rule_position(self, state: Stacks) -> RulePosition:
         """Of several rules that could go on, first those that cannot end here, then the first in the source."""
         net = self._network
 
@@ -79,7 +79,7 @@ class NetworkTeller:
         return state if len(items) in (0, len(state.items)) else Stacks(items, False, state.least)
 
 
-class GrammarTeller(NetworkTeller):
+class GrammarExplainer(NetworkExplainer):
     """Of a grammar: its plain network, built when first asked for."""
 
     def __init__(self, grammar: Grammar, vocab: Vocab, trie: TokenTrie) -> None:
@@ -87,20 +87,20 @@ class GrammarTeller(NetworkTeller):
         super().__init__(network, PushdownMachine(network, vocab, trie, needs_bytes=False))
 
 
-def rule_at(teller: Teller, vocab: Vocab, state: State, token: int) -> str | None:
-    """The rule in which the first byte of a token stands that is allowed after `state` (a state of the teller's
-    machine); None for the end, and where the teller knows no rules."""
+def rule_at(explainer: Explainer, vocab: Vocab, state: State, token: int) -> str | None:
+    """The rule in which the first byte of a token stands that is allowed after `state` (a state of the explainer's
+    machine); None for the end, and where the explainer knows no rules."""
     data = vocab.bytes_of(token)
-    if isinstance(state, Stacks) and isinstance(teller, NetworkTeller) and data:
-        state = teller.reading(state, data[0])
+    if isinstance(state, Stacks) and isinstance(explainer, NetworkExplainer) and data:
+        state = explainer.reading(state, data[0])
     elif token in vocab.eos_ids:
         return None
-    return teller.place(state)[0]
+    return explainer.rule_position(state)[0]
 
 
-def blame(teller: Teller, vocab: Vocab, state: State, token: int, member: str) -> Blame:
-    """Why `token`, which is refused, is refused after `state` (a state of the teller's machine)."""
-    machine = teller.machine
+def blame(explainer: Explainer, vocab: Vocab, state: State, token: int, member: str) -> Blame:
+    """Why `token`, which is refused, is refused after `state` (a state of the explainer's machine)."""
+    machine = explainer.machine
     data = vocab.bytes_of(token)
     at, offset = state, 0
     for byte in data:
@@ -110,11 +110,11 @@ def blame(teller: Teller, vocab: Vocab, state: State, token: int, member: str) -
         at, offset = after, offset + 1
     members, refs = machine.options(at)
     names = [] if offset else [machine.reference(ref)[0] for ref in refs]
-    rule, position = teller.place(at)
+    rule, position = explainer.rule_position(at)
     wanted = expected(members, names, can_end=machine.accepts(at))
     own = None
-    if offset < len(data) and _is_reasoner(type(teller)):
-        own = cast("Reasoner", teller).reason(at, data[:offset], data[offset:])
+    if offset < len(data) and _is_reasoner(type(explainer)):
+        own = cast("Reasoner", explainer).reason(at, data[:offset], data[offset:])
     if own is not None:
         reason = own
     elif token in vocab.eos_ids:
@@ -138,7 +138,7 @@ def blame(teller: Teller, vocab: Vocab, state: State, token: int, member: str) -
 
 
 @lru_cache(maxsize=64)
-def _is_reasoner(kind: type[Teller]) -> bool:
+def _is_reasoner(kind: type[Explainer]) -> bool:
     """Asked once of each kind: what a protocol asks takes longer than all the rest."""
     return callable(getattr(kind, "reason", None))
 

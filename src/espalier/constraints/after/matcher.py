@@ -16,7 +16,7 @@ from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.regular import RegularMachine
 from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
-from espalier.automata.reasons.explain import PlainTeller, blame
+from espalier.automata.reasons.explain import PlainExplainer, blame
 from espalier.constraints import closing
 from espalier.constraints.after.border import Border, Landing, advanced, within
 from espalier.constraints.after.ends import AfterEnds
@@ -189,11 +189,11 @@ class AfterCompiled:
         free = waiting.walk(waiting.machine, at, token)
         bound = waiting.walk(waiting.machine if token in waiting.specials else self.machine(hurried), at, token)
         if free is not None and bound is None:
-            found = blame(PlainTeller(self.machine(True)), waiting.vocab, at, token, member)
+            found = blame(PlainExplainer(self.machine(True)), waiting.vocab, at, token, member)
             most = "nothing" if self.max_before == 0 else f"at most {self.max_before} tokens"
             return replace(found, reason=f"{most} may come before the marker {self.marker}: {found.reason}")
         if free is None:
-            return blame(PlainTeller(waiting.machine), waiting.vocab, at, token, member)
+            return blame(PlainExplainer(waiting.machine), waiting.vocab, at, token, member)
         rest = free[1]
         shift = len(waiting.vocab.bytes_of(token)) - len(rest)
         try:

@@ -39,7 +39,7 @@ SMALL = Gbnf('root ::= "[" root "]" | "x"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class CompileCost:
     """What compiling a schema costs.
 
     road: the backend that enforces it. seconds: compile time, with the vocabulary already read. states: the number of
@@ -63,7 +63,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class SchemaReport:
     """The report on one schema.
 
     engine: a key of `ENGINES`. hazards: all that were found, those of other engines included. cost: None for an engine
@@ -73,7 +73,7 @@ class Report:
     engine: str
     contract: Contract
     hazards: tuple[Hazard, ...]
-    cost: Cost | None = None
+    cost: CompileCost | None = None
     instances: tuple[Instance, ...] = ()
     allow: str | None = None
 
@@ -111,7 +111,7 @@ def check_schema(
     engine: str = "transformers",
     instances: Sequence[tuple[int, str]] | None = None,
     clock: Callable[[], float] = time.perf_counter,
-) -> Report:
+) -> SchemaReport:
     """The report on a schema.
 
     compiler: holds the vocabulary that compile time and masks are measured for. instances: JSON texts with their line
@@ -130,14 +130,14 @@ def check_schema(
                 field="instances",
             )
         contract = engine_contract(lowered.expansion.contract, found, engine)
-        return Report(engine=engine, contract=contract, hazards=found, allow=spec.allow)
+        return SchemaReport(engine=engine, contract=contract, hazards=found, allow=spec.allow)
     build = _as_grammar if engine == "gbnf" else _as_requested
     compiled, cost = _measured(lowered, compiler, build, clock)
     if engine == "gbnf":
         contract = grammar_contract(lowered)
     else:
         contract = lowered.contract("llguidance" if cost.road == "llguidance" else "automaton")
-    report = Report(engine=engine, contract=contract, hazards=found, cost=cost, allow=spec.allow)
+    report = SchemaReport(engine=engine, contract=contract, hazards=found, cost=cost, allow=spec.allow)
     if instances is None:
         return report
     plain = Compiler(Vocab.bytes()) if compiler.vocab.fingerprint != Vocab.bytes().fingerprint else compiler
@@ -187,7 +187,7 @@ def _measured(
     compiler: Compiler,
     build: Callable[[LoweredSchema, Compiler], Compiled],
     clock: Callable[[], float],
-) -> tuple[Compiled, Cost]:
+) -> tuple[Compiled, CompileCost]:
     compiler.compile(JsonSchema({"type": "null"})).matcher().mask()  # reads the vocabulary
     before = _resident()
     start = clock()
@@ -203,7 +203,7 @@ def _measured(
     first_mask = clock() - start
     grown = None if before is None or after is None else max(0, after - before)
     vocab = compiler.vocab
-    return compiled, Cost(
+    return compiled, CompileCost(
         road="llguidance" if automaton is None else "automaton" if isinstance(automaton, Dfa) else "pushdown automaton",
         seconds=seconds,
         states=None if automaton is None else states(automaton),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
 from espalier.automata.masks.stacks import Stacks
-from espalier.automata.reasons.explain import GrammarTeller, Place
+from espalier.automata.reasons.explain import GrammarExplainer, RulePosition
 from espalier.constraints.automaton_matcher import AutomatonCompiled, compile_automaton
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
@@ -68,7 +68,7 @@ def automaton_compiled(lowered: LoweredSchema, backend: Backend, vocab: Vocab, t
     """The schema's automaton for one vocabulary, `uniqueItems` unwatched. Raises as `LoweredSchema.automaton` does."""
     found = compile_automaton(lowered.automaton(backend), lowered.spec, vocab, trie)
     converted = lowered.converted
-    found.explain_with(lambda: SchemaTeller(converted.grammar, converted.pointers, vocab, trie))
+    found.explain_with(lambda: SchemaExplainer(converted.grammar, converted.pointers, vocab, trie))
     return found
 
 
@@ -94,14 +94,14 @@ class FallbackAutomaton:
             return self._made
 
 
-class SchemaTeller(GrammarTeller):
+class SchemaExplainer(GrammarExplainer):
     """Names the JSON pointer of the sub-schema that could go on, as the rule."""
 
     def __init__(self, grammar: Grammar, pointers: dict[str, str], vocab: Vocab, trie: TokenTrie) -> None:
         super().__init__(grammar, vocab, trie)
         self._pointers = pointers
 
-    def place(self, state: Stacks) -> Place:
+    def rule_position(self, state: Stacks) -> RulePosition:
         """The innermost sub-schema, where several could go on."""
         rules = [self._network.rule[position] for position, _ in state.items]
         pointers = [self._pointers[rule] for rule in rules if rule in self._pointers]

@@ -13,13 +13,13 @@ from espalier.errors import SchemaError, UnsupportedError
 from espalier.schema.pointers import DanglingPointer, below, follow, is_pointer, split_reference
 from espalier.time_limit import check as check_time
 
-Node: TypeAlias = "Mapping[str, Any] | bool"
+SchemaNode: TypeAlias = "Mapping[str, Any] | bool"
 
 LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 SCALARS = {"string", "number", "integer", "boolean", "null"}
 
 
-def check_finite(schema: Node) -> None:
+def check_finite(schema: SchemaNode) -> None:
     """Every part of the schema that a document can enter can be finished. Raises SchemaError with the pointer of the
     first that cannot, or of a reference to nothing; UnsupportedError for a reference to another document."""
     nodes = dict(reachable(schema))
@@ -39,10 +39,10 @@ def check_finite(schema: Node) -> None:
             )
 
 
-def reachable(schema: Node) -> Iterator[tuple[str, Node]]:
+def reachable(schema: SchemaNode) -> Iterator[tuple[str, SchemaNode]]:
     """The sub-schemas that a document can enter, with their pointers, the whole first."""
     seen = {""}
-    stack: list[tuple[str, Node]] = [("", schema)]
+    stack: list[tuple[str, SchemaNode]] = [("", schema)]
     while stack:
         check_time()
         pointer, node = stack.pop()
@@ -55,7 +55,7 @@ def reachable(schema: Node) -> Iterator[tuple[str, Node]]:
                 stack.append((child, inner))
 
 
-def _children(schema: Node, pointer: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Node]]:
+def _children(schema: SchemaNode, pointer: str, node: Mapping[str, Any]) -> Iterator[tuple[str, SchemaNode]]:
     if "$ref" in node:
         yield resolve(schema, node["$ref"], f"{pointer}/$ref")
     for key in ("properties", "patternProperties"):
@@ -70,7 +70,7 @@ def _children(schema: Node, pointer: str, node: Mapping[str, Any]) -> Iterator[t
             yield f"{pointer}/{key}", inner
 
 
-def resolve(schema: Node, reference: Any, at: str) -> tuple[str, Node]:
+def resolve(schema: SchemaNode, reference: Any, at: str) -> tuple[str, SchemaNode]:
     """A local reference: its pointer and target. Raises SchemaError, UnsupportedError."""
     if not isinstance(reference, str):
         raise SchemaError("a reference is a string", pointer=at)
@@ -89,7 +89,7 @@ def resolve(schema: Node, reference: Any, at: str) -> tuple[str, Node]:
     return pointer, node
 
 
-def _is_finite(pointer: str, node: Node, finite: set[str]) -> bool:
+def _is_finite(pointer: str, node: SchemaNode, finite: set[str]) -> bool:
     if isinstance(node, bool):
         return True  # `false` inside is the end of a branch, which llguidance itself leaves out
     if "const" in node or "enum" in node:

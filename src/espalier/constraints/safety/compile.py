@@ -18,7 +18,7 @@ from espalier.automata.masks.machine import Machine, State
 from espalier.automata.masks.regular import RegularMachine
 from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
-from espalier.automata.reasons.explain import Place
+from espalier.automata.reasons.explain import RulePosition
 from espalier.constraints.automaton_matcher import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
@@ -26,7 +26,7 @@ from espalier.constraints.safety.alphabet import Alphabet
 from espalier.constraints.safety.automaton import Guard, guard, is_endless, joined
 from espalier.constraints.safety.cards import card_automaton, card_labels
 from espalier.constraints.safety.catalogue import Pattern
-from espalier.constraints.safety.expressions import CharDfa, Parts, Places, walked
+from espalier.constraints.safety.expressions import CharDfa, PatternParts, PatternPositions, walked
 from espalier.constraints.safety.folding import folded_pattern
 from espalier.constraints.safety.judge import first_found
 from espalier.constraints.safety.machine import MAX_IDLE, SafetyMachine
@@ -45,7 +45,7 @@ GUARDS = 8
 _FLAGS = re.compile(r"\(\?[aimsux]+\)")
 
 
-class Rule(NamedTuple):
+class FilterRule(NamedTuple):
     """What a number of a pattern stands for. shown: in a reason."""
 
     category: str
@@ -60,7 +60,7 @@ class Rule(NamedTuple):
 class Filter(NamedTuple):
     guard: Guard
     dfa: Dfa
-    rules: tuple[Rule, ...]
+    rules: tuple[FilterRule, ...]
 
 
 @lru_cache(maxsize=GUARDS)
@@ -69,22 +69,22 @@ def filter_of(spec: Safety) -> Filter:
     found in every text or leaves next to none, RegexError and UnsupportedError for one that cannot be had,
     LimitExceeded."""
     with time_limit(SECONDS, what="making the automaton of the safety filter"):
-        rules: list[Rule] = []
+        rules: list[FilterRule] = []
         built_in = spec.built_in()
-        numbers = _numbered(rules, [Rule(one.category, one.name, one.about) for one in built_in])
+        numbers = _numbered(rules, [FilterRule(one.category, one.name, one.about) for one in built_in])
         expressions = [(_parts(one), number) for one, number in zip(built_in, numbers, strict=True) if one.itself]
         words: list[Phrase] = []
-        listed = [Rule(name, "list", f"the list of {name}") for name, _ in spec.lists]
+        listed = [FilterRule(name, "list", f"the list of {name}") for name, _ in spec.lists]
         for (_, phrases), number in zip(spec.lists, _numbered(rules, listed), strict=True):
             words += [(phrase, number) for phrase in phrases]
         texts: list[Phrase] = []
-        own = [Rule("custom", one.text[:80], quoted(one.text[:80])) for one in spec.patterns]
+        own = [FilterRule("custom", one.text[:80], quoted(one.text[:80])) for one in spec.patterns]
         for custom, number in zip(spec.patterns, _numbered(rules, own), strict=True):
             if custom.is_regex:
                 expressions.append((checked_parts(custom), number))
             else:
                 texts.append((custom.text, number))
-        places = Places([parts for parts, _ in expressions])
+        places = PatternPositions([parts for parts, _ in expressions])
         card = next((number for one, number in zip(built_in, numbers, strict=True) if one.detector == "card"), None)
         labels = [*places.labels, *phrase_labels(words), *phrase_labels(texts)]
         labels += [] if card is None else card_labels()
@@ -108,7 +108,7 @@ def filter_of(spec: Safety) -> Filter:
         return Filter(found, dfa, tuple(rules))
 
 
-def _numbered(rules: list[Rule], new: list[Rule]) -> list[int]:
+def _numbered(rules: list[FilterRule], new: list[FilterRule]) -> list[int]:
     rules += new
     return list(range(len(rules) - len(new), len(rules)))
 
@@ -120,9 +120,9 @@ def _renumbered(dfa: CharDfa, numbers: list[int]) -> CharDfa:
     return replace(dfa, table=table)
 
 
-def _parts(pattern: Pattern) -> Parts:
+def _parts(pattern: Pattern) -> PatternParts:
     flags = "i" if pattern.is_folded else ""
-    return Parts(
+    return PatternParts(
         before=parse_regex(f"(?s:.*)(?:{pattern.before})", flags=flags),
         itself=parse_regex(pattern.itself, flags=flags),
         after=parse_regex(f"(?:{pattern.after})(?s:.*)", flags=flags),
@@ -130,7 +130,7 @@ def _parts(pattern: Pattern) -> Parts:
     )
 
 
-def checked_parts(custom: Custom) -> Parts:
+def checked_parts(custom: Custom) -> PatternParts:
     """A regular expression of the user's own, found anywhere. Raises SpecError and its kin, UnsupportedError."""
     parse_regex(custom.text)  # so that an error names a place in what the user wrote
     own = _FLAGS.match(custom.text)
@@ -139,8 +139,8 @@ def checked_parts(custom: Custom) -> Parts:
     node = parse_regex(pattern, flags="" if "i" in flags else "i")
     if node is NEVER:
         raise SpecError(f"the pattern {custom.text!r} matches no text at all", field="patterns")
-    parts = Parts(before=EMPTY, itself=node, after=EMPTY, is_folded=True)
-    places = Places([parts])
+    parts = PatternParts(before=EMPTY, itself=node, after=EMPTY, is_folded=True)
+    places = PatternPositions([parts])
     if places.empty[0]:
         raise SpecError(
             f"the pattern {custom.text!r} matches the empty text, so it is found everywhere", field="patterns"
@@ -176,7 +176,7 @@ class SafetyCompiled(AutomatonCompiled):
     def __init__(self, spec: Safety, compiler: Compiler, machine: RegularMachine, found: Filter) -> None:
         super().__init__(spec, compiler.vocab, compiler.trie, machine)
         self.filter = found
-        self.explain_with(lambda: _Teller(machine, found))
+        self.explain_with(lambda: _Explainer(machine, found))
 
     def matcher(self, *, before: str = "") -> SafetyMatcher:
         return SafetyMatcher(self)
@@ -196,7 +196,7 @@ class SafetyMatcher(AutomatonMatcher):
         other._state = self._state
         other._history = self._history.copy()
         other._tokens = self._tokens.copy()
-        other._told = self._told.copy()
+        other._explainer_states = self._explainer_states.copy()
         other._finished = self._finished
         return other
 
@@ -215,14 +215,14 @@ class SafetyMatcher(AutomatonMatcher):
         return replace(told, rule=rule.full_name)
 
 
-class _Teller:
+class _Explainer:
     """Names the pattern that a token would complete."""
 
     def __init__(self, machine: Machine, found: Filter) -> None:
         self.machine = machine
         self._filter = found
 
-    def place(self, state: State) -> Place:
+    def rule_position(self, state: State) -> RulePosition:
         return None, None
 
     def reason(self, state: State, read: bytes, refused: bytes) -> str | None:

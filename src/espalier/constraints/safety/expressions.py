@@ -36,7 +36,7 @@ MAX_PLACES = 60_000
 MAX_WALKED = 20_000
 """States of the patterns together."""
 MAX_WORK = 20_000_000
-"""Places looked at on the way to them: some seconds."""
+"""PatternPositions looked at on the way to them: some seconds."""
 BEFORE = -1
 """The state before the first character."""
 
@@ -54,7 +54,7 @@ class CharDfa:
         return len(self.table)
 
 
-class Parts(NamedTuple):
+class PatternParts(NamedTuple):
     """A pattern in three: what must stand before, itself, what must stand after. Together they match whole texts: the
     first begins with anything, and the last, where something may follow, ends with anything."""
 
@@ -64,10 +64,10 @@ class Parts(NamedTuple):
     is_folded: bool
 
 
-class Places:
+class PatternPositions:
     """The places of several patterns. A place is one character that a pattern reads."""
 
-    def __init__(self, patterns: Sequence[Parts]) -> None:
+    def __init__(self, patterns: Sequence[PatternParts]) -> None:
         self.labels: list[Label] = []  # by place
         self._epsilon: list[list[int]] = []
         self._reads: list[list[int]] = []  # by state: places
@@ -199,7 +199,7 @@ class Places:
             )
 
 
-def walked(places: Places, alphabet: Alphabet) -> CharDfa:
+def walked(places: PatternPositions, alphabet: Alphabet) -> CharDfa:
     """The subset construction. Of several patterns that are complete at once the first is told. Raises
     LimitExceeded."""
     count = alphabet.count

@@ -35,18 +35,18 @@ CACHE_BYTES = 64 * 2**20
 KEPT_LISTS = 8
 
 
-class TierPlace(NamedTuple):
+class TierState(NamedTuple):
     """Where a text is in a tier. state: the automaton's, None off the list. begun: the bytes of half a character."""
 
     state: State | None
     begun: bytes = b""
 
 
-class Places(NamedTuple):
+class TierStates(NamedTuple):
     """Where a text is in both tiers; `wide` is None where the second tier has no words of its own."""
 
-    narrow: TierPlace
-    wide: TierPlace | None
+    narrow: TierState
+    wide: TierState | None
 
 
 def word_filter(spec: SoftWordlist, compiler: Compiler) -> WordFilter:
@@ -59,7 +59,7 @@ class WordFilter:
 
     def __init__(self, tiers: Tiers) -> None:
         self._tiers = tiers
-        self._places: list[Places] = [tiers.start]  # before each token, and now
+        self._places: list[TierStates] = [tiers.start]  # before each token, and now
 
     @property
     def name(self) -> str:
@@ -102,7 +102,7 @@ class WordPenalties:
         self.judged: NDArray[np.bool_] = np.zeros(vocab.width, dtype=np.bool_)
         self.judged[: len(vocab.tokens)] = [bool(data) for data in vocab.tokens]
         self.judged[list(vocab.eos_ids)] = True
-        self.found: ByteCache[tuple[int, Places], NDArray[np.float32]] = ByteCache(CACHE_BYTES)
+        self.found: ByteCache[tuple[int, TierStates], NDArray[np.float32]] = ByteCache(CACHE_BYTES)
         self._kept: OrderedDict[tuple[int, int, float, float], Tiers] = OrderedDict()
         self._made = 0
         self._lock = threading.Lock()
@@ -144,15 +144,15 @@ class Tiers:
         self._shared, self._number = shared, number
         self._second, self._third = np.float32(penalties[0]), np.float32(penalties[1])
         self._narrow, self._wide = narrow, wide
-        self.start = Places(narrow.start, wide.start if wide else None)
+        self.start = TierStates(narrow.start, wide.start if wide else None)
 
-    def after(self, places: Places, token: int) -> Places:
+    def after(self, places: TierStates, token: int) -> TierStates:
         """After a token. Specials, EOS among them, add nothing."""
         data = self._shared.vocab.bytes_of(token)
         wide = self._wide.after(places.wide, data) if self._wide and places.wide else None
-        return Places(self._narrow.after(places.narrow, data), wide)
+        return TierStates(self._narrow.after(places.narrow, data), wide)
 
-    def penalties(self, places: Places) -> NDArray[np.float32]:
+    def penalties(self, places: TierStates) -> NDArray[np.float32]:
         """What each token loses, `(V,) float32`; shared, read only."""
         key = (self._number, places)
         found = self._shared.found.get(key)
@@ -162,7 +162,7 @@ class Tiers:
             self._shared.found.put(key, found, found.nbytes)
         return found
 
-    def _penalties(self, places: Places) -> NDArray[np.float32]:
+    def _penalties(self, places: TierStates) -> NDArray[np.float32]:
         out = np.where(self._shared.judged, self._third, np.float32(0.0))  # (V,) float32
         free = self._narrow.free(places.narrow)  # (V,) bool
         if self._wide and places.wide:
@@ -186,15 +186,15 @@ class Tier:
         words = [*listed_words(spec, compiler.words), *spec.names]
         self._word_end = _after_a_word(self._machine, words)
         self._off: NDArray[np.bool_] | None = None  # (V,), what is free off the list between two characters
-        self.start = TierPlace(self._machine.start)
+        self.start = TierState(self._machine.start)
 
-    def after(self, place: TierPlace, data: bytes) -> TierPlace:
+    def after(self, place: TierState, data: bytes) -> TierState:
         """The place after some bytes, whatever they are."""
         for byte in data:
             place = self._step(place, byte)
         return place
 
-    def free(self, place: TierPlace) -> NDArray[np.bool_]:
+    def free(self, place: TierState) -> NDArray[np.bool_]:
         """The tokens that keep to the list, `(V,) bool`. Off the list it is those that begin with a separator and
         go on well, and EOS: the odd word has been paid for."""
         if place.state is None:
@@ -204,14 +204,14 @@ class Tier:
             flags[list(self._vocab.eos_ids)] = True
         return flags
 
-    def _step(self, place: TierPlace, byte: int) -> TierPlace:
+    def _step(self, place: TierState, byte: int) -> TierState:
         begun = place.begun if 0x80 <= byte < 0xC0 else b""  # else a character begins, whatever was before
         character = begun + bytes((byte,))
         half = len(character) < _length(character[0])
         state = None if place.state is None else self._machine.step(place.state, byte)
         if state is not None or half:
-            return TierPlace(state, character if half else b"")
-        return TierPlace(self._after_odd(character))
+            return TierState(state, character if half else b"")
+        return TierState(self._after_odd(character))
 
     def _after_odd(self, character: bytes) -> State | None:
         """Where a character leads that does not fit, or that follows one: a separator leads back to the list. Where

@@ -19,7 +19,7 @@ from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.stacks import Stacks
 from espalier.automata.phrases.occurrences import search
 from espalier.automata.phrases.triggers import Watched, watched
-from espalier.automata.reasons.explain import NetworkTeller, Place
+from espalier.automata.reasons.explain import NetworkExplainer, RulePosition
 from espalier.constraints.automaton_matcher import compile_automaton
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
@@ -43,18 +43,18 @@ def compile_tool_calls(spec: ToolCalls, compiler: Compiler) -> Compiled:
     if spec.choice.mode == "none":
         silent = compile_automaton(_silence(spec, compiler), spec, vocab, trie)
         if spec.content is None:
-            silent.explain_with(lambda: SilentTeller(silent.machine, spec))
+            silent.explain_with(lambda: SilentExplainer(silent.machine, spec))
         return silent
     specials = _specials(spec, vocab)
     calls = calls_grammar(spec, specials)
     found = compile_automaton(_whole(_framed(spec, compiler, calls, specials)), spec, vocab, trie)
 
-    def teller() -> CallsTeller:
+    def explainer() -> CallsExplainer:
         network = _framed(spec, compiler, calls.told(), specials, plain=True).network()
         machine = PushdownMachine(network, vocab, trie, needs_bytes=False)
-        return CallsTeller(network, machine, calls.pointers)
+        return CallsExplainer(network, machine, calls.pointers)
 
-    found.explain_with(teller)
+    found.explain_with(explainer)
     found.spelled = {token: text.encode() for text, token in specials.items()}
     return found
 
@@ -192,14 +192,14 @@ def _silence(spec: ToolCalls, compiler: Compiler) -> Dfa | Network:
     return free_text(spec) if spec.content is None else compiler.language(spec.content, wanted_by="ToolCalls")
 
 
-class CallsTeller(NetworkTeller):
+class CallsExplainer(NetworkExplainer):
     """Says the tool, and the JSON pointer of what could go on in its schema: `read_file/properties/path`."""
 
     def __init__(self, network: Network, machine: PushdownMachine, pointers: Mapping[str, str]) -> None:
         super().__init__(network, machine)
         self._pointers = pointers
 
-    def place(self, state: Stacks) -> Place:
+    def rule_position(self, state: Stacks) -> RulePosition:
         """Of several places that could go on the innermost; of what belongs to no tool, who has called it."""
         rule = self._network.rule
         level = state.items
@@ -211,7 +211,7 @@ class CallsTeller(NetworkTeller):
         return next((rule[place] for place, _ in state.items if rule[place]), None), None
 
 
-class SilentTeller:
+class SilentExplainer:
     """Of free text in which no call may begin."""
 
     def __init__(self, machine: Machine, spec: ToolCalls) -> None:
@@ -220,7 +220,7 @@ class SilentTeller:
         self._opener = spec.wire.opener.encode()
         self._begun = search([self._marker]).begun if self._marker else None
 
-    def place(self, state: State) -> Place:
+    def rule_position(self, state: State) -> RulePosition:
         return None, None
 
     def reason(self, state: State, read: bytes, refused: bytes) -> str | None:

@@ -8,7 +8,7 @@ from itertools import product
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.masks.machine import Machine, State
 from espalier.automata.phrases.word_loop import WordParts, word_loop
-from espalier.automata.reasons.explain import Place
+from espalier.automata.reasons.explain import RulePosition
 from espalier.constraints.automaton_matcher import compile_dfa
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
@@ -38,7 +38,7 @@ def compile_wordlist(spec: Wordlist, compiler: Compiler) -> Compiled:
     """Raises SpecError (a cut beyond the list, nothing to say), UnknownName for a language without a list,
     LimitExceeded."""
     found = compile_dfa(wordlist_language(spec, compiler), spec, compiler.vocab, compiler.trie)
-    found.explain_with(lambda: _Teller(found.machine, list_name(spec)))
+    found.explain_with(lambda: _Explainer(found.machine, list_name(spec)))
     return found
 
 
@@ -125,12 +125,12 @@ def _capitals(words: Iterable[str], rules: Language) -> list[tuple[bytes, bytes]
     return [(form.encode(), letters.encode()) for letters in sorted(first) for form in capitalised(letters, rules)]
 
 
-class _Teller:
+class _Explainer:
     """Says which list refused. See `automata/reasons/explain.py`."""
 
     def __init__(self, machine: Machine, name: str) -> None:
         self.machine = machine
         self._name = name
 
-    def place(self, state: State) -> Place:
+    def rule_position(self, state: State) -> RulePosition:
         return self._name, None

@@ -48,7 +48,7 @@ class Problem:
     reason: str
 
 
-class Kind(Enum):
+class CutEnd(Enum):
     """What a cut so far ends with."""
 
     RUN = "separators, or the start of the text"
@@ -62,18 +62,18 @@ class Cut(NamedTuple):
     """One way to have read the text so far. length, start: of a run, and whether a sentence may start after it.
     seen: there was a unit."""
 
-    kind: Kind
+    kind: CutEnd
     length: int = 0
     start: bool = False
     seen: bool = True
 
 
-START = Cut(Kind.RUN, 0, start=True, seen=False)
-AFTER_WORD = Cut(Kind.WORD)
-AFTER_NUMBER = Cut(Kind.NUMBER)
-AFTER_ELIDED = Cut(Kind.ELIDED)
-AFTER_HYPHEN = Cut(Kind.HYPHEN)
-UNITS = (Kind.WORD, Kind.NUMBER)
+START = Cut(CutEnd.RUN, 0, start=True, seen=False)
+AFTER_WORD = Cut(CutEnd.WORD)
+AFTER_NUMBER = Cut(CutEnd.NUMBER)
+AFTER_ELIDED = Cut(CutEnd.ELIDED)
+AFTER_HYPHEN = Cut(CutEnd.HYPHEN)
+UNITS = (CutEnd.WORD, CutEnd.NUMBER)
 
 
 def list_of(spec: Wordlist, words: WordFiles) -> tuple[str, ...]:
@@ -154,21 +154,21 @@ class Reader:
         if at == len(text):
             return
         char, kind = text[at], cut.kind
-        if kind is Kind.RUN:
+        if kind is CutEnd.RUN:
             if cut.length < self.spec.max_run and char in self.separators:
-                yield at + 1, Cut(Kind.RUN, cut.length + 1, cut.start or char in self.ends, cut.seen)
+                yield at + 1, Cut(CutEnd.RUN, cut.length + 1, cut.start or char in self.ends, cut.seen)
         elif kind in UNITS and char in self.separators:
-            yield at + 1, Cut(Kind.RUN, 1, char in self.ends)
-        if kind is Kind.WORD:
+            yield at + 1, Cut(CutEnd.RUN, 1, char in self.ends)
+        if kind is CutEnd.WORD:
             for end in self._matches(folded, at, self.clitics):
                 yield end, AFTER_WORD
             if self.spec.hyphens and char in HYPHENS:
                 yield at + 1, AFTER_HYPHEN
-        opens = kind is Kind.RUN or (kind in UNITS and not self.rules.spaced)  # a unit may begin here
+        opens = kind is CutEnd.RUN or (kind in UNITS and not self.rules.spaced)  # a unit may begin here
         if opens and self.spec.digits:
             for end in self.number_ends(text, at):
                 yield end, AFTER_NUMBER
-        if opens or kind in (Kind.ELIDED, Kind.HYPHEN):
+        if opens or kind in (CutEnd.ELIDED, CutEnd.HYPHEN):
             for end in self._matches(folded, at, self.always):
                 yield end, AFTER_WORD
             for end in self._matches(folded, at, self.elided):
@@ -205,7 +205,7 @@ class Reader:
 
 def complete(cut: Cut) -> bool:
     """Whether the text may end here."""
-    return cut.kind in UNITS or (cut.kind is Kind.RUN and cut.seen)
+    return cut.kind in UNITS or (cut.kind is CutEnd.RUN and cut.seen)
 
 
 def check_text(spec: Wordlist, text: str, words: WordFiles) -> list[Problem]:
@@ -235,19 +235,19 @@ def _resume(reader: Reader, text: str, at: int, last: set[Cut]) -> tuple[int, fr
     """Where to read on after a piece that does not fit, which counts as a word."""
     if text[at] not in reader.separators:
         return reader.next_separator(text, at) if reader.rules.spaced else at + 1, frozenset({AFTER_WORD})
-    if any(cut.kind is Kind.RUN for cut in last):  # too many separators: the rest of them
+    if any(cut.kind is CutEnd.RUN for cut in last):  # too many separators: the rest of them
         while at < len(text) and text[at] in reader.separators:
             at += 1
-        return at, frozenset({Cut(Kind.RUN, 1, start=True)})
+        return at, frozenset({Cut(CutEnd.RUN, 1, start=True)})
     return at, frozenset({AFTER_WORD})
 
 
 def _unfinished(last: set[Cut]) -> str:
     """Why the text may not end here."""
     kinds = {cut.kind for cut in last}
-    if Kind.ELIDED in kinds:
+    if CutEnd.ELIDED in kinds:
         return "the text ends after an elided form, which stands directly before a word"
-    if Kind.HYPHEN in kinds:
+    if CutEnd.HYPHEN in kinds:
         return "the text ends after a hyphen, which joins two words"
     return "there is no word"
 
@@ -257,9 +257,9 @@ def _problem(reader: Reader, text: str, at: int, last: set[Cut]) -> Problem:
     spec, char = reader.spec, text[at]
     kinds = {cut.kind for cut in last}
     if char in reader.separators:
-        if Kind.RUN in kinds:
+        if CutEnd.RUN in kinds:
             return Problem(at, char, f"more than {spec.max_run} separators in a row")
-        what = "an elided form stands directly before a word" if Kind.ELIDED in kinds else "a hyphen joins two words"
+        what = "an elided form stands directly before a word" if CutEnd.ELIDED in kinds else "a hyphen joins two words"
         return Problem(at, char, f"{what}, not before {char!r}")
     end = reader.next_separator(text, at)
     begin = at
