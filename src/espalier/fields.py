@@ -20,7 +20,7 @@ from typing import Any
 
 from espalier.errors import InputError
 
-NOUNS = {int: "a whole number", float: "a number", bool: "true or false"}
+NOUNS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 SWITCHES = {
     **dict.fromkeys(("1", "true", "t", "yes", "y", "on"), True),
     **dict.fromkeys(("0", "false", "f", "no", "n", "off"), False),
@@ -128,7 +128,7 @@ class Entry:
         """What it takes: "one of hard, soft", "a whole number from 1 on"."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
-        noun = NOUNS.get(self.type, "a text")
+        noun = NOUNS.get(self.type, "another value")
         if self.field.least is not None:
             return f"{noun} from {self.field.least:g} on"
         return noun if self.field.above is None else f"{noun} above {self.field.above:g}"
@@ -186,6 +186,6 @@ def read_variable(entry: Entry, variable: str, text: str) -> Any:
 
 def wrong_variable(entry: Entry, variable: str, error: WrongValue, *, hint: str | None = None) -> InputError:
     """The error of a variable whose value is wrong, in one line; a secret is not shown."""
-    value = error.value if isinstance(error.value, str) else repr(error.value)
+    value = ",".join(map(str, error.value)) if isinstance(error.value, tuple) else str(error.value)
     shown = variable if entry.field.is_secret else f"{variable}={value}"
     return InputError(f"{shown}: {error.expected}", hint=entry.field.hint or hint, field=variable)

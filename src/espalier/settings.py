@@ -1,91 +1,78 @@
-"""The only reader of the environment. Values, no behaviour: `wiring.py` turns them into an App."""
+"""Settings from `ESPALIER_…`, the only reader of these variables: one table of fields, and the engine options.
+
+Values, no behaviour: `wiring.py` turns them into an App. The server's own settings are in `server/settings.py`.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Annotated, Any
 
-from espalier.engines.options import DEFAULT, EngineOptions, Lora, parse_lora
+from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.errors import InputError
+from espalier.fields import Entry, Field, entries, read_variable
+
+
+def _folder(text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def _cache_folder(text: str) -> Path | None:
+    return None if text == "off" else _folder(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """model: path or hub name used where none is given; None is the demo model. options: how a model is opened where a
-    caller does not say; what an engine does not take of them it is not given. cache_dir: where token tries are kept
-    between runs; None keeps none. wordlist_dir: a folder of word lists, `<lang>.txt`, which come before those that ship
-    with Espalier. config_dir: where the user's own files are, presets among them."""
+    """options: how a model is opened where a caller does not say; an engine is given those that it takes. A cache_dir
+    of None keeps nothing between runs; a config_dir of None has no files of the user's."""
 
-    model: str | None = None
+    model: Annotated[str | None, Field("Path or hub name, where none is given; the demo model if empty.")] = None
     options: EngineOptions = DEFAULT
-    cache_dir: Path | None = None
-    wordlist_dir: Path | None = None
-    config_dir: Path | None = None
+    cache_dir: Annotated[Path | None, Field("Where token tries are kept; `off`: nowhere.", parse=_cache_folder)] = None
+    wordlist_dir: Annotated[Path | None, Field("Word lists of your own, `<lang>.txt`.", parse=_folder)] = None
+    config_dir: Annotated[Path | None, Field("Where the user's own files are, such as presets.", parse=_folder)] = None
+
+    def shown(self) -> dict[str, Any]:
+        """The value of each variable, as people are shown it: of an adapter `PATH:SCALE`."""
+        found = {}
+        for variable, entry in VARIABLES.items():
+            value = getattr(self if entry.name in entries(Settings) else self.options, entry.name)
+            found[variable] = tuple(map(str, value)) if isinstance(value, tuple) else value
+        return found
 
 
-OPTIONS = ("DEVICE", "DTYPE", "TOOL_FORMAT", "KV_TYPE", "FLASH_ATTENTION")
-NUMBERS = ("CONTEXT", "SEQUENCES", "KV_SIZE", "BATCH_SIZE", "GPU_LAYERS", "THREADS")
-"""Settings that are options of an engine: as they stand, and as whole numbers."""
-KNOWN = ("MODEL", *OPTIONS, *NUMBERS, "LORA", "CACHE_DIR", "WORDLIST_DIR", "CONFIG_DIR")
+def _table() -> dict[str, Entry]:
+    own, options = entries(Settings), entries(EngineOptions)
+    first = {"model": own["model"]}
+    return {f"ESPALIER_{name.upper()}": entry for name, entry in (first | dict(options) | dict(own)).items()}
+
+
+VARIABLES: Mapping[str, Entry] = MappingProxyType(_table())
+"""Each variable, and the field of Settings or EngineOptions that it is read into."""
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """From `ESPALIER_` and a name of KNOWN. `ESPALIER_CACHE_DIR=off` keeps nothing; `ESPALIER_LORA` is `PATH:SCALE`,
-    the scale left out for 1, several with commas between them. What is empty is not set.
+    """From the variables of VARIABLES. A variable that is empty is not set; lists are separated by commas.
 
-    An `ESPALIER_` name that is not known, and a value that cannot be, raise InputError naming it: a misspelt setting
-    must not be ignored.
+    Raises InputError for an unknown `ESPALIER_…`, since a misspelt setting must not be ignored, and for a value that
+    cannot be; the error names the variable.
     """
     env = os.environ if environ is None else environ
-    known = {f"ESPALIER_{name}" for name in KNOWN}
     for name in env:
-        if name.startswith("ESPALIER_") and name not in known:
-            raise InputError(f"unknown setting {name}", hint=f"known: {', '.join(sorted(known))}", field=name)
-    given = env.get("ESPALIER_CACHE_DIR") or None
-    base = Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    cache_dir = None if given == "off" else Path(given).expanduser() if given else base / "espalier"
-    config = env.get("ESPALIER_CONFIG_DIR") or None
-    config_base = Path(env.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return Settings(
-        model=env.get("ESPALIER_MODEL") or None,
-        options=_read_options(env),
-        cache_dir=cache_dir,
-        wordlist_dir=Path(words).expanduser() if (words := env.get("ESPALIER_WORDLIST_DIR")) else None,
-        config_dir=Path(config).expanduser() if config else config_base / "espalier",
-    )
-
-
-def _read_options(env: Mapping[str, str]) -> EngineOptions:
-    """One at a time, so that a value that cannot be is told by its variable."""
-    found = DEFAULT
-    for name in (*OPTIONS, *NUMBERS, "LORA"):
-        variable = f"ESPALIER_{name}"
-        text = env.get(variable)
-        if not text:
-            continue
-        try:
-            found = replace(found, **{name.lower(): _READ[name](text)})
-        except InputError as error:
-            raise InputError(f"{variable}: {error.message}", hint=error.hint, field=variable) from error
-    return found
-
-
-def _number(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError as error:
-        raise InputError(f"{text!r} is no whole number") from error
-
-
-def _adapters(text: str) -> tuple[Lora, ...]:
-    return tuple(parse_lora(one.strip()) for one in text.split(","))
-
-
-_READ: Mapping[str, Callable[[str], Any]] = {
-    **dict.fromkeys(OPTIONS, str),
-    **dict.fromkeys(NUMBERS, _number),
-    "LORA": _adapters,
-}
+        if name.startswith("ESPALIER_") and name not in VARIABLES:
+            raise InputError(f"unknown setting {name}", hint=f"known: {', '.join(sorted(VARIABLES))}", field=name)
+    given = {
+        entry.name: read_variable(entry, variable, env[variable])
+        for variable, entry in VARIABLES.items()
+        if env.get(variable)
+    }
+    options = {name: given.pop(name) for name in entries(EngineOptions) if name in given}
+    folders = {
+        "cache_dir": Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "espalier",
+        "config_dir": Path(env.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "espalier",
+    }
+    return Settings(**folders | given, options=replace(DEFAULT, **options))

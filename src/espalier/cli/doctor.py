@@ -28,13 +28,12 @@ EXTRAS = (
     Extra("llamacpp", ("llama-cpp-python",), "any GGUF file, with llama.cpp"),
     Extra(
         "server",
-        ("fastapi", "uvicorn", "pydantic-settings", "prometheus-client", "sqlalchemy", "alembic"),
+        ("fastapi", "uvicorn", "pydantic", "python-dotenv", "prometheus-client", "sqlalchemy", "alembic"),
         "espalier serve: an OpenAI-compatible server",
     ),
     Extra("postgres", ("psycopg",), "the server's store in PostgreSQL"),
     Extra("otel", ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"), "OpenTelemetry spans of the server"),
     Extra("wordlists", ("wordfreq",), "word lists by language: espalier wordlist build"),
-    Extra("ray", ("ray",), "batch jobs over a cluster (not in this version)"),
 )
 ENGINE_NEEDS: dict[str, tuple[str, ...]] = {
     "transformers": ("torch", "transformers"),

@@ -15,6 +15,7 @@ import typer
 from espalier.cli import (
     chat,
     check,
+    config,
     doctor,
     explain,
     generate,
@@ -69,7 +70,7 @@ app.add_typer(presets.app, name="presets", short_help="List, show, add and remov
 app.add_typer(safety.app, name="safety", short_help="Say what safety filters catch.")
 app.command("vocab", short_help="Say what is in a tokenizer's vocabulary.")(vocab.command)
 app.command("serve", short_help="Serve a model over HTTP, to any OpenAI client.")(serve.command)
-app.add_typer(serve.app, name="config", short_help="Show the settings and where they come from.")
+app.add_typer(config.app, name="config", short_help="Show the settings and where they come from.")
 app.command("doctor", short_help="Say what is installed and what can run.")(doctor.command)
 
 

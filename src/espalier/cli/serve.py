@@ -1,7 +1,7 @@
-"""`espalier serve` and `espalier config show`: what to serve and where, checked before anything is loaded.
+"""`espalier serve`: checks settings, keys and address, listens, and runs the server until a signal.
 
-Flags are handed on as environment, so that workers, which are processes of their own, read the same. Nothing of the
-server is imported before a command runs.
+All of that comes before a model is loaded. Flags are passed on as environment variables, so that worker processes read
+the same. The server's libraries are imported when the command runs, not before.
 """
 
 from __future__ import annotations
@@ -15,195 +15,57 @@ import signal
 import socket
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from espalier.cli import output
-from espalier.errors import EspalierError, InputError, MissingDependency
+from espalier.cli.flags.groups import with_flags
+from espalier.cli.flags.server import EnvFile, ServerFlags, need_server, read_server, variables_of
+from espalier.errors import EspalierError, InputError
+from espalier.server.settings import ServerSettings
 from espalier.version import __version__
-from espalier.wiring import build_app
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from espalier.server.admit.auth import Keyring
     from espalier.server.environment import Environment
-    from espalier.server.settings import ServerSettings
 
 TARGETS = {"all": "espalier.server.main:app", "chat": "espalier.server.app_chat:app"}
-MODULES = ("fastapi", "uvicorn", "httptools", "pydantic_settings", "prometheus_client", "sqlalchemy", "alembic")
 BACKLOG = 2048
-CORE: dict[str, Callable[[Any], object]] = {
-    "ESPALIER_MODEL": lambda s: s.model,
-    "ESPALIER_DEVICE": lambda s: s.options.device,
-    "ESPALIER_DTYPE": lambda s: s.options.dtype,
-    "ESPALIER_TOOL_FORMAT": lambda s: s.options.tool_format,
-    "ESPALIER_CONTEXT": lambda s: s.options.context,
-    "ESPALIER_SEQUENCES": lambda s: s.options.sequences,
-    "ESPALIER_KV_SIZE": lambda s: s.options.kv_size,
-    "ESPALIER_BATCH_SIZE": lambda s: s.options.batch_size,
-    "ESPALIER_GPU_LAYERS": lambda s: s.options.gpu_layers,
-    "ESPALIER_THREADS": lambda s: s.options.threads,
-    "ESPALIER_KV_TYPE": lambda s: s.options.kv_type,
-    "ESPALIER_FLASH_ATTENTION": lambda s: s.options.flash_attention,
-    "ESPALIER_LORA": lambda s: tuple(f"{one.path}:{one.scale:g}" for one in s.options.lora),
-    "ESPALIER_CACHE_DIR": lambda s: s.cache_dir,
-    "ESPALIER_WORDLIST_DIR": lambda s: s.wordlist_dir,
-    "ESPALIER_CONFIG_DIR": lambda s: s.config_dir,
-}
-"""Settings that are not the server's own, and where they are in an App's settings."""
-
-Model = Annotated[str | None, typer.Option("-m", "--model", help="Model: a path or a name; the demo model if none.")]
-Host = Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")]
-Port = Annotated[int | None, typer.Option(min=0, max=65535, help="Port; 0 takes a free one. [default: 8010]")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes, each with the model. [default: 1]")]
-EnvFile = Annotated[str | None, typer.Option(help="File with settings. [default: .env, where there is one]")]
-RootPath = Annotated[str | None, typer.Option(help="Path that a proxy in front takes off.")]
-KeyFile = Annotated[str | None, typer.Option("--api-key-file", help="TOML file with API keys and their limits.")]
-Uds = Annotated[str | None, typer.Option(help="UNIX socket to listen on, in place of host and port.")]
-RejectionLog = Annotated[
-    str | None, typer.Option("--rejection-log", help="File for refused tokens; the strategy is rejection.")
-]
-LogLevel = Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR. [default: INFO]")]
-
-app = typer.Typer(no_args_is_help=True, help="Settings: what they are, and where they come from.")
 
 
+@with_flags
 def command(
-    model: Model = None,
-    host: Host = None,
-    port: Port = None,
-    workers: Workers = None,
+    *,
+    settings: ServerFlags,
     env_file: EnvFile = None,
-    root_path: RootPath = None,
-    api_key_file: KeyFile = None,
-    uds: Uds = None,
-    log_level: LogLevel = None,
-    rejection_log: RejectionLog = None,
     only: Annotated[str, typer.Option(help="Which routes: all, or chat.")] = "all",
 ) -> None:
     """Serve a model over HTTP, to any OpenAI client. Settings: docs/server.md, .env.example."""
-    _need_server()
+    need_server()
     if only not in TARGETS:
         raise InputError(f"--only {only}: one of {', '.join(TARGETS)}", field="only")
-    flags = _flags(model, host, port, workers, root_path, api_key_file, uds, log_level, rejection_log)
-    found, settings = _read(flags, env_file)
+    flags = variables_of(settings)
+    found, read = read_server(flags, env_file)
     from espalier.server.admit.auth import check_bind, read_keys  # noqa: PLC0415
     from espalier.server.environment import export_for_libraries  # noqa: PLC0415
 
-    keyring = read_keys(settings)
-    check_bind(settings, keyring)
+    keyring = read_keys(read)
+    check_bind(read, keyring)
     with contextlib.ExitStack() as stack:
-        listening = stack.enter_context(_listen(settings))
+        listening = stack.enter_context(_listen(read))
         export_for_libraries(found)
         os.environ.update(flags)
         if found.file is not None:
             os.environ["ENV_FILE"] = str(found.file.resolve())
-        if settings.workers > 1:
+        if read.workers > 1:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(_metrics_folder(found))
-        _announce(found, settings, keyring, listening, only)
-        _run(TARGETS[only], settings, listening)
-
-
-@app.command("show")
-def show(
-    model: Model = None,
-    host: Host = None,
-    port: Port = None,
-    workers: Workers = None,
-    env_file: EnvFile = None,
-    root_path: RootPath = None,
-    api_key_file: KeyFile = None,
-    uds: Uds = None,
-    log_level: LogLevel = None,
-    rejection_log: RejectionLog = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-) -> None:
-    """Print every setting, its value (secrets are masked) and where it comes from."""
-    _need_server()
-    flags = _flags(model, host, port, workers, root_path, api_key_file, uds, log_level, rejection_log)
-    rows = list(_rows(*_read(flags, env_file)))
-    if as_json:
-        output.data_json({name: {"value": value, "origin": origin} for name, value, origin in rows})
-        return
-    width = max(len(name) for name, _, _ in rows)
-    shown = [(name, _text(value), origin) for name, value, origin in rows]
-    middle = min(max(len(value) for _, value, _ in shown), 48)
-    output.data("\n".join(f"{name:<{width}}  {value:<{middle}}  {origin}" for name, value, origin in shown))
-
-
-def _flags(
-    model: str | None,
-    host: str | None,
-    port: int | None,
-    workers: int | None,
-    root_path: str | None,
-    api_key_file: str | None,
-    uds: str | None,
-    log_level: str | None,
-    rejection_log: str | None,
-) -> dict[str, str]:
-    """Those that were given, as the variables that say the same."""
-    given = {
-        "MODEL_NAME": model,
-        "HOST": host,
-        "PORT": port,
-        "WORKERS": workers,
-        "ROOT_PATH": root_path,
-        "API_KEYS_FILE": api_key_file,
-        "UDS": uds,
-        "LOG_LEVEL": log_level,
-        "REJECTION_LOG": rejection_log,
-    }
-    return {name: str(value) for name, value in given.items() if value is not None}
-
-
-def _need_server() -> None:
-    """Raises MissingDependency with the pip line."""
-    import importlib.util  # noqa: PLC0415
-
-    for module in MODULES:
-        if importlib.util.find_spec(module) is None:
-            raise MissingDependency(module.replace("_", "-"), extra="server")
-
-
-def _read(flags: Mapping[str, str], env_file: str | None) -> tuple[Environment, ServerSettings]:
-    from espalier.server.environment import read_environment, unread_names  # noqa: PLC0415
-    from espalier.server.settings import settings_of, variables  # noqa: PLC0415
-
-    found = read_environment(env_file=env_file, flags=flags)
-    settings = settings_of(found.values)
-    build_app(environ=found.values)  # raises for an `ESPALIER_…` that nobody knows
-    for note in found.notes:
-        output.note(note)
-    known = {name for names in variables().values() for name in names} | {"ENV_FILE"}
-    for name in unread_names(found, known):
-        output.note(f"{found.file}: {name} is not a setting, and is not read")
-    return found, settings
-
-
-def _rows(found: Environment, settings: ServerSettings) -> Iterator[tuple[str, Any, str]]:
-    from espalier.server.settings import SECRETS, variables  # noqa: PLC0415
-
-    for field, names in variables().items():
-        value = getattr(settings, field)
-        given = next((name for name in names if found.values.get(name)), None)
-        origin = "default" if given is None else found.origins[given]
-        as_name = f" ({given})" if given not in (None, names[0]) else ""
-        yield names[0], "***" if field in SECRETS and value else value, f"{origin}{as_name}"
-    core = build_app(environ=found.values).settings
-    for name, read in CORE.items():
-        if name != "ESPALIER_MODEL":  # MODEL_NAME, above
-            yield name, read(core), found.origins[name] if found.values.get(name) else "default"
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, tuple):
-        return ",".join(map(str, value)) or "-"
-    return "-" if value is None or value == "" else str(value).lower() if isinstance(value, bool) else str(value)
+        _announce(found, read, keyring, listening, only)
+        _run(TARGETS[only], read, listening)
 
 
 @contextlib.contextmanager

@@ -34,6 +34,10 @@ class Lora:
         if isinstance(self.scale, bool) or not isinstance(self.scale, int | float) or not math.isfinite(self.scale):
             raise InputError(f"the scale of a LoRA adapter is a number, not {self.scale!r}", field="lora")
 
+    def __str__(self) -> str:
+        """As on a command line: `PATH:SCALE`."""
+        return f"{self.path}:{self.scale:g}"
+
 
 LoraPath: TypeAlias = str | os.PathLike[str]
 LoraLike: TypeAlias = LoraPath | Lora | tuple[LoraPath, float]

@@ -17,6 +17,7 @@ from espalier.constraints.words.spec import Wordlist
 from espalier.engines.base import Engine, ServingEngine
 from espalier.server.asgi import Edge, LocalOnly
 from espalier.server.bodies import openapi
+from espalier.server.environment import read_environment
 from espalier.server.http import errors
 from espalier.server.http.loading import Failed, Loading, beside
 from espalier.server.observe import logs
@@ -25,7 +26,7 @@ from espalier.server.process.opening import Parts, open_process
 from espalier.server.process.prebuild import wanted_lists
 from espalier.server.routes import chat, completions, health, llama, models, tokens, traces, web
 from espalier.server.routes.seed import seed_shape
-from espalier.server.settings import ServerSettings
+from espalier.server.settings import ServerSettings, settings_of
 from espalier.version import __version__
 from espalier.wiring import App
 
@@ -52,14 +53,14 @@ def create_app(
     model is loaded, and `failed` is called with the error if loading fails. Raises InputError for a wrong setting.
     """
     parts = Parts(app=app, engine=engine, serve=serve, gate=gate, meter=meter, store=store)
-    return _build("Espalier", settings or ServerSettings(), parts, failed)
+    return _build("Espalier", settings or settings_of(read_environment().values), parts, failed)
 
 
 def create_chat_app(
     settings: ServerSettings | None = None, *, engine: LoadedEngine | None = None, failed: Failed | None = None
 ) -> FastAPI:
     """The server without batch jobs; any number of processes of it may run."""
-    return _build("Espalier chat", settings or ServerSettings(), Parts(engine=engine), failed)
+    return _build("Espalier chat", settings or settings_of(read_environment().values), Parts(engine=engine), failed)
 
 
 def _build(title: str, settings: ServerSettings, parts: Parts, failed: Failed | None) -> FastAPI:

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dotenv.parser import parse_stream
-
 from espalier.errors import InputError
 
 Origin = Literal["flag", "environment", ".env", "default"]
@@ -130,6 +128,8 @@ def _read(path: Path) -> dict[str, str]:
 def _parse(text: str) -> dict[str, str]:
     """Quotes, `export` and inline comments as other tools read them; `${...}` is left as it is written. Raises
     InputError for a line that is none, of which nothing is shown: it may hold a key."""
+    from dotenv.parser import parse_stream  # noqa: PLC0415  # the extra [server]: the command line knows our flags without
+
     found: dict[str, str] = {}
     for binding in parse_stream(io.StringIO(text)):
         if binding.error:

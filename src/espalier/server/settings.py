@@ -1,171 +1,155 @@
-"""Settings of the server: environment, `.env`, defaults. Values with their ranges; it opens and binds nothing.
+"""Settings of the server: one table of fields, read from variables, `.env` and flags. It opens and binds nothing.
 
-How a model is opened is said by `ESPALIER_…` and read elsewhere; where a value comes from is settled in
-`environment.py`. The names of the word-list server are honoured.
+Each field has its default, range, variables and help here; reading and checking, `espalier config show` and the flags
+of `espalier serve` follow from it. How a model is opened is said by `ESPALIER_…`, read in `espalier/settings.py`;
+`environment.py` decides which origin of a value wins. The names of the word-list server are honoured.
 """
 
 from __future__ import annotations
 
-import types
-import typing
+import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
-
-from pydantic import AliasChoices, Field, ValidationError, field_validator, model_validator
-from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from espalier.errors import InputError
-from espalier.server.environment import read_environment
+from espalier.fields import Entry, Field, WrongValue, entries, wrong_variable
 from espalier.trace.recorders.rejection_log import LEAST_BYTES
 
-SECRETS = frozenset({"secret_token", "database_url"})
-"""Fields whose values are never printed."""
+HINT = "see .env.example"
 
 
-class _Merged(PydanticBaseSettingsSource):
-    """The environment over the `.env` file, as `environment.py` reads them. An empty value is no value."""
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        return None, field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        return raw_values(read_environment().values)
+def _sorted(values: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(set(values)))
 
 
-class ServerSettings(BaseSettings):
-    """Each field is read from its name in capitals. Lists are separated by commas. Raises InputError naming the
-    variable that is wrong.
+def _origins(origins: tuple[str, ...]) -> tuple[str, ...]:
+    for one in origins:
+        if one != "*" and (not one.startswith(("http://", "https://")) or one.count("/") != 2):
+            raise ValueError(f"{one!r} is no origin; write https://example.org, without a path, or *")
+    return origins
 
-    model_alias: further names of the model; the first is what replies say. concurrent_per_key, requests_per_minute:
-    for keys that do not say otherwise. step_seconds: for one step of one constraint, while which all others wait.
-    plan_seconds: for what the steps of one output take beyond a small share of each. request_seconds: from arrival to
-    the last token. prefix_tokens: of ended requests that are kept; 0 keeps none, None a sixteenth of the cache.
-    drain_seconds: how long requests may still run when the server stops. allowed_max_new_tokens: buckets that
-    `max_tokens` is rounded up to. uds: a UNIX socket in place of host and port. forwarded_allow_ips: proxies whose
-    X-Forwarded-For is believed. rejection_log: a file; rejection_log_bytes: where it is moved away and begun anew.
+
+def _root_path(path: str) -> str:
+    if path and not path.startswith("/"):
+        raise ValueError("it begins with a slash")
+    return path.rstrip("/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Values of the settings. Raises InputError naming the variable that is wrong.
+
+    The variable of a field is its name in capitals unless it says others. Lists are separated by commas.
     """
 
-    model_config = SettingsConfigDict(extra="ignore", frozen=True, validate_by_name=True, validate_by_alias=True)
+    model_name: Annotated[
+        str | None,
+        Field("Model: a path or a name; the demo model if none.", variables=("MODEL_NAME", "ESPALIER_MODEL"),
+              flags=("-m", "--model")),
+    ] = None  # fmt: skip
+    model_alias: Annotated[tuple[str, ...], Field("Further names; the first is what replies say.")] = ()
+    host: Annotated[str, Field("Address to listen on.", flags=("--host",))] = "127.0.0.1"
+    port: Annotated[int, Field("Port; 0 takes a free one.", least=0, most=65535, flags=("--port",))] = 8010
+    workers: Annotated[
+        int,
+        Field("Processes, each with the model.", least=1, variables=("WORKERS", "UVICORN_WORKERS"),
+              flags=("--workers",)),
+    ] = 1  # fmt: skip
+    root_path: Annotated[
+        str, Field("Path that a proxy in front takes off.", clean=_root_path, flags=("--root-path",))
+    ] = ""
+    api_keys_file: Annotated[
+        str | None, Field("TOML file with API keys and their limits.", flags=("--api-key-file",))
+    ] = None
+    uds: Annotated[str | None, Field("UNIX socket to listen on, in place of host and port.", flags=("--uds",))] = None
+    log_level: Annotated[
+        Literal["DEBUG", "INFO", "WARNING", "ERROR"],
+        Field("DEBUG, INFO, WARNING or ERROR.", parse=str.upper, flags=("--log-level",)),
+    ] = "INFO"
+    rejection_log: Annotated[
+        str | None, Field("File for refused tokens; the strategy is rejection.", flags=("--rejection-log",))
+    ] = None
+    rejection_log_bytes: Annotated[
+        int | None, Field("Size at which the file is moved away and begun anew.", least=LEAST_BYTES)
+    ] = 100_000_000
 
-    host: str = "127.0.0.1"
-    port: int = Field(default=8010, ge=0, le=65535)
-    uds: str | None = None
-    workers: int = Field(default=1, ge=1, validation_alias=AliasChoices("WORKERS", "UVICORN_WORKERS"))
-    root_path: str = ""
-    forwarded_allow_ips: Annotated[tuple[str, ...], NoDecode] = ("127.0.0.1", "::1")
-    model_name: str | None = Field(default=None, validation_alias=AliasChoices("MODEL_NAME", "ESPALIER_MODEL"))
-    model_alias: Annotated[tuple[str, ...], NoDecode] = ()
+    secret_token: Annotated[str | None, Field("One API key.", is_secret=True)] = dataclasses.field(
+        default=None, repr=False
+    )
+    allow_query_token: Annotated[bool, Field("Whether a key may be in the URL: `?token=...`.")] = False
+    seed_compat: Annotated[bool, Field("Statuses and errors as the word-list server has them.")] = False
+    cors_origins: Annotated[tuple[str, ...], Field("Origins whose pages may ask.", clean=_origins)] = ()
+    forwarded_allow_ips: Annotated[tuple[str, ...], Field("Proxies whose X-Forwarded-For is believed.")] = (
+        "127.0.0.1",
+        "::1",
+    )
 
-    secret_token: str | None = Field(default=None, repr=False)
-    api_keys_file: str | None = None
-    allow_query_token: bool = False
-    seed_compat: bool = False
-    cors_origins: Annotated[tuple[str, ...], NoDecode] = ()
+    max_body_bytes: Annotated[int, Field("Bytes of a body.", least=1)] = 2_000_000
+    max_schema_bytes: Annotated[int, Field("Bytes of a schema.", least=1)] = 262_144
+    max_json_depth: Annotated[int, Field("Levels of nesting in a body.", least=1)] = 128
+    max_messages: Annotated[int, Field("Messages of a request.", least=1)] = 1_000
+    max_outputs: Annotated[int, Field("Outputs of a request: `n`.", least=1)] = 16
+    max_tools: Annotated[int, Field("Tools of a request.", least=1)] = 128
+    max_top_logprobs: Annotated[int, Field("Log probabilities of a token.", least=0)] = 20
+    max_candidates: Annotated[
+        int, Field("Of full traces and log probabilities: outputs x tokens x candidates.", least=1)
+    ] = 200_000
+    max_connections: Annotated[int, Field("Connections of one worker; more get 503.", least=1)] = 1_000
+    body_seconds: Annotated[float, Field("For a request to be sent.", above=0)] = 30.0
+    compile_seconds: Annotated[float, Field("For a constraint to be compiled.", above=0)] = 10.0
+    step_seconds: Annotated[float, Field("For one step of one constraint; all others wait for it.", above=0)] = 0.5
+    plan_seconds: Annotated[
+        float, Field("For what all steps of one output take beyond a small share of each.", above=0)
+    ] = 10.0
+    request_seconds: Annotated[float, Field("From arrival to the last token.", above=0)] = 600.0
+    queue_size: Annotated[int, Field("Requests that wait; more get 503.", least=0)] = 256
+    prefix_tokens: Annotated[
+        int | None, Field("Tokens of ended requests that are kept; none: a sixteenth of the cache.", least=0)
+    ] = None
+    concurrent_per_key: Annotated[
+        int | None, Field("Outputs at once, for keys that do not say otherwise.", least=1)
+    ] = None
+    requests_per_minute: Annotated[int | None, Field("For keys that do not say otherwise.", least=1)] = None
+    drain_seconds: Annotated[float, Field("How long requests may still run when the server stops.", least=0)] = 30.0
+    sse_ping_seconds: Annotated[float, Field("Between comments in a silent stream.", above=0)] = 15.0
 
-    max_body_bytes: int = Field(default=2_000_000, ge=1)
-    max_schema_bytes: int = Field(default=262_144, ge=1)
-    max_json_depth: int = Field(default=128, ge=1)
-    body_seconds: float = Field(default=30.0, gt=0)
-    max_messages: int = Field(default=1_000, ge=1)
-    max_outputs: int = Field(default=16, ge=1)
-    max_tools: int = Field(default=128, ge=1)
-    max_top_logprobs: int = Field(default=20, ge=0)
-    max_candidates: int = Field(default=200_000, ge=1)
-    max_connections: int = Field(default=1_000, ge=1)
-    compile_seconds: float = Field(default=10.0, gt=0)
-    step_seconds: float = Field(default=0.5, gt=0)
-    plan_seconds: float = Field(default=10.0, gt=0)
-    request_seconds: float = Field(default=600.0, gt=0)
-    queue_size: int = Field(default=256, ge=0)
-    prefix_tokens: int | None = Field(default=None, ge=0)
-    concurrent_per_key: int | None = Field(default=None, ge=1)
-    requests_per_minute: int | None = Field(default=None, ge=1)
-    drain_seconds: float = Field(default=30.0, ge=0)
-    sse_ping_seconds: float = Field(default=15.0, gt=0)
+    max_input_tokens: Annotated[int | None, Field("Longer prompts are cut; none: refused.", least=1)] = None
+    allowed_max_new_tokens: Annotated[
+        tuple[int, ...], Field("Buckets that max_tokens is rounded up to.", least=1, clean=_sorted)
+    ] = ()
+    prebuild_prefix: Annotated[bool, Field("Whether word lists are compiled at the start.")] = False
+    prebuild_langs: Annotated[tuple[str, ...], Field("Languages of these word lists.")] = ()
+    prebuild_word_counts: Annotated[tuple[int, ...], Field("Their sizes.", least=1, clean=_sorted)] = (3000,)
+    vocab_constraint_mode: Annotated[
+        Literal["hard", "soft"], Field("Whether other words are forbidden, or cost more.")
+    ] = "hard"
+    vocab_soft_tier2_max_rank_multiplier: Annotated[float, Field("Tier 2 ends at rank K x N.", least=1)] = 1.0
+    vocab_soft_tier2_penalty: Annotated[float, Field("What a word of tier 2 costs.", least=0)] = 0.0
+    vocab_soft_tier3_penalty: Annotated[float, Field("What any other word costs.", above=0)] = 8.0
 
-    max_input_tokens: int | None = Field(default=None, ge=1)
-    allowed_max_new_tokens: Annotated[tuple[int, ...], NoDecode] = ()
-    prebuild_prefix: bool = False
-    prebuild_langs: Annotated[tuple[str, ...], NoDecode] = ()
-    prebuild_word_counts: Annotated[tuple[int, ...], NoDecode] = (3000,)
-    vocab_constraint_mode: Literal["hard", "soft"] = "hard"
-    vocab_soft_tier2_max_rank_multiplier: float = Field(default=1.0, ge=1)
-    vocab_soft_tier2_penalty: float = Field(default=0.0, ge=0)
-    vocab_soft_tier3_penalty: float = Field(default=8.0, gt=0)
+    database_url: Annotated[str | None, Field("The store; none: a SQLite file.", is_secret=True)] = dataclasses.field(
+        default=None, repr=False
+    )
+    store_traces: Annotated[Literal["never", "asked", "always"], Field("Which traces are kept.")] = "asked"
+    store_generations: Annotated[bool, Field("Whether figures of every generation are kept.")] = False
+    trace_level: Annotated[Literal["off", "summary", "steps", "full"], Field("Of requests that do not ask.")] = (
+        "summary"
+    )
+    retention_days: Annotated[float | None, Field("How long what is stored is kept.", above=0)] = 7.0
+    retention_rows: Annotated[int | None, Field("How many rows are kept.", least=1)] = 10_000
 
-    database_url: str | None = Field(default=None, repr=False)
-    store_traces: Literal["never", "asked", "always"] = "asked"
-    store_generations: bool = False
-    trace_level: Literal["off", "summary", "steps", "full"] = "summary"
-    rejection_log: str | None = None
-    rejection_log_bytes: int | None = Field(default=100_000_000, ge=LEAST_BYTES)
-    retention_days: float | None = Field(default=7.0, gt=0)
-    retention_rows: int | None = Field(default=10_000, ge=1)
+    log_format: Annotated[Literal["json", "text"], Field("Form of the log.")] = "json"
+    log_content: Annotated[bool, Field("Whether prompts and answers are logged, at DEBUG.")] = False
+    metrics_public: Annotated[bool, Field("Whether /metrics needs no key.")] = False
+    otel: Annotated[bool, Field("Whether OpenTelemetry spans are sent.")] = False
 
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    log_format: Literal["json", "text"] = "json"
-    log_content: bool = False
-    metrics_public: bool = False
-    otel: bool = False
-
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise _plain(error) from None  # pydantic's own text would show values, secrets among them
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return init_settings, _Merged(settings_cls)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _split(cls, value: Any, info: Any) -> Any:
-        """Lists are separated by commas; `none` leaves out a limit that has a default."""
-        kind = cls.model_fields[info.field_name].annotation
-        if isinstance(value, str) and typing.get_origin(kind) is tuple:
-            return tuple(part.strip() for part in value.split(",") if part.strip())
-        if isinstance(value, str) and value.strip().lower() == "none" and types.NoneType in typing.get_args(kind):
-            return None
-        return value
-
-    @field_validator("log_level", mode="before")
-    @classmethod
-    def _upper(cls, value: Any) -> Any:
-        return value.upper() if isinstance(value, str) else value
-
-    @field_validator("allowed_max_new_tokens", "prebuild_word_counts")
-    @classmethod
-    def _sorted(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if any(one < 1 for one in value):
-            raise ValueError("whole numbers from 1 on are needed")
-        return tuple(sorted(set(value)))
-
-    @field_validator("cors_origins")
-    @classmethod
-    def _origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for origin in value:
-            if origin != "*" and (not origin.startswith(("http://", "https://")) or origin.count("/") != 2):
-                raise ValueError(f"{origin!r} is no origin; write https://example.org, without a path, or *")
-        return value
-
-    @field_validator("root_path")
-    @classmethod
-    def _root(cls, value: str) -> str:
-        if value and not value.startswith("/"):
-            raise ValueError("it begins with a slash")
-        return value.rstrip("/")
-
-    @model_validator(mode="after")
-    def _agree(self) -> ServerSettings:
+    def __post_init__(self) -> None:
+        for name, entry in FIELDS.items():
+            try:
+                object.__setattr__(self, name, entry.checked(getattr(self, name)))
+            except WrongValue as error:
+                raise wrong_variable(entry, entry.variables[0], error, hint=HINT) from None  # it may hold a secret
         if self.vocab_soft_tier2_penalty > self.vocab_soft_tier3_penalty:
             raise InputError(
                 "VOCAB_SOFT_TIER2_PENALTY is above VOCAB_SOFT_TIER3_PENALTY: rarer words would be the cheaper ones",
@@ -175,41 +159,22 @@ class ServerSettings(BaseSettings):
             raise InputError(
                 f"REJECTION_LOG has one writer, and WORKERS is {self.workers}", hint="WORKERS=1", field="REJECTION_LOG"
             )
-        return self
 
 
-def variables() -> dict[str, tuple[str, ...]]:
-    """Each field, and the names of the variables it is read from, the first of which is its own."""
-    found = {}
-    for name, field in ServerSettings.model_fields.items():
-        alias = field.validation_alias
-        found[name] = tuple(map(str, alias.choices)) if isinstance(alias, AliasChoices) else (name.upper(),)
-    return found
-
-
-def raw_values(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a mapping of variables says of the fields, as text. A variable that is empty says nothing."""
-    return {
-        field: given[0]
-        for field, names in variables().items()
-        if (given := [environ[name].strip() for name in names if environ.get(name, "").strip()])
-    }
+FIELDS: Mapping[str, Entry] = entries(ServerSettings)
+SECRETS = frozenset(name for name, entry in FIELDS.items() if entry.field.is_secret)
+"""Fields whose values are never printed."""
 
 
 def settings_of(environ: Mapping[str, str]) -> ServerSettings:
-    """From this mapping alone, the process's own environment left aside. Raises InputError naming the variable."""
-    defaults = {name: field.get_default() for name, field in ServerSettings.model_fields.items()}
-    return ServerSettings(**{**defaults, **raw_values(environ)})
-
-
-def _plain(error: ValidationError) -> InputError:
-    """The first thing that is wrong, in one line."""
-    first = error.errors(include_url=False)[0]
-    where = str(first["loc"][0]) if first["loc"] else ""
-    names = variables()
-    field = where if where in names else next((f for f, all_ in names.items() if where in all_), where)
-    name = names.get(field, (where,))[0]
-    value = first["input"]
-    shown = "" if field in SECRETS else f"={value if isinstance(value, str) else repr(value)}"
-    said = first["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    return InputError(f"{name}{shown}: {said}", hint="see .env.example", field=name)
+    """From these variables alone; one that is empty is not set. Raises InputError naming the variable."""
+    values = {}
+    for name, entry in FIELDS.items():
+        given = next((text for one in entry.variables if (text := environ.get(one, "").strip())), None)
+        if given is None:
+            continue
+        try:
+            values[name] = entry.read(given)
+        except WrongValue as error:
+            raise wrong_variable(entry, entry.variables[0], error, hint=HINT) from None
+    return ServerSettings(**values)

@@ -22,8 +22,10 @@ pytest.importorskip("uvicorn", reason="the extra [server] is not installed")
 import espalier
 from espalier.cli import serve
 from espalier.cli.main import main_code
-from espalier.server.settings import variables
-from espalier.settings import KNOWN
+from espalier.engines.options import EngineOptions
+from espalier.fields import entries
+from espalier.server.settings import FIELDS
+from espalier.settings import VARIABLES
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -31,8 +33,8 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture
 def run(capfd, monkeypatch, tmp_path):
     """Run the command in an empty folder, without serving: (exit code, stdout, stderr, what would have been served)."""
-    for names in variables().values():
-        for name in names:
+    for entry in FIELDS.values():
+        for name in entry.variables:
             monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ESPALIER_CACHE_DIR", "off")
@@ -193,11 +195,21 @@ def test_config_show_says_each_value_and_where_it_is_from(run, tmp_path, monkeyp
     assert "the-secret-itself" not in plain
 
 
-def test_every_setting_is_shown_and_documented():
-    assert {f"ESPALIER_{name}" for name in KNOWN} == set(serve.CORE)
+def test_every_setting_is_shown_and_documented(run):
+    code, out, _, _ = run("config", "show", "--json")
+    assert code == 0
+    assert set(json.loads(out)) == {entry.variables[0] for entry in FIELDS.values()} | set(VARIABLES) - {
+        "ESPALIER_MODEL"
+    }
     text = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
-    for names in variables().values():
-        assert f"`{names[0]}`" in text, names[0]
+    for entry in FIELDS.values():
+        assert f"`{entry.variables[0]}`" in text, entry.variables[0]
+    text += (ROOT / "docs" / "llamacpp.md").read_text(encoding="utf-8")
+    for name in VARIABLES:
+        assert f"`{name}`" in text or name == "ESPALIER_MODEL", name
+    for name, entry in entries(EngineOptions).items():
+        for flag in entry.field.flags[:1]:
+            assert f"`{flag}" in text or name in ("device", "dtype"), flag
 
 
 def first_answer(server, url):

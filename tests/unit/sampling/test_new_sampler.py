@@ -18,7 +18,7 @@ from espalier.sampling.samplers.registry import SAMPLERS
 
 SOURCES = Path(espalier.__file__).parent
 
-DECLARATION = '''
+DECLARATION = """
 EVERY = Sampler(
     name="every",
     llama="every",
@@ -28,7 +28,7 @@ EVERY = Sampler(
     ),
     fields=(Whole(name="every", default=0, off=0, high=9, hint="0 is off", llama="every_id"),),
 )
-'''
+"""
 EDITS = {
     "sampling/samplers/truncations.py": (r"TRUNCATIONS = \((.*)\)", f"{DECLARATION}TRUNCATIONS = (\\1, EVERY)"),
     "sampling/config.py": (r"    min_keep: int = ", '    every: int = _default("every")\n\\g<0>'),

@@ -7,7 +7,7 @@ import hmac
 
 import pytest
 
-pytest.importorskip("pydantic_settings", reason="the extra [server] is not installed")
+pytest.importorskip("dotenv", reason="the extra [server] is not installed")
 
 from espalier.errors import InputError, Unauthorized
 from espalier.server.admit import auth

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-pytest.importorskip("pydantic_settings", reason="the extra [server] is not installed")
+pytest.importorskip("dotenv", reason="the extra [server] is not installed")
 pytest.importorskip("sqlalchemy", reason="the extra [server] is not installed")
 
 from espalier.errors import InputError, OutputError, TooManyRequests, Unauthorized

@@ -13,7 +13,7 @@ from tests.examples import examples
 from tests.server_app import client
 from tests.server_app import settings as settings_for
 
-pytest.importorskip("pydantic_settings", reason="the extra [server] is not installed")
+pytest.importorskip("dotenv", reason="the extra [server] is not installed")
 pytest.importorskip("sqlalchemy", reason="the extra [server] is not installed")
 
 from espalier.server.admit.limits import LocalCounters

@@ -19,10 +19,11 @@ from espalier.engines.llamacpp.vocab import read_vocab
 from espalier.engines.local.engine import LocalEngine
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.errors import TemplateError
+from espalier.fields import entries
 from espalier.tokens.vocab import Vocab
 
-TAKES = ("device", "context", "sequences", "kv_size", "batch_size", "gpu_layers", "threads", "kv_type",
-         "flash_attention", "lora")  # fmt: skip
+NOT_TAKEN = ("dtype", "tool_format")  # the file says the first; a chat template takes the second
+TAKES = tuple(name for name in entries(EngineOptions) if name not in NOT_TAKEN)
 TEMPLATE = "tokenizer.chat_template"
 
 

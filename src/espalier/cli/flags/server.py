@@ -1,0 +1,51 @@
+"""Server flags: those of `espalier serve`, from the table of the server's settings, and the settings they give."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from espalier.cli import output
+from espalier.cli.flags.groups import FlagsOf
+from espalier.errors import MissingDependency
+from espalier.server.settings import FIELDS, ServerSettings, settings_of
+from espalier.wiring import build_app
+
+if TYPE_CHECKING:
+    from espalier.server.environment import Environment
+
+MODULES = ("fastapi", "uvicorn", "httptools", "pydantic", "dotenv", "prometheus_client", "sqlalchemy", "alembic")
+"""What the extra `server` installs."""
+
+ServerFlags: TypeAlias = Annotated[dict[str, Any], FlagsOf(ServerSettings, is_checked=True)]
+EnvFile = Annotated[str | None, typer.Option(help="File with settings. [default: .env, where there is one]")]
+
+
+def need_server() -> None:
+    """Raises MissingDependency for a library of the server that is not installed."""
+    for module in MODULES:
+        if importlib.util.find_spec(module) is None:
+            raise MissingDependency(module.replace("_", "-"), extra="server")
+
+
+def variables_of(flags: Mapping[str, Any]) -> dict[str, str]:
+    """Flags as the variables that say the same."""
+    return {FIELDS[name].variables[0]: str(value) for name, value in flags.items()}
+
+
+def read_server(flags: Mapping[str, str], env_file: str | None) -> tuple[Environment, ServerSettings]:
+    """Settings from flags, environment and `.env`, with notes on stderr for what is not read. Raises InputError."""
+    from espalier.server.environment import read_environment, unread_names  # noqa: PLC0415
+
+    found = read_environment(env_file=env_file, flags=flags)
+    settings = settings_of(found.values)
+    build_app(environ=found.values)  # raises for an unknown `ESPALIER_…`
+    for note in found.notes:
+        output.note(note)
+    known = {name for entry in FIELDS.values() for name in entry.variables} | {"ENV_FILE"}
+    for name in unread_names(found, known):
+        output.note(f"{found.file}: {name} is not a setting, and is not read")
+    return found, settings
