@@ -9,9 +9,6 @@ from collections.abc import Callable, Sequence
 
 from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Composite, Matcher, Ruled
-from espalier.decoding.plan import FinishReason, Job, Outcome
-from espalier.decoding.stops import TextAssembler
-from espalier.decoding.token_limit import BudgetMatcher, exceeded
 from espalier.errors import LimitExceeded, NotAvailable
 from espalier.tokens.mask import Mask
 
@@ -49,28 +46,3 @@ def ruler(matcher: Matcher | None) -> Callable[[int], str | None]:
             return None  # the record then says what the token cost, and not where
 
     return told
-
-
-def outcome(
-    job: Job, generated: list[int], assembler: TextAssembler, finish: FinishReason, stop: str | int | None,
-    *, mask_seconds: float | None = None,
-) -> Outcome:  # fmt: skip
-    """The end of a plan. Raises BudgetExceeded where the text is not complete, and was to be an error then."""
-    tail = assembler.finish()
-    matcher = job.matcher
-    is_closed = isinstance(matcher, BudgetMatcher) and matcher.decided and matcher.is_finished
-    is_complete = matcher is None or matcher.is_finished or (finish == "length" and matcher.is_accepting)
-    if finish == "length" and not is_complete and matcher is not None and job.options.on_budget == "error":
-        raise exceeded(matcher, len(generated))
-    # The held-back tail can itself complete a stop text: none does, since `finish` is only reached without one.
-    return Outcome(
-        tokens=tuple(generated),
-        text=assembler.text,
-        tail=tail.text,
-        finish="length" if is_closed else finish,
-        stop=stop if stop is not None else tail.stop,
-        # A stop text may end the output with more tokens taken than shown: then the matcher's state is not the text's.
-        is_complete=is_complete,
-        mask_seconds=mask_seconds,
-        closed_by_budget=is_closed,
-    )

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.constraints.base import Composite, Matcher
-from espalier.decoding.matcher_questions import explained, member_masks, outcome, ruler
+from espalier.decoding.matcher_questions import explained, member_masks, ruler
 from espalier.decoding.plan import Job, Plan, Taken
 from espalier.decoding.ports import Append, Need
 from espalier.decoding.stages import CONSTRAINT, Stages, banned_by, favourite_of, shares
 from espalier.decoding.step import LISTED
-from espalier.decoding.stops import TextAssembler
+from espalier.decoding.text_run import EndRule, TextRun
 from espalier.errors import CapabilityError, GenerationError, SamplingError
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import FIELDS, SamplingConfig
@@ -122,38 +122,29 @@ def native_plan(job: Job, sampler: NativeSampler) -> Plan:
 
 
 def _steps(job: Job, sampler: NativeSampler) -> Plan:
-    config, vocab, matcher = job.chain.config, job.vocab, job.matcher
-    assembler = TextAssembler(config.stop)
-    ends = frozenset(() if config.ignore_eos else vocab.eos_ids)
+    matcher, run = job.matcher, TextRun(EndRule(job))
     writer = None if job.watch.level == "off" else _Writer(job)
     full = job.watch.level in LISTED
-    generated: list[int] = []
     sampler.accept_prompt(job.prompt)
     answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
     while True:
         if answer is None:
             raise AssertionError("the driver must answer a Need")
-        raw = answer[0][-1]  # (V,) float32
-        favourite = favourite_of(raw, len(generated))
+        raw, step = answer[0][-1], len(run.tokens)  # (V,) float32
+        favourite = favourite_of(raw, step)
         choice = sampler.sample(raw, full=full)
         token = choice.taken.token
         if matcher is not None and not matcher.allows(token):
-            raise _disagree(job, matcher, token, len(generated))
-        record = None if writer is None else writer.record(len(generated), raw, favourite, choice)
+            raise _disagree(job, matcher, token, step)
+        record = None if writer is None else writer.record(step, raw, favourite, choice)
         if matcher is not None:
             matcher.advance(token)
         sampler.accept(token)
         if writer is not None:
             writer.taken(token)
-        generated.append(token)
-        stopping_id = token in config.stop_ids
-        piece = assembler.feed(b"" if stopping_id else job.spelled.get(token) or vocab.bytes_of(token))
-        yield Taken(token=token, text=piece.text, record=record)
-        if token in ends or stopping_id or piece.stop is not None:
-            stop: str | int | None = token if stopping_id and token not in ends else piece.stop
-            return outcome(job, generated, assembler, "stop", stop)
-        if len(generated) >= job.max_tokens:
-            return outcome(job, generated, assembler, "length", None)
+        yield Taken(token=token, text=run.take(token), record=record)
+        if run.ending is not None:
+            return run.outcome(matcher)
         answer = yield Need(append=(Append(branch=0, tokens=(token,)),))
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from espalier.decoding.matcher_questions import outcome
 from espalier.decoding.plan import Job, Plan, Taken
 from espalier.decoding.ports import Append, Need
 from espalier.decoding.step import Decision
-from espalier.decoding.stops import TextAssembler
+from espalier.decoding.text_run import EndRule, TextRun
 from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
@@ -51,16 +50,14 @@ class TimedMask:
 
 def walk(job: Job, take: Take, timed: TimedMask) -> Plan:
     """One sequence, one token per forward pass, each as `take` says. timed: what `take` builds its masks with."""
-    config, vocab, matcher = job.chain.config, job.vocab, job.matcher
-    assembler = TextAssembler(config.stop)
-    ends = frozenset(() if config.ignore_eos else vocab.eos_ids)
-    generated: list[int] = []
+    matcher, run = job.matcher, TextRun(EndRule(job))
     has_filters = len(job.chain.filters) > 0  # only filters look at the tokens so far; copying them costs
     job.chain.start(job.prompt)
     answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
     while True:
         if answer is None:
             raise AssertionError("the driver must answer a Need")
+        generated = run.tokens
         context = FilterContext(
             step=len(generated), prompt=job.prompt, generated=tuple(generated) if has_filters else ()
         )
@@ -69,13 +66,7 @@ def walk(job: Job, take: Take, timed: TimedMask) -> Plan:
         if matcher is not None:
             matcher.advance(token)
         job.chain.on_token(token, decision.prob)
-        generated.append(token)
-        stopping_id = token in config.stop_ids
-        piece = assembler.feed(b"" if stopping_id else job.spelled.get(token) or vocab.bytes_of(token))
-        yield Taken(token=token, text=piece.text, record=decision.record)
-        if token in ends or stopping_id or piece.stop is not None:
-            stop: str | int | None = token if stopping_id and token not in ends else piece.stop
-            return outcome(job, generated, assembler, "stop", stop, mask_seconds=timed.seconds)
-        if len(generated) >= job.max_tokens:
-            return outcome(job, generated, assembler, "length", None, mask_seconds=timed.seconds)
+        yield Taken(token=token, text=run.take(token), record=decision.record)
+        if run.ending is not None:
+            return run.outcome(matcher, mask_seconds=timed.seconds)
         answer = yield Need(append=(Append(branch=0, tokens=(token,)),))

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from espalier.constraints.base import Matcher
-from espalier.decoding.plan import FinishReason
 from espalier.decoding.stops import TextAssembler
+from espalier.decoding.text_run import Ending
 from espalier.sampling.chain import Chain
 from espalier.trace.records import StepRecord
 
@@ -78,14 +78,13 @@ class Beam:
 @dataclass(slots=True, kw_only=True, eq=False)
 class Heir:
     """A beam's next token. beam: its place among those of the step. total: the sum of ln p with it. text: with it,
-    where there are stop texts. finish: None where the text goes on; stop: what ended it."""
+    where there are stop texts. ending: None where the text goes on."""
 
     beam: int
     token: int
     total: float
     text: TextAssembler | None
-    finish: FinishReason | None
-    stop: str | int | None = None
+    ending: Ending | None
     record: StepRecord | None = None
 
 
@@ -96,8 +95,6 @@ class Hypothesis:
     last: Link
     first: Link | None
     score: float
-    finish: FinishReason
-    stop: str | int | None
     matcher: Matcher | None
 
 

@@ -16,11 +16,11 @@ import numpy as np
 
 from espalier.decoding.beam.hypotheses import Agreement, Beam, Heir, Hypothesis, Link, Pool
 from espalier.decoding.beam.ranking import Ranked, Ranking
-from espalier.decoding.matcher_questions import outcome
 from espalier.decoding.options import Decoding
-from espalier.decoding.plan import FinishReason, Job, Outcome, Plan, Strategy, Taken
+from espalier.decoding.plan import Job, Outcome, Plan, Strategy, Taken
 from espalier.decoding.ports import Answer, Append, Need
 from espalier.decoding.stops import TextAssembler
+from espalier.decoding.text_run import EndRule, TextRun
 from espalier.errors import DeadEnd, InputError, SamplingError
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.samplers.registry import SAMPLERS
@@ -66,7 +66,7 @@ class _Search:
     """One run."""
 
     def __init__(self, job: Job) -> None:
-        options, config, vocab = job.options, job.chain.config, job.vocab
+        options = job.options
         self._job, self._size = job, options.beams
         self._ranking = Ranking(job)
         self._pool = Pool(
@@ -76,10 +76,9 @@ class _Search:
             longest=job.max_tokens,
         )
         self._agreement = Agreement()
-        self._ends = frozenset(() if config.ignore_eos else vocab.eos_ids)
-        self._stop_ids = frozenset(config.stop_ids)
-        self._told = TextAssembler(config.stop)
-        text = TextAssembler(config.stop) if config.stop else None
+        self._rule = EndRule(job)
+        self._told = TextRun(self._rule)
+        text = TextAssembler(self._rule.stops) if self._rule.stops else None
         self._beams = [
             Beam(branch=0, total=0.0, matcher=job.matcher, chain=self._ranking.first_chain(), text=text),
         ]
@@ -121,7 +120,7 @@ class _Search:
             if fault is not None and not self._pool.hypotheses:
                 raise fault
             return Need()
-        heirs, ended = self._chosen(owners, rows, is_last=length >= self._job.max_tokens)
+        heirs, ended = self._chosen(owners, rows, length)
         ended = [heir for heir in ended if self._pool.takes(self._pool.score(heir.total, length))]
         if self._job.watch.level != "off":
             self._record(rows, [*heirs, *ended])
@@ -141,13 +140,12 @@ class _Search:
             beam.follow(Link(before=beam.last, token=heir.token, length=length, record=heir.record))
         return Need(free=tuple(sorted(held - kept)), fork=tuple(forks))
 
-    def _chosen(
-        self, owners: Sequence[Beam], rows: Sequence[Ranked], *, is_last: bool
-    ) -> tuple[list[Heir], list[Heir]]:
+    def _chosen(self, owners: Sequence[Beam], rows: Sequence[Ranked], length: int) -> tuple[list[Heir], list[Heir]]:
         """Those that go on, and those that end and are among the first; both best first, of equals the better beam's,
         then the lowest id."""
         # So many of each row are enough, unless texts end at tokens that are no ends by themselves.
-        most = self._size + len(self._ends | self._stop_ids)
+        most = self._size + len(self._rule.ends | self._rule.stop_ids)
+        is_last = length >= self._job.max_tokens
         while True:
             heirs: list[Heir] = []
             ended: list[Heir] = []
@@ -155,7 +153,7 @@ class _Search:
             for beam, ranked in zip(owners, rows, strict=True):
                 ranked.look(most, floor - beam.total)
                 # A row that fills `most` has enough that go on by itself: what is worse than all of these is not asked.
-                if not self._job.chain.config.stop and ranked.ids.size == most:
+                if not self._rule.stops and ranked.ids.size == most:
                     floor = max(floor, beam.total + float(ranked.gains[-1]))
             totals = np.concatenate([beam.total + row.gains for beam, row in zip(owners, rows, strict=True)])  # (n,)
             places = np.repeat(np.arange(len(rows)), [row.ids.size for row in rows])  # (n,)
@@ -165,8 +163,8 @@ class _Search:
                 if not is_first and (is_last or len(heirs) == self._size):
                     break
                 place = int(places[at])
-                heir = self._heir(owners[place], place, int(tokens[at]), float(totals[at]), is_last=is_last)
-                if heir.finish is not None:
+                heir = self._heir(owners[place], place, int(tokens[at]), float(totals[at]), length)
+                if heir.ending is not None:
                     if is_first:
                         ended.append(heir)
                 elif len(heirs) < self._size:
@@ -175,18 +173,12 @@ class _Search:
                 return heirs, ended
             most *= 2
 
-    def _heir(self, beam: Beam, place: int, token: int, total: float, *, is_last: bool) -> Heir:
-        finish: FinishReason | None = "length" if is_last else None
-        stop: str | int | None = None
-        text = beam.text
+    def _heir(self, beam: Beam, place: int, token: int, total: float, length: int) -> Heir:
+        text, met = beam.text, None
         if text is not None:
             text = text.fork()
-            stop = text.feed(self._spelled(token)).stop
-        if token in self._stop_ids and token not in self._ends:
-            stop = token
-        if token in self._ends or stop is not None:
-            finish = "stop"
-        return Heir(beam=place, token=token, total=total, text=text, finish=finish, stop=stop)
+            met = text.feed(self._rule.bytes_of(token)).stop
+        return Heir(beam=place, token=token, total=total, text=text, ending=self._rule.ending(token, length, met))
 
     def _record(self, rows: Sequence[Ranked], heirs: Sequence[Heir]) -> None:
         for place, ranked in enumerate(rows):
@@ -199,17 +191,13 @@ class _Search:
     def _finish(self, beam: Beam, heir: Heir, length: int) -> None:
         """A text has ended: a hypothesis, if it is still among the best."""
         score = self._pool.score(heir.total, length)
-        if heir.finish is None or not self._pool.takes(score):
+        if not self._pool.takes(score):
             return
         matcher = None if beam.matcher is None else beam.matcher.fork()
         if matcher is not None:
             matcher.advance(heir.token)
         link = Link(before=beam.last, token=heir.token, length=length, record=heir.record)
-        self._pool.add(
-            Hypothesis(
-                last=link, first=beam.first or link, score=score, finish=heir.finish, stop=heir.stop, matcher=matcher
-            )
-        )
+        self._pool.add(Hypothesis(last=link, first=beam.first or link, score=score, matcher=matcher))
 
     def _end(self) -> Generator[Taken, None, Outcome]:
         """Tell the rest of the best one, with the next best beside it."""
@@ -218,25 +206,19 @@ class _Search:
         beside = []
         for one in others:
             links = one.last.since(0)
-            text = TextAssembler(self._job.chain.config.stop)
+            run = TextRun(self._rule)
             for link in links:
-                text.feed(self._spelled(link.token))
+                run.take(link.token)
             records = tuple(link.record for link in links if link.record is not None)
-            beside.append(replace(self._outcome(one, text), records=records))
+            beside.append(replace(self._outcome(one, run), records=records))
         return replace(self._outcome(best, self._told), others=tuple(beside))
 
-    def _outcome(self, one: Hypothesis, text: TextAssembler) -> Outcome:
-        tokens = [link.token for link in one.last.since(0)]
-        job = replace(self._job, matcher=one.matcher)
-        made = outcome(job, tokens, text, one.finish, one.stop, mask_seconds=self._ranking.seconds)
-        return replace(made, score=one.score)
+    def _outcome(self, one: Hypothesis, run: TextRun) -> Outcome:
+        return replace(run.outcome(one.matcher, mask_seconds=self._ranking.seconds), score=one.score)
 
     def _tell(self, links: Sequence[Link]) -> Generator[Taken, None, None]:
         for link in links:
-            yield Taken(token=link.token, text=self._told.feed(self._spelled(link.token)).text, record=link.record)
-
-    def _spelled(self, token: int) -> bytes:
-        return b"" if token in self._stop_ids else self._job.spelled.get(token) or self._job.vocab.bytes_of(token)
+            yield Taken(token=link.token, text=self._told.take(link.token), record=link.record)
 
 
 def _branches(options: Decoding) -> int:

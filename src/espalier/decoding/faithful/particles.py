@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from espalier.constraints.base import Matcher
 from espalier.decoding.faithful import weights
 from espalier.decoding.faithful.proposals import Proposal
-from espalier.decoding.matcher_questions import outcome
-from espalier.decoding.plan import FinishReason, Job, Outcome, Weighing
+from espalier.decoding.plan import Job, Outcome, Weighing
 from espalier.decoding.ports import Append, Need
-from espalier.decoding.stops import TextAssembler
+from espalier.decoding.text_run import EndRule, TextRun
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
 from espalier.trace.records import StepRecord
@@ -23,52 +22,53 @@ from espalier.trace.records import StepRecord
 STREAMS = 256
 """Random streams that belong to one output: more than there can be particles, or outputs of one prompt."""
 
-State: TypeAlias = Literal["live", "ended", "cut", "dead"]
-"""ended: by EOS, or by a stop text or id. cut: by the limit on tokens. dead: nothing that is allowed was left."""
-FINISHES: dict[State, FinishReason] = {"ended": "stop", "cut": "length"}
-"""Of those that can be a result."""
-
 
 class Step(NamedTuple):
-    """One taken token, shared by all that go on from it. bytes: what it adds to the text."""
+    """One taken token, shared by all that go on from it."""
 
     token: int
-    bytes: bytes
     record: StepRecord | None
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Particle:
     """log_weight: nats, -inf is a weight of 0. branch: the model's sequence that holds the text but its last token, if
-    any does; None where it need not be held any more."""
+    any does; None where it need not be held any more. is_dead: nothing that is allowed was left."""
 
     matcher: Matcher | None
     chain: Chain
     stream: RandomStream
-    assembler: TextAssembler
+    text: TextRun
     branch: int | None = 0
     steps: list[Step] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
     log_weight: float = 0.0
-    state: State = "live"
-    stop: str | int | None = None
+    is_dead: bool = False
 
-    def copy(self, stream: RandomStream, stops: tuple[str, ...]) -> Particle:
+    @property
+    def tokens(self) -> list[int]:
+        return self.text.tokens
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it takes more tokens."""
+        return not self.is_dead and self.text.ending is None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the token limit ended it."""
+        return self.text.ending is not None and self.text.ending.finish == "length"
+
+    def copy(self, stream: RandomStream) -> Particle:
         """The same text and weight, that goes on by itself with another random stream."""
-        assembler = TextAssembler(stops)
-        for step in self.steps:
-            assembler.feed(step.bytes)
         return Particle(
             matcher=None if self.matcher is None else self.matcher.fork(),
             chain=self.chain.fork(),
             stream=stream,
-            assembler=assembler,
+            text=self.text.fork(),
             branch=self.branch,
             steps=self.steps.copy(),
-            tokens=self.tokens.copy(),
             log_weight=self.log_weight,
-            state=self.state,
-            stop=self.stop,
+            is_dead=self.is_dead,
         )
 
 
@@ -79,24 +79,20 @@ class Crowd:
     def __init__(self, job: Job, *, is_private: bool) -> None:
         """is_private: whether the record of a step tells more than the text so far and its token, so that it may be
         told only once all that are left share the step itself."""
-        self._job, self._stops = job, job.chain.config.stop
+        self._job = job
         self._is_private = is_private or job.chain.needs_chance
-        config = job.chain.config
-        self._ends = frozenset(() if config.ignore_eos else job.vocab.eos_ids)
+        rule = EndRule(job)
         job.chain.start(job.prompt)
-        first = Particle(
-            matcher=job.matcher, chain=job.chain, stream=self._stream(0), assembler=TextAssembler(self._stops)
-        )
-        more = [first.copy(self._stream(place), self._stops) for place in range(1, job.options.count)]
+        first = Particle(matcher=job.matcher, chain=job.chain, stream=self._stream(0), text=TextRun(rule))
+        more = [first.copy(self._stream(place)) for place in range(1, job.options.count)]
         self.particles = [first, *more]
         self._held = {0}  # branches
-        self._told = 0
-        self._teller = TextAssembler(self._stops)
+        self._told = TextRun(rule)  # the beginning that all agree on
         self.resamplings = self.asked = self.accepted = 0
 
     @property
     def live(self) -> list[tuple[int, Particle]]:
-        return [(place, one) for place, one in enumerate(self.particles) if one.state == "live"]
+        return [(place, one) for place, one in enumerate(self.particles) if one.is_live]
 
     @property
     def log_weights(self) -> list[float]:
@@ -104,32 +100,24 @@ class Crowd:
 
     def take(self, particle: Particle, proposal: Proposal) -> None:
         """One more token of a live particle."""
-        job, token = self._job, proposal.token
+        token = proposal.token
         self.asked += proposal.asked
         self.accepted += 1
         if particle.matcher is not None:
             particle.matcher.advance(token)
         particle.chain.on_token(token, proposal.prob)
         particle.log_weight += proposal.log_mass
-        stopping_id = token in job.chain.config.stop_ids
-        data = b"" if stopping_id else job.spelled.get(token) or job.vocab.bytes_of(token)
-        particle.steps.append(Step(token, data, proposal.record))
-        particle.tokens.append(token)
-        met = particle.assembler.feed(data).stop
-        if token in self._ends or stopping_id or met is not None:
-            particle.state = "ended"
-            particle.stop = token if stopping_id and token not in self._ends else met
-        elif len(particle.steps) >= job.max_tokens:
-            particle.state = "cut"
-            if particle.matcher is not None:
-                particle.log_weight = weights.NOTHING
-        if particle.state != "live":
+        particle.steps.append(Step(token, proposal.record))
+        particle.text.take(token)
+        if particle.is_cut and particle.matcher is not None:
+            particle.log_weight = weights.NOTHING
+        if not particle.is_live:
             particle.branch = None
 
     def bury(self, particle: Particle, asked: int = 0) -> None:
         """Nothing that is allowed is left for it."""
         self.asked += asked
-        particle.state, particle.log_weight, particle.branch = "dead", weights.NOTHING, None
+        particle.is_dead, particle.log_weight, particle.branch = True, weights.NOTHING, None
 
     def resample(self, threshold: float) -> None:
         """Where the effective sample size is below this share of the particles, and one of them still grows: n of them
@@ -142,7 +130,7 @@ class Crowd:
         parents = weights.systematic(found, self._job.stream.next())
         old = self.particles
         self.particles = [
-            old[parent] if parent == place else old[parent].copy(old[place].stream, self._stops)
+            old[parent] if parent == place else old[parent].copy(old[place].stream)
             for place, parent in enumerate(parents)
         ]
         for one in self.particles:
@@ -168,40 +156,36 @@ class Crowd:
     def agreed(self) -> Iterator[tuple[Step, str]]:
         """Steps that every particle with a weight has, and that were not told yet, with the text that may be shown."""
         alive = [one.steps for one in self.particles if one.log_weight > weights.NOTHING]
-        while alive and all(len(steps) > self._told for steps in alive):
-            step = alive[0][self._told]
-            others = [steps[self._told] for steps in alive[1:]]
+        shortest = min(map(len, alive), default=0)
+        for place in range(len(self._told.tokens), shortest):
+            step, *others = [steps[place] for steps in alive]
             if not all(one is step or (not self._is_private and one.token == step.token) for one in others):
                 return
             yield self._tell(step)
 
     def rest(self, chosen: Particle) -> Iterator[tuple[Step, str]]:
         """The steps of the result that were not told yet."""
-        while self._told < len(chosen.steps):
-            yield self._tell(chosen.steps[self._told])
+        for step in chosen.steps[len(self._told.tokens) :]:
+            yield self._tell(step)
 
     def choose(self) -> list[Particle]:
         """As many as are returned, each in proportion to the weights, independently: with replacement, so that each of
         them alone has the law of the first. Where all weights are 0 the first that was cut, as often."""
         count, found = self._job.options.num_return_sequences, self.log_weights
         if max(found) == weights.NOTHING:
-            return [next(one for one in self.particles if one.state == "cut")] * count
+            return [next(one for one in self.particles if one.is_cut)] * count
         return [self.particles[weights.drawn(found, self._job.stream.next())] for _ in range(count)]
 
     def outcome(self, chosen: Sequence[Particle], seconds: float | None) -> Outcome:
         """What the run gave: the first of these, told already, and the others."""
-        others = tuple(self._outcome(one, one.assembler) for one in chosen[1:])
-        first = self._outcome(chosen[0], self._teller)
+        # Forked: the same particle may be returned more than once.
+        others = tuple(self._outcome(one, one.text.fork()) for one in chosen[1:])
+        first = self._outcome(chosen[0], self._told)
         return replace(first, records=(), mask_seconds=seconds, others=others)
 
-    def _outcome(self, one: Particle, assembler: TextAssembler) -> Outcome:
+    def _outcome(self, one: Particle, text: TextRun) -> Outcome:
         found = self.log_weights
-        job, finish = replace(self._job, matcher=one.matcher), FINISHES[one.state]
-        if assembler is not self._teller:  # the same particle may be returned more than once, and `finish` ends it
-            assembler = TextAssembler(self._stops)
-            for step in one.steps:
-                assembler.feed(step.bytes)
-        ended = outcome(job, one.tokens, assembler, finish, one.stop)
+        ended = text.outcome(one.matcher)
         weighing = Weighing(
             log_weight=one.log_weight,
             ess=weights.effective_size(found),
@@ -215,8 +199,7 @@ class Crowd:
         return replace(ended, weighing=weighing, records=records)
 
     def _tell(self, step: Step) -> tuple[Step, str]:
-        self._told += 1
-        return step, self._teller.feed(step.bytes).text
+        return step, self._told.take(step.token)
 
     def _stream(self, place: int) -> RandomStream:
         own = self._job.stream

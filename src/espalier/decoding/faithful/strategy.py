@@ -54,7 +54,7 @@ def _plan(job: Job, propose: Propose, *, threshold: float) -> Plan:
             else:
                 crowd.take(one, proposal)
         is_first = False
-        if fault is not None and all(one.state == "dead" for one in crowd.particles):
+        if fault is not None and all(one.is_dead for one in crowd.particles):
             raise fault
         crowd.resample(threshold)
         for step, text in crowd.agreed():

@@ -14,11 +14,11 @@ from typing import NamedTuple
 from espalier.constraints.base import Composite
 from espalier.decoding.jump.canonical import Canonical, canonical, shared
 from espalier.decoding.jump.forced_step import forced_step, is_refused
-from espalier.decoding.matcher_questions import explained, member_masks, outcome, ruler
-from espalier.decoding.plan import FinishReason, Job, Outcome, Plan, Strategy, Taken
+from espalier.decoding.matcher_questions import explained, member_masks, ruler
+from espalier.decoding.plan import Job, Outcome, Plan, Strategy, Taken
 from espalier.decoding.ports import Append, Need
 from espalier.decoding.step import decide
-from espalier.decoding.stops import TextAssembler
+from espalier.decoding.text_run import EndRule, TextRun
 from espalier.decoding.walk import TimedMask
 from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
@@ -80,7 +80,7 @@ class _Run:
 
     def __init__(self, job: Job) -> None:
         self.job, self.vocab, self.chain, self.matcher = job, job.vocab, job.chain, job.matcher
-        self.config = config = job.chain.config
+        self.config = job.chain.config
         self.tokens: list[int] = []
         self.held: list[Held] = []
         self.pending: tuple[int, ...] = ()
@@ -92,8 +92,7 @@ class _Run:
         self._fed = self._cached = 0  # generated tokens in the model's cache: that are right, and all
         self._fresh = 0  # taken tokens in the pass that runs now
         self._is_frozen = False  # what is drawn next stands: a filter has refused what would replace it
-        self._assembler = TextAssembler(config.stop)
-        self._ends = frozenset(() if config.ignore_eos else self.vocab.eos_ids)
+        self._shown = TextRun(EndRule(job))  # without what is held
         self._composite = self.matcher if isinstance(self.matcher, Composite) else None
         self._mask = TimedMask(job)
         self._rule = ruler(self.matcher)
@@ -258,25 +257,17 @@ class _Run:
 
     def _tell(self, token: int, record: StepRecord | None) -> None:
         """It stands from now on. `self.end` is set where the text ends with it."""
-        is_stop = token in self.config.stop_ids
-        data = self.vocab.bytes_of(token)
-        piece = self._assembler.feed(b"" if is_stop else self.job.spelled.get(token) or data)
-        self._told.append(Taken(token=token, text=piece.text, record=record))
-        if not data:
-            self._border = len(self.tokens) - len(self.held)
-        if token in self._ends or is_stop or piece.stop is not None:
-            stop: str | int | None = token if is_stop and token not in self._ends else piece.stop
-            told = self.tokens[: len(self.tokens) - len(self.held)]
-            self.end = self._outcome(told, "stop", stop)
-
-    def _outcome(self, tokens: list[int], finish: FinishReason, stop: str | int | None) -> Outcome:
-        return outcome(self.job, tokens, self._assembler, finish, stop, mask_seconds=self._mask.seconds)
+        text = self._shown.take(token)
+        self._told.append(Taken(token=token, text=text, record=record))
+        if not self.vocab.bytes_of(token):
+            self._border = len(self._shown.tokens)
+        if self._shown.ending is not None:
+            self.end = self._shown.outcome(self.matcher, mask_seconds=self._mask.seconds)
 
     def _check_length(self) -> None:
-        if self.end is None and len(self.tokens) >= self.job.max_tokens:
+        """Tell what is held where no more may come; the last one ends the text."""
+        if len(self.tokens) >= self.job.max_tokens:
             self._tell_held()
-            if self.end is None:
-                self.end = self._outcome(self.tokens, "length", None)
 
     def _take_only_end(self) -> None:
         """EOS, where nothing else may come and nobody looks at its step."""

@@ -18,13 +18,13 @@ import numpy as np
 from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Composite, Matcher
 from espalier.constraints.rewinding import RewindingMatcher
-from espalier.decoding.matcher_questions import explained, member_masks, outcome, ruler
-from espalier.decoding.plan import FinishReason, Job, Outcome, Plan, Taken
+from espalier.decoding.matcher_questions import explained, member_masks, ruler
+from espalier.decoding.plan import Job, Outcome, Plan, Taken
 from espalier.decoding.ports import Append, Need
 from espalier.decoding.rewinding.retries import Retries
 from espalier.decoding.stages import CONSTRAINT
 from espalier.decoding.step import Decision, decide
-from espalier.decoding.stops import TextAssembler
+from espalier.decoding.text_run import EndRule, TextRun
 from espalier.decoding.token_limit import BudgetMatcher
 from espalier.errors import DeadEnd
 from espalier.sampling.filters import FilterContext
@@ -77,9 +77,9 @@ class _Run:
         self._rewinding = own  # what is tried is never taken, so the limit on tokens need not know of it
         self._composite = matcher if isinstance(matcher, Composite) else None
         self._rule = ruler(matcher)
-        self._vocab, self._config = job.vocab, job.chain.config
         self._has_filters = len(job.chain.filters) > 0
-        self._assembler = TextAssembler(self._config.stop)
+        self._end_rule = EndRule(job)
+        self._text = TextRun(self._end_rule)
         self._retries = Retries()
         self._rewinds: list[Rewind] = []
         self._waiting: deque[Taken] = deque()  # what was taken and may still go back
@@ -87,8 +87,11 @@ class _Run:
         self._strict: Mask = masks.empty(0)  # what the matcher allows
         self._lure: Mask | None = None  # what may be tried besides
         self._allowed: Mask = masks.empty(0)  # both, without what must not be taken again
-        self.generated: list[int] = []
         self.ended: Outcome | None = None
+
+    @property
+    def generated(self) -> list[int]:
+        return self._text.tokens
 
     def step(self, raw: Logits) -> bool:
         """Take a token by `(V,) float32` logits; True where tokens that came before went back instead. Raises
@@ -169,22 +172,14 @@ class _Run:
         return [*(found or [(CONSTRAINT, self._allowed | _of(forbidden, self._strict))]), *without.items()]
 
     def _take(self, decision: Decision) -> None:
-        job, config, token = self._job, self._config, decision.token
+        token = decision.token
         self._matcher.advance(token)
-        job.chain.on_token(token, decision.prob)
+        self._job.chain.on_token(token, decision.prob)
         self._retries.taken(token)
-        self.generated.append(token)
-        piece = self._assembler.feed(self._bytes_of(token))
-        self._waiting.append(Taken(token=token, text=piece.text, record=decision.record))
-        if token in self._vocab.eos_ids or token in config.stop_ids or piece.stop is not None:
-            is_stop_id = token in config.stop_ids and token not in self._vocab.eos_ids
-            self._end("stop", token if is_stop_id else piece.stop)
-        elif len(self.generated) >= job.max_tokens:
-            self._end("length", None)
-
-    def _end(self, finish: FinishReason, stop: str | int | None) -> None:
-        found = outcome(self._job, self.generated, self._assembler, finish, stop, mask_seconds=self._seconds)
-        self.ended = replace(found, rewinds=tuple(self._rewinds))
+        self._waiting.append(Taken(token=token, text=self._text.take(token), record=decision.record))
+        if self._text.ending is not None:
+            found = self._text.outcome(self._matcher, mask_seconds=self._seconds)
+            self.ended = replace(found, rewinds=tuple(self._rewinds))
 
     def _recall(self, token: int) -> bool:
         """A token was tried that must not stand, with what led to it. True where more than itself goes back."""
@@ -228,23 +223,15 @@ class _Run:
     def _go_back(self, place: int, tokens: Sequence[int], why: Blame) -> None:
         """To before the token at `place`. tokens: all that are taken back, a tried one too."""
         count = len(self.generated) - place
-        text = b"".join(map(self._bytes_of, tokens)).decode("utf-8", "replace")
+        text = b"".join(map(self._end_rule.bytes_of, tokens)).decode("utf-8", "replace")
         self._rewinds.append(Rewind(step=place, tokens=tuple(tokens), text=text, blame=why))
         if not count:
             return
         self._matcher.rollback(count)
         self._job.chain.rollback(count)
-        del self.generated[place:]
+        self._text.rollback(count)
         for _ in range(count):
             self._waiting.pop()
-        self._assembler = TextAssembler(self._config.stop)
-        for token in self.generated:
-            self._assembler.feed(self._bytes_of(token))
-
-    def _bytes_of(self, token: int) -> bytes:
-        if token in self._config.stop_ids:
-            return b""
-        return self._job.spelled.get(token) or self._vocab.bytes_of(token)
 
 
 def _explained(matcher: Matcher, forbidden: Mapping[int, Blame], token: int) -> Blame | None:
