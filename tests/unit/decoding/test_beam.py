@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from espalier import Choice, Regex, Vocab
@@ -65,6 +65,8 @@ def test_under_a_constraint_masks_are_not_renormalised(seed, texts, options, lon
 
 
 @given(st.integers(0, 10**6), st.sampled_from(["b", "ab", "ca", "aa"]), st.fixed_dictionaries(ways))
+@example(891404, "ab", {"beams": 2, "length_penalty": 2.0, "early_stopping": True})  # a row's best all end
+@example(860394, "ca", {"beams": 2, "length_penalty": 2.0, "early_stopping": "never"})
 def test_stop_texts_end_a_text_as_eos_does(seed, stop, options):
     wanted = reference(log_probs(seed), anything, ends_at(stop), longest=6, wanted=options["beams"], **options)
     model = Toy(seed, slots=options["beams"])

@@ -169,7 +169,16 @@ class _Search:
                         ended.append(heir)
                 elif len(heirs) < self._size:
                     heirs.append(heir)
-            if is_last or len(heirs) == self._size or not any(row.is_cut for row in rows):
+            is_full = len(heirs) == self._size
+            if is_full and self._rule.stops:
+                # Many of a row's best can end with a stop text: what it has left may then be better than a last heir.
+                worst = heirs[-1].total
+                is_full = all(
+                    beam.total + float(row.gains[-1]) < worst
+                    for beam, row in zip(owners, rows, strict=True)
+                    if row.is_cut
+                )
+            if is_last or is_full or not any(row.is_cut for row in rows):
                 return heirs, ended
             most *= 2
 
