@@ -1,8 +1,8 @@
-"""A trace as one HTML file that needs nothing else, or as JSON; and how either reaches the disk whole or not at all.
+"""Render a trace, or two side by side, as one self-contained HTML page.
 
-It takes the plain JSON of a trace, so it knows neither the records nor how the numbers came about. The page itself
-is `pages/trace.html` (`pair.html` for two of them) with the styles and scripts that are named below; the one place
-where anything is put into it is `_document`.
+The input is the JSON of a trace (`Trace.to_json()`), so this module knows neither the records nor how the numbers are
+made. The templates are `pages/trace.html` and `pages/pair.html` with the styles and scripts named below; only
+`_document` inserts anything into them.
 """
 
 from __future__ import annotations
@@ -11,16 +11,12 @@ import base64
 import hashlib
 import html
 import json
-import math
-import os
 import re
-import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
-from espalier.errors import InputError, OutputError
+from espalier.trace.files import as_json
 from espalier.trace.paths import document_start, json_paths
 
 TITLE_LIMIT = 80
@@ -92,48 +88,6 @@ def frame(page: str) -> str:
     )
 
 
-def json_text(data: Mapping[str, Any], *, indent: int | None = None) -> str:
-    """Strict JSON, on one line without an indent: what JSON cannot say (infinities, NaN) is null."""
-    separators = (",", ":") if indent is None else (",", ": ")
-    return json.dumps(_plain(data), ensure_ascii=False, separators=separators, allow_nan=False, indent=indent) + "\n"
-
-
-WRITERS: dict[str, Callable[[Mapping[str, Any]], str]] = {".html": render, ".json": json_text}
-
-
-def save(data: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write a trace as its suffix says. The file is there whole or, on any fault, as it was before.
-
-    Raises InputError for a suffix that is neither .html nor .json, OutputError where nothing could be written.
-    """
-    writer = WRITERS.get(Path(path).suffix.lower())
-    if writer is None:
-        raise InputError(
-            f"cannot tell from the name {os.fspath(path)!r} how to write a trace",
-            hint=f"end it in {' or '.join(WRITERS)}",
-        )
-    # A lone surrogate (half a character, from a JSON escape) has no UTF-8; spelled \udXXX it is JSON again.
-    write_whole(path, writer(data).encode("utf-8", "backslashreplace"))
-
-
-def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
-    """Replace a file in one move. Raises OutputError naming the path; then the old file is untouched."""
-    try:
-        target = Path(os.path.realpath(path))  # through a symbolic link, not over it
-        draft = target.with_name(f".espalier-{secrets.token_hex(8)}.tmp")
-        try:
-            with draft.open("xb") as file:  # not mkstemp: the file shall have the mode that the user's umask gives
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        reason = getattr(error, "strerror", None) or str(error)
-        raise OutputError(f"cannot write {os.fspath(path)!r}: {reason}") from error
-
-
 def _shown(data: Mapping[str, Any]) -> dict[str, Any]:
     """What JavaScript would change on its way through a number or an object (big integers, order of keys), and what it
     would have to work out: the paths of the tokens."""
@@ -150,7 +104,7 @@ def _shown(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spelled(options: Mapping[str, Any]) -> list[list[str]]:
-    return [[k, v if isinstance(v, str) else json.dumps(v)] for k, v in _plain(options).items()]
+    return [[k, v if isinstance(v, str) else json.dumps(v)] for k, v in as_json(options).items()]
 
 
 def _paths(data: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -175,7 +129,7 @@ def _paths(data: Mapping[str, Any]) -> dict[str, Any] | None:
 def _source(constraint: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if constraint is None:
         return None
-    plain = _plain(constraint)
+    plain = as_json(constraint)
     kind = str(plain.pop("kind", "constraint"))
     field = SOURCE_FIELDS.get(kind)
     source = plain.pop(field, plain) if field else plain
@@ -199,19 +153,8 @@ def _visible(text: str) -> str:
 
 def _embedded(value: Any) -> str:
     """JSON that may stand inside a <script>: ASCII (so U+2028 and surrogates are escapes), and no `<`, `>` or `&`."""
-    text = json.dumps(_plain(value), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(as_json(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _plain(value: Any) -> Any:
-    """Dicts, lists and finite numbers only; JSON has no infinities, and the rule is null."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def _joined(*names: str) -> str:

@@ -1,44 +1,75 @@
-"""Which part of a JSON document each token writes: the JSON pointer at its first byte.
+"""Which part of a JSON document each token writes: the JSON pointer at the token's first byte.
 
-The bytes of a value belong to its pointer; keys, commas and brackets to the object or array that they are in. It reads
-text and knows no constraint: what is not JSON gets no path from where it ceases to be.
+The bytes of a value belong to its pointer; keys, commas and brackets belong to the object or array around them. This
+module knows constraints only as the JSON of their specs, and no kind but the two that make JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from espalier.grammar.json_position import SPACE, JsonPosition, JsonState
 from espalier.schema.pointers import below
 
 JSON_KINDS = ("json_schema", "json_object")
-OPEN, CLOSE = b"{[", b"}]"
-SPACE = b" \t\r\n"
+CLOSES = b"}]"
+NUMBER_ENDS = b"," + CLOSES + SPACE
+IN_VALUE = (JsonState.IN_STRING, JsonState.IN_LITERAL)
+VALUE_BEGINS = (JsonState.AFTER_COLON, JsonState.AFTER_COMMA, JsonState.ARRAY_START)
+WORDS = ("true", "false", "null")
+NUMERIC = frozenset("+-.eE0123456789")
 
 
 def document_start(constraint: Mapping[str, Any] | None, text: str) -> int | None:
-    """Where in the text, in bytes, the JSON document of a constraint (as its `to_json` says) begins; None if it makes
-    none, or none has begun."""
+    """At which byte of the text the JSON document of a constraint begins; None if there is no document, or not yet.
+
+    constraint: `Spec.to_json()`. The first member that makes JSON here counts. A constraint with a marker (`after`,
+    `thinking`) applies to what follows the marker.
+    """
     if constraint is None:
         return None
-    kind = constraint.get("kind")
-    if kind in JSON_KINDS:
+    if constraint.get("kind") in JSON_KINDS:
+        return 0 if _looks_like_json(text) else None
+    skipped = _answer_start(constraint, text)
+    if skipped is None:
+        return None
+    found = (document_start(one, text[skipped:]) for one in _members(constraint))
+    start = next((start for start in found if start is not None), None)
+    return None if start is None else len(text[:skipped].encode()) + start
+
+
+def _members(constraint: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The specs that a spec holds, alone or in a list, whatever the field is called."""
+    for value in constraint.values():
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(one, Mapping) and "kind" in one:
+                yield one
+
+
+def _answer_start(constraint: Mapping[str, Any], text: str) -> int | None:
+    """Where in the text the members of a constraint apply: after the marker if it has one. None: not yet."""
+    marker = constraint.get("marker", constraint.get("end"))
+    if not isinstance(marker, str) or constraint.get("in_prompt") == "yes":
         return 0
-    if kind == "all_of":
-        starts = (document_start(member, text) for member in constraint["members"])
-        return next((start for start in starts if start is not None), None)
-    if kind == "after":
-        before, marker, rest = text.partition(constraint["marker"])
-        inner = document_start(constraint["spec"], rest) if marker else None
-        return None if inner is None else len((before + marker).encode()) + inner
-    return None
+    opening = constraint.get("start")
+    if isinstance(opening, str) and not text.lstrip().startswith(opening) and _looks_like_json(text):
+        return 0  # an answer at once, without thinking
+    at = text.find(marker)
+    return None if at < 0 else at + len(marker)
+
+
+def _looks_like_json(text: str) -> bool:
+    """Whether a text may be JSON, by its first character; a number or a literal must be all of the text."""
+    head = text.strip()
+    return not head or head[0] in '{["' or any(word.startswith(head) for word in WORDS) or NUMERIC.issuperset(head)
 
 
 def json_paths(pieces: Iterable[bytes], start: int = 0) -> list[str | None]:
-    """For each piece of a text the pointer at its first byte (its first byte of the document, where it begins before
-    `start`); None before the document, after it, and for a piece without bytes."""
+    """The pointer at the first byte of each piece of a text. A piece that begins before `start` (bytes) counts from
+    `start` on. None before the document, after it, and for a piece without bytes."""
     found: list[str | None] = []
-    reader = _Reader()
+    reader = _PathReader()
     at = 0
     for piece in pieces:
         skipped = min(max(start - at, 0), len(piece))
@@ -50,77 +81,58 @@ def json_paths(pieces: Iterable[bytes], start: int = 0) -> list[str | None]:
     return found
 
 
-class _Reader:
-    """A JSON document, a byte at a time. A frame is [is an object, the key or index of the member at hand]."""
+class _PathReader:
+    """Follows a JSON document byte by byte and knows the pointer of each byte."""
 
     def __init__(self) -> None:
-        self._frames: list[list[Any]] = []
-        self._steps: list[str] = []  # the pointer of the innermost container, a step each
-        self._key: bytearray | None = None  # a key that is being read
-        self._in_string = False
-        self._escaped = False
-        self._in_value = False  # a scalar is being written
-        self._wants_value = True
-        self._done = False
+        self._position = JsonPosition()
+        self._members: list[str | int | None] = []  # in each open container, the current key or index
+        self._steps: list[str] = []  # the pointer of the innermost container, step by step
+        self._key = bytearray()  # the key that is being read
+        self._is_done = False
 
     def path_before(self, byte: int) -> str | None:
-        """The path that the next byte belongs to."""
-        if self._done:
+        """The pointer that the next byte belongs to."""
+        if self._is_done:
             return None
         container = "".join(self._steps)
-        if self._key is not None or not self._frames:
-            return container
-        opens_value = self._wants_value and byte not in SPACE and byte not in CLOSE
-        if self._in_string or opens_value or (self._in_value and byte not in b",}]" + SPACE):
-            return container + _step(self._frames[-1][1])
-        return container
+        return container + _step(self._members[-1]) if self._members and self._is_value(byte) else container
+
+    def _is_value(self, byte: int) -> bool:
+        """Whether the next byte is part of a member's value."""
+        position = self._position
+        if position.state is JsonState.IN_NUMBER:
+            return byte not in NUMBER_ENDS
+        if position.state is JsonState.AFTER_COMMA and position.is_in_object:
+            return False
+        return position.state in IN_VALUE or (
+            position.state in VALUE_BEGINS and byte not in SPACE and byte not in CLOSES
+        )
 
     def read(self, byte: int) -> None:
-        if self._done:
+        if self._is_done:
             return
-        if self._in_string:
-            self._string(byte)
-        elif byte == 0x22:
-            self._in_string = True
-            if self._frames and self._frames[-1][0] and not self._wants_value:
-                self._key = bytearray()
-            else:
-                self._in_value, self._wants_value = True, False
-        elif byte in OPEN:
-            if self._frames:
-                self._steps.append(_step(self._frames[-1][1]))
-            self._frames.append([byte == 0x7B, None if byte == 0x7B else 0])
-            self._wants_value, self._in_value = byte != 0x7B, False
-        elif byte in CLOSE and self._frames:
-            self._frames.pop()
+        before = self._position
+        after = self._position = before.feed(bytes((byte,)))
+        if after.depth > before.depth:
+            if self._members:
+                self._steps.append(_step(self._members[-1]))
+            self._members.append(None if after.is_in_object else 0)
+        elif after.depth < before.depth:
+            self._members.pop()
             if self._steps:
                 self._steps.pop()
-            self._wants_value = self._in_value = False
-            self._done = not self._frames
-        elif byte == 0x2C and self._frames:
-            is_object, key = self._frames[-1]
-            self._frames[-1][1] = None if is_object else key + 1
-            self._wants_value, self._in_value = not is_object, False
-        elif byte == 0x3A:
-            self._wants_value = True
-        elif byte in SPACE:
-            self._in_value = False
-        elif self._wants_value:
-            self._wants_value, self._in_value = False, True
-
-    def _string(self, byte: int) -> None:
-        if self._escaped:
-            self._escaped = False
-        elif byte == 0x5C:
-            self._escaped = True
-        elif byte == 0x22:
-            self._in_string = self._in_value = False
-            if self._key is not None:
-                self._frames[-1][1] = self._key.decode("utf-8", "replace")
-                self._key = None
-            return
-        if self._key is not None:
-            self._key.append(byte)
+            self._is_done = not self._members
+        elif after.state is JsonState.AFTER_COMMA and before.state is not after.state:
+            index = self._members[-1]
+            self._members[-1] = index + 1 if isinstance(index, int) else None
+        elif after.state is JsonState.IN_KEY:
+            if before.state is after.state:
+                self._key.append(byte)
+            else:
+                self._key.clear()
+        elif before.state is JsonState.IN_KEY:
+            self._members[-1] = self._key.decode("utf-8", "replace")
 
 
 def _step(key: str | int | None) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from espalier.errors import InputError
 from espalier.trace import page, sidecar
+from espalier.trace.files import json_text, write_text
 from espalier.trace.measure import cumulative
 from espalier.trace.steps import LEVELS, Candidate, Exactness, Rewind, StepRecord, TraceLevel
 from espalier.trace.summary import Summary, TokenCost, summarise, token_costs
@@ -154,11 +155,17 @@ class Trace:
 
         Raises InputError for another suffix, OutputError naming a path that cannot be written.
         """
+        writer = WRITERS.get(Path(path).suffix.lower())
+        if writer is None:
+            raise InputError(
+                f"cannot tell from the name {os.fspath(path)!r} how to write a trace",
+                hint=f"end it in {' or '.join(WRITERS)}",
+            )
         found = [(place, s.token_id, s.distribution) for place, s in enumerate(self.steps)]
-        if Path(path).suffix.lower() == ".json" and any(one for _, _, one in found):
+        if writer is json_text and any(one for _, _, one in found):
             # First: a reader who finds the JSON shall find what belongs to it.
             sidecar.save(path, [(place, token, one) for place, token, one in found if one is not None])
-        page.save(self.to_json(), path)
+        write_text(path, writer(self.to_json()))
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Trace:
@@ -185,3 +192,7 @@ class Trace:
 
     def _repr_html_(self) -> str:
         return page.frame(page.render(self.to_json()))
+
+
+WRITERS: dict[str, Callable[[Mapping[str, Any]], str]] = {".html": page.render, ".json": json_text}
+"""By the suffix of a file, what writes a trace."""

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from espalier.errors import InputError
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
-from espalier.trace.page import write_whole
+from espalier.trace.files import write_bytes
 
 
 class Distribution(NamedTuple):
@@ -76,7 +76,7 @@ def save(path: str | os.PathLike[str], rows: Sequence[Row]) -> None:
         places=np.array([place for place, _, _ in rows], dtype=np.int32),
         tokens=np.array([token for _, token, _ in rows], dtype=np.int32),
     )
-    write_whole(beside(path), buffer.getvalue())
+    write_bytes(beside(path), buffer.getvalue())
 
 
 def load(path: str | os.PathLike[str]) -> list[Row]:

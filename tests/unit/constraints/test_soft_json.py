@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.soft.json_tracker import JsonState, JsonTracker
 from espalier.constraints.soft.spec import SOFT_KINDS, SoftJson, SoftSpec
 from espalier.errors import SpecError
+from espalier.grammar.json_position import JsonPosition, JsonState
 from espalier.sampling.filters import FilterContext, Priority
 from espalier.tokens.vocab import Vocab
 from tests.tokenizers import byte_level_vocab, tekken_vocab
@@ -23,7 +23,7 @@ EOS = 256
 
 
 def place(text):
-    return JsonTracker().feed(text.encode() if isinstance(text, str) else text)
+    return JsonPosition().feed(text.encode() if isinstance(text, str) else text)
 
 
 def state(text):

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.soft.json_tracker import JsonTracker
 from espalier.constraints.soft.spec import SoftJson
+from espalier.grammar.json_position import JsonPosition
 from espalier.sampling.filters import FilterContext
 from espalier.tokens.vocab import Vocab
 from tests.examples import examples
@@ -92,7 +92,7 @@ def test_done_exactly_at_the_end_of_any_document_in_any_tokens(name, document, d
         said += vocab.bytes_of(token)
         assert one.tracker.is_complete == is_json(said)
     assert one.tracker.is_complete
-    place = JsonTracker().fits(document)
+    place = JsonPosition().fits(document)
     assert place is not None
     assert place.feed(b"\n").state == "Done"
     up = biases(one, vocab.width)[list(vocab.eos_ids)]
@@ -110,14 +110,14 @@ def test_the_strict_half_accepts_what_json_does_and_nothing_else(document, data)
         bytes(spoiled).decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         return
-    place = JsonTracker().fits(bytes(spoiled))
+    place = JsonPosition().fits(bytes(spoiled))
     assert (place is not None and place.is_complete) == is_json(bytes(spoiled))
 
 
 @given(st.text(alphabet='{}[]",:0e.-tfnrualse\\ x', max_size=40))
 def test_the_tracker_follows_anything(text):
     data = text.encode()
-    strict, tolerant = JsonTracker().fits(data), JsonTracker().feed(data)
+    strict, tolerant = JsonPosition().fits(data), JsonPosition().feed(data)
     assert (strict is not None and strict.is_complete) == is_json(data)
     assert len(tolerant.containers(100)) == tolerant.depth
     if strict is not None:

@@ -21,7 +21,7 @@ from espalier.server.http import errors
 from espalier.server.ports import Caller
 from espalier.server.routes.traces import MAX_LIMIT, router
 from espalier.store.open import Store, open_store
-from espalier.trace.page import json_text
+from espalier.trace.files import json_text
 from tests.server_app import make_process
 from tests.traces import sample_trace
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from espalier.cli.trace.show import show
 from espalier.errors import EspalierError, InputError
 from espalier.trace import page
+from espalier.trace.files import json_text
 from espalier.trace.foreign.estimate import estimates
 from espalier.trace.foreign.log_reader import LogReader
 from espalier.trace.foreign.matching import MatchError, misfit
@@ -88,7 +89,7 @@ def combined() -> dict[str, Any]:
 
 def written(folder: Path, content: Any, name: str = "x.json") -> Path:
     path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else page.json_text(content).encode()
+    path.write_bytes(content if isinstance(content, bytes) else json_text(content).encode()
                      if isinstance(content, dict | list) else content.encode())  # fmt: skip
     return path
 
@@ -403,7 +404,7 @@ def drawn(trace: Trace) -> None:
     for one in trace.steps:
         lower, upper = one.bounds or (0.0, 1.0)
         assert 0.0 <= lower <= upper <= 1.0
-        assert StepRecord.from_json(json.loads(page.json_text(one.to_json()))).bounds == one.bounds
+        assert StepRecord.from_json(json.loads(json_text(one.to_json()))).bounds == one.bounds
 
 
 @settings(max_examples=examples(250), deadline=None)

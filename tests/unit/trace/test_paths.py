@@ -47,6 +47,39 @@ def test_a_document_after_a_marker_begins_there():
     assert json_paths(pieces, start)[0] is None
 
 
+SCHEMA = {"kind": "json_schema", "schema": True}
+THINKING = {"kind": "thinking", "spec": SCHEMA, "start": "<think>", "end": "</think>", "max_tokens": None}
+
+
+@pytest.mark.parametrize(
+    ("constraint", "text", "start"),
+    [
+        (THINKING, "<think>so {1}</think>\n[1]", 21),
+        (THINKING, " <think>é</think>[1]", 18),
+        (THINKING, "<think>[1]", None),
+        (THINKING, '{"a": "</think>"}', 0),
+        (THINKING, "hm, opened by the prompt</think>[1]", 32),
+        (THINKING, "hm, opened by the prompt", None),
+        ({"kind": "after", "marker": "#", "spec": SCHEMA, "in_prompt": "yes"}, '{"a": "#"}', 0),
+        ({"kind": "after", "marker": "#", "spec": SCHEMA, "in_prompt": "auto"}, "a#[", 2),
+        ({"kind": "any_of", "members": [{"kind": "regex", "pattern": "x"}, SCHEMA]}, "[1", 0),
+        ({"kind": "any_of", "members": [{"kind": "regex", "pattern": "no"}, SCHEMA]}, "no!", None),
+        ({"kind": "any_of", "members": [THINKING, SCHEMA]}, "<think>a</think>{", 16),
+        ({"kind": "a_kind_of_a_plugin", "inside": {"kind": "json_object"}}, "{", 0),
+    ],
+)
+def test_a_document_is_found_through_the_members_of_any_kind(constraint, text, start):
+    assert document_start(constraint, text) == start
+
+
+def test_a_run_with_reasoning_has_costs_by_path():
+    text = '<think>é?</think>{"a": 12}'
+    pieces = ["<think>", "é?", "</think>", '{"', "a", '": ', "1", "2", "}"]
+    assert "".join(pieces) == text
+    start = document_start(THINKING, text)
+    assert json_paths([piece.encode() for piece in pieces], start) == [None, None, None, "", "", "", "/a", "/a", ""]
+
+
 @pytest.mark.parametrize("constraint", [None, {"kind": "regex"}, {"kind": "all_of", "members": [{"kind": "regex"}]}])
 def test_other_constraints_have_no_paths(constraint):
     assert document_start(constraint, "x") is None

@@ -14,6 +14,7 @@ from espalier.cli.trace import show as trace_show
 from espalier.cli.trace.read import Choice, DatabaseUrl, Slot, Task, Temperature, TraceArgument, read_trace
 from espalier.errors import InputError
 from espalier.trace import page
+from espalier.trace.files import write_text
 from espalier.trace.foreign.merge import Combined, estimate, merge_files, read_bytes, save, text_of
 from espalier.trace.foreign.read import has_gaps
 from espalier.trace.foreign.responses import read_response
@@ -84,7 +85,7 @@ def html_command(
     if out == "-":
         output.data(text)
     else:
-        page.write_whole(target, text.encode("utf-8", "backslashreplace"))
+        write_text(target, text)
         output.note(f"page: {target}")
 
 

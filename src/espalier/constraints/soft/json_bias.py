@@ -1,7 +1,7 @@
 """`SoftJson` as a filter: biases towards what JSON needs next, over the bytes of any vocabulary.
 
 What is boosted where is the table `_RULES`. Everything keeps a finite bias: nothing is banned. It knows no model and
-no mask; `json_tracker.py` says where in the text the sequence is.
+no mask; `grammar/json_position.py` says where in the text the sequence is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from espalier.automata.masks.cache import ByteCache
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.soft.json_tracker import (
+from espalier.constraints.soft.spec import SoftJson
+from espalier.grammar.json_position import (
     CLOSERS,
     COLON,
     COMMA,
@@ -22,10 +23,9 @@ from espalier.constraints.soft.json_tracker import (
     NUMBER_STARTS,
     QUOTE,
     SPACE,
+    JsonPosition,
     JsonState,
-    JsonTracker,
 )
-from espalier.constraints.soft.spec import SoftJson
 from espalier.sampling.filters import FilterContext, Priority
 from espalier.tokens.mask import Logits
 from espalier.tokens.trie import TokenTrie
@@ -66,7 +66,7 @@ class JsonFilter:
     def __init__(self, biases: JsonBiases, weights: Weights) -> None:
         self._biases = biases
         self._weights = weights
-        self._places: list[JsonTracker] = [JsonTracker()]  # before each token, and now
+        self._places: list[JsonPosition] = [JsonPosition()]  # before each token, and now
 
     @property
     def name(self) -> str:
@@ -77,7 +77,7 @@ class JsonFilter:
         return Priority.HIGH
 
     @property
-    def tracker(self) -> JsonTracker:
+    def tracker(self) -> JsonPosition:
         """Where in the JSON text the sequence is."""
         return self._places[-1]
 
@@ -120,7 +120,7 @@ class JsonBiases:
         self._reach = most + 1
         self._found: ByteCache[tuple[JsonState, bytes, Weights], Bias] = ByteCache(CACHE_BYTES)
 
-    def at(self, place: JsonTracker, weights: Weights) -> Bias | None:
+    def at(self, place: JsonPosition, weights: Weights) -> Bias | None:
         """What to add at a place; None for nothing."""
         rule = _RULES.get(place.state)
         if rule is None and not place.is_complete:
@@ -132,7 +132,7 @@ class JsonBiases:
             self._found.put(key, found, found.amounts.nbytes * (1 if isinstance(found.where, slice) else 3))
         return found
 
-    def _boosts(self, place: JsonTracker, wanted: Mapping[int, float]) -> Bias:
+    def _boosts(self, place: JsonPosition, wanted: Mapping[int, float]) -> Bias:
         ids: list[int] = []
         amounts: list[float] = []
         for byte, amount in wanted.items():
@@ -141,7 +141,7 @@ class JsonBiases:
             amounts += [amount] * len(fitting)
         return Bias(np.asarray(ids, dtype=np.intp), np.asarray(amounts, dtype=np.float32))
 
-    def _end(self, place: JsonTracker, weights: Weights) -> Bias:
+    def _end(self, place: JsonPosition, weights: Weights) -> Bias:
         """A whole document: every EOS id up, and all else down unless it may go on (a number alone)."""
         ends = np.asarray(self.vocab.eos_ids, dtype=np.intp)
         if place.state is not JsonState.DONE:
@@ -165,36 +165,36 @@ def _candidates(tokens: tuple[bytes, ...]) -> dict[int, list[tuple[int, bytes]]]
     return found
 
 
-def _at_start(place: JsonTracker, weights: Weights) -> dict[int, float]:
+def _at_start(place: JsonPosition, weights: Weights) -> dict[int, float]:
     return dict.fromkeys(_OPENERS, weights.structural)
 
 
-def _at_object_start(place: JsonTracker, weights: Weights) -> dict[int, float]:
+def _at_object_start(place: JsonPosition, weights: Weights) -> dict[int, float]:
     return {QUOTE: weights.structural} | _empty(place, weights)
 
 
-def _at_array_start(place: JsonTracker, weights: Weights) -> dict[int, float]:
+def _at_array_start(place: JsonPosition, weights: Weights) -> dict[int, float]:
     """As in an object, what an item begins with, against the closer: all kinds of value alike."""
     return dict.fromkeys(_VALUES, weights.structural) | _empty(place, weights)
 
 
-def _empty(place: JsonTracker, weights: Weights) -> dict[int, float]:
+def _empty(place: JsonPosition, weights: Weights) -> dict[int, float]:
     return {place.closer: weights.empty} if place.closer is not None and place.depth <= _EMPTY_DEPTH else {}
 
 
-def _after_key(place: JsonTracker, weights: Weights) -> dict[int, float]:
+def _after_key(place: JsonPosition, weights: Weights) -> dict[int, float]:
     return {COLON: weights.structural}
 
 
-def _after_value(place: JsonTracker, weights: Weights) -> dict[int, float]:
+def _after_value(place: JsonPosition, weights: Weights) -> dict[int, float]:
     return dict.fromkeys((COMMA, *([] if place.closer is None else [place.closer])), weights.structural)
 
 
-def _after_comma(place: JsonTracker, weights: Weights) -> dict[int, float]:
+def _after_comma(place: JsonPosition, weights: Weights) -> dict[int, float]:
     return dict.fromkeys((QUOTE,) if place.is_in_object else _VALUES, weights.structural)
 
 
-_RULES: Mapping[JsonState, Callable[[JsonTracker, Weights], dict[int, float]]] = {
+_RULES: Mapping[JsonState, Callable[[JsonPosition, Weights], dict[int, float]]] = {
     JsonState.START: _at_start,
     JsonState.OBJECT_START: _at_object_start,
     JsonState.ARRAY_START: _at_array_start,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from espalier.errors import InputError
-from espalier.trace import page
+from espalier.trace.files import json_text, write_text
 from espalier.trace.foreign.estimate import Estimate, estimates
 from espalier.trace.foreign.log_reader import STAGES, LogReader
 from espalier.trace.foreign.matching import MatchError, TaskKey, Tasks, choose, misfit, try_all
@@ -110,12 +110,12 @@ def merge_files(
 
 def save(combined: Combined, path: str | os.PathLike[str]) -> None:
     """As JSON with an indent of 2, whole or not at all. Raises OutputError naming the path."""
-    page.write_whole(path, text_of(combined).encode("utf-8", "backslashreplace"))
+    write_text(path, text_of(combined))
 
 
 def text_of(combined: Combined) -> str:
     """As `save` writes it: characters as they are, what JSON cannot say (infinities, NaN) null."""
-    return page.json_text(combined.data, indent=2)
+    return json_text(combined.data, indent=2)
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from espalier.trace import page
+from espalier.trace.files import json_text
 from espalier.trace.records import Trace
 
 COLUMNS = (
@@ -69,12 +69,12 @@ def to_csv(trace: Trace) -> str:
 
 def to_json_lines(trace: Trace) -> str:
     """Each step as in the trace's own JSON, one a line."""
-    return "".join(page.json_text(one.to_json()) for one in trace.steps)
+    return "".join(json_text(one.to_json()) for one in trace.steps)
 
 
 def to_json(trace: Trace) -> str:
     """As `Trace.save` writes it."""
-    return page.json_text(trace.to_json())
+    return json_text(trace.to_json())
 
 
 def to_svg(trace: Trace) -> str:

@@ -1,0 +1,54 @@
+"""Strict JSON text, and files that are written whole or not at all. It does not know what is written."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from espalier.errors import OutputError
+
+
+def json_text(data: Mapping[str, Any], *, indent: int | None = None) -> str:
+    """Strict JSON with a final newline, on one line without an indent. Infinities and NaN become null."""
+    separators = (",", ":") if indent is None else (",", ": ")
+    return json.dumps(as_json(data), ensure_ascii=False, separators=separators, allow_nan=False, indent=indent) + "\n"
+
+
+def as_json(value: Any) -> Any:
+    """The value in dicts, lists and finite numbers only: JSON has no infinities, so they become null."""
+    if isinstance(value, Mapping):
+        return {str(k): as_json(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write UTF-8, whole or not at all. A lone surrogate (half a character, from a JSON escape) has no UTF-8 and is
+    written as \\udXXX, which is JSON again. Raises OutputError as `write_bytes`."""
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Replace a file in one move. Raises OutputError naming the path; then the old file is untouched."""
+    try:
+        target = Path(os.path.realpath(path))  # through a symbolic link, not over it
+        draft = target.with_name(f".espalier-{secrets.token_hex(8)}.tmp")
+        try:
+            with draft.open("xb") as file:  # not mkstemp: the file gets the mode that the user's umask gives
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(target)
+        finally:
+            draft.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OutputError(f"cannot write {os.fspath(path)!r}: {reason}") from error
