@@ -24,6 +24,7 @@ from espalier.constraints.json_schema.llguidance import _View
 from espalier.constraints.spec import Regex
 from espalier.constraints.words.compile import separator_characters
 from espalier.constraints.words.spec import Wordlist
+from espalier.distribution import pip_line
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import load_trie
 from espalier.tokens.vocab import Vocab
@@ -90,7 +91,7 @@ def spanish() -> list[str]:
     refuses "n¿" where "nº" is a word too, though its grammar allows it. The comparison needs one language.
     """
     if find_spec("wordfreq") is None:
-        raise SystemExit("this benchmark needs wordfreq: pip install 'espalier[wordlists]'")
+        raise SystemExit(f"this benchmark needs wordfreq: {pip_line('wordlists')}")
     from wordfreq import top_n_list
 
     return [word for word in top_n_list("es", 120_000) if word.isalpha() and not {"º", "ª"} & {*word}][: max(SIZES)]

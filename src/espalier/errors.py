@@ -40,6 +40,8 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+from espalier.distribution import pip_line
+
 
 class EspalierError(Exception):
     """Espalier could not do what was asked."""
@@ -245,7 +247,7 @@ class MissingDependency(EspalierError):
     def __init__(self, package: str, *, extra: str) -> None:
         self.package = package
         self.extra = extra
-        super().__init__(f"{package} is not installed", hint=f'pip install "espalier[{extra}]"')
+        super().__init__(f"{package} is not installed", hint=pip_line(extra))
 
 
 class OutputError(EspalierError):

@@ -35,7 +35,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("hatchling", reason="hatchling is not installed")
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
-    (built,) = folder.glob("espalier-*.whl")
+    (built,) = folder.glob("espalier_llm-*.whl")
     return built
 
 
@@ -89,7 +89,7 @@ def test_it_is_the_wheel_that_is_imported(home: Path, bare_env: dict[str, str], 
 
 
 def test_it_generates_json_from_another_folder(home: Path, bare_env: dict[str, str], tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="torch is not installed: pip install 'espalier[transformers]'")
+    pytest.importorskip("torch", reason="the extra transformers is not installed")
     pytest.importorskip("transformers", reason="transformers is not installed")
     shutil.copy(ROOT / "examples" / "user.schema.json", tmp_path / "user.json")
     command = (

@@ -11,6 +11,7 @@ import typer
 
 from espalier.cli import output
 from espalier.cli.columns import WIDTH, shown, wrapped
+from espalier.distribution import pip_line
 from espalier.engines.llamacpp import report as llama_report
 from espalier.errors import UnknownModel
 from espalier.version import __version__
@@ -73,7 +74,7 @@ def examine() -> dict[str, Any]:
                 "installed": all(installed(p) for p in extra.packages),
                 "packages": {p: installed(p) for p in extra.packages},
                 "adds": extra.adds,
-                "install": f'pip install "espalier[{extra.name}]"',
+                "install": pip_line(extra.name),
             }
             for extra in EXTRAS
         },

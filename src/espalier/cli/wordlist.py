@@ -45,7 +45,7 @@ def build_command(
 ) -> None:
     """Make a ranked list of the most frequent words of a language.
 
-    The frequencies are those of the package wordfreq: pip install "espalier[wordlists]".
+    The frequencies are those of the package wordfreq, which the extra `wordlists` installs (`espalier doctor`).
 
     The folder is ESPALIER_WORDLIST_DIR, or ./wordlists; `-o -` writes to stdout.
     """

@@ -486,4 +486,4 @@ def test_without_its_packages_the_pip_line_is_said(package: str) -> None:
         "except MissingDependency as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f'{package} is not installed (pip install "espalier[transformers]")'
+    assert done.stdout.strip() == f"{package} is not installed (pip install -e '.[transformers]')"

@@ -185,7 +185,7 @@ def test_version_and_doctor(run):
     found = json.loads(out)
     assert code == 0
     assert found["engines"]["fake"]["can_run"] is True
-    assert found["extras"]["llamacpp"]["install"] == 'pip install "espalier[llamacpp]"'
+    assert found["extras"]["llamacpp"]["install"] == "pip install -e '.[llamacpp]'"
     text = run("doctor")[1]
     assert max(map(len, text.splitlines()[1:])) <= 80
     assert "Engines" in text

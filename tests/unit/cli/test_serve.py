@@ -160,7 +160,7 @@ def test_without_the_extra_the_pip_line_is_given(run, monkeypatch):
     for command in (["serve"], ["config", "show"]):
         code, _, err, _ = run(*command)
         assert code == 1
-        assert err.splitlines() == ["error: fastapi is not installed", 'hint: pip install "espalier[server]"']
+        assert err.splitlines() == ["error: fastapi is not installed", "hint: pip install -e '.[server]'"]
 
 
 def test_the_command_line_imports_no_server_before_it_is_asked():

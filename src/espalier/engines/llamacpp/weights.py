@@ -13,6 +13,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+from espalier.distribution import rebuild_line
 from espalier.engines.gguf.checks import check_generates, check_tensors, check_vocabulary
 from espalier.engines.gguf.header import DAMAGED, Header, read_header
 from espalier.engines.llamacpp.library import library, reasons, version
@@ -156,9 +157,7 @@ def _place(lib: Any, params: Any, options: EngineOptions) -> None:
     if (found or layers) and not lib.llama_supports_gpu_offload():
         raise InputError(
             "this build of llama.cpp has no GPU",
-            # Nothing else is built or replaced, and no wheel that was built before is taken from pip's cache.
-            hint='CMAKE_ARGS="-DGGML_CUDA=on" pip install --force-reinstall --no-deps --no-cache-dir '
-            f"--no-binary llama-cpp-python llama-cpp-python=={version()}",
+            hint=rebuild_line("llama-cpp-python", version(), environ='CMAKE_ARGS="-DGGML_CUDA=on"'),
             field="device" if found else "gpu_layers",
         )
     params.n_gpu_layers = -1 if layers is None else layers
