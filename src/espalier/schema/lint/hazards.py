@@ -16,7 +16,7 @@ from espalier.errors import SchemaError
 from espalier.schema.lint.engine_limits import ENGINES, WHEN
 from espalier.schema.lint.patterns import pattern_hazards
 from espalier.schema.pointers import dereference
-from espalier.schema.read.documents import check_values
+from espalier.schema.read.values import check_values
 from espalier.schema.read.walk import Node, subschemas
 
 MANY_OPTIONS = 500

@@ -1,6 +1,10 @@
-"""A branch: what a set of literals says of values of one type, with choices (`anyOf`, `not`, `if`) still to be made.
+"""Branches: what a set of literals says about values of one type, while choices (`anyOf`, `not`, `if`) are still open.
 
-`grow` makes the choices, one after another, and drops what contradicts itself at once. It builds no cases.
+    in     literals {"anyOf": [{"minimum": 5}, {"maximum": 2}]}, type NUMBER, as a Branch with one open choice
+    out    two branches without choices, whose facts are low=5, and high=2
+
+`grow` makes the choices one by one and drops a branch as soon as its facts contradict each other. It builds no cases:
+`assemble.py` does, from finished branches.
 """
 
 from __future__ import annotations
@@ -9,25 +13,28 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 from espalier.errors import SchemaError
-from espalier.schema.normal.facts import ArrayFacts, Contradiction, Facts, Judge, NumberFacts, ObjectFacts, StringFacts
-from espalier.schema.normal.literals import Literal
-from espalier.schema.read.documents import Place
+from espalier.schema.normal.container_facts import ArrayFacts, ObjectFacts
+from espalier.schema.normal.facts import Contradiction, Facts, NumberFacts, StringFacts
+from espalier.schema.normal.inspect import Inspector
+from espalier.schema.normal.literals import SchemaLiteral
 from espalier.schema.read.values import ARRAY, BOOLEAN, NULL, NUMBER, OBJECT, STRING, type_of
 from espalier.time_limit import check as check_time
 
 Step: TypeAlias = tuple[Any, ...]
-"""A method of the branch or of its facts, and its arguments."""
+"""A method of the branch or of its facts, by name, and its arguments: `("longer", 3, "/minLength")`."""
 Alternative: TypeAlias = tuple[Step, ...]
+"""Steps that are taken together: one way to satisfy a choice."""
 
 EXACT, ANY_OF, NO_NEGATIONS, NO_CHOICES = range(4)
-"""How much is left out so that a schema stays within the limits: nothing; that options of `oneOf` exclude each other;
-whatever a negation leaves open; whatever is open once there are many branches."""
+"""Levels of approximation, tried in this order until the branches stay within the limit. Left out (so that more values
+fit) are: nothing; that the options of `oneOf` exclude each other; also every negation that can fail in several ways;
+also every choice once there are many branches."""
 FEW = 32
-"""Branches, at the last of these levels."""
+"""Branches from which NO_CHOICES leaves choices out."""
 LOOK_AHEAD = 3
-"""Choices inside one another that are tried to see that an option is impossible."""
+"""Depth of nested choices that are tried to see that an option is impossible."""
 STEPS = 64
-"""Alternatives tried for each branch that is allowed."""
+"""Alternatives tried, for each branch that the limit allows."""
 
 FACTS: dict[int, Callable[[], Facts]] = {
     NULL: Facts,
@@ -39,70 +46,67 @@ FACTS: dict[int, Callable[[], Facts]] = {
 }
 
 
-class Whole(Judge, Protocol):
-    """What a branch asks of the expansion that it is part of."""
+class Rules(Protocol):
+    """What operations do to a branch: `keywords/table.py`."""
 
-    anything: Literal
-    unevaluated: bool
-    """Some schema asks what was evaluated."""
-
-    def literal(self, place: Place, parent: Literal, positive: bool, origin: str | Literal = "") -> Literal:
-        """The literal of a place that stands in the parent, or is referred to by it."""
+    def hold(self, literal: SchemaLiteral, branch: Branch) -> None:
+        """State everything that a positive literal says of values of the branch's type. Raises Contradiction."""
         ...
 
-    def target(self, literal: Literal, keyword: str) -> Place: ...
-
-    def keyword(self, literal: Literal, name: str, value: Any, branch: Branch) -> None:
-        """An operation that holds."""
-        ...
-
-    def negated(self, literal: Literal, branch: Branch) -> list[Alternative] | None:
-        """The ways in which a literal can fail for this type, None if it does in any case (or nobody can say how)."""
+    def ways_to_fail(self, literal: SchemaLiteral, branch: Branch) -> list[Alternative] | None:
+        """How a value of the branch's type can fail to satisfy a literal. None: every value fails, or how they fail
+        cannot be expressed (which is then reported with `branch.leave`)."""
         ...
 
 
 class Overflow(Exception):
-    """More branches than the limit."""
+    """There are more branches than the limit allows."""
 
 
 class Branch:
+    """parents: every literal that holds here, and the literals that applied it. choices: still open, each with the
+    pointer of its keyword. values: the only values possible, by key, None for any. excluded: scalars that are not.
+    unevaluated: literals with an `unevaluated*` keyword, and the keyword, settled at the end. left: what was left out
+    (a pointer or a literal), and why. later: calls of `only` that wait for open choices. before: how many choices were
+    open before the alternative that is being run."""
+
     __slots__ = (
         "before",
         "choices",
         "excluded",
         "facts",
+        "inspector",
         "kind",
         "later",
         "left",
         "level",
         "parents",
+        "rules",
+        "table",
         "unevaluated",
         "values",
-        "whole",
     )
 
-    def __init__(self, whole: Whole, kind: int, level: int) -> None:
-        self.whole = whole
+    def __init__(self, inspector: Inspector, rules: Rules, kind: int, level: int) -> None:
+        self.inspector = inspector
+        self.table = inspector.table
+        self.rules = rules
         self.kind = kind
         self.level = level
         self.facts = FACTS[kind]()
-        self.parents: dict[Literal, tuple[Literal, ...]] = {}
-        """Every literal that holds here, and where it was applied."""
+        self.parents: dict[SchemaLiteral, tuple[SchemaLiteral, ...]] = {}
         self.choices: list[tuple[str, list[Alternative]]] = []
-        """Still to be made, each with its pointer."""
         self.values: dict[Any, Any] | None = None
         self.excluded: dict[Any, Any] = {}
-        self.unevaluated: list[tuple[Literal, str]] = []
+        self.unevaluated: list[tuple[SchemaLiteral, str]] = []
         self.before = 0
-        """Choices that were open before the alternative that is being run."""
-        self.later: list[tuple[Literal, int, list[Literal], list[Literal]]] = []
-        """Calls of `only` that wait for choices to be made."""
-        self.left: tuple[tuple[str | Literal, str], ...] = ()
-        """Keywords that were left out, so that more fits than should, and why."""
+        self.later: list[tuple[SchemaLiteral, int, list[SchemaLiteral], list[SchemaLiteral]]] = []
+        self.left: tuple[tuple[str | SchemaLiteral, str], ...] = ()
 
     def clone(self) -> Branch:
         new = Branch.__new__(Branch)
-        new.whole, new.kind, new.level = self.whole, self.kind, self.level
+        new.inspector, new.table, new.rules = self.inspector, self.table, self.rules
+        new.kind, new.level = self.kind, self.level
         new.facts = self.facts.clone()
         new.parents = dict(self.parents)
         new.choices = list(self.choices)
@@ -116,11 +120,11 @@ class Branch:
 
     # Steps
 
-    def add(self, literal: Literal, parent: Literal | None = None) -> None:
-        """The literal holds. Raises Contradiction."""
+    def add(self, literal: SchemaLiteral, parent: SchemaLiteral | None = None) -> None:
+        """State that a literal holds; parent: the literal that applies it. Raises Contradiction."""
         if literal.constant:
             if literal.constant < 0:
-                raise Contradiction(literal.place.at())
+                raise Contradiction(literal.subschema.at())
             return
         known = self.parents.get(literal)
         if parent is not None:
@@ -129,10 +133,9 @@ class Branch:
         if known is not None:
             return
         if literal.positive:
-            for name, value in literal.ops:
-                self.whole.keyword(literal, name, value, self)
+            self.rules.hold(literal, self)
             return
-        alternatives = self.whole.negated(literal, self)
+        alternatives = self.rules.ways_to_fail(literal, self)
         if alternatives is None:
             return
         if not alternatives:
@@ -144,38 +147,38 @@ class Branch:
         else:
             self.choices.append((literal.origin, alternatives))
 
-    def check_cycle(self, literal: Literal, parent: Literal) -> None:
-        """A literal applied to itself, without a step into the value, means nothing. Raises SchemaError."""
-        if parent.place is not literal.place and literal not in self.parents:
+    def check_cycle(self, literal: SchemaLiteral, parent: SchemaLiteral) -> None:
+        """Raises SchemaError for a literal that applies itself to the same value: such a schema means nothing."""
+        if parent.subschema is not literal.subschema and literal not in self.parents:
             return
         stack, seen = [parent], {parent}
         while stack:
             check_time()
             ancestor = stack.pop()
-            if ancestor.place is literal.place and ancestor.scope == literal.scope:
-                raise SchemaError("this schema refers to itself without end", pointer=literal.place.at())
+            if ancestor.subschema is literal.subschema and ancestor.scope == literal.scope:
+                raise SchemaError("this schema refers to itself without end", pointer=literal.subschema.at())
             for older in self.parents.get(ancestor, ()):
                 if older not in seen:
                     seen.add(older)
                     stack.append(older)
 
-    def leave(self, pointer: str | Literal, note: str) -> None:
-        """pointer: of the keyword, or the literal that is left out."""
+    def leave(self, pointer: str | SchemaLiteral, note: str) -> None:
+        """Leave a keyword out, so that more values fit. pointer: of the keyword, or the literal that is left out."""
         self.left = (*self.left, (pointer, note))
 
     def choose(self, pointer: str, alternatives: list[Alternative]) -> None:
-        """One of these holds. pointer: of the keyword that says so."""
+        """At least one of the alternatives must hold. pointer: of the keyword that says so."""
         self.choices.append((pointer, alternatives))
 
     def restrict(self, values: dict[Any, Any], at: str) -> None:
-        """One of these values."""
+        """The value is one of these (by key)."""
         kept = {k: v for k, v in (self.values if self.values is not None else values).items() if k in values}
         self.values = {k: v for k, v in kept.items() if type_of(v) == self.kind and k not in self.excluded}
         if not self.values:
             raise Contradiction(at)
 
     def exclude(self, values: dict[Any, Any], at: str) -> None:
-        """None of these scalars."""
+        """The value is none of these scalars (by key)."""
         mine = {k: v for k, v in values.items() if type_of(v) == self.kind}
         self.excluded = {**self.excluded, **mine}
         full = {NULL: 1, BOOLEAN: 2}.get(self.kind)
@@ -184,9 +187,11 @@ class Branch:
         if self.values is not None:
             self.restrict(self.values, at)
 
-    def only(self, literal: Literal, chosen: int, others: list[Literal], denied: list[Literal]) -> None:
-        """Of the options of `oneOf` none but the chosen one holds. What cannot hold anyhow is not denied, so the
-        choices inside the chosen one come first."""
+    def only(
+        self, literal: SchemaLiteral, chosen: int, others: list[SchemaLiteral], denied: list[SchemaLiteral]
+    ) -> None:
+        """No option of `oneOf` but the chosen one holds. An option that cannot hold anyway needs no denial; to see
+        that, the choices inside the chosen option are made first. others: all options. denied: their negations."""
         if len(self.choices) > self.before:
             self.later.append((literal, chosen, others, denied))
             return
@@ -194,27 +199,28 @@ class Branch:
             if i == chosen or other.constant < 0 or self.refutes(other, literal):
                 continue
             if self.level >= ANY_OF:
-                self.leave(literal.place.at("oneOf"), "that only one option fits was left out: too many ways")
+                self.leave(literal.subschema.at("oneOf"), "that only one option fits was left out: too many ways")
             else:
                 self.add(denied[i], literal)
 
-    def refutes(self, literal: Literal, parent: Literal) -> bool:
-        """The literal contradicts what holds already, as far as can be seen without making choices."""
+    def refutes(self, literal: SchemaLiteral, parent: SchemaLiteral) -> bool:
+        """Whether a literal contradicts what holds already, as far as LOOK_AHEAD choices show."""
         trial = self.clone()
         trial.choices = []
         try:
             trial.add(literal, parent)
-            trial.facts.settle(self.whole)
+            trial.facts.settle(self.inspector)
             return not trial.is_open(LOOK_AHEAD)
         except Contradiction:
             return True
 
     def is_open(self, depth: int) -> bool:
-        """Every choice has an alternative that does not fail at once."""
+        """Whether each open choice still has an alternative that does not contradict the facts. Uses up the choices."""
         choices, self.choices = self.choices, []
         return all(any(self.survives(alternative, depth) for alternative in choice) for _, choice in choices)
 
     def survives(self, alternative: Alternative, depth: int) -> bool:
+        """Whether an alternative can be taken, on a copy, and leaves choices that are open to `depth`."""
         trial = self.clone()
         try:
             trial.take(tuple(step for step in alternative if step[0] != "only"))
@@ -225,34 +231,40 @@ class Branch:
     # Choices
 
     def take(self, alternative: Alternative) -> None:
-        """Make a choice. Raises Contradiction."""
+        """Make a choice, and check the facts. Raises Contradiction."""
         self.before = len(self.choices)
         self.run(alternative)
-        self.facts.settle(self.whole)
+        self.facts.settle(self.inspector)
 
     def run(self, alternative: Alternative) -> None:
+        """Call the method of each step, on the branch or on its facts."""
         for name, *arguments in alternative:
             method = getattr(self, name) if name in OWN else getattr(self.facts, name)
             method(*arguments)
 
     def entails(self, alternative: Alternative) -> bool:
-        """The alternative would tell nothing new."""
+        """Whether an alternative would add nothing to what is known."""
         for step in alternative:
             if step[0] == "add":
                 if step[1] not in self.parents and step[1].constant <= 0:
                     return False
                 if step[1].constant == 0:
                     self.check_cycle(step[1], step[2])
-            elif not self.facts.entails(step, self.whole):
+            elif not self.facts.entails(step, self.inspector):
                 return False
         return True
 
 
 OWN = {"add", "only", "exclude", "restrict", "choose"}
+"""Steps that are methods of the branch; all others are methods of its facts."""
 
 
 def grow(start: Branch, limit: int, reasons: list[tuple[str, ...]]) -> list[Branch]:
-    """All branches without choices. reasons: why branches were dropped. Raises Overflow beyond the limit."""
+    """All branches that result when every choice is made.
+
+    limit: how many branches are allowed; beyond it, Overflow is raised. reasons: gets the pointers of each
+    contradiction that drops a branch.
+    """
     done: list[Branch] = []
     stack = [start]
     steps = 0
@@ -270,7 +282,7 @@ def grow(start: Branch, limit: int, reasons: list[tuple[str, ...]]) -> list[Bran
                 continue
             shortest = min(range(len(branch.choices)), key=lambda i: len(branch.choices[i][1]))
             pointer, alternatives = branch.choices.pop(shortest)
-            if not branch.whole.unevaluated and any(map(branch.entails, alternatives)):
+            if not branch.table.unevaluated and any(map(branch.entails, alternatives)):
                 continue
             if branch.level == NO_CHOICES and (len(stack) + len(done) > FEW or steps > limit * STEPS):
                 branch.leave(pointer, "with what else is to be chosen there are too many ways")

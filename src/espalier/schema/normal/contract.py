@@ -8,7 +8,7 @@ from typing import Any
 from espalier.schema.contract import Contract, Entry, Verdict
 from espalier.schema.patterns.formats import FORMATS
 from espalier.schema.pointers import split
-from espalier.schema.read.documents import SCHEMAS_IN, Place, Store
+from espalier.schema.read.documents import SCHEMAS_IN, Store, Subschema
 from espalier.schema.read.drafts import Draft
 
 ANNOTATIONS = frozenset(
@@ -24,16 +24,16 @@ NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "
 
 
 def contract_of(
-    store: Store, reached: set[Place], judged: set[Place], left: Mapping[str, str], *, formats: bool
+    store: Store, reached: set[Subschema], judged: set[Subschema], left: Mapping[str, str], *, formats: bool
 ) -> Contract:
     """One entry a keyword of the main document; of other documents, only what was left out."""
     whole = set(judged)
     stack = list(judged)
     while stack:
-        for place in inside(stack.pop()):
-            if place not in whole:
-                whole.add(place)
-                stack.append(place)
+        for subschema in inside(stack.pop()):
+            if subschema not in whole:
+                whole.add(subschema)
+                stack.append(subschema)
     entries: dict[str, Entry] = {}
 
     def enter(pointer: str, keyword: str, verdict: Verdict, note: str = "") -> None:
@@ -41,16 +41,16 @@ def contract_of(
             entries[pointer] = Entry(pointer=pointer, keyword=keyword, verdict=verdict, note=note)
 
     unreached = denied = "\0"
-    for pointer, place in sorted(store.main.places.items(), key=lambda pair: pair[1].order):
+    for pointer, subschema in sorted(store.main.subschemas.items(), key=lambda pair: pair[1].order):
         if pointer.startswith(unreached):
             continue
-        if place not in reached and place not in whole:
+        if subschema not in reached and subschema not in whole:
             unreached = f"{pointer}/"
             enter(pointer, keyword_of(pointer), "annotation", "not reached")
             continue
-        for keyword in place.schema if isinstance(place.schema, dict) else ():
-            at = place.at(keyword)
-            why = silent(place.resource.draft, place.schema, keyword, formats=formats)
+        for keyword in subschema.value if isinstance(subschema.value, dict) else ():
+            at = subschema.at(keyword)
+            why = silent(subschema.resource.draft, subschema.value, keyword, formats=formats)
             if at in left:
                 enter(at, keyword, "checked", left[at])
                 denied = f"{at}/" if keyword == "not" else denied
@@ -92,8 +92,8 @@ def keyword_of(pointer: str) -> str:
     return next((step for step in reversed(steps) if step in SCHEMAS_IN), steps[-1] if steps else "")
 
 
-def inside(place: Place) -> list[Place]:
-    found: list[Place] = []
-    for kid in place.kids.values():
+def inside(subschema: Subschema) -> list[Subschema]:
+    found: list[Subschema] = []
+    for kid in subschema.kids.values():
         found += kid.values() if isinstance(kid, dict) else [kid]
     return found

@@ -1,90 +1,77 @@
-"""What can be seen of a set of literals without expanding it: its types, and its values where they are few and listed.
+"""Cheap, conservative facts about a set of literals: possible types, enumerated values, plain contradictions.
 
-Branches ask this to drop what cannot be. "Not seen" is always a right answer.
+    types of {"type": "string"} and {"maxLength": 3}        STRING
+    finite of {"enum": [1, 2, 3]} and {"minimum": 2}        [2, 3]
+    contradiction of {"type": "null"} and {"minimum": 2}    None: numbers alone are bounded
+
+Branches ask this to drop impossible choices early. "Not known" is always a correct answer. It expands no node.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from espalier.schema.form import Case, NodeId
-from espalier.schema.normal.cases import led_to
-from espalier.schema.normal.judge import Oracle, Undecided
-from espalier.schema.normal.literals import Literal
+from espalier.schema.normal.judge import Undecided, ValueJudge
+from espalier.schema.normal.literals import LiteralTable, SchemaLiteral
 from espalier.schema.normal.overlap import may_overlap
-from espalier.schema.read.documents import Place, Store
 from espalier.schema.read.values import ANY_TYPE, BITS, STRING, type_of
 
 MAX_REFERENCES = 20
 """Steps through `$ref` and `allOf` that are followed to see a type or a list of values."""
+MAX_IMPLIED = 1000
+"""Values that are judged one by one to see an implication."""
 
 
-class Node:
-    """literals: what must hold. raw: its cases, before empty nodes are taken out. left: keywords left out."""
-
-    __slots__ = ("cases", "empty", "left", "literals", "raw", "reasons", "running")
-
-    def __init__(self, literals: tuple[Literal, ...]) -> None:
-        self.literals = literals
-        self.raw: tuple[Case, ...] | None = None
-        self.cases: tuple[Case, ...] | None = None
-        self.empty: bool | None = None
-        self.left: dict[str | Literal, str] = {}
-        """By pointer, or by the literal that was left out."""
-        self.reasons: list[tuple[str, ...]] = []
-        self.running = False
-
-
-def stated(literals: tuple[Literal, ...]) -> tuple[str, ...]:
-    """The pointers of all that these assert."""
+def stated(literals: tuple[SchemaLiteral, ...]) -> tuple[str, ...]:
+    """The pointers of all keywords of these literals, without annotations."""
     return tuple(
-        literal.place.at(keyword)
+        literal.subschema.at(keyword)
         for literal in literals
-        if isinstance(literal.place.schema, dict)
-        for keyword in literal.place.schema
-        if keyword in literal.place.resource.draft.keywords and keyword != "format"
+        if isinstance(literal.subschema.value, dict)
+        for keyword in literal.subschema.value
+        if keyword in literal.subschema.resource.draft.keywords and keyword != "format"
     )
 
 
-class Supposing:
-    """The half of an expansion that answers such questions; `Expansion` is the other one."""
+def _disjoint_patterns(literals: tuple[SchemaLiteral, ...]) -> tuple[str, ...] | None:
+    """The pointers of two patterns that no string matches together, None if there are no such two."""
+    patterns = [(v, lit) for lit in literals if lit.positive for name, v in lit.ops if name == "pattern"]
+    for i, (pattern, literal) in enumerate(patterns):
+        for other, second in patterns[:i]:
+            if not may_overlap(*sorted((pattern, other))):
+                return second.subschema.at("pattern"), literal.subschema.at("pattern")
+    return None
 
-    store: Store
-    nodes: list[Node]
-    oracle: Oracle
 
-    def literal(self, place: Place, parent: Literal | None, positive: bool, origin: str | Literal = "") -> Literal:
-        raise NotImplementedError
+class Inspector:
+    """Answers such questions about the literals of one table, and keeps the answers."""
 
-    def target(self, literal: Literal, keyword: str) -> Place:
-        raise NotImplementedError
-
-    def leave(self, pointer: str | Literal, note: str) -> None:
-        raise NotImplementedError
-
-    def node(self, literals: tuple[Literal, ...]) -> NodeId:
-        raise NotImplementedError
-
-    def start(self) -> None:
-        self.masks: dict[Literal, int] = {}
-        self.fixings: dict[Literal, dict[Any, Any] | None] = {}
-        self.listed: dict[frozenset[Literal], tuple[list[Any] | None, str | None]] = {}
-        self.doomed: dict[frozenset[Literal], tuple[str, ...] | None] = {}
+    def __init__(self, table: LiteralTable, judge: ValueJudge) -> None:
+        self.table = table
+        self.judge = judge
+        self._masks: dict[SchemaLiteral, int] = {}
+        self._lists: dict[SchemaLiteral, dict[Any, Any] | None] = {}
+        self._finite: dict[frozenset[SchemaLiteral], tuple[list[Any] | None, str | None]] = {}
+        self._contradictions: dict[frozenset[SchemaLiteral], tuple[str, ...] | None] = {}
 
     # Types
 
-    def mask(self, literal: Literal) -> int:
-        """The types that can fit."""
-        return self.find_mask(literal, 0)
+    def types(self, literals: Iterable[SchemaLiteral]) -> int:
+        """The bits of the types that values satisfying all of these may have."""
+        mask = ANY_TYPE
+        for literal in literals:
+            mask &= self._mask(literal, 0)
+        return mask
 
-    def find_mask(self, literal: Literal, depth: int) -> int:
-        known = self.masks.get(literal)
+    def _mask(self, literal: SchemaLiteral, depth: int) -> int:
+        known = self._masks.get(literal)
         if known is None:
-            self.masks[literal] = ANY_TYPE  # for who leads back here
-            known = self.masks[literal] = self.new_mask(literal, depth)
+            self._masks[literal] = ANY_TYPE  # the answer for references that lead back here
+            known = self._masks[literal] = self._find_mask(literal, depth)
         return known
 
-    def new_mask(self, literal: Literal, depth: int) -> int:
+    def _find_mask(self, literal: SchemaLiteral, depth: int) -> int:
         if not literal.positive:
             if len(literal.ops) == 1 and literal.ops[0][0] == "type":
                 mask, whole = literal.ops[0][1]
@@ -96,28 +83,30 @@ class Supposing:
             if name == "type":
                 found &= value[0]
             elif name in ("ref", "all") and depth < MAX_REFERENCES:
-                for inner in self.inner(literal, name, value):
+                for inner in self._applied(literal, name, value):
                     if inner.constant <= 0:
-                        found &= 0 if inner.constant else self.find_mask(inner, depth + 1)
+                        found &= 0 if inner.constant else self._mask(inner, depth + 1)
         return found
 
-    def inner(self, literal: Literal, name: str, value: Any) -> list[Literal]:
-        """What holds because of a `$ref` or `allOf`."""
-        places = [self.target(literal, value)] if name == "ref" else list(literal.place.kids["allOf"].values())
-        return [self.literal(place, literal, True) for place in places]
+    def _applied(self, literal: SchemaLiteral, name: str, value: Any) -> list[SchemaLiteral]:
+        """The literals that a `$ref` or `allOf` applies to the same value."""
+        subschemas = (
+            [self.table.target(literal, value)] if name == "ref" else list(literal.subschema.kids["allOf"].values())
+        )
+        return [self.table.literal(subschema, literal, True) for subschema in subschemas]
 
     # Values
 
-    def fixed(self, literal: Literal, depth: int = 0) -> dict[Any, Any] | None:
-        """The values that the literal lists, among which all that fit it are."""
-        if literal not in self.fixings:
-            self.fixings[literal] = None  # for who leads back here
-            self.fixings[literal] = self.new_fixed(literal, depth)
-        return self.fixings[literal]
+    def _listed(self, literal: SchemaLiteral, depth: int = 0) -> dict[Any, Any] | None:
+        """The values of an `enum` or `const` in the literal, by key: no other value can satisfy it."""
+        if literal not in self._lists:
+            self._lists[literal] = None  # the answer for references that lead back here
+            self._lists[literal] = self._find_listed(literal, depth)
+        return self._lists[literal]
 
-    def new_fixed(self, literal: Literal, depth: int) -> dict[Any, Any] | None:
+    def _find_listed(self, literal: SchemaLiteral, depth: int) -> dict[Any, Any] | None:
         if not literal.positive and len(literal.ops) == 1 and literal.ops[0][0] == "not":
-            literal = self.literal(literal.place.kids["not"], literal, True)
+            literal = self.table.literal(literal.subschema.kids["not"], literal, True)
         if not literal.positive or depth > MAX_REFERENCES:
             return None
         found: dict[Any, Any] | None = None
@@ -126,25 +115,27 @@ class Supposing:
             if name == "values":
                 listed = [value[0]]
             elif name in ("ref", "all"):
-                listed = [self.fixed(inner, depth + 1) for inner in self.inner(literal, name, value)]
+                listed = [self._listed(inner, depth + 1) for inner in self._applied(literal, name, value)]
             for values in listed:
                 if values is not None and (found is None or len(values) < len(found)):
                     found = values
         return found
 
-    def finite(self, literals: tuple[Literal, ...]) -> tuple[list[Any] | None, str | None]:
-        """All values that fit, where a literal lists them; and the pointer of one that could not be judged."""
+    def finite(self, literals: tuple[SchemaLiteral, ...]) -> tuple[list[Any] | None, str | None]:
+        """All values that satisfy these, None where no literal lists its values. Second: the pointer of a literal that
+        could not be judged on some value, which is then kept."""
         known = frozenset(literals)
-        if known not in self.listed:
-            lists = [values for values in map(self.fixed, literals) if values is not None]
+        if known not in self._finite:
+            lists = [values for values in map(self._listed, literals) if values is not None]
             found: tuple[list[Any] | None, str | None] = (None, None)
             if lists:
                 found = self.filtered(list(min(lists, key=len).values()), literals)
-            self.listed[known] = found
-        return self.listed[known]
+            self._finite[known] = found
+        return self._finite[known]
 
-    def filtered(self, values: list[Any], literals: tuple[Literal, ...]) -> tuple[list[Any], str | None]:
-        """Those that fit; one that could not be judged is kept, and the pointer of what could not judge it given."""
+    def filtered(self, values: list[Any], literals: tuple[SchemaLiteral, ...]) -> tuple[list[Any], str | None]:
+        """The values that satisfy all of these. A value that could not be judged is kept; second: the pointer of the
+        literal that could not be judged on it."""
         undecided: str | None = None
         for literal in literals:
             names = sorted(name for name, _ in literal.ops)
@@ -158,96 +149,48 @@ class Supposing:
             kept = []
             for value in values:
                 try:
-                    if self.oracle.holds(literal, value):
+                    if self.judge.holds(literal, value):
                         kept.append(value)
                 except Undecided:
                     kept.append(value)
-                    undecided = literal.place.at()
+                    undecided = literal.subschema.at()
             values = kept
         return values, undecided
 
-    # What branches ask
+    # Contradiction and implication
 
-    def hopeless(self, literals: tuple[Literal, ...]) -> tuple[str, ...] | None:
+    def contradiction(self, literals: tuple[SchemaLiteral, ...]) -> tuple[str, ...] | None:
+        """The pointers that show why no value satisfies all of these; None where that is not plain to see."""
         if len(literals) < 2 and not any(literal.constant < 0 for literal in literals):
             return None
         known = frozenset(literals)
-        if known not in self.doomed:
-            self.doomed[known] = self.find_hopeless(literals)
-        return self.doomed[known]
+        if known not in self._contradictions:
+            self._contradictions[known] = self._find_contradiction(literals)
+        return self._contradictions[known]
 
-    def find_hopeless(self, literals: tuple[Literal, ...]) -> tuple[str, ...] | None:
-        mask = ANY_TYPE
+    def _find_contradiction(self, literals: tuple[SchemaLiteral, ...]) -> tuple[str, ...] | None:
         for literal in literals:
             if literal.constant < 0:
-                return (literal.place.at(),)
-            mask &= self.mask(literal)
+                return (literal.subschema.at(),)
+        mask = self.types(literals)
         if not mask:
-            return tuple(literal.place.at() for literal in literals if self.mask(literal) != ANY_TYPE)
+            return tuple(literal.subschema.at() for literal in literals if self._mask(literal, 0) != ANY_TYPE)
         values, _ = self.finite(literals)
         if values is not None:
             return None if values else stated(literals)
-        if mask == STRING:
-            patterns = [(v, lit) for lit in literals if lit.positive for name, v in lit.ops if name == "pattern"]
-            for i, (pattern, literal) in enumerate(patterns):
-                for other, second in patterns[:i]:
-                    if not may_overlap(*sorted((pattern, other))):
-                        return second.place.at("pattern"), literal.place.at("pattern")
-        return None
+        return _disjoint_patterns(literals) if mask == STRING else None
 
-    def implies(self, literals: tuple[Literal, ...], literal: Literal) -> bool:
+    def implies(self, literals: tuple[SchemaLiteral, ...], literal: SchemaLiteral) -> bool:
+        """Whether it is plain to see that every value satisfying these satisfies `literal` too."""
         if literal in literals or literal.constant > 0:
             return True
-        if all(name == "type" and not value[1] for name, value in literal.ops):
-            mask = ANY_TYPE
-            for other in literals:
-                mask &= self.mask(other)
-            if not mask & ~self.mask(literal):
-                return True
-        values, undecided = self.finite(literals)
-        if values is None or undecided is not None or len(values) > 1000:
-            return False
-        try:
-            return all(self.oracle.holds(literal, value) for value in values)
-        except Undecided:
-            return False
-
-    # What building asks
-
-    def raw(self, node: NodeId) -> tuple[Case, ...]:
-        raise NotImplementedError
-
-    def decides(self, literals: tuple[Literal, ...]) -> bool:
-        """Everything that these say is in the normal form: nothing was left out at their node, or below it."""
-        top = self.node(literals)
-        queue, seen = [top], {top}
-        for node in queue:
-            if self.nodes[node].running:
-                return False
-            for case in self.raw(node):
-                for child in led_to(case):
-                    if child not in seen:
-                        seen.add(child)
-                        queue.append(child)
-            if self.nodes[node].left:
-                return False
-        return True
-
-    def name_fits(self, literals: tuple[Literal, ...], name: str) -> bool:
-        try:
-            return all(self.oracle.holds(literal, name) for literal in literals)
-        except Undecided:
-            self.leave(literals[0].place.at(), f"whether {name!r} fits could not be judged")
+        only_types = all(name == "type" and not value[1] for name, value in literal.ops)
+        if only_types and not self.types(literals) & ~self._mask(literal, 0):
             return True
-
-    def names_of(self, literals: tuple[Literal, ...]) -> tuple[tuple[str, ...] | None, NodeId]:
-        """What names must be: all of them where they are few, and the node."""
-        place = self.store.main.root
-        made = place.made.get("string")
-        if made is None:
-            made = place.made["string"] = Place({"type": "string"}, "", place.resource, place.order, place.depth)
-        everything = (*literals, self.literal(made, None, True))
-        values, _ = self.finite(everything)
-        if values is not None:
-            return tuple(str(value) for value in values if type_of(value) == STRING), 0
-        return None, self.node(everything)
+        values, undecided = self.finite(literals)
+        if values is None or undecided is not None or len(values) > MAX_IMPLIED:
+            return False
+        try:
+            return all(self.judge.holds(literal, value) for value in values)
+        except Undecided:
+            return False

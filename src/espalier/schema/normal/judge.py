@@ -1,7 +1,9 @@
-"""Whether a value that is known fits a schema: where `enum` and `const` list values, and where names are declared.
+"""Judges whether a given value satisfies a literal: for the values of `enum` and `const`, and for property names.
 
-Scalars are judged here, exactly; arrays and objects by the `jsonschema` package. Formats are what
-`patterns/formats.py` says, where they are asserted.
+    holds(literal of {"minimum": 1}, 0)      False
+
+Scalars are judged here, exactly; arrays and objects by the `jsonschema` package. Formats, where they are asserted, are
+those of `patterns/formats.py`. It builds no normal form.
 """
 
 from __future__ import annotations
@@ -11,63 +13,52 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from espalier.errors import LimitExceeded, SchemaError
-from espalier.schema.normal.literals import Literal
+from espalier.schema.normal.literals import LiteralTable, SchemaLiteral
 from espalier.schema.patterns.cost import slow_pattern
 from espalier.schema.patterns.ecma import found
 from espalier.schema.patterns.formats import FORMATS, NARROWER
-from espalier.schema.read.documents import Document, Place, Store
+from espalier.schema.read.documents import Document, Subschema
 from espalier.schema.read.values import ARRAY, NUMBER, OBJECT, STRING, exact, is_whole, key, type_of
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether it is what a RecursionError becomes inside the validator's library in Rust, which is no Exception."""
+    """Whether this is a panic of the validator's Rust library: what a RecursionError becomes there. It derives from
+    BaseException, not from Exception."""
     return type(error).__name__ == "PanicException"
 
 
-class Reader(Protocol):
-    """What it asks of the expansion."""
-
-    store: Store
-    formats: bool
-    """They are asserted."""
-
-    def literal(self, place: Place, parent: Literal, positive: bool) -> Literal: ...
-
-    def target(self, literal: Literal, keyword: str) -> Place: ...
-
-
 class Undecided(Exception):
-    """The validator gave no answer."""
+    """Whether the value fits cannot be told."""
 
 
-class Oracle:
-    """holds(literal, value): raises Undecided where nobody can say."""
+class ValueJudge:
+    """Judges values by the literals of one table. slow: by length of a text, whether some pattern may take too long."""
 
-    def __init__(self, reader: Reader) -> None:
-        self.reader = reader
-        self.validators: dict[Place, Any] = {}
+    def __init__(self, table: LiteralTable) -> None:
+        self.table = table
+        self.validators: dict[Subschema, Any] = {}
         self.registry: Any = None
         self.slow: dict[int, bool] = {}
-        """By the length of a text: whether some pattern might take too long on it."""
 
-    def holds(self, literal: Literal, value: Any) -> bool:
+    def holds(self, literal: SchemaLiteral, value: Any) -> bool:
+        """Whether a value satisfies a literal. Raises Undecided where that cannot be told, LimitExceeded."""
         return self.judge(literal, value, type_of(value), 0)
 
-    def judge(self, literal: Literal, value: Any, kind: int, depth: int) -> bool:
+    def judge(self, literal: SchemaLiteral, value: Any, kind: int, depth: int) -> bool:
         if literal.constant:
             return literal.constant > 0
         if depth > 100:
-            raise SchemaError("this schema refers to itself without end", pointer=literal.place.at())
+            raise SchemaError("this schema refers to itself without end", pointer=literal.subschema.at())
         if kind not in (ARRAY, OBJECT) or all(name in ("type", "values") for name, _ in literal.ops):
             return self.scalar(literal, value, kind, depth) is literal.positive
         return self.container(literal, value) is literal.positive
 
-    def scalar(self, literal: Literal, value: Any, kind: int, depth: int) -> bool:
-        def fits(place: Place) -> bool:
-            return self.judge(self.reader.literal(place, literal, True), value, kind, depth + 1)
+    def scalar(self, literal: SchemaLiteral, value: Any, kind: int, depth: int) -> bool:
+        def fits(subschema: Subschema) -> bool:
+            return self.judge(self.table.literal(subschema, literal, True), value, kind, depth + 1)
 
         for name, stated in literal.ops:
             if name in TESTS:
@@ -90,16 +81,18 @@ class Oracle:
                 return False
         return True
 
-    def container(self, literal: Literal, value: Any) -> bool:
-        """By `jsonschema`, from the place on. What was entered before is not known to it. It searches with `re`, so it
-        is not asked where that might not come to an end."""
+    def container(self, literal: SchemaLiteral, value: Any) -> bool:
+        """Judge with `jsonschema`. It starts at the subschema, so it cannot know the dynamic scope; it searches with
+        `re`, so it is not asked where a pattern might backtrack without end."""
         if literal.scope[1:] or self.is_slow(len(repr(value))):
             raise Undecided
         try:
-            return bool(self.validator(literal.place).is_valid(_plain(value)))
+            return bool(self.validator(literal.subschema).is_valid(_plain(value)))
         except RecursionError:
-            raise LimitExceeded(f"the schema at {literal.place.at()} is nested too deeply to judge a value") from None
-        except Exception as error:  # whatever the validator stumbles on, it gave no answer
+            raise LimitExceeded(
+                f"the schema at {literal.subschema.at()} is nested too deeply to judge a value"
+            ) from None
+        except Exception as error:  # a fault of the validator is no verdict
             raise Undecided from error
         except BaseException as error:
             if not is_panic(error):
@@ -109,18 +102,18 @@ class Oracle:
     def is_slow(self, length: int) -> bool:
         length = 1 << length.bit_length()
         if length not in self.slow:
-            documents = [one.document.contents for one in self.reader.store.resources.values()]
+            documents = [one.document.contents for one in self.table.store.resources.values()]
             self.slow[length] = slow_pattern(documents, length) is not None
         return self.slow[length]
 
-    def validator(self, place: Place) -> Any:
-        if place not in self.validators:
-            from referencing import Registry  # noqa: PLC0415  # heavy, and seldom needed
+    def validator(self, subschema: Subschema) -> Any:
+        if subschema not in self.validators:
+            from referencing import Registry  # noqa: PLC0415  # slow to import, rarely needed
             from referencing.jsonschema import specification_with  # noqa: PLC0415
 
             if self.registry is None:
                 registry: Any = Registry()
-                store = self.reader.store
+                store = self.table.store
                 documents = {_address(resource.document): resource.document for resource in store.resources.values()}
                 documents |= {uri: resource.document for uri, resource in store.resources.items() if resource.outer}
                 for uri, document in documents.items():
@@ -128,20 +121,20 @@ class Oracle:
                     resource: Any = specification_with(draft.uri).create_resource(document.contents)
                     registry = registry.with_resource(uri, resource)
                 self.registry = registry
-            draft = place.resource.draft
-            schema: Any = place.schema
-            if place.pointer in place.resource.document.places:
-                schema = {"$ref": f"{_address(place.resource.document)}#{_quoted(place.pointer)}"}
-            self.validators[place] = _exact(draft.validator)(
-                schema, registry=self.registry, format_checker=_format_checker() if self.reader.formats else None
+            draft = subschema.resource.draft
+            schema: Any = subschema.value
+            if subschema.pointer in subschema.resource.document.subschemas:
+                schema = {"$ref": f"{_address(subschema.resource.document)}#{_quoted(subschema.pointer)}"}
+            self.validators[subschema] = _exact(draft.validator)(
+                schema, registry=self.registry, format_checker=_format_checker() if self.table.formats else None
             )
-        return self.validators[place]
+        return self.validators[subschema]
 
 
 @cache
 def _exact(name: str) -> Any:
-    """The validator of a draft, with `multipleOf` on the decimal numbers that are written."""
-    import jsonschema  # noqa: PLC0415  # heavy, and seldom needed
+    """The validator of a draft, with an exact `multipleOf`: on numbers as written in decimal."""
+    import jsonschema  # noqa: PLC0415  # slow to import, rarely needed
     from jsonschema.validators import extend  # noqa: PLC0415
 
     def multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
@@ -162,7 +155,7 @@ def _quoted(pointer: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Whole numbers as int, which is what draft 4 takes for integers, and no Decimals."""
+    """Whole numbers as int (draft 4 accepts no others as integers), Decimals as float."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
@@ -174,7 +167,7 @@ def _plain(value: Any) -> Any:
 
 @cache
 def _format_checker() -> Any:
-    from jsonschema import FormatChecker  # noqa: PLC0415  # heavy, and seldom needed
+    from jsonschema import FormatChecker  # noqa: PLC0415  # slow to import, rarely needed
 
     checker = FormatChecker(formats=())
     for name in FORMATS:
@@ -183,7 +176,7 @@ def _format_checker() -> Any:
 
 
 def _in_format(name: str, text: str) -> bool:
-    """Raises Undecided for what only the format's own specification might allow."""
+    """Raises Undecided where our pattern is narrower than the specification of the format, and does not match."""
     if re.fullmatch(FORMATS[name], text):
         return True
     if name in NARROWER:
@@ -214,24 +207,24 @@ TESTS: dict[str, tuple[int, Callable[[Any, Any], bool]]] = {
     "pattern": (STRING, found),
 }
 
-Test = Callable[[Place], bool]
+Test = Callable[[Subschema], bool]
 
 
-def _ref(oracle: Oracle, literal: Literal, stated: Any, test: Test) -> bool:
-    return test(oracle.reader.target(literal, stated))
+def _ref(judge: ValueJudge, literal: SchemaLiteral, stated: Any, test: Test) -> bool:
+    return test(judge.table.target(literal, stated))
 
 
-def _if(oracle: Oracle, literal: Literal, stated: Any, test: Test) -> bool:
-    kids = literal.place.kids
+def _if(judge: ValueJudge, literal: SchemaLiteral, stated: Any, test: Test) -> bool:
+    kids = literal.subschema.kids
     chosen = kids.get("then" if test(kids["if"]) else "else")
     return chosen is None or test(chosen)
 
 
-APPLIED: dict[str, Callable[[Oracle, Literal, Any, Test], bool]] = {
+APPLIED: dict[str, Callable[[ValueJudge, SchemaLiteral, Any, Test], bool]] = {
     "ref": _ref,
-    "all": lambda _, literal, stated, test: all(map(test, literal.place.kids["allOf"].values())),
-    "any": lambda _, literal, stated, test: any(map(test, literal.place.kids["anyOf"].values())),
-    "one": lambda _, literal, stated, test: sum(map(test, literal.place.kids["oneOf"].values())) == 1,
-    "not": lambda _, literal, stated, test: not test(literal.place.kids["not"]),
+    "all": lambda _, literal, stated, test: all(map(test, literal.subschema.kids["allOf"].values())),
+    "any": lambda _, literal, stated, test: any(map(test, literal.subschema.kids["anyOf"].values())),
+    "one": lambda _, literal, stated, test: sum(map(test, literal.subschema.kids["oneOf"].values())) == 1,
+    "not": lambda _, literal, stated, test: not test(literal.subschema.kids["not"]),
     "if": _if,
 }

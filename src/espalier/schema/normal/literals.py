@@ -1,49 +1,56 @@
-"""Literals: a schema that must hold, or must not. And what stands in a schema, keyword by keyword, ready to be used.
+"""Schema literals: a subschema that must hold, or must not (a literal in the sense of logic), and the table of them.
 
-An operation is `(name, value)`: keywords of all drafts in one spelling, in the order of the text, without annotations.
-What an operation does to a set of values is in `keywords.py`.
+    not {"$ref": "#/$defs/a"}      SchemaLiteral(subschema of /$defs/a, positive=False)
+
+Everything above speaks of schemas only through these. A schema that is nothing but a reference has no literal of its
+own: its target has. What a literal says of a value is in `keywords/`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from espalier.schema.patterns.formats import FORMATS
-from espalier.schema.read.documents import Place, Resource
-from espalier.schema.read.values import BITS, count, exact, key
+from espalier.errors import SchemaError
+from espalier.schema.normal.operations import Operation, operations
+from espalier.schema.read.documents import Resource, Store, Subschema
 from espalier.time_limit import check as check_time
 
 Scope: TypeAlias = tuple[Resource, ...]
-"""The resources that were entered, outermost first, each once; empty where no reference depends on it."""
-Operation: TypeAlias = tuple[str, Any]
+"""The resources that were entered, outermost first, each once: what `$dynamicRef` and `$recursiveRef` depend on. Empty
+in schemas that have neither."""
 
 
-class Literal:
-    """A place whose schema holds (positive) or does not. constant: 1 if anything fits, -1 if nothing does, else 0.
-    origins: the keywords that brought a negation, or the negations that it is part of."""
+class SchemaLiteral:
+    """A subschema that must hold (positive), or must not.
 
-    __slots__ = ("constant", "group", "ops", "origins", "place", "positive", "scope")
+    constant: 1 if every value fits, -1 if none does, else 0. ops: the operations of the subschema. origins: what caused
+    a negation: pointers of keywords (`not`, `oneOf`, …), or the negated literals that this one is part of. group: the
+    `ObjectGroup` of the schema, once it was asked for.
+    """
 
-    def __init__(self, place: Place, scope: Scope, positive: bool, constant: int, ops: tuple[Operation, ...]) -> None:
-        self.place = place
+    __slots__ = ("constant", "group", "ops", "origins", "positive", "scope", "subschema")
+
+    def __init__(
+        self, subschema: Subschema, scope: Scope, positive: bool, constant: int, ops: tuple[Operation, ...]
+    ) -> None:
+        self.subschema = subschema
         self.scope = scope
         self.positive = positive
         self.constant = constant
         self.ops = ops
-        self.origins: dict[str | Literal, None] = {}
+        self.origins: dict[str | SchemaLiteral, None] = {}
         self.group: Any = None
 
     def __repr__(self) -> str:
-        return f"{'' if self.positive else 'not '}{self.place.pointer or '/'}"
+        return f"{'' if self.positive else 'not '}{self.subschema.pointer or '/'}"
 
     @property
     def origin(self) -> str:
-        """The first of the keywords that brought the negation."""
+        """The pointer of the first keyword that caused the negation."""
         return next(iter(self.all_origins()))
 
     def all_origins(self) -> list[str]:
-        """All of those keywords that are known by now; the place itself where there is none."""
+        """The pointers of all keywords known so far to cause the negation; of the subschema itself where none does."""
         found: dict[str, None] = {}
         stack, seen = [self], {self}
         while stack:
@@ -54,162 +61,116 @@ class Literal:
                 elif origin not in seen:
                     seen.add(origin)
                     stack.append(origin)
-        return list(found) or [self.place.at()]
+        return list(found) or [self.subschema.at()]
 
     @property
     def rank(self) -> tuple[int, bool]:
-        """By place in the text."""
-        return (self.place.order, self.positive)
-
-
-def operations(place: Place, *, formats: bool, unevaluated: bool) -> Iterator[Operation]:
-    """The operations of a schema that is an object. formats: they are asserted. unevaluated: some schema asks what was
-    evaluated, so that what asserts nothing still counts."""
-    schema = place.schema
-    draft = place.resource.draft
-    if draft.ref_alone and "$ref" in schema:
-        yield "ref", "$ref"
-        return
-    seen: set[str] = set()
-    for keyword, value in schema.items():
-        if keyword not in draft.keywords:
-            continue
-        if keyword in SIMPLE:
-            name, read = SIMPLE[keyword]
-            yield name, read(value)
-        elif keyword in GROUPS:
-            name = GROUPS[keyword]
-            if name not in seen:
-                seen.add(name)
-                if unevaluated or _says_something(place, name):
-                    yield name, None
-        elif keyword in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
-            if not isinstance(value, bool):
-                strict = keyword[0] == "e" or (
-                    draft.boolean_exclusive and schema.get(f"exclusive{keyword.capitalize()}") is True
-                )
-                yield ("low" if keyword.endswith("nimum") else "high"), (exact(value), strict, keyword)
-        elif keyword == "type":
-            yield "type", _types(value)
-        elif keyword in ("enum", "const"):
-            values = value if keyword == "enum" else [value]
-            yield "values", ({key(member): member for member in values}, keyword)
-        elif keyword == "format":
-            if formats and value in FORMATS:
-                yield "format", value
-        elif keyword == "uniqueItems":
-            if value:
-                yield "unique", None
-        elif keyword == "contains":
-            least, most = (schema[k] if k in schema and k in draft.keywords else None for k in _CONTAINS)
-            least, most = 1 if least is None else count(least), None if most is None else count(most)
-            if unevaluated or least or most is not None:
-                yield "contains", (least, most)
-        elif keyword == "if":
-            if unevaluated or "then" in schema or "else" in schema:
-                yield "if", ("then" in schema, "else" in schema)
-        elif keyword == "dependencies":
-            names = {name: wanted for name, wanted in value.items() if isinstance(wanted, list)}
-            if names:
-                yield "dependent_required", (names, keyword)
-            if len(names) < len(value):
-                yield "dependent_schemas", keyword
-
-
-_CONTAINS = ("minContains", "maxContains")
-
-
-def _says_something(place: Place, name: str) -> bool:
-    if name == "object":
-        kids = (place.kids.get("properties"), place.kids.get("patternProperties"))
-        rest = place.kids.get("additionalProperties")
-        return any(kids) or (rest is not None and not _is_true(rest))
-    if isinstance(place.schema.get("items"), list):
-        return bool(place.schema["items"]) or "additionalItems" in place.kids
-    items = place.kids.get("items")
-    return "prefixItems" in place.kids or (items is not None and not _is_true(items))
-
-
-def _is_true(place: Place) -> bool:
-    return place.schema is True or place.schema == {}
-
-
-def _types(value: Any) -> tuple[int, bool]:
-    names = [value] if isinstance(value, str) else value
-    mask = 0
-    for name in names:
-        mask |= BITS[name]
-    return mask, "integer" in names and "number" not in names
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _names(value: Any) -> tuple[Any, str]:
-    return value, "dependentRequired"
-
-
-SIMPLE: dict[str, tuple[str, Any]] = {
-    "multipleOf": ("multiple", exact),
-    "minLength": ("min_length", count),
-    "maxLength": ("max_length", count),
-    "pattern": ("pattern", _same),
-    "minItems": ("min_items", count),
-    "maxItems": ("max_items", count),
-    "required": ("required", _same),
-    "minProperties": ("min_properties", count),
-    "maxProperties": ("max_properties", count),
-    "propertyNames": ("names", _same),
-    "dependentRequired": ("dependent_required", _names),
-    "dependentSchemas": ("dependent_schemas", lambda _: "dependentSchemas"),
-    "$ref": ("ref", lambda _: "$ref"),
-    "$dynamicRef": ("ref", lambda _: "$dynamicRef"),
-    "$recursiveRef": ("ref", lambda _: "$recursiveRef"),
-    "allOf": ("all", _same),
-    "anyOf": ("any", _same),
-    "oneOf": ("one", _same),
-    "not": ("not", _same),
-    "unevaluatedItems": ("unevaluated_items", _same),
-    "unevaluatedProperties": ("unevaluated_properties", _same),
-}
-"""Keyword: the operation, and how its value is read."""
-GROUPS = {
-    "properties": "object",
-    "patternProperties": "object",
-    "additionalProperties": "object",
-    "prefixItems": "array",
-    "items": "array",
-    "additionalItems": "array",
-}
-"""Keywords that mean something only together."""
+        """Sorts literals by their position in the text."""
+        return (self.subschema.order, self.positive)
 
 
 class ObjectGroup:
-    """`properties`, `patternProperties` and `additionalProperties` of one schema (or what amounts to them).
-    at: the pointer to name where its patterns are too many."""
+    """`properties`, `patternProperties` and `additionalProperties` of one schema, or of an `unevaluatedProperties`
+    rewritten as such. at: the pointer to name in messages about its patterns. found: answers of `facts.cover`."""
 
     __slots__ = ("at", "found", "patterns", "properties", "rest")
 
     def __init__(
         self,
-        properties: dict[str, Literal],
-        patterns: tuple[tuple[str, Literal], ...],
-        rest: Literal | None,
+        properties: dict[str, SchemaLiteral],
+        patterns: tuple[tuple[str, SchemaLiteral], ...],
+        rest: SchemaLiteral | None,
         at: str,
     ) -> None:
         self.at = at
         self.properties = properties
         self.patterns = patterns
         self.rest = rest
-        self.found: dict[str, tuple[Literal, ...]] = {}
+        self.found: dict[str, tuple[SchemaLiteral, ...]] = {}
 
 
 class ArrayGroup:
-    """`prefixItems` and `items` of one schema, or what amounts to them. None: anything."""
+    """`prefixItems` and `items` of one schema, or of an `unevaluatedItems` rewritten as such. None: any value."""
 
     __slots__ = ("prefix", "rest")
 
-    def __init__(self, prefix: tuple[Literal | None, ...], rest: Literal | None) -> None:
+    def __init__(self, prefix: tuple[SchemaLiteral | None, ...], rest: SchemaLiteral | None) -> None:
         self.prefix = prefix
         self.rest = rest
+
+
+class LiteralTable:
+    """One literal for each subschema, scope and sign, made when first asked for.
+
+    formats: `format` is asserted. unevaluated: some schema has an `unevaluated*` keyword. reached: the subschemas whose
+    operations were read. anything: the literal that every value fits.
+    """
+
+    def __init__(self, store: Store, *, formats: bool) -> None:
+        self.store = store
+        self.formats = formats
+        self.unevaluated = bool({"unevaluatedProperties", "unevaluatedItems"} & store.keywords)
+        self.reached: set[Subschema] = set()
+        self.anything = SchemaLiteral(store.main.root, (), True, 1, ())
+        self._scoped = bool({"$dynamicRef", "$recursiveRef"} & store.keywords)
+        self._known: dict[tuple[Subschema, Scope, bool], SchemaLiteral] = {}
+
+    def literal(
+        self, subschema: Subschema, parent: SchemaLiteral | None, positive: bool, origin: str | SchemaLiteral = ""
+    ) -> SchemaLiteral:
+        """The literal of a subschema that stands in the parent, or that the parent refers to. References are followed.
+
+        origin: what causes the negation, where it is one. Raises SchemaError for a reference that leads to itself.
+        """
+        scope = () if parent is None else parent.scope
+        seen: set[Subschema] = set()
+        while True:
+            check_time()
+            if self._scoped and subschema.resource not in scope:
+                scope = (*scope, subschema.resource)
+            known = self._known.get((subschema, scope, positive))
+            if known is not None:
+                if origin and not positive:
+                    known.origins[origin] = None
+                return known
+            ops = self._operations(subschema)
+            if len(ops) != 1 or ops[0][0] != "ref":
+                break
+            if subschema in seen:
+                raise SchemaError("this reference leads to itself", pointer=subschema.at(ops[0][1]))
+            seen.add(subschema)
+            subschema = self.target(SchemaLiteral(subschema, scope, True, 0, ops), ops[0][1])
+        constant = (-1 if subschema.value is False else 0 if ops else 1) * (1 if positive else -1)
+        made = SchemaLiteral(subschema, scope, positive, constant, ops)
+        if origin and not positive:
+            made.origins[origin] = None
+        self._known[subschema, scope, positive] = made
+        return made
+
+    def _operations(self, subschema: Subschema) -> tuple[Operation, ...]:
+        if subschema.ops is None:
+            self.reached.add(subschema)
+            read = not isinstance(subschema.value, bool)
+            subschema.ops = (
+                tuple(operations(subschema, formats=self.formats, unevaluated=self.unevaluated)) if read else ()
+            )
+        found: tuple[Operation, ...] = subschema.ops
+        return found
+
+    def target(self, literal: SchemaLiteral, keyword: str) -> Subschema:
+        """What `$ref`, `$dynamicRef` or `$recursiveRef` of a literal leads to. Raises SchemaError, UnsupportedError."""
+        subschema = literal.subschema
+        if keyword == "$recursiveRef":
+            found = subschema.resource.root
+            if found.resource.recursive:
+                for resource in reversed(literal.scope):
+                    if not resource.recursive:
+                        break
+                    found = resource.root
+            return found
+        found, fragment = self.store.resolve(subschema, subschema.value[keyword], keyword)
+        if keyword == "$dynamicRef" and found.resource.dynamic.get(fragment) is found:
+            for resource in literal.scope:
+                if fragment in resource.dynamic:
+                    return resource.dynamic[fragment]
+        return found

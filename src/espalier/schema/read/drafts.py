@@ -5,11 +5,12 @@ It knows no more of a keyword than its shape; what keywords mean is in `normal/k
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
+
+from espalier.schema.read.values import is_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,10 +141,6 @@ LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems"])
 MAPS = frozenset(["properties", "patternProperties", "dependentSchemas", "$defs", "definitions", "dependencies"])
 
 TYPES = ("null", "boolean", "number", "string", "array", "object", "integer")
-
-
-def is_number(value: Any) -> bool:
-    return (type(value) is int) or (type(value) is float and math.isfinite(value)) or isinstance(value, Decimal)
 
 
 def _count(value: Any) -> str | None:
