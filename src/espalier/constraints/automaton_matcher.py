@@ -17,7 +17,7 @@ from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.regular import RegularMachine
 from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.explain import Explainer, GrammarExplainer, PlainExplainer, blame, rule_at
-from espalier.constraints.refusal import refusal
+from espalier.constraints.matcher_base import MatcherBase, check_undo
 from espalier.constraints.spec import Spec
 from espalier.grammar.ast import Grammar
 from espalier.tokens import mask as masks
@@ -121,13 +121,13 @@ class AutomatonCompiled:
         return self.machine.accepts(state)
 
 
-class AutomatonMatcher:
+class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
     """One sequence's state. Laws: tests/laws.py."""
 
-    __slots__ = ("_compiled", "_explainer_states", "_finished", "_history", "_machine", "_state", "_tokens")
+    __slots__ = ("_explainer_states", "_finished", "_history", "_machine", "_state", "_tokens")
 
     def __init__(self, compiled: AutomatonCompiled) -> None:
-        self._compiled = compiled
+        super().__init__(compiled)
         self._machine = compiled.machine
         self._state: State = compiled.machine.start
         self._history: list[State] = []  # the states before each token; EOS adds none
@@ -172,12 +172,11 @@ class AutomatonMatcher:
                     self._tokens.append(token)
                     self._state = after
                     return
-        raise refusal(self._compiled.vocab, token, self._compiled.spec.kind, is_finished=self._finished)
+        raise self._refusal(token)
 
     def rollback(self, count: int) -> None:
         done = len(self._history) + self._finished
-        if not 0 <= count <= done:
-            raise ValueError(f"cannot undo {count} of {done} tokens")
+        check_undo(count, done)
         if count and self._finished:
             self._finished = False
             count -= 1
@@ -200,16 +199,9 @@ class AutomatonMatcher:
             return ()
         return forced(self._machine, self._compiled.trie, self._state)
 
-    def explain(self, token: int) -> Blame:
-        if self.allows(token):
-            raise ValueError(f"token {token} is allowed")
-        kind, vocab = self._compiled.spec.kind, self._compiled.vocab
-        if self._finished:
-            return Blame(member=kind, reason="the text has ended")
-        if not 0 <= token < vocab.width:
-            return Blame(member=kind, reason="there is no such token")
+    def _blame(self, token: int) -> Blame:
         explainer = self._compiled.explainer
-        return blame(explainer, vocab, self._explainer_state(explainer), token, kind)
+        return blame(explainer, self._vocab, self._explainer_state(explainer), token, self._kind)
 
     def rule_of(self, token: int) -> str | None:
         """See `Ruled`."""

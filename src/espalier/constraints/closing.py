@@ -41,8 +41,11 @@ def is_loose(matcher: Matcher, most: int) -> bool:
 
 def closing(matcher: Matcher, most: int, width: int) -> Mask:
     """See `Closing`. width: V."""
-    if isinstance(matcher, Closing):
-        return matcher.closing(most)
+    return matcher.closing(most) if isinstance(matcher, Closing) else by_trying(matcher, most, width)
+
+
+def by_trying(matcher: Matcher, most: int, width: int) -> Mask:
+    """See `Closing.closing`, for any matcher: every allowed token is taken by a copy, which is slow."""
     ids = [int(token) for token in masks.allowed_ids(matcher.mask(), width)]
     return masks.from_ids([token for token in ids if leaves(matcher, token, most)], width)
 
@@ -56,8 +59,11 @@ def leaves(matcher: Matcher, token: int, most: int) -> bool:
 
 def within(matcher: Matcher, most: int) -> tuple[int, ...] | None:
     """See `Closing`."""
-    if isinstance(matcher, Closing):
-        return matcher.within(most)
+    return matcher.within(most) if isinstance(matcher, Closing) else known_within(matcher, most)
+
+
+def known_within(matcher: Matcher, most: int) -> tuple[int, ...] | None:
+    """See `Closing.within`, for any matcher: the shortest completion it knows, if that is short enough."""
     found = known(matcher)
     return found if found is not None and len(found) <= most else None
 

@@ -7,21 +7,17 @@ match is: which tokens would complete one, and where it begins. It knows neither
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import State
-from espalier.automata.reasons.blame import Blame
-from espalier.constraints import closing
 from espalier.constraints.automaton_matcher import AutomatonCompiled, AutomatonMatcher
+from espalier.constraints.matcher_base import WrappingCompiled, WrappingMatcher
 from espalier.constraints.rewinding import Recall
-from espalier.constraints.spec import Spec
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
-from espalier.tokens.vocab import Vocab
 
 CACHE_BYTES = 16 * 1024 * 1024
 """Of tempting tokens, for all states of one constraint."""
@@ -47,31 +43,17 @@ class Reader(Protocol):
         ...
 
 
-class LuredCompiled:
+class LuredCompiled(WrappingCompiled):
     """strict: the texts without a match, which explains its refusals by the match that a token would complete."""
 
     def __init__(self, strict: AutomatonCompiled, reader: Reader) -> None:
+        super().__init__(strict)
         self.strict = strict
         self.reader = reader
         self._tempting: ByteCache[State, Mask] = ByteCache(CACHE_BYTES)
 
-    @property
-    def spec(self) -> Spec:
-        return self.strict.spec
-
-    @property
-    def vocab(self) -> Vocab:
-        return self.strict.vocab
-
-    @property
-    def spelled(self) -> Mapping[int, bytes]:
-        return self.strict.spelled
-
     def matcher(self, *, before: str = "") -> LuredMatcher:
         return LuredMatcher(self, self.strict.matcher(before=before))
-
-    def accepts(self, text: str | bytes) -> bool:
-        return self.strict.accepts(text)
 
     def tempting(self, state: State) -> Mask:
         """See `Rewinding.tempting`; shared, read only."""
@@ -86,75 +68,39 @@ class LuredCompiled:
         return found
 
 
-class LuredMatcher:
+class LuredMatcher(WrappingMatcher[LuredCompiled, AutomatonMatcher]):
     """One sequence's state. Laws: tests/laws.py."""
 
-    __slots__ = ("_compiled", "_ends", "_states", "_strict", "_text")
+    __slots__ = ("_ends", "_states", "_text")
 
     def __init__(self, compiled: LuredCompiled, strict: AutomatonMatcher) -> None:
-        self._compiled = compiled
-        self._strict = strict
+        super().__init__(compiled, strict)
         self._text = bytearray()
         self._ends: list[int] = []  # bytes of the text after each token, EOS aside
         self._states: list[State] = [compiled.strict.machine.start]  # before each token, and now's
 
-    @property
-    def is_accepting(self) -> bool:
-        return self._strict.is_accepting
-
-    @property
-    def is_finished(self) -> bool:
-        return self._strict.is_finished
-
-    def mask(self) -> Mask:
-        return self._strict.mask()
-
-    def allows(self, token: int) -> bool:
-        return self._strict.allows(token)
-
     def advance(self, token: int) -> None:
-        self._strict.advance(token)
-        if not self._strict.is_finished:
+        super().advance(token)
+        if not self.is_finished:
             state = self._compiled.strict.machine.advance(self._states[-1], token)
             self._states.append(state)
-            self._text += self._compiled.vocab.bytes_of(token)
+            self._text += self._vocab.bytes_of(token)
             self._ends.append(len(self._text))
 
     def rollback(self, count: int) -> None:
-        ended = self._strict.is_finished
-        self._strict.rollback(count)
+        ended = self.is_finished
+        super().rollback(count)
         if count - ended > 0:
             kept = len(self._ends) - (count - ended)
             del self._ends[kept:], self._states[kept + 1 :]
             del self._text[self._ends[-1] if self._ends else 0 :]
 
-    def fork(self) -> LuredMatcher:
-        other = LuredMatcher(self._compiled, self._strict.fork())
+    def fork(self) -> Self:
+        other = super().fork()
         other._text = self._text.copy()
         other._ends = self._ends.copy()
         other._states = self._states.copy()
         return other
-
-    def forced(self) -> tuple[int, ...]:
-        return self._strict.forced()
-
-    def explain(self, token: int) -> Blame:
-        return self._strict.explain(token)
-
-    def shortest_completion(self) -> tuple[int, ...]:
-        return self._strict.shortest_completion()
-
-    def is_loose(self, most: int) -> bool:
-        """See `Closing`."""
-        return closing.is_loose(self._strict, most)
-
-    def closing(self, most: int) -> Mask:
-        """See `Closing`."""
-        return closing.closing(self._strict, most, self._compiled.vocab.width)
-
-    def within(self, most: int) -> tuple[int, ...] | None:
-        """See `Closing`."""
-        return closing.within(self._strict, most)
 
     @property
     def unsettled(self) -> int:
@@ -174,7 +120,7 @@ class LuredMatcher:
             raise ValueError(f"token {token} is not to be tried here")
         data = self._compiled.vocab.bytes_of(token)
         reach = self._compiled.reader.reach(self._states[-1], self._text, data)
-        return Recall(count=self._tokens_of(reach) + 1, blame=self._strict.explain(token))
+        return Recall(count=self._tokens_of(reach) + 1, blame=self._inner.explain(token))
 
     def _tokens_of(self, size: int) -> int:
         """How many tokens hold the last `size` bytes of the text."""

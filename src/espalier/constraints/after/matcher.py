@@ -22,7 +22,7 @@ from espalier.constraints.after.border import Border, Landing, advanced, within
 from espalier.constraints.after.ends import AfterEnds
 from espalier.constraints.after.marker import Waiting
 from espalier.constraints.base import Composite, Matcher
-from espalier.constraints.refusal import refusal
+from espalier.constraints.matcher_base import MatcherBase, check_undo
 from espalier.constraints.spec import Spec
 from espalier.errors import InputError, NotAvailable
 from espalier.tokens import mask as masks
@@ -205,13 +205,13 @@ class AfterCompiled:
         return found if found.offset is None else replace(found, offset=found.offset + shift)
 
 
-class AfterMatcher:
+class AfterMatcher(MatcherBase[AfterCompiled]):
     """One sequence's state. Laws: tests/laws.py."""
 
-    __slots__ = ("_compiled", "_count", "_finished", "_history", "_inner", "_place")
+    __slots__ = ("_count", "_finished", "_history", "_inner", "_place")
 
     def __init__(self, compiled: AfterCompiled, place: Place, inner: Matcher | None) -> None:
-        self._compiled = compiled
+        super().__init__(compiled)
         self._place = place
         self._inner = inner  # None until the inner text has begun
         self._history: list[Place] = []  # the place before each token, without EOS
@@ -276,12 +276,11 @@ class AfterMatcher:
                     self._count += self.is_waiting
                     self._take(place)
                     return
-        raise refusal(compiled.vocab, token, compiled.spec.kind, is_finished=self._finished)
+        raise self._refusal(token)
 
     def rollback(self, count: int) -> None:
         done = len(self._history) + self._finished
-        if not 0 <= count <= done:
-            raise ValueError(f"cannot undo {count} of {done} tokens")
+        check_undo(count, done)
         if count and self._finished:
             self._finished = False
             count -= 1
@@ -319,20 +318,13 @@ class AfterMatcher:
                 return ()
         return compiled.waiting.forced(machine, self._place.at)
 
-    def explain(self, token: int) -> Blame:
-        if self.allows(token):
-            raise ValueError(f"token {token} is allowed")
+    def _blame(self, token: int) -> Blame:
         compiled = self._compiled
-        kind = compiled.spec.kind
-        if self._finished:
-            return Blame(member=kind, reason="the text has ended")
-        if not 0 <= token < compiled.vocab.width:
-            return Blame(member=kind, reason="there is no such token")
         if self._inner is not None:
-            return within(self._inner.explain(token), kind)
+            return within(self._inner.explain(token), self._kind)
         if self.is_waiting:
             return compiled.explain_before(self._place.at, token, self._hurried)
-        return compiled.border.explain_token(token, self._place.gap, kind)
+        return compiled.border.explain_token(token, self._place.gap, self._kind)
 
     def shortest_completion(self) -> tuple[int, ...]:
         compiled = self._compiled

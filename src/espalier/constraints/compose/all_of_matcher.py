@@ -7,42 +7,31 @@ and follow the sequence as far as they are asked. It does not know how the autom
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Self
 
 from espalier.automata.reasons.blame import Blame
 from espalier.constraints.automaton_matcher import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.base import Compiled, Matcher
-from espalier.constraints.spec import Spec
+from espalier.constraints.matcher_base import WrappingCompiled, WrappingMatcher, blame_of
 from espalier.errors import EspalierError, NotAvailable, TokenRefused
 from espalier.tokens.mask import Mask
-from espalier.tokens.vocab import Vocab
 
 TOGETHER = "each member allows it, but no text that goes on satisfies all of them"
 
 
-class AllOfCompiled:
+class AllOfCompiled(WrappingCompiled):
     """Members made one. names: of the members, in order of blame. make: compiles them each on its own."""
 
     def __init__(self, whole: AutomatonCompiled, names: Sequence[str], make: Callable[[], list[Compiled]]) -> None:
+        super().__init__(whole)
         self.whole = whole
         self.names = tuple(names)
         self._make = make
         self._members: list[Compiled] | None = None
         self._fault = ""
         self._lock = threading.Lock()
-
-    @property
-    def spec(self) -> Spec:
-        return self.whole.spec
-
-    @property
-    def vocab(self) -> Vocab:
-        return self.whole.vocab
-
-    @property
-    def spelled(self) -> Mapping[int, bytes]:
-        return self.whole.spelled
 
     def members(self) -> list[Compiled]:
         """The members each on its own. Raises NotAvailable where one cannot be had alone."""
@@ -59,38 +48,24 @@ class AllOfCompiled:
     def matcher(self, *, before: str = "") -> AllOfMatcher:
         return AllOfMatcher(self, self.whole.matcher(before=before))
 
-    def accepts(self, text: str | bytes) -> bool:
-        return self.whole.accepts(text)
 
+class AllOfMatcher(WrappingMatcher[AllOfCompiled, AutomatonMatcher]):
+    """One sequence's state. Laws: tests/laws.py."""
 
-class AllOfMatcher:
+    __slots__ = ("_members", "_seen", "_tokens")
+
     def __init__(self, compiled: AllOfCompiled, whole: AutomatonMatcher) -> None:
-        self._compiled = compiled
-        self._whole = whole
+        super().__init__(compiled, whole)
         self._tokens: list[int] = []  # EOS too
         self._members: list[Matcher] = []  # none until one is asked
         self._seen: list[int] = []  # how many tokens each member has taken
 
-    @property
-    def is_accepting(self) -> bool:
-        return self._whole.is_accepting
-
-    @property
-    def is_finished(self) -> bool:
-        return self._whole.is_finished
-
-    def mask(self) -> Mask:
-        return self._whole.mask()
-
-    def allows(self, token: int) -> bool:
-        return self._whole.allows(token)
-
     def advance(self, token: int) -> None:
-        self._whole.advance(token)
+        super().advance(token)
         self._tokens.append(token)
 
     def rollback(self, count: int) -> None:
-        self._whole.rollback(count)
+        super().rollback(count)
         kept = len(self._tokens) - count
         del self._tokens[kept:]
         for place, member in enumerate(self._members):
@@ -98,47 +73,19 @@ class AllOfMatcher:
                 member.rollback(self._seen[place] - kept)
                 self._seen[place] = kept
 
-    def fork(self) -> AllOfMatcher:
-        other = AllOfMatcher(self._compiled, self._whole.fork())
-        other._follow(self)
+    def fork(self) -> Self:
+        other = super().fork()
+        other._tokens = self._tokens.copy()
+        other._members = [member.fork() for member in self._members]
+        other._seen = self._seen.copy()
         return other
 
-    def _follow(self, origin: AllOfMatcher) -> None:
-        """Be where another is, whose whole this one has forked."""
-        self._tokens = origin._tokens.copy()
-        self._members = [member.fork() for member in origin._members]
-        self._seen = origin._seen.copy()
-
-    def forced(self) -> tuple[int, ...]:
-        return self._whole.forced()
-
-    def shortest_completion(self) -> tuple[int, ...]:
-        return self._whole.shortest_completion()
-
-    def is_loose(self, most: int) -> bool:
-        """See `closing.Closing`, as for the next two."""
-        return self._whole.is_loose(most)
-
-    def closing(self, most: int) -> Mask:
-        return self._whole.closing(most)
-
-    def within(self, most: int) -> tuple[int, ...] | None:
-        return self._whole.within(most)
-
-    def explain(self, token: int) -> Blame:
+    def _blame(self, token: int) -> Blame:
         """By the first member that refuses it."""
-        told = self._whole.explain(token)
-        if self.is_finished or not 0 <= token < self._compiled.vocab.width:
-            return told
         for place, name in enumerate(self._compiled.names):
-            member = self._member(place)
-            if member.allows(token):
-                continue
-            try:
-                return replace(member.explain(token), member=name)
-            except NotAvailable:
-                return Blame(member=name, reason="it refuses this token and cannot say why")
-        return replace(told, reason=TOGETHER)
+            if not (member := self._member(place)).allows(token):
+                return blame_of(member, name, token)
+        return replace(self._inner.explain(token), reason=TOGETHER)
 
     def member_masks(self) -> list[tuple[str, Mask]]:
         """See `base.Composite`."""

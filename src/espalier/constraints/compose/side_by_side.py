@@ -6,9 +6,11 @@ allow, which may be nothing before the text is complete. It does not know who ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
+from typing import Self, cast
 
 import numpy as np
 
@@ -16,13 +18,13 @@ from espalier.automata.reasons.blame import Blame
 from espalier.constraints.automaton_matcher import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.compose.all_of_matcher import AllOfCompiled, AllOfMatcher
-from espalier.constraints.refusal import refusal
+from espalier.constraints.matcher_base import AnyCompiled, MatcherBase
+from espalier.constraints.parallel import ParallelCompiled, ParallelMatcher
 from espalier.constraints.rewinding import EVERYTHING, Recall, RewindingMatcher
 from espalier.constraints.spec import Spec
-from espalier.errors import NotAvailable, SpecError
+from espalier.errors import NotAvailable
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
-from espalier.tokens.vocab import Vocab
 
 NOT_KNOWN = "the members have no automaton in common"
 
@@ -33,28 +35,19 @@ def _lured(matcher: Matcher) -> RewindingMatcher:
     return matcher
 
 
-class Luring:
-    """What members of which some are `Rewinding` say together: a token is tried where each member allows it or is
-    tempted by it, and of those it tempts, the one that goes back farthest counts."""
+class Luring(MatcherBase[AnyCompiled]):
+    """The methods of `Rewinding` for members of which some are `Rewinding`: a token may be tried where each member
+    allows it or may try it, and of those that would take it back, the one that goes back farthest counts."""
 
     __slots__ = ()
 
-    @property
-    def _width(self) -> int:
-        """V."""
-        raise NotImplementedError
-
-    def mask(self) -> Mask:
-        """As in `Matcher`."""
-        raise NotImplementedError
-
+    @abstractmethod
     def lured(self) -> Sequence[tuple[str, RewindingMatcher]]:
         """The members that may go back, by name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unwilling(self) -> Sequence[Matcher]:
         """The others, or one that is all of them."""
-        raise NotImplementedError
 
     @property
     def unsettled(self) -> int:
@@ -64,7 +57,7 @@ class Luring:
     def tempting(self) -> Mask:
         """See `Rewinding.tempting`."""
         members = [one for _, one in self.lured()]
-        found = reduce(np.bitwise_or, [one.tempting() for one in members], masks.empty(self._width))
+        found = reduce(np.bitwise_or, [one.tempting() for one in members], masks.empty(self._vocab.width))
         if not found.any():  # mostly; the others need not be asked then
             return found
         np.bitwise_and(found, ~self.mask(), out=found)
@@ -105,22 +98,17 @@ class LuringAllOfCompiled(AllOfCompiled):
         return LuringAllOfMatcher(self, self.whole.matcher(before=before))
 
 
-class LuringAllOfMatcher(Luring, AllOfMatcher):
+class LuringAllOfMatcher(Luring[LuringAllOfCompiled], AllOfMatcher):
     """One sequence's state. Laws: tests/laws.py; the mask is the whole's, so there are no traps."""
 
+    __slots__ = ("_lured", "_rest", "_rest_seen")
+    _compiled: LuringAllOfCompiled
+
     def __init__(self, compiled: LuringAllOfCompiled, whole: AutomatonMatcher) -> None:
-        super().__init__(compiled, whole)
-        self._luring = compiled
+        AllOfMatcher.__init__(self, compiled, whole)
         self._lured = [(name, _lured(one.matcher())) for name, one in compiled.lured]
         self._rest = None if compiled.rest is None else compiled.rest.matcher()
         self._rest_seen = 0  # how many tokens it has taken: it follows when it is asked
-
-    @property
-    def _width(self) -> int:
-        return self._luring.vocab.width
-
-    def mask(self) -> Mask:
-        return AllOfMatcher.mask(self)
 
     def advance(self, token: int) -> None:
         super().advance(token)
@@ -136,12 +124,10 @@ class LuringAllOfMatcher(Luring, AllOfMatcher):
             self._rest.rollback(self._rest_seen - kept)
             self._rest_seen = kept
 
-    def fork(self) -> LuringAllOfMatcher:
-        other = LuringAllOfMatcher(self._luring, self._whole.fork())
-        other._follow(self)
+    def fork(self) -> Self:
+        other = super().fork()
         other._lured = [(name, _lured(one.fork())) for name, one in self._lured]
         other._rest = None if self._rest is None else self._rest.fork()
-        other._rest_seen = self._rest_seen
         return other
 
     def lured(self) -> Sequence[tuple[str, RewindingMatcher]]:
@@ -156,17 +142,13 @@ class LuringAllOfMatcher(Luring, AllOfMatcher):
         return (self._rest,)
 
 
-class SideBySideCompiled:
-    """Members that go along with one another, by name in order of blame. may_strand: whether what they leave may be
-    nothing, so that any token may have to go back. Raises SpecError where two spell one token differently."""
+class SideBySideCompiled(ParallelCompiled):
+    """Members that all must take a token, in order of blame. may_strand: whether the tokens that all of them take may
+    be none, so that any token may have to go back."""
 
     def __init__(self, spec: Spec, names: Sequence[str], members: Sequence[Compiled], *, may_strand: bool) -> None:
-        self.spec = spec
-        self.names = tuple(names)
-        self.members = tuple(members)
+        super().__init__(spec, names, members)
         self.may_strand = may_strand
-        self.vocab: Vocab = members[0].vocab
-        self.spelled: Mapping[int, bytes] = _united(self.names, self.members)
 
     def matcher(self, *, before: str = "") -> SideBySideMatcher:
         return SideBySideMatcher(self, [one.matcher(before=before) for one in self.members])
@@ -175,70 +157,24 @@ class SideBySideCompiled:
         return all(one.accepts(text) for one in self.members)
 
 
-def _united(names: Sequence[str], members: Sequence[Compiled]) -> dict[int, bytes]:
-    found: dict[int, tuple[str, bytes]] = {}
-    for name, member in zip(names, members, strict=True):
-        for token, data in member.spelled.items():
-            other, spelling = found.setdefault(token, (name, data))
-            if spelling != data:
-                raise SpecError(
-                    f"token {token} is {spelling!r} in the text of {other}, and {data!r} in that of {name}",
-                    field="members",
-                )
-    return {token: data for token, (_, data) in found.items()}
-
-
-class SideBySideMatcher(Luring):
+class SideBySideMatcher(Luring[SideBySideCompiled], ParallelMatcher[SideBySideCompiled]):
     """One sequence's state. Laws: tests/laws.py, but for traps: what each member could go on with need not be the same,
     so the mask may be empty before the text is complete, and no completion is known."""
 
-    __slots__ = ("_compiled", "_lured", "_members", "_taken", "_unwilling")
+    __slots__ = ("_rewinding",)
+
+    UNITE = np.bitwise_and
 
     def __init__(self, compiled: SideBySideCompiled, members: Sequence[Matcher]) -> None:
-        self._compiled = compiled
-        self._members = tuple(members)
-        named = zip(compiled.names, members, strict=True)
-        self._lured = [(name, one) for name, one in named if isinstance(one, RewindingMatcher)]
-        self._unwilling = [one for one in members if not isinstance(one, RewindingMatcher)]
-        self._taken = 0  # tokens, EOS too
-
-    @property
-    def _width(self) -> int:
-        return self._compiled.vocab.width
+        ParallelMatcher.__init__(self, compiled, members)
+        self._rewinding = tuple(isinstance(one, RewindingMatcher) for one in members)
 
     @property
     def is_accepting(self) -> bool:
-        return all(one.is_accepting for one in self._members)
+        return all(one.is_accepting for one in self._living())
 
-    @property
-    def is_finished(self) -> bool:
-        return self._members[0].is_finished
-
-    def mask(self) -> Mask:
-        found = [one.mask() for one in self._members]
-        return reduce(lambda one, other: np.bitwise_and(one, other, out=one), found)
-
-    def allows(self, token: int) -> bool:
-        return all(one.allows(token) for one in self._members)
-
-    def advance(self, token: int) -> None:
-        if not self.allows(token):
-            raise refusal(self._compiled.vocab, token, self._compiled.spec.kind, is_finished=self.is_finished)
-        for one in self._members:
-            one.advance(token)
-        self._taken += 1
-
-    def rollback(self, count: int) -> None:
-        if not 0 <= count <= self._taken:
-            raise ValueError(f"cannot undo {count} of {self._taken} tokens")
-        for one in self._members:
-            one.rollback(count)
-        self._taken -= count
-
-    def fork(self) -> SideBySideMatcher:
-        other = SideBySideMatcher(self._compiled, [one.fork() for one in self._members])
-        other._taken = self._taken
-        return other
+    def _takers(self, token: int) -> tuple[int, ...]:
+        return self._alive if all(one.allows(token) for one in self._living()) else ()
 
     def forced(self) -> tuple[int, ...]:
         return ()  # what one member forces, another may refuse
@@ -246,27 +182,24 @@ class SideBySideMatcher(Luring):
     def shortest_completion(self) -> tuple[int, ...]:
         raise NotAvailable(f"how {' and '.join(self._compiled.names)} end together cannot be known: {NOT_KNOWN}")
 
-    def explain(self, token: int) -> Blame:
+    # A completion that one member knows need not be one of the others.
+    is_loose, closing, within = MatcherBase.is_loose, MatcherBase.closing, MatcherBase.within
+
+    def _blame(self, token: int) -> Blame:
         """By the first member that refuses it."""
-        for name, member in zip(self._compiled.names, self._members, strict=True):
-            if member.allows(token):
-                continue
-            try:
-                return replace(member.explain(token), member=name)
-            except NotAvailable:
-                return Blame(member=name, reason="it refuses this token and cannot say why")
-        raise ValueError(f"token {token} is allowed")
+        return self._blame_of(next(at for at in self._alive if not self._member(at).allows(token)), token)
 
     def member_masks(self) -> list[tuple[str, Mask]]:
         """See `base.Composite`; together they refuse nothing that none of them does."""
-        found = [(name, one.mask()) for name, one in zip(self._compiled.names, self._members, strict=True)]
-        return [*found, (self._compiled.spec.kind, self.mask())]
+        found = [(name, one.mask()) for name, one in zip(self._compiled.names, self._living(), strict=True)]
+        return [*found, (self._kind, self.mask())]
 
     def lured(self) -> Sequence[tuple[str, RewindingMatcher]]:
-        return self._lured
+        found = zip(self._compiled.names, self._living(), self._rewinding, strict=True)
+        return [(name, cast(RewindingMatcher, one)) for name, one, rewinds in found if rewinds]
 
     def unwilling(self) -> Sequence[Matcher]:
-        return self._unwilling
+        return [one for one, rewinds in zip(self._living(), self._rewinding, strict=True) if not rewinds]
 
     @property
     def unsettled(self) -> int:

@@ -15,7 +15,7 @@ from llguidance.numpy import fill_next_token_bitmask
 
 from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Compiled, Matcher
-from espalier.constraints.refusal import refusal
+from espalier.constraints.matcher_base import MatcherBase, check_undo
 from espalier.constraints.spec import Spec
 from espalier.errors import LimitExceeded, NotAvailable, VocabError
 from espalier.tokens import mask as masks
@@ -118,13 +118,13 @@ class LlgRefusal(Exception):
     """llguidance's own words for a grammar it does not take; `compiler.py` turns them into our errors."""
 
 
-class LlgMatcher:
+class LlgMatcher(MatcherBase[LlgCompiled]):
     """One sequence's state. Laws: tests/laws.py."""
 
-    __slots__ = ("_compiled", "_fallback", "_fallback_taken", "_finished", "_inner", "_tokens")
+    __slots__ = ("_fallback", "_fallback_taken", "_finished", "_inner", "_tokens")
 
     def __init__(self, compiled: LlgCompiled, inner: Any, tokens: tuple[int, ...] = (), finished: bool = False) -> None:
-        self._compiled = compiled
+        super().__init__(compiled)
         self._inner = inner
         self._tokens = [*tokens]  # without EOS
         self._finished = finished
@@ -164,7 +164,7 @@ class LlgMatcher:
 
     def advance(self, token: int) -> None:
         if not self.allows(token):
-            raise refusal(self._compiled.vocab, token, self._compiled.spec.kind, is_finished=self._finished)
+            raise self._refusal(token)
         if token in self._compiled.vocab.eos_ids:
             self._finished = True
         elif not self._inner.consume_token(token):
@@ -174,8 +174,7 @@ class LlgMatcher:
 
     def rollback(self, count: int) -> None:
         done = len(self._tokens) + self._finished
-        if not 0 <= count <= done:
-            raise ValueError(f"cannot undo {count} of {done} tokens")
+        check_undo(count, done)
         if count == 0:
             return
         inner = count - 1 if self._finished else count
@@ -198,16 +197,11 @@ class LlgMatcher:
         self._check()
         return self._compiled.trie.segment(data) or ()
 
-    def explain(self, token: int) -> Blame:
-        if self.allows(token):
-            raise ValueError(f"token {token} is allowed")
-        kind = self._compiled.spec.kind
-        if self._finished:
-            return Blame(member=kind, reason="the text has ended")
-        if not 0 <= token < self._compiled.vocab.width or not self._compiled.vocab.bytes_of(token):
-            if token in self._compiled.vocab.eos_ids:
-                return Blame(member=kind, reason="the text is not complete, so it cannot end here")
-            return Blame(member=kind, reason="a special token or padding, which stands outside the text")
+    def _blame(self, token: int) -> Blame:
+        if token in self._vocab.eos_ids:
+            return Blame(member=self._kind, reason="the text is not complete, so it cannot end here")
+        if not self._vocab.bytes_of(token):
+            return Blame(member=self._kind, reason="a special token or padding, which stands outside the text")
         fallback = self._fallback_matcher()
         if fallback.allows(token):
             raise NotAvailable("llguidance does not say where a token fails, and our automaton allows this token")

@@ -7,7 +7,7 @@ dead end, as such a string can always go on. Which arrays these are is `unique_a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from espalier.automata.reasons.describe import quoted
 from espalier.constraints.automaton_matcher import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.json_schema.unique_arrays import Spots
 from espalier.constraints.json_schema.unique_tracker import ITEM, LETTERS, Clash, Point, UniqueTracker
-from espalier.constraints.spec import Spec
+from espalier.constraints.matcher_base import WrappingCompiled, WrappingMatcher
 from espalier.errors import NotAvailable, TokenRefused
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
@@ -61,7 +61,7 @@ class QuoteTokens:
         self.letters = {byte: single[byte] for byte in LETTERS if byte in single}
 
 
-class UniqueCompiled:
+class UniqueCompiled(WrappingCompiled):
     """inner: what the grammar allows. Raises VocabError for a vocabulary in which strings cannot always go on."""
 
     def __init__(self, inner: AutomatonCompiled, spots: Spots, quotes: QuoteTokens) -> None:
@@ -69,21 +69,10 @@ class UniqueCompiled:
         """Whether any letter makes such a string longer, and another."""
         if lacking := quotes.lacking if self.plain else inner.vocab.missing_bytes():
             raise missing_error(lacking, "an item could not be made another than those before it")
+        super().__init__(inner)
         self.inner = inner
         self.quotes = quotes
         self.tracker = UniqueTracker(spots)
-
-    @property
-    def spec(self) -> Spec:
-        return self.inner.spec
-
-    @property
-    def vocab(self) -> Vocab:
-        return self.inner.vocab
-
-    @property
-    def spelled(self) -> Mapping[int, bytes]:
-        return self.inner.spelled
 
     def matcher(self, *, before: str = "") -> UniqueMatcher:
         return UniqueMatcher(self, self.inner.matcher(before=before), [self.tracker.start])
@@ -95,23 +84,14 @@ class UniqueCompiled:
         return isinstance(self.tracker.feed(self.tracker.start, data), Point)
 
 
-class UniqueMatcher:
+class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
     """One sequence's state. points: one after each token but EOS, and the first."""
 
-    __slots__ = ("_compiled", "_inner", "_points")
+    __slots__ = ("_points",)
 
     def __init__(self, compiled: UniqueCompiled, inner: AutomatonMatcher, points: list[Point]) -> None:
-        self._compiled = compiled
-        self._inner = inner
+        super().__init__(compiled, inner)
         self._points = points
-
-    @property
-    def is_accepting(self) -> bool:
-        return self._inner.is_accepting
-
-    @property
-    def is_finished(self) -> bool:
-        return self._inner.is_finished
 
     def mask(self) -> Mask:
         out = self._inner.mask()
@@ -164,17 +144,18 @@ class UniqueMatcher:
         if count:
             del self._points[len(self._points) - count + ended :]
 
-    def fork(self) -> UniqueMatcher:
-        return UniqueMatcher(self._compiled, self._inner.fork(), self._points.copy())
+    def fork(self) -> Self:
+        other = super().fork()
+        other._points = self._points.copy()
+        return other
 
-    def forced(self) -> tuple[int, ...]:
-        return self._inner.forced()  # repeats nothing, as every completion goes on with it and some repeat nothing
+    # What is forced repeats no item: every completion goes on with it, and some of them repeat none.
 
-    def explain(self, token: int) -> Blame:
+    def _blame(self, token: int) -> Blame:
         if not self._inner.allows(token) or not (clash := self._clash(token)):
             return self._inner.explain(token)
         return Blame(
-            member=self._compiled.spec.kind,
+            member=self._kind,
             reason=_reason(clash),
             rule=clash.pointer or "/",
             offset=clash.offset,

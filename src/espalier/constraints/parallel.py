@@ -1,0 +1,196 @@
+"""A matcher over several members that read the same text in parallel; under `AnyOf`, `AllOf` and `Thinking`.
+
+A member that refuses a token drops out until that token is undone. Members are used through the contract of `base.py`
+alone. It does not know what the members mean to one another: subclasses say who takes a token.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import reduce
+from typing import ClassVar, Self, TypeVar
+
+import numpy as np
+
+from espalier.automata.reasons.blame import Blame
+from espalier.constraints.base import Compiled, Composite, Matcher
+from espalier.constraints.closing import closing, is_loose, within
+from espalier.constraints.matcher_base import MatcherBase, blame_of, check_undo
+from espalier.constraints.spec import Spec
+from espalier.errors import NotAvailable, SpecError
+from espalier.tokens.mask import Mask
+from espalier.tokens.vocab import Vocab
+
+
+class ParallelCompiled:
+    """Compiled members, each with the name it has in blames. Raises SpecError where two spell one token differently."""
+
+    def __init__(self, spec: Spec, names: Sequence[str], members: Sequence[Compiled]) -> None:
+        self.spec = spec
+        self.names = tuple(names)
+        self.members = tuple(members)
+        self.vocab: Vocab = members[0].vocab
+        self.spelled: Mapping[int, bytes] = _spellings(self.names, self.members)
+
+    @abstractmethod
+    def matcher(self, *, before: str = "") -> Matcher: ...
+
+    @abstractmethod
+    def accepts(self, text: str | bytes) -> bool: ...
+
+
+def _spellings(names: Sequence[str], members: Sequence[Compiled]) -> dict[int, bytes]:
+    found: dict[int, tuple[str, bytes]] = {}
+    for name, member in zip(names, members, strict=True):
+        for token, data in member.spelled.items():
+            other, spelling = found.setdefault(token, (name, data))
+            if spelling != data:
+                raise SpecError(
+                    f"token {token} is {spelling!r} in the text of {other}, and {data!r} in that of {name}",
+                    field="members",
+                )
+    return {token: data for token, (_, data) in found.items()}
+
+
+Several = TypeVar("Several", bound=ParallelCompiled)
+
+
+class ParallelMatcher(MatcherBase[Several]):
+    """One sequence's state. A token is allowed if one member takes it, and those that take it go on."""
+
+    __slots__ = ("_alive", "_history", "_members", "_taken")
+
+    def __init__(self, compiled: Several, members: Sequence[Matcher | None]) -> None:
+        """members: None for one that does not fit what the prompt holds."""
+        super().__init__(compiled)
+        self._members = [*members]
+        self._alive = tuple(place for place, member in enumerate(members) if member is not None)
+        self._taken = [0] * len(members)  # how many tokens each member has taken
+        self._history: list[tuple[int, ...]] = []  # who was alive before each token, EOS too
+
+    @property
+    def is_accepting(self) -> bool:
+        return any(member.is_accepting for member in self._living())
+
+    @property
+    def is_finished(self) -> bool:
+        return any(member.is_finished for member in self._living())
+
+    def mask(self) -> Mask:
+        return self._united([self._mask_of(place) for place in self._alive])
+
+    def allows(self, token: int) -> bool:
+        return bool(self._takers(token))
+
+    def advance(self, token: int) -> None:
+        takers = self._takers(token)
+        if not takers:
+            raise self._refusal(token)
+        for place in takers:
+            self._member(place).advance(token)
+            self._taken[place] += 1
+        self._history.append(self._alive)
+        self._alive = takers
+
+    def rollback(self, count: int) -> None:
+        check_undo(count, len(self._history))
+        if not count:
+            return
+        kept = len(self._history) - count
+        for place, taken in enumerate(self._taken):
+            if taken > kept:
+                self._member(place).rollback(taken - kept)
+                self._taken[place] = kept
+        self._alive = self._history[kept]
+        del self._history[kept:]
+
+    def fork(self) -> Self:
+        other = copy(self)
+        other._members = [None if one is None else one.fork() for one in self._members]
+        other._taken = self._taken.copy()
+        other._history = self._history.copy()
+        return other
+
+    def forced(self) -> tuple[int, ...]:
+        """What the only member left forces."""
+        first, *rest = self._living()
+        return () if rest else first.forced()
+
+    def _blame(self, token: int) -> Blame:
+        """By the member that reads most of the token's bytes, with what the others expected."""
+        refusing = [place for place in self._alive if not self._member(place).allows(token)]
+        found = [self._blame_of(place, token) for place in refusing]
+        chief = max(found, key=lambda blame: -1 if blame.offset is None else blame.offset)  # the first of equal ones
+        own = [chief.expected] if chief.expected else []
+        others = [f"{one.expected} ({one.member})" for one in found if one is not chief and one.expected]
+        return replace(chief, expected="; or ".join([*own, *others]) or None)
+
+    def shortest_completion(self) -> tuple[int, ...]:
+        """The shortest that a member knows. Raises what the first member raised where none knows one."""
+        found: list[tuple[int, ...]] = []
+        faults: list[NotAvailable] = []
+        for place in self._alive:
+            try:
+                found.append(self._completion_of(place))
+            except NotAvailable as error:
+                faults.append(error)
+        if not found:
+            raise faults[0]
+        return min(found, key=len)
+
+    def is_loose(self, most: int) -> bool:
+        """See `closing.Closing`, as for the next two."""
+        return all(is_loose(member, most) for member in self._living())
+
+    def closing(self, most: int) -> Mask:
+        return self._united([self._closing_of(place, most) for place in self._alive])
+
+    def within(self, most: int) -> tuple[int, ...] | None:
+        return next((way for place in self._alive if (way := self._within_of(place, most)) is not None), None)
+
+    def member_masks(self) -> list[tuple[str, Mask]]:
+        """As in `Composite`: of the last member that goes along, if it has members; else this alone, since no member
+        takes away what another allows."""
+        first, *rest = self._living()
+        if rest or not isinstance(first, Composite) or first.is_finished:
+            return [(self._kind, self.mask())]
+        name = self._compiled.names[self._alive[0]]
+        return [(f"{name}.{inner}", mask) for inner, mask in first.member_masks()]
+
+    # What a member adds, which subclasses restrict.
+
+    UNITE: ClassVar[np.ufunc] = np.bitwise_or
+    """How the masks of members make one."""
+
+    def _takers(self, token: int) -> tuple[int, ...]:
+        """The members that take a token, by place; none where it is refused."""
+        return tuple(place for place in self._alive if self._member(place).allows(token))
+
+    def _mask_of(self, place: int) -> Mask:
+        return self._member(place).mask()
+
+    def _blame_of(self, place: int, token: int) -> Blame:
+        return blame_of(self._member(place), self._compiled.names[place], token)
+
+    def _completion_of(self, place: int) -> tuple[int, ...]:
+        return self._member(place).shortest_completion()
+
+    def _closing_of(self, place: int, most: int) -> Mask:
+        return closing(self._member(place), most, self._vocab.width)
+
+    def _within_of(self, place: int, most: int) -> tuple[int, ...] | None:
+        return within(self._member(place), most)
+
+    def _united(self, found: list[Mask]) -> Mask:
+        return reduce(lambda one, other: self.UNITE(one, other, out=one), found)
+
+    def _living(self) -> list[Matcher]:
+        return [self._member(place) for place in self._alive]
+
+    def _member(self, place: int) -> Matcher:
+        member = self._members[place]
+        assert member is not None, "a member that is left out takes no token"
+        return member
