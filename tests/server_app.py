@@ -16,8 +16,9 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 import espalier
-from espalier.engines.base import Engine, Event, Load, Progress, Request, Running
+from espalier.engines.base import Event, Load, Progress, Request
 from espalier.engines.fake import open_engine
+from espalier.engines.protocols import Engine, Running
 from espalier.errors import TooManyRequests, Unauthorized
 from espalier.server.apps import create_app
 from espalier.server.observe.telemetry import NoSpans

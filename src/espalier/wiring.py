@@ -9,9 +9,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from espalier.constraints.compiler import Compiler, Folders
-from espalier.engines.base import Engine
 from espalier.engines.open import open_engine
 from espalier.engines.options import DEFAULT, EngineOptions
+from espalier.engines.protocols import Engine
 from espalier.errors import UnknownModel
 from espalier.sampling.presets.catalogue import Presets
 from espalier.settings import Settings, read_settings

@@ -2,7 +2,6 @@
 
 from espalier.api.loaded import LoadedEngine
 from espalier.api.requests import (
-    check_capabilities,
     check_text,
     make_request,
     outputs_of,
@@ -18,6 +17,7 @@ from espalier.api.use_cases import (
     get_preset,
     load,
 )
+from espalier.engines.capabilities import check_capabilities
 
 __all__ = [
     "LoadedEngine",

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
-from espalier.api.requests import check_capabilities, make_request, outputs_of, split_prompts
-from espalier.engines.base import Capabilities, Engine, Event, Finished, Message, Request, Result, ServingEngine
+from espalier.api.requests import make_request, outputs_of, split_prompts
+from espalier.engines.base import Capabilities, Event, Finished, Message, Request, Result
+from espalier.engines.capabilities import check_capabilities
+from espalier.engines.protocols import Engine, ServingEngine
 from espalier.errors import CapabilityError
 from espalier.sampling.presets.catalogue import Presets
 from espalier.tokens.vocab import Vocab
@@ -25,6 +27,9 @@ class LoadedEngine:
 
     @property
     def vocab(self) -> Vocab:
+        """Raises CapabilityError where the engine does not know the model's vocabulary."""
+        if self._engine.vocab is None:
+            raise CapabilityError(f"{self.name} runs elsewhere: its vocabulary is not known here", field="model")
         return self._engine.vocab
 
     @property
@@ -97,13 +102,10 @@ class LoadedEngine:
     def serve(self, **options: Any) -> ServingEngine:
         """The same model for many callers at once: requests join and leave between steps. Until what this gives is
         closed, `generate` and `stream` go through it too. options: a `Scheduler`'s (prefill_chunk, queue_size, lanes,
-        prefix_tokens). Raises CapabilityError for an engine that is not in this process, InputError."""
-        from espalier.engines.local.engine import LocalEngine  # noqa: PLC0415
-        from espalier.engines.serving.service import Service  # noqa: PLC0415
+        prefix_tokens); an engine that runs elsewhere takes `queue_size` alone. Raises InputError."""
+        from espalier.engines.serving.serve import serve_engine  # noqa: PLC0415  # slow to import, seldom needed
 
-        if not isinstance(self._engine, LocalEngine):
-            raise CapabilityError(f"{self.name} does not run in this process, so it cannot be served")
-        return Service(self._engine, **options)
+        return serve_engine(self._engine, **options)
 
     def close(self) -> None:
         self._engine.close()

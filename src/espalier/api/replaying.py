@@ -22,10 +22,11 @@ from espalier.decoding.plan import Outcome, Plan
 from espalier.decoding.ports import StepModel
 from espalier.decoding.replay import TAKES, Replay, Replayed, replay_plan, replay_rows
 from espalier.engines.base import Request
-from espalier.engines.local.engine import LocalEngine
+from espalier.engines.capabilities import check_capabilities
 from espalier.engines.local.ports import Encode
 from espalier.engines.local.prepared import Prepared
 from espalier.engines.local.preparing import RunMaker
+from espalier.engines.local.step_engine import StepEngine
 from espalier.engines.local.turns import PreparedTurn
 from espalier.errors import CapabilityError, InputError
 from espalier.sampling.config import SamplingConfig
@@ -143,6 +144,7 @@ class _Setting:
     runs: RunMaker
     encode: Encode
     model: StepModel | None = None
+    engine: StepEngine | None = None
 
     def prompt(self, trace: Trace) -> tuple[int, ...]:
         """The prompt's token ids. An old trace holds the text alone; without a model, only penalties and DRY need the
@@ -194,9 +196,11 @@ def _check_vocab(trace: Trace, vocab: Vocab) -> None:
 
 def _of_engine(loaded: LoadedEngine) -> _Setting:
     engine = loaded.engine
-    if not isinstance(engine, LocalEngine):
+    if not isinstance(engine, StepEngine):
         raise CapabilityError(f"{loaded.name} does not run in this process, so it gives no logits", field="model")
-    return _Setting(name=engine.name, vocab=engine.vocab, runs=engine.runs, encode=engine.encode, model=engine.model)
+    return _Setting(
+        name=engine.name, vocab=engine.vocab, runs=engine.runs, encode=engine.encode, model=engine.model, engine=engine
+    )
 
 
 def _of_vocab(trace: Trace, vocab: Vocab | None, app: App) -> _Setting:
@@ -244,7 +248,9 @@ def _prepare(trace: Trace, setting: _Setting, spec: Spec | None, decoding: Decod
         stream=int(trace.setup.get("stream", 0)),
     )
     turn = PreparedTurn(text=trace.prompt, before=str(trace.setup.get("before", "")), spec=spec)
-    setting.runs.check(request, setting.model)
+    if setting.engine is not None:
+        check_capabilities(setting.engine, request)
+    setting.runs.check(request)
     return setting.runs.make(request, turn, setting.prompt(trace), setting.model)
 
 

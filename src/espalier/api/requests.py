@@ -17,8 +17,8 @@ from espalier.constraints.spec import Spec
 from espalier.constraints.tools.schemas import tools_of
 from espalier.decoding.options import FAITHFUL, FIELDS, Decoding
 from espalier.decoding.plan import STRATEGIES
-from espalier.engines.base import Engine, Message, Request, Sampler
-from espalier.errors import CapabilityError, InputError
+from espalier.engines.base import Message, Request, Sampler
+from espalier.errors import InputError
 from espalier.sampling.config import MAX_N, NEUTRAL, SamplingConfig
 from espalier.sampling.filters import LogitFilter
 from espalier.sampling.presets.catalogue import Presets
@@ -268,28 +268,3 @@ def check_text(text: str) -> None:
         raise InputError(
             f"the prompt is not valid Unicode at character {place}", hint="write it in UTF-8", field="prompt"
         )
-
-
-def check_capabilities(engine: Engine, request: Request) -> None:
-    """Refuse, before anything runs, what the engine cannot do."""
-    can = engine.capabilities
-    if request.constraint is not None and request.constraint.kind not in can.constraints:
-        raise CapabilityError(
-            f"{engine.name} cannot enforce {request.constraint.kind}",
-            hint=f"it can: {', '.join(sorted(can.constraints)) or 'none'}",
-            field="constraint",
-        )
-    if request.sampler == "native" and not can.native_sampler:
-        raise CapabilityError(
-            f"{engine.name} has no sampler of its own", hint="only the llama.cpp engine has one", field="sampler"
-        )
-    if request.tools and "tool_calls" not in can.constraints:
-        raise CapabilityError(f"{engine.name} cannot enforce tool calls", field="tools")
-    for name, asked in {"soft": request.soft, "filters": request.filters}.items():
-        if asked and not can.logits:
-            what = {"soft": "soft constraints", "filters": "filters"}[name]
-            raise CapabilityError(
-                f"{engine.name} gives no logits, so {what} cannot be applied",
-                hint=f"leave `{name}` out, or use an engine that runs the model itself",
-                field=name,
-            )

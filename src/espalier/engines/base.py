@@ -1,13 +1,13 @@
-"""What every edge sees of an engine: a Request in, events out. Engines are reached through the registry.
+"""Values that pass between edges and engines: a Request goes in, events and a Result come out. No behaviour.
 
-An edge (CLI, server, API) never meets a model, a cache or a tokenizer; it meets these values.
+`protocols.py` says what an engine does with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from espalier.chat.reading.deltas import Delta, Turn
 from espalier.chat.reasoning import Reasoning
@@ -17,10 +17,8 @@ from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Weighing
-from espalier.registry import Registry
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.filters import LogitFilter
-from espalier.tokens.vocab import Vocab
 from espalier.trace.recorders.protocol import Recorder
 from espalier.trace.records import StepRecord, Trace, TraceLevel
 
@@ -29,15 +27,6 @@ Sampler: TypeAlias = Literal["espalier", "native"]
 """native: the engine's own chain and random generator, in its own order. Where `Capabilities.native_sampler`."""
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
 """tool_calls: the turn is complete and calls tools. A call that was cut off ends with `length`."""
-
-ENGINES = Registry(
-    "engines",
-    {
-        "transformers": "espalier.engines.huggingface.engine:open_engine",
-        "llamacpp": "espalier.engines.llamacpp.engine:open_engine",
-        "fake": "espalier.engines.fake:open_engine",
-    },
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +167,13 @@ Event: TypeAlias = TokenEvent | Finished
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What an engine can do. A request that asks for more is refused before anything is generated."""
+    """What an engine can do. A request that asks for more is refused before anything is generated.
+
+    logits: it shows its logits, so every strategy, filter and soft constraint can be applied. constraints: the kinds
+    that it enforces. truncate: tokens can be taken back out of a sequence. fork: a sequence can be copied. max_context:
+    tokens of one sequence, 0 where that is not known. max_sequences: how many one run may hold, None where that is not
+    known. native_sampler: it has a sampler of its own.
+    """
 
     logits: bool = False
     constraints: frozenset[str] = frozenset()
@@ -186,6 +181,7 @@ class Capabilities:
     truncate: bool = False
     fork: bool = False
     max_context: int = 0
+    max_sequences: int | None = None
     native_sampler: bool = False
 
 
@@ -196,27 +192,6 @@ class Progress:
 
     compiled: float = 0.0
     queued: float | None = None
-
-
-class Running(Protocol):
-    """One request that a serving engine has taken. One reader reads its events, in a thread or on an event loop."""
-
-    @property
-    def progress(self) -> Progress:
-        """As it is now. From any thread."""
-        ...
-
-    def __iter__(self) -> Iterator[Event]:
-        """The events up to Finished, waiting for each. Raises what went wrong, Cancelled and DeadlineExceeded too."""
-        ...
-
-    def events(self) -> AsyncIterator[Event]:
-        """The same, on the running event loop."""
-        ...
-
-    def cancel(self) -> None:
-        """Stop within one step and free its memory. From any thread; again, or after the end, it does nothing."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,46 +208,3 @@ class Load:
     steps: int = 0
     reused: int = 0
     prefilled: int = 0
-
-
-class ServingEngine(Protocol):
-    """An engine that many callers share: requests join and leave between steps. Every method from any thread."""
-
-    @property
-    def engine(self) -> Engine: ...
-
-    def submit(self, request: Request, *, owner: str = "", deadline: float | None = None) -> Running:
-        """Check, render, encode and compile here, in the caller's thread, and queue what is left.
-
-        owner: whose it is; owners take turns. deadline: seconds from now. Raises InputError and its kin for what is
-        asked wrongly, Overloaded where the queue is full, Unavailable where the engine is closing.
-        """
-        ...
-
-    def load(self) -> Load: ...
-
-    def close(self, *, drain: float = 0.0) -> None:
-        """Take nothing more, wait up to `drain` seconds for what runs, cancel the rest, free all memory. Idempotent."""
-        ...
-
-
-class Engine(Protocol):
-    """A model that can generate. Several runs may be open at once, also from several threads."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def capabilities(self) -> Capabilities: ...
-
-    @property
-    def vocab(self) -> Vocab: ...
-
-    def run(self, requests: Sequence[Request]) -> Iterator[Event]:
-        """Generate for all requests together; events of one request come in order. Closing the iterator stops all
-        of them and frees their memory. Raises before the first event for a request that is wrong."""
-        ...
-
-    def close(self) -> None:
-        """Free the model. Idempotent."""
-        ...

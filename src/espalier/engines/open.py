@@ -6,11 +6,21 @@ from importlib import import_module
 from pathlib import Path
 
 from espalier.constraints.compiler import NOWHERE, Folders
-from espalier.engines.base import ENGINES, Engine
 from espalier.engines.gguf.header import MAGIC
 from espalier.engines.options import DEFAULT, EngineOptions
+from espalier.engines.protocols import Engine
 from espalier.registry import Registry
 from espalier.tokens.vocab import Vocab
+
+ENGINES = Registry(
+    "engines",
+    {
+        "transformers": "espalier.engines.huggingface.engine:open_engine",
+        "llamacpp": "espalier.engines.llamacpp.engine:open_engine",
+        "fake": "espalier.engines.fake:open_engine",
+    },
+)
+"""Names to functions `(model, *, options, folders) -> Engine`. Their modules name the options they take: `TAKES`."""
 
 VOCABS = Registry("vocabs", {"llamacpp": "espalier.engines.llamacpp.engine:read_vocab_of"})
 """Engines whose files hold a vocabulary that is read without the weights: `(path) -> Vocab`."""

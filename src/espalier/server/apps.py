@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from espalier.api import LoadedEngine
 from espalier.constraints.words.spec import Wordlist
-from espalier.engines.base import Engine, ServingEngine
+from espalier.engines.protocols import Engine, ServingEngine
 from espalier.server.asgi import Edge, LocalOnly
 from espalier.server.bodies import openapi
 from espalier.server.environment import read_environment

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from espalier.engines.base import ENGINES
-from espalier.engines.open import choose, open_engine, taken_by
+from espalier.engines.open import ENGINES, choose, open_engine, taken_by
 from espalier.engines.options import INT32, MOST_THREADS, EngineOptions, Lora, parse_lora, read_lora
 from espalier.errors import InputError
 from espalier.settings import VARIABLES, read_settings

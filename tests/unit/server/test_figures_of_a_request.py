@@ -14,8 +14,9 @@ pytest.importorskip("fastapi")
 
 import espalier
 from espalier.chat.prompt.template import ChatTemplate
-from espalier.engines.base import Progress, Request, Running
+from espalier.engines.base import Progress, Request
 from espalier.engines.fake import open_engine
+from espalier.engines.protocols import Running
 from espalier.engines.serving.service import Service
 from espalier.server.observe import logs
 from tests.server_app import CountingMeter, Stuck, client, settings

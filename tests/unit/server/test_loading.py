@@ -13,8 +13,8 @@ pytest.importorskip("fastapi")
 
 from starlette.testclient import TestClient
 
-from espalier.engines.base import Engine
 from espalier.engines.fake import open_engine
+from espalier.engines.protocols import Engine
 from espalier.errors import UnknownModel
 from espalier.server.apps import create_app
 from espalier.server.observe import logs

@@ -20,9 +20,11 @@ from espalier.decoding.drive import drive
 from espalier.decoding.ports import StepModel
 from espalier.decoding.room import Room
 from espalier.engines.base import Capabilities, Event, Request
-from espalier.engines.local.ports import Encode, MakeNative, RunDriver
+from espalier.engines.capabilities import check_capabilities
+from espalier.engines.local.ports import Encode, MakeNative
 from espalier.engines.local.prepared import Prepared
 from espalier.engines.local.preparing import RunMaker
+from espalier.engines.local.step_engine import RunDriver
 from espalier.engines.local.turns import PreparedTurn, TurnMaker
 from espalier.errors import InputError
 from espalier.tokens.vocab import Vocab
@@ -100,6 +102,7 @@ class LocalEngine:
             truncate=self.model.can_truncate,
             fork=True,
             max_context=self.model.max_positions,
+            max_sequences=self.model.max_sequences,
             native_sampler=self._has_native,
         )
 
@@ -143,23 +146,24 @@ class LocalEngine:
             self._server.close()
         self._model = None
 
-    def serve_with(self, server: RunDriver | None) -> None:
-        """From now on `server` alone uses the model, and `run` goes through it; None: no longer. Raises InputError
-        where there is a server already, or a run that has begun."""
+    def serve_with(self, driver: RunDriver | None) -> None:
+        """From now on `driver` alone uses the model, and `run` goes through it; None: no longer. Raises InputError
+        where there is a driver already, or a run that has begun."""
         with self._round:
-            if server is not None and self._server is not None:
+            if driver is not None and self._server is not None:
                 raise InputError("this engine is being served already", hint="close the one that serves it first")
-            if server is not None and self._direct:
+            if driver is not None and self._direct:
                 raise InputError(
                     "this engine cannot be served while it generates", hint="finish or close what is being streamed"
                 )
-            self._server = server
+            self._server = driver
 
     def prepare(self, request: Request) -> Prepared:
         """Check, render, encode and compile: all that can go wrong before the model is needed. From any thread.
         Raises InputError and its kin."""
         model = self.model
-        self._runs.check(request, model)
+        check_capabilities(self, request)
+        self._runs.check(request)
         turn = self._turn(request)
         turn = replace(turn, spec=with_bad_words(turn.spec, request.sampling.bad_words))
         return self._runs.make(request, turn, self._ids(request, turn.text), model)

@@ -1,13 +1,10 @@
-"""What an in-process engine is built from: the tokenizer, the native sampler, and whoever drives its runs."""
+"""The two parts that an engine gives an in-process engine: its tokenizer, and its own sampler where it has one."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
 from typing import Protocol
 
 from espalier.decoding.native import NativeSampler
-from espalier.decoding.plan import Outcome, Taken
-from espalier.engines.local.prepared import Prepared
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.fit import Fitted
 
@@ -24,15 +21,3 @@ class MakeNative(Protocol):
     CapabilityError."""
 
     def __call__(self, config: SamplingConfig, fitted: Fitted, *, seed: int, grammar: str | None) -> NativeSampler: ...
-
-
-class RunDriver(Protocol):
-    """Has an engine's model to itself, and drives the runs that the engine starts by itself too."""
-
-    def drive(self, runs: Sequence[Prepared]) -> Generator[tuple[int, Taken | Outcome], None, None]:
-        """As `decoding.drive`: yields (index of the run, what happened). Closing the generator stops all runs."""
-        ...
-
-    def close(self) -> None:
-        """Stop every run and release the engine. Idempotent."""
-        ...

@@ -59,9 +59,9 @@ class RunMaker:
         self._native = native
         self._clock = clock
 
-    def check(self, request: Request, model: StepModel | None) -> None:
-        """Refuse, before anything is rendered or compiled, what the request cannot have. model: whose limits hold; None
-        where the logits are stored ones. Raises InputError, SamplingError and CapabilityError, naming the field."""
+    def check(self, request: Request) -> None:
+        """Refuse, before anything is rendered or compiled, settings that do not go together. What the engine can do is
+        checked already (`check_capabilities`). Raises InputError, SamplingError, CapabilityError naming the field."""
         config = request.sampling
         if (request.constraint is not None or request.tools or config.bad_words) and config.ignore_eos:
             raise InputError(
@@ -72,28 +72,19 @@ class RunMaker:
         for token in config.stop_ids:
             if token >= self._vocab.width:
                 raise InputError(f"stop id {token} is outside 0..{self._vocab.width - 1}", field="stop_ids")
-        strategy: Strategy = STRATEGIES.load(request.strategy)
         if request.sampler == "native":
-            self._check_native(request)
-        strategy.check(request.decoding, config)
-        if model is None:
-            return
-        if (asked := strategy.sequences(request.decoding)) > model.max_sequences:
-            raise CapabilityError(
-                f"{request.strategy} wants {asked} sequences at once; {self._name} holds {model.max_sequences}",
-                hint="ask for fewer, or load the model with more (sequences=)",
-                field="num_beams" if request.strategy == "beam" else "particles",
-            )
-        if strategy.truncates and not model.can_truncate:
-            raise CapabilityError(
-                f"{self._name} cannot take tokens back, which {request.strategy} needs",
-                hint="its cache is recurrent or has a sliding window; use mask",
-                field="strategy",
+            check_native(
+                config,
+                strategy=request.strategy,
+                soft=len(request.soft),
+                filters=len(request.filters),
+                stream=request.stream,
             )
 
     def make(self, request: Request, turn: PreparedTurn, prompt: Sequence[int], model: StepModel | None) -> Prepared:
-        """The run of a request that `check` let pass. prompt: token ids. model: as for `check`. Raises InputError and
-        its kin for all that can go wrong before the model is needed."""
+        """The run of a request that `check` let pass. prompt: token ids. model: whose limits hold; None where
+        the logits are stored ones. Raises InputError and its kin for all that can go wrong before the model is
+        needed."""
         config, closes = request.sampling, request.decoding.on_budget == "close"
         strategy: Strategy = STRATEGIES.load(request.strategy)
         make_plan: MakePlan = strategy.make_plan
@@ -156,21 +147,6 @@ class RunMaker:
             self._name, request, turn, seed, job, make_plan, self._compiler.words, compile_seconds,
             sequences=sequences,
         )  # fmt: skip
-
-    def _check_native(self, request: Request) -> None:
-        if self._native is None:
-            raise CapabilityError(
-                f"{self._name} has no sampler of its own",
-                hint="only the llama.cpp engine has one",
-                field="sampler",
-            )
-        check_native(
-            request.sampling,
-            strategy=request.strategy,
-            soft=len(request.soft),
-            filters=len(request.filters),
-            stream=request.stream,
-        )
 
     def _check_rewinding(self, part: Spec, request: Request, model: StepModel | None) -> None:
         """Whether text can be taken back here. part: the constraint that asks for it. Raises CapabilityError."""

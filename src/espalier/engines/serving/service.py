@@ -1,4 +1,4 @@
-"""A LocalEngine that many callers share: one thread has the model, readers build their own events.
+"""A StepEngine that many callers share: one thread has the model, readers build their own events.
 
 The thread does masks, sampling and the model (`scheduler.py`); checking, rendering, compiling, turns, verdicts
 and traces are done in the threads of those who ask. It knows no HTTP.
@@ -21,9 +21,10 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from espalier.decoding.plan import Outcome, Taken
-from espalier.engines.base import Event, Finished, Load, Progress, Request, Running
-from espalier.engines.local.engine import LocalEngine
+from espalier.engines.base import Event, Finished, Load, Progress, Request
 from espalier.engines.local.prepared import Prepared
+from espalier.engines.local.step_engine import StepEngine
+from espalier.engines.protocols import Running
 from espalier.engines.serving.delivery import Mailbox, hand_out
 from espalier.engines.serving.lanes import Said, Ticket
 from espalier.engines.serving.scheduler import Scheduler
@@ -35,13 +36,13 @@ Box: TypeAlias = "Mailbox[tuple[int, Said]]"
 
 
 class Service:
-    """A ServingEngine over a LocalEngine, which belongs to it until it is closed: `engine.run` goes through it too.
+    """A ServingEngine over a StepEngine, which belongs to it until it is closed: `engine.run` goes through it too.
 
     options: a Scheduler's. Nothing runs before the first request. Raises InputError for an option out of its range, and
     where the engine is served or generates already.
     """
 
-    def __init__(self, engine: LocalEngine, *, clock: Callable[[], float] = time.monotonic, **options: Any) -> None:
+    def __init__(self, engine: StepEngine, *, clock: Callable[[], float] = time.monotonic, **options: Any) -> None:
         self._engine, self._clock = engine, clock
         self._scheduler = Scheduler(engine.model, _deliver, clock=clock, **options)
         self._thread: threading.Thread | None = None
@@ -53,7 +54,7 @@ class Service:
         weakref.finalize(self, self._scheduler.stop).atexit = False
 
     @property
-    def engine(self) -> LocalEngine:
+    def engine(self) -> StepEngine:
         return self._engine
 
     def submit(self, request: Request, *, owner: str = "", deadline: float | None = None) -> Running:

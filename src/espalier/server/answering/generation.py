@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from espalier.decoding.plan import STRATEGIES, Strategy
-from espalier.engines.base import Event, Finished, Result, Running, TokenEvent
+from espalier.engines.base import Event, Finished, Result, TokenEvent
+from espalier.engines.protocols import Running
 from espalier.errors import EspalierError, LimitExceeded
 from espalier.server.asking.draft import Asked
 from espalier.server.http.errors import TooCostly, code_of

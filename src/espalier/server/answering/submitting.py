@@ -11,11 +11,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from espalier.api import contract
 from espalier.constraints.json_schema.compile import contract_of
 from espalier.constraints.spec import JsonSchema
-from espalier.engines.base import Request, Running
-from espalier.engines.local.engine import LocalEngine
+from espalier.engines.base import Request
+from espalier.engines.protocols import Running
 from espalier.errors import DeadlineExceeded, EspalierError, LimitExceeded
 from espalier.server.answering.generation import Generation, Output, too_costly
 from espalier.server.answering.recording import recorded
@@ -119,7 +118,7 @@ async def _submit(made: Generation) -> None:
 def _cut(made: Generation) -> tuple[Request, ...]:
     """The requests with prompts as long as the server takes them; what was cut is noted."""
     limit, engine = made.process.settings.max_input_tokens, made.process.engine.engine
-    if limit is not None and isinstance(engine, LocalEngine):
+    if limit is not None:
         requests, lost = cut_prompts(engine, made.asked.requests, limit)
         made.asked = replace(made.asked, requests=requests, truncated=lost)
     return made.asked.requests
@@ -127,12 +126,10 @@ def _cut(made: Generation) -> tuple[Request, ...]:
 
 def _contract(made: Generation) -> list[dict[str, str]] | None:
     """What will become of every keyword of a schema, where the reply is to say it."""
-    spec, engine = made.asked.constraint, made.process.engine
+    spec, compiler = made.asked.constraint, made.process.engine.engine.compiler
     if not made.asked.report or not isinstance(spec, JsonSchema):
         return None
-    if isinstance(engine.engine, LocalEngine):  # whose trie and compiled schemas need not be made again
-        return contract_of(spec, engine.engine.compiler).to_json()
-    return contract(spec, vocab=engine.vocab, app=made.process.app).to_json()
+    return None if compiler is None else contract_of(spec, compiler).to_json()
 
 
 def _cancel(runs: Sequence[Running]) -> None:

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 from espalier.api import check_capabilities, make_request, outputs_of
 from espalier.chat.wire.formats import wire_format
 from espalier.engines.base import Request
-from espalier.errors import UnknownModel
-from espalier.server.asking.decoding import check_decoding
+from espalier.errors import CapabilityError, UnknownModel
 from espalier.server.asking.draft import Asked, Draft, ReplyOptions
 from espalier.server.asking.naming import field_names
 from espalier.server.asking.truncate import in_buckets
@@ -35,6 +34,9 @@ def assemble(draft: Draft, process: Process, make: Callable[..., AskedType]) -> 
     top_field = draft.names.get("top_logprobs", "top_logprobs")
     if top is not None and top > settings.max_top_logprobs:
         raise BadRequest(f"{top_field}: at most {settings.max_top_logprobs} are given", field=top_field)
+    if top is not None and not process.engine.capabilities.logits:
+        field = draft.names.get("top_logprobs", "logprobs")
+        raise CapabilityError(f"{process.engine.name} gives no logits, so no log probabilities", field=field)
     model = model_name(draft.model, process)
     requests = _requests(draft, process)
     one = requests[0]
@@ -46,7 +48,7 @@ def assemble(draft: Draft, process: Process, make: Callable[..., AskedType]) -> 
         model=model,
         n=one.sampling.n,
         returned=one.decoding.num_return_sequences,
-        ends=frozenset(process.engine.vocab.eos_ids) | frozenset(one.sampling.stop_ids),
+        ends=process.eos_ids | frozenset(one.sampling.stop_ids),
         echo=tuple(text for text in echoed for _ in range(one.sampling.n)),
         keep_trace=settings.store_traces == "always"
         or (settings.store_traces == "asked" and draft.shown_trace != "none"),
@@ -66,7 +68,6 @@ def _requests(draft: Draft, process: Process) -> tuple[Request, ...]:
         with field_names(draft.names):
             one = make_request(prompt, **options)
             one = replace(one, prompt_ids=ids, sampling=in_buckets(one.sampling, process.settings), **draft.request)
-            check_decoding(one, draft.names, process)
             check_capabilities(process.engine.engine, one)
         _check_outputs(one, draft, process.settings)
         found += outputs_of(one)
@@ -131,7 +132,7 @@ def _check_candidates(requests: Sequence[Request], process: Process, field: str)
     found = 0
     for one in requests:
         if one.trace == "steps":
-            tokens = min(one.sampling.max_tokens, context)
+            tokens = min(one.sampling.max_tokens, context or one.sampling.max_tokens)
             found += tokens * max(1, one.trace_top_k) * one.decoding.num_return_sequences
     limit = process.settings.max_candidates
     if found > limit:

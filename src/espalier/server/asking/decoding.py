@@ -1,5 +1,6 @@
-"""How a body asks to decode: the fields of `espalier`, vLLM's and the word-list server's beside them. What values mean
-is Decoding's to say; what they need of an engine is said here, since its own errors name none of a body's fields.
+"""How a body asks to decode: the fields of `espalier`, vLLM's and the word-list server's beside them.
+
+What values mean is Decoding's to say, and what an engine can do is `engines/capabilities.py`'s.
 """
 
 from __future__ import annotations
@@ -9,14 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from espalier.decoding.options import FIELDS
-from espalier.decoding.plan import STRATEGIES, Strategy
-from espalier.engines.base import Capabilities, Request
-from espalier.engines.local.engine import LocalEngine
-from espalier.errors import CapabilityError, InputError
+from espalier.decoding.plan import STRATEGIES
+from espalier.errors import InputError
 from espalier.server.asking.naming import field_names
 from espalier.server.bodies.openai import EspalierOptions, SharedBody
 from espalier.server.http.errors import BadRequest
-from espalier.server.process.state import Process
 
 TOP = ("num_beams", "length_penalty", "early_stopping")
 """Fields of Decoding that a body may also have at its top."""
@@ -69,6 +67,9 @@ def read_decoding(body: SharedBody, *, n: int, default_beams: tuple[int, str] | 
         fields |= {"strategy": BEAM, "num_beams": max(beams, n)}
         names |= {"strategy": name, "num_beams": "n" if n > beams else name}
         is_beams = True
+    for name in ("num_beams", "particles"):  # where nobody says how many, the strategy is at fault for its default
+        if "strategy" in names:
+            names.setdefault(name, names["strategy"])
     if not is_beams:
         _drop_idle(fields, names)
         return Decoded(fields=fields, names=names)
@@ -77,34 +78,6 @@ def read_decoding(body: SharedBody, *, n: int, default_beams: tuple[int, str] | 
     if n not in (1, asked):
         raise BadRequest(f"n is {n}, and espalier.num_return_sequences {asked}", hint="say one", field="n")
     return Decoded(fields=fields, names=names, is_search=True)
-
-
-def check_decoding(request: Request, names: Mapping[str, str], process: Process) -> None:
-    """Whether it can be had with this sampling, and of this engine. Raises InputError and its kin, and CapabilityError
-    naming the field of the body."""
-    decoding = request.decoding
-    strategy: Strategy = STRATEGIES.load(decoding.strategy)
-    strategy.check(decoding, request.sampling)
-    can: Capabilities = process.engine.capabilities
-    named = names.get("strategy", "espalier.strategy")
-    several = strategy.sequences(decoding)
-    if several > 1 and not can.fork:
-        raise CapabilityError(f"{process.engine.name} cannot follow several texts of one prompt", field=named)
-    if strategy.truncates and not can.truncate:
-        raise CapabilityError(f"{process.engine.name} cannot take tokens back", hint="use mask", field=named)
-    most = most_sequences(process)
-    if most is not None and several > most:
-        given = {"num_beams": decoding.num_beams, "particles": decoding.particles}
-        counted = next((names.get(name, name) for name, value in given.items() if value is not None), named)
-        raise CapabilityError(
-            f"{counted}: {several} texts at once; the model holds {most}", hint=f"at most {most}", field=counted
-        )
-
-
-def most_sequences(process: Process) -> int | None:
-    """How many texts the model can follow at once, None where that is not known here."""
-    engine = process.engine.engine
-    return engine.model.max_sequences if isinstance(engine, LocalEngine) else None
 
 
 def _check_strategy(fields: Mapping[str, Any]) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 
 from fastapi import Request as HttpRequest
 
-from espalier.engines.local.engine import LocalEngine
+from espalier.engines.protocols import Engine
 from espalier.sampling.config import MAX_N
 from espalier.sampling.config_names import LLAMA_NAMES, LLAMA_OFF, from_llama, to_llama
 from espalier.server.asking.assemble import assemble
 from espalier.server.asking.constraint import read_constraint
 from espalier.server.asking.draft import Asked, Draft
 from espalier.server.asking.sampling import MAX_STOPS, check_lists
-from espalier.server.asking.token_ids import check_ids, text_of
+from espalier.server.asking.token_ids import check_ids, known_vocab, text_of
 from espalier.server.asking.truncate import in_buckets
 from espalier.server.bodies.llama import LlamaBody
 from espalier.server.bodies.openai import SharedBody
@@ -28,6 +28,7 @@ from espalier.server.http.errors import BadRequest, UnsupportedParameter
 from espalier.server.process.deps import process_of
 from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
+from espalier.tokens.vocab import Vocab
 
 NAMES = {"prompt_ids": "prompt", "max_tokens": "n_predict", "top_logprobs": "n_probs"}
 """By what an error of ours names, the field of the body."""
@@ -46,27 +47,27 @@ async def read_llama(http: HttpRequest, settings: ServerSettings) -> dict[str, A
     what is no token."""
     data = await read_object(http, settings)
     engine = process_of(http).engine.engine
-    if isinstance(data.get("prompt"), list) and isinstance(engine, LocalEngine):
-        data["prompt"] = await asyncio.to_thread(_prompts, data["prompt"], engine)
+    if isinstance(data.get("prompt"), list) and engine.vocab is not None:
+        data["prompt"] = await asyncio.to_thread(_prompts, data["prompt"], engine, engine.vocab)
     return data
 
 
-def _prompts(given: list[Any], engine: LocalEngine) -> list[Any]:
+def _prompts(given: list[Any], engine: Engine, vocab: Vocab) -> list[Any]:
     """One prompt as a list of ids, or a list of texts and such lists."""
     kinds = {type(one) for one in given}
     if int in kinds and kinds <= {int, str}:
-        return _ids(given, engine, "prompt")
-    return [_ids(one, engine, f"prompt[{i}]") if isinstance(one, list) else one for i, one in enumerate(given)]
+        return _ids(given, engine, vocab, "prompt")
+    return [_ids(one, engine, vocab, f"prompt[{i}]") if isinstance(one, list) else one for i, one in enumerate(given)]
 
 
-def _ids(given: list[Any], engine: LocalEngine, field: str) -> list[int]:
+def _ids(given: list[Any], engine: Engine, vocab: Vocab, field: str) -> list[int]:
     """A BOS comes before a text that comes first, as the tokenizer adds it, and before nothing else."""
     found: list[int] = []
     for place, one in enumerate(given):
         if isinstance(one, str):
             found += engine.encode(one, add_special=place == 0)
         else:
-            found += check_ids([one], engine.vocab, f"{field}[{place}]")
+            found += check_ids([one], vocab, f"{field}[{place}]")
     if not found:
         raise BadRequest(f"{field}: there is no token", field=field)
     return found
@@ -120,6 +121,6 @@ def _texts_and_ids(given: Any, process: Process) -> tuple[tuple[str, ...], tuple
                 "token ids among several prompts", hint="each prompt a text or a list", field="prompt"
             )
         ids = tuple(one) if isinstance(one, list) else None
-        texts.append(one if isinstance(one, str) else text_of(one, process.engine.vocab))
+        texts.append(one if isinstance(one, str) else text_of(one, known_vocab(process.engine.engine, "prompt")))
         found.append(ids)
     return tuple(texts), tuple(found)

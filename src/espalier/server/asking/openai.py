@@ -15,7 +15,7 @@ from espalier.server.asking.draft import Asked, Draft
 from espalier.server.asking.naming import field_names
 from espalier.server.asking.safety import join_safety
 from espalier.server.asking.sampling import check_lists, read_sampling
-from espalier.server.asking.token_ids import check_ids, text_of
+from espalier.server.asking.token_ids import check_ids, known_vocab, text_of
 from espalier.server.asking.words import word_lists
 from espalier.server.bodies.openai import ChatBody, CompletionBody, EspalierOptions, SharedBody
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
@@ -68,7 +68,7 @@ def ask_completion(body: CompletionBody, process: Process) -> Asked:
         raise UnsupportedParameter(
             "the tokens of the prompt have no log probabilities", hint="leave one of the two out", field="echo"
         )
-    texts, ids = _prompts(body.prompt, process.engine.vocab)
+    texts, ids = _prompts(body.prompt, process)
     draft = _draft(
         body, process, prompts=texts, ids=ids, options={"raw": True}, top_logprobs=body.logprobs, echo=bool(body.echo)
     )
@@ -90,13 +90,16 @@ def _template_variables(body: ChatBody) -> tuple[ChatBody, dict[str, Any]]:
 
 
 def _prompts(
-    given: str | list[str] | list[int] | list[list[int]], vocab: Vocab
+    given: str | list[str] | list[int] | list[list[int]], process: Process
 ) -> tuple[tuple[str, ...], tuple[tuple[int, ...] | None, ...]]:
     """The prompts as texts, and the token ids of those that were given as ids."""
     if isinstance(given, str):
         return (given,), (None,)
     if not given:
         raise BadRequest("there is no prompt", field="prompt")
+    if all(isinstance(one, str) for one in given):
+        return tuple(str(one) for one in given), (None,) * len(given)
+    vocab = known_vocab(process.engine.engine, "prompt")
     if isinstance(given[0], int):
         ids = check_ids(given, vocab, "prompt")
         return (text_of(ids, vocab),), (ids,)

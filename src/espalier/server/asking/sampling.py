@@ -41,7 +41,8 @@ def check_lists(body: BaseModel, process: Process) -> None:
     """Raises BadRequest, naming the field, for a list that is longer than it can mean something."""
     for name in (*OF_TOKENS, *OF_TEXTS):
         given = getattr(body, name, None)
-        limit = process.engine.vocab.width if name in OF_TOKENS else MAX_WORDS
+        vocab = process.engine.engine.vocab
+        limit = MAX_WORDS if vocab is None or name not in OF_TOKENS else vocab.width
         if given is not None and len(given) > limit:
             raise BadRequest(f"{name} has {len(given)} entries; {limit} are taken", field=name)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from espalier.engines.protocols import Engine
+from espalier.errors import CapabilityError
 from espalier.server.http.errors import BadRequest
 from espalier.tokens.vocab import Vocab
 
@@ -28,3 +30,10 @@ def bytes_of(token: int, vocab: Vocab) -> bytes:
 def text_of(ids: Iterable[int], vocab: Vocab) -> str:
     """The text that they spell, special tokens too; half a character becomes U+FFFD."""
     return b"".join(bytes_of(token, vocab) for token in ids).decode("utf-8", "replace")
+
+
+def known_vocab(engine: Engine, field: str | None = None) -> Vocab:
+    """The engine's vocabulary. Raises CapabilityError, naming the field, where the engine does not know it."""
+    if engine.vocab is None:
+        raise CapabilityError(f"{engine.name} runs elsewhere, so its tokens are not known here", field=field)
+    return engine.vocab

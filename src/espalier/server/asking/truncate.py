@@ -14,8 +14,8 @@ from typing import Any
 
 from espalier.chat.messages import check_messages
 from espalier.engines.base import Request
-from espalier.engines.local.engine import LocalEngine
-from espalier.errors import PromptTooLong
+from espalier.engines.protocols import Engine
+from espalier.errors import CapabilityError, PromptTooLong
 from espalier.sampling.config import SamplingConfig
 from espalier.server.settings import ServerSettings
 from espalier.time_limit import check
@@ -36,9 +36,7 @@ def in_buckets(config: SamplingConfig, settings: ServerSettings) -> SamplingConf
     return replace(config, max_tokens=next((one for one in buckets if one >= config.max_tokens), buckets[-1]))
 
 
-def cut_prompts(
-    engine: LocalEngine, requests: Sequence[Request], limit: int
-) -> tuple[tuple[Request, ...], tuple[int, ...]]:
+def cut_prompts(engine: Engine, requests: Sequence[Request], limit: int) -> tuple[tuple[Request, ...], tuple[int, ...]]:
     """The requests with prompts of at most `limit` tokens, and how many tokens each lost. Outputs of one prompt share
     it. Blocks. Raises PromptTooLong where what must stay is longer; InputError and its kin as the engine does."""
     found: list[tuple[Request, int]] = []
@@ -57,13 +55,16 @@ def _same_prompt(one: Request, other: Request) -> bool:
     return one.prompt is other.prompt and one.messages is other.messages and one.prompt_ids is other.prompt_ids
 
 
-def _cut(engine: LocalEngine, request: Request, limit: int) -> tuple[Request, int]:
+def _cut(engine: Engine, request: Request, limit: int) -> tuple[Request, int]:
+    if engine.vocab is None:
+        raise CapabilityError(f"{engine.name} does not know its tokens, so its prompts cannot be cut")
+    special_ids, specials = engine.vocab.special_ids, tuple(engine.vocab.special_texts.values())
     size = len(engine.prompt_ids(request))
     if size <= limit:
         return request, 0
     if request.prompt_ids is not None:
         # An id is a whole token, so ids are cut as they are; a BOS stays.
-        first = request.prompt_ids[:1] if request.prompt_ids[0] in engine.vocab.special_ids else ()
+        first = request.prompt_ids[:1] if request.prompt_ids[0] in special_ids else ()
         kept = (*first, *request.prompt_ids[size - limit + len(first) :]) if limit > len(first) else first
         return replace(request, prompt_ids=kept[:limit]), size - limit
 
@@ -71,7 +72,6 @@ def _cut(engine: LocalEngine, request: Request, limit: int) -> tuple[Request, in
         check()
         return len(engine.prompt_ids(changed)) <= limit
 
-    specials = tuple(engine.vocab.special_texts.values())
     if request.messages is None:
         text = request.prompt or ""
         cut = _shortest_cut(text, specials, lambda rest: fits(replace(request, prompt=rest)))

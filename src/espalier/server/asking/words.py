@@ -13,10 +13,8 @@ from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.soft.spec import SoftWordlist
 from espalier.constraints.spec import JsonObject, JsonSchema, Spec
 from espalier.constraints.words.spec import Wordlist
-from espalier.engines.local.engine import LocalEngine
 from espalier.lexicon.files import check_code
 from espalier.sampling.config_names import DRAWING_NAMES
-from espalier.server.asking.decoding import most_sequences
 from espalier.server.asking.draft import Draft
 from espalier.server.asking.naming import field_names
 from espalier.server.bodies.openai import SharedBody
@@ -68,7 +66,7 @@ def _default_beams(body: SharedBody, draft: Draft, process: Process) -> tuple[in
     """How many search where nothing is said: ten, or as many as the model holds."""
     ours = body.espalier
     says_sampler = ours is not None and (ours.sampler == "native" or ours.preset is not None)
-    most = most_sequences(process)
+    most = process.engine.capabilities.max_sequences
     beams = DEFAULT_BEAMS if most is None else min(DEFAULT_BEAMS, most)
     if says_sampler or beams < 2 or any(getattr(body, name) is not None for name in DRAWING_NAMES):
         return None
@@ -106,8 +104,7 @@ def _thinking(body: SharedBody, draft: Draft, process: Process) -> Draft:
     wanted = body.enable_thinking
     if wanted is None:
         return draft
-    engine = process.engine.engine
-    template = engine.template if isinstance(engine, LocalEngine) else None
+    template = process.engine.engine.template
     if wanted and (template is None or not draft.is_chat):
         raise UnsupportedParameter(
             f"{SWITCH}: only a chat template can open the reasoning", hint="say `espalier.reasoning`", field=SWITCH

@@ -18,9 +18,8 @@ from pathlib import Path
 
 from espalier.api import LoadedEngine
 from espalier.constraints.words.spec import Wordlist
-from espalier.engines.base import Engine, ServingEngine
-from espalier.engines.local.engine import LocalEngine
-from espalier.engines.serving.service import Service
+from espalier.engines.protocols import Engine, ServingEngine
+from espalier.engines.serving.serve import serve_engine
 from espalier.errors import CapabilityError
 from espalier.server.admit.gate import KeyGate, make_gate
 from espalier.server.admit.limits import LEASE_SECONDS
@@ -69,8 +68,13 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
     async with AsyncExitStack() as stack:
         app = await asyncio.to_thread(_make_app) if parts.app is None else parts.app
         engine = parts.engine or await _open_engine(stack, app, settings)
-        if lists and isinstance(engine.engine, LocalEngine):
-            check_lists(lists, engine.engine.compiler)
+        compiler = engine.engine.compiler
+        if lists and compiler is not None:
+            check_lists(lists, compiler)
+        if settings.max_input_tokens is not None and engine.engine.vocab is None:
+            raise CapabilityError(
+                f"{engine.name} does not know its tokens, so MAX_INPUT_TOKENS cannot be kept", field="MAX_INPUT_TOKENS"
+            )
         store = parts.store
         if store is None and (_keeps(settings) or _is_one_of_several(settings)):
             store = await _open_store(stack, settings)
@@ -85,13 +89,13 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         workers = Workers(threads=min(WORK_THREADS, 2 * (os.cpu_count() or 1)), waiting=settings.queue_size)
         stack.callback(workers.close)
         prebuild: Prebuild | None = None
-        if lists and isinstance(engine.engine, LocalEngine):
-            prebuild = await stack.enter_async_context(prebuilding(settings, engine.engine.compiler, lists))
+        if lists and compiler is not None:
+            prebuild = await stack.enter_async_context(prebuilding(settings, compiler, lists))
         yield Process(
             settings=settings, app=app, engine=engine, scheduler=scheduler, names=names, gate=gate, meter=meter,
             workers=workers, spans=spans, store=store if parts.store is not None or _keeps(settings) else None,
             started=int(time.time()), fingerprint=_fingerprint(engine), recorders=recorders,
-            default_strategy=REJECTION if recorders else None, prebuild=prebuild,
+            default_strategy=REJECTION if recorders and engine.capabilities.logits else None, prebuild=prebuild,
         )  # fmt: skip
 
 
@@ -159,9 +163,7 @@ async def _open_recorders(stack: AsyncExitStack, settings: ServerSettings, meter
 
 def _server(settings: ServerSettings) -> Callable[[Engine], ServingEngine]:
     def serve(engine: Engine) -> ServingEngine:
-        if not isinstance(engine, LocalEngine):
-            raise CapabilityError(f"{engine.name} does not run in this process, so it cannot be served")
-        return Service(
+        return serve_engine(
             engine, queue_size=settings.queue_size, step_seconds=settings.step_seconds,
             plan_seconds=settings.plan_seconds, prefix_tokens=settings.prefix_tokens,
         )  # fmt: skip
@@ -189,5 +191,6 @@ def _names(settings: ServerSettings, app: App, engine: LoadedEngine) -> tuple[st
 
 def _fingerprint(engine: LoadedEngine) -> str:
     """The same for the same model under the same version."""
-    named = f"{__version__} {engine.name} {engine.vocab.fingerprint}"
+    vocab = engine.engine.vocab
+    named = f"{__version__} {engine.name} {'' if vocab is None else vocab.fingerprint}"
     return f"fp_{hashlib.blake2b(named.encode(), digest_size=8).hexdigest()}"

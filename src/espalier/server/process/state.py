@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from espalier.api.loaded import LoadedEngine
-from espalier.engines.base import ServingEngine
+from espalier.engines.protocols import ServingEngine
 from espalier.sampling.presets.catalogue import Presets
 from espalier.server.observe.telemetry import Spans
 from espalier.server.ports import Gate, Meter, TraceStore
@@ -38,6 +38,12 @@ class Process:
     recorders: tuple[Recorder, ...] = ()
     default_strategy: str | None = None
     prebuild: Prebuild | None = None
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """Token ids that end a text; none where the engine does not know its vocabulary."""
+        vocab = self.engine.engine.vocab
+        return frozenset(() if vocab is None else vocab.eos_ids)
 
     @property
     def presets(self) -> Presets:

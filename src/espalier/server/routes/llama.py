@@ -8,7 +8,6 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from espalier.engines.local.engine import LocalEngine
 from espalier.sampling.config_names import from_llama, to_llama
 from espalier.server.answering.llama import LlamaChunks, finish_llama, whole_llama
 from espalier.server.answering.replies import text_head
@@ -57,8 +56,7 @@ async def props(request: Request) -> Response:
     process = process_of(request)
     caller_of(request)
     engine = process.engine.engine
-    template = engine.template if isinstance(engine, LocalEngine) else None
-    vocab = process.engine.vocab
+    template, vocab = engine.template, engine.vocab
     return JsonResponse(
         {
             "default_generation_settings": {
@@ -66,7 +64,7 @@ async def props(request: Request) -> Response:
             },
             "model_alias": process.names[0],
             "chat_template": None if template is None else template.source,
-            "eos_token": vocab.text_of(vocab.eos_ids[0]),
+            "eos_token": None if vocab is None else vocab.text_of(vocab.eos_ids[0]),
             "modalities": {"vision": False, "audio": False},
             "build_info": f"espalier {__version__}",
         }

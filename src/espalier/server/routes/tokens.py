@@ -12,10 +12,10 @@ from starlette.responses import Response
 from espalier.api import make_request
 from espalier.chat.messages import check_messages
 from espalier.engines.base import Request as Asked
-from espalier.engines.local.engine import LocalEngine
-from espalier.errors import CapabilityError, EspalierError
+from espalier.engines.protocols import Engine
+from espalier.errors import EspalierError
 from espalier.server.asking.openai import ask_chat
-from espalier.server.asking.token_ids import bytes_of, check_ids, text_of
+from espalier.server.asking.token_ids import bytes_of, check_ids, known_vocab, text_of
 from espalier.server.bodies.base import read_body
 from espalier.server.bodies.llama import DetokenizeBody, TokenizeBody
 from espalier.server.bodies.openai import ChatBody
@@ -39,6 +39,7 @@ def _body(name: str) -> dict[str, Any]:
 async def tokenize(request: Request) -> Response:
     """The tokens of `content` (llama-server), or of `prompt` or `messages` (vLLM)."""
     engine = _engine(request)
+    vocab = known_vocab(engine)
     body = read_body(TokenizeBody, await read_object(request, process_of(request).settings))
     given = [name for name in ("content", "prompt", "messages") if getattr(body, name) is not None]
     if len(given) != 1:
@@ -50,16 +51,16 @@ async def tokenize(request: Request) -> Response:
         if getattr(body, name) is not None:
             raise BadRequest(f"{name} does not go with {given[0]}", field=name)
     work = _tokens if given == ["content"] else _counted
-    return JsonResponse(await _beside(request, lambda: work(body, engine)))
+    return JsonResponse(await _beside(request, lambda: work(body, engine, vocab)))
 
 
 @router.post("/detokenize", openapi_extra=_body("DetokenizeBody"))
 async def detokenize(request: Request) -> Response:
     """The text of `tokens`, special tokens spelled: as `content`, or with `model` as vLLM's `prompt`."""
-    engine = _engine(request)
+    vocab = known_vocab(_engine(request))
     data = await read_object(request, process_of(request).settings)
     body = await beside_if_large(request, lambda: read_body(DetokenizeBody, data))
-    text = await beside_if_large(request, lambda: text_of(check_ids(body.tokens, engine.vocab, "tokens"), engine.vocab))
+    text = await beside_if_large(request, lambda: text_of(check_ids(body.tokens, vocab, "tokens"), vocab))
     return JsonResponse({"content": text} if body.model is None else {"prompt": text})
 
 
@@ -76,14 +77,11 @@ async def apply_template(request: Request) -> Response:
     return JsonResponse({"prompt": text})
 
 
-def _engine(request: Request) -> LocalEngine:
-    """Whose tokens they are. Raises Unauthorized, Unavailable, CapabilityError."""
+def _engine(request: Request) -> Engine:
+    """Whose tokens they are. Raises Unauthorized, Unavailable."""
     process = process_of(request)
     caller_of(request)
-    engine = process.engine.engine
-    if not isinstance(engine, LocalEngine):
-        raise CapabilityError(f"{engine.name} does not run in this process, so its tokens are not known")
-    return engine
+    return process.engine.engine
 
 
 async def _beside(request: Request, work: Callable[[], Any]) -> Any:
@@ -91,7 +89,7 @@ async def _beside(request: Request, work: Callable[[], Any]) -> Any:
     return await process_of(request).workers.run(work, abandoned=lambda _: None, owner=owner)
 
 
-def _tokens(body: TokenizeBody, engine: LocalEngine) -> Json:
+def _tokens(body: TokenizeBody, engine: Engine, vocab: Vocab) -> Json:
     """llama-server's reply."""
     text = body.content or ""
     if body.parse_special is False:
@@ -100,14 +98,14 @@ def _tokens(body: TokenizeBody, engine: LocalEngine) -> Json:
                 "a BOS cannot be added where special tokens are not read", hint="leave one of the two out",
                 field="parse_special",
             )  # fmt: skip
-        if engine.vocab.encoder is None:
+        if vocab.encoder is None:
             raise UnsupportedParameter(f"{engine.name} always reads special tokens", field="parse_special")
-        ids = engine.vocab.encoder(text)
+        ids = vocab.encoder(text)
     else:
         ids = engine.encode(text, add_special=bool(body.add_special))
     if not body.with_pieces:
         return {"tokens": ids}
-    return {"tokens": [{"id": token, "piece": _piece(token, engine.vocab)} for token in ids]}
+    return {"tokens": [{"id": token, "piece": _piece(token, vocab)} for token in ids]}
 
 
 def _piece(token: int, vocab: Vocab) -> str | list[int]:
@@ -119,7 +117,7 @@ def _piece(token: int, vocab: Vocab) -> str | list[int]:
         return list(raw)
 
 
-def _counted(body: TokenizeBody, engine: LocalEngine) -> Json:
+def _counted(body: TokenizeBody, engine: Engine, vocab: Vocab) -> Json:
     """vLLM's reply. A prompt has what the tokenizer adds, unless that is not wanted; a template spells its own."""
     if body.messages is not None:
         if body.add_special_tokens:
@@ -133,5 +131,5 @@ def _counted(body: TokenizeBody, engine: LocalEngine) -> Json:
             raise BadRequest("tools want messages", field="tools")
         ids = engine.encode(body.prompt or "", add_special=body.add_special_tokens is not False)
     found: Json = {"count": len(ids), "max_model_len": engine.capabilities.max_context, "tokens": ids}
-    strings = [engine.vocab.text_of(token) for token in ids] if body.return_token_strs else None
+    strings = [vocab.text_of(token) for token in ids] if body.return_token_strs else None
     return {**found, "token_strs": strings}

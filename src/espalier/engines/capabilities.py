@@ -1,0 +1,68 @@
+"""Refuses what an engine cannot do: the one check that engines, the API and the server share."""
+
+from __future__ import annotations
+
+from espalier.decoding.plan import STRATEGIES, Strategy
+from espalier.engines.base import Capabilities, Request
+from espalier.engines.protocols import Engine
+from espalier.errors import CapabilityError
+
+WITHOUT_LOGITS = "mask"
+"""The strategy that an engine without logits is left to apply in its own way."""
+
+
+def check_capabilities(engine: Engine, request: Request) -> None:
+    """Raises CapabilityError, naming the field of the request, before anything is rendered, compiled or generated;
+    InputError and SamplingError for settings that the strategy cannot have together."""
+    can, name = engine.capabilities, engine.name
+    if request.constraint is not None and request.constraint.kind not in can.constraints:
+        raise CapabilityError(
+            f"{name} cannot enforce {request.constraint.kind}",
+            hint=f"it can: {', '.join(sorted(can.constraints)) or 'none'}",
+            field="constraint",
+        )
+    if request.sampler == "native" and not can.native_sampler:
+        raise CapabilityError(
+            f"{name} has no sampler of its own", hint="only the llama.cpp engine has one", field="sampler"
+        )
+    if request.tools and "tool_calls" not in can.constraints:
+        raise CapabilityError(f"{name} cannot enforce tool calls", field="tools")
+    if not can.logits:
+        _check_without_logits(name, request)
+    _check_strategy(name, can, request)
+
+
+def _check_without_logits(name: str, request: Request) -> None:
+    asked = {
+        "soft": ("soft constraints cannot be applied", bool(request.soft)),
+        "filters": ("filters cannot be applied", bool(request.filters)),
+        "strategy": (f"{request.strategy} cannot be followed", request.strategy != WITHOUT_LOGITS),
+        "on_budget": ("the end of a text cannot be planned", request.decoding.on_budget != "truncate"),
+    }
+    for field, (refusal, is_asked) in asked.items():
+        if is_asked:
+            raise CapabilityError(
+                f"{name} gives no logits, so {refusal}",
+                hint=f"leave `{field}` out, or use an engine that runs the model itself",
+                field=field,
+            )
+
+
+def _check_strategy(name: str, can: Capabilities, request: Request) -> None:
+    strategy: Strategy = STRATEGIES.load(request.strategy)
+    strategy.check(request.decoding, request.sampling)
+    asked, most = strategy.sequences(request.decoding), can.max_sequences
+    if asked > 1 and not can.fork:
+        raise CapabilityError(f"{name} cannot follow several texts of one prompt", field="strategy")
+    if most is not None and asked > most:
+        raise CapabilityError(
+            f"{request.strategy} wants {asked} sequences at once; {name} holds {most}",
+            hint="ask for fewer, or load the model with more (sequences=)",
+            field="num_beams" if request.strategy == "beam" else "particles",
+        )
+    if strategy.truncates and not can.truncate:
+        raise CapabilityError(
+            f"{name} cannot take tokens back, which {request.strategy} needs",
+            hint="its cache is recurrent or has a sliding window; use mask",
+            field="strategy",
+        )

@@ -1,0 +1,54 @@
+"""An in-process engine as those see it who drive its model: a scheduler, a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Protocol, runtime_checkable
+
+from espalier.decoding.plan import Outcome, Taken
+from espalier.decoding.ports import StepModel
+from espalier.engines.base import Request
+from espalier.engines.local.prepared import Prepared
+from espalier.engines.local.preparing import RunMaker
+from espalier.engines.protocols import Engine
+from espalier.tokens.vocab import Vocab
+
+
+class RunDriver(Protocol):
+    """Has an engine's model to itself, and drives the runs that the engine starts by itself too."""
+
+    def drive(self, runs: Sequence[Prepared]) -> Generator[tuple[int, Taken | Outcome], None, None]:
+        """As `decoding.drive`: yields (index of the run, what happened). Closing the generator stops all runs."""
+        ...
+
+    def close(self) -> None:
+        """Stop every run and release the engine. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class StepEngine(Engine, Protocol):
+    """An Engine whose model runs in this process, so that a scheduler or a replay can drive it pass by pass."""
+
+    @property
+    def vocab(self) -> Vocab: ...
+
+    @property
+    def model(self) -> StepModel:
+        """For those who drive it themselves. Raises InputError once the engine is closed."""
+        ...
+
+    @property
+    def runs(self) -> RunMaker:
+        """Prepares runs from turns and prompt ids, for those who do not begin with a Request."""
+        ...
+
+    def prepare(self, request: Request) -> Prepared:
+        """Check, render, encode and compile: all that can go wrong before the model is needed. From any thread. Raises
+        InputError and its kin."""
+        ...
+
+    def serve_with(self, driver: RunDriver | None) -> None:
+        """From now on `driver` alone uses the model, and `run` goes through it; None ends that. Raises InputError where
+        there is a driver already, or a run that has begun."""
+        ...

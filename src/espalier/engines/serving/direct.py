@@ -1,0 +1,161 @@
+"""Serves an engine that schedules its own requests, such as a client of another server.
+
+Each request runs in the thread of its reader, so nothing is batched or queued here: the number of open requests is
+limited, and deadlines and cancellations are looked at between events. It knows no model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator
+
+from espalier.engines.base import Event, Finished, Load, Progress, Request
+from espalier.engines.capabilities import check_capabilities
+from espalier.engines.protocols import Engine, Running
+from espalier.errors import Cancelled, DeadlineExceeded, InputError, Overloaded, Unavailable
+
+
+class DirectService:
+    """A ServingEngine over any Engine. queue_size: requests that may be open beyond those that the engine runs at once.
+    Raises InputError for a number below 1."""
+
+    def __init__(self, engine: Engine, *, queue_size: int, clock: Callable[[], float] = time.monotonic) -> None:
+        if queue_size < 1:
+            raise InputError(f"queue_size is a whole number from 1 on, not {queue_size!r}", field="queue_size")
+        self._engine, self._clock = engine, clock
+        self._most = queue_size + (engine.capabilities.max_sequences or 0)
+        # Reentrant: a finalizer may end a run in whatever this thread is doing.
+        self._changed = threading.Condition(threading.RLock())
+        self._open: dict[int, threading.Event] = {}  # by the number of the request: set once it is cancelled
+        self._begun = 0
+        self._is_closing = False
+
+    @property
+    def engine(self) -> Engine:
+        return self._engine
+
+    def submit(self, request: Request, *, owner: str = "", deadline: float | None = None) -> Running:
+        if deadline is not None and not deadline > 0:
+            raise InputError(f"a deadline is a number of seconds above 0, not {deadline}", field="deadline")
+        check_capabilities(self._engine, request)
+        end = None if deadline is None else self._clock() + deadline
+        events = self._engine.run([request])
+        with self._changed:
+            if self._is_closing:
+                raise Unavailable("the engine is closing")
+            if len(self._open) >= self._most:
+                raise Overloaded(f"{len(self._open)} requests are open already", hint="try again in a few seconds")
+            self._begun += 1
+            number, cancelled = self._begun, threading.Event()
+            self._open[number] = cancelled
+        running = _DirectRun(events, cancelled, lambda: end is not None and self._clock() > end)
+        running.release = weakref.finalize(running, self._release, number)
+        running.release.atexit = False
+        return running
+
+    def load(self) -> Load:
+        with self._changed:
+            return Load(running=len(self._open))
+
+    def close(self, *, drain: float = 0.0) -> None:
+        with self._changed:
+            self._is_closing = True
+            self._changed.wait_for(lambda: not self._open, timeout=drain)
+            for cancelled in self._open.values():
+                cancelled.set()
+
+    def _release(self, number: int) -> None:
+        with self._changed:
+            self._open.pop(number, None)
+            self._changed.notify_all()
+
+
+class _DirectRun:
+    """One request of a DirectService. A `Running`."""
+
+    release: weakref.finalize[..., _DirectRun]
+
+    def __init__(self, events: Iterator[Event], cancelled: threading.Event, is_late: Callable[[], bool]) -> None:
+        self._iterator, self._cancelled, self._is_late = events, cancelled, is_late
+        self._reading = threading.Lock()  # held while the engine computes the next event
+        self._is_read = False
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(queued=0.0)
+
+    def __iter__(self) -> Iterator[Event]:
+        self._read_once()
+        return self._events()
+
+    def events(self) -> AsyncIterator[Event]:
+        self._read_once()
+        return self._async_events()
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+        self._end()
+
+    def _events(self) -> Iterator[Event]:
+        try:
+            is_finished = False
+            while not is_finished:
+                event = self._next()
+                is_finished = isinstance(event, Finished)
+                yield event
+        finally:
+            self.cancel()
+
+    async def _async_events(self) -> AsyncIterator[Event]:
+        try:
+            is_finished = False
+            while not is_finished:
+                event = await asyncio.to_thread(self._next)
+                is_finished = isinstance(event, Finished)
+                yield event
+        finally:
+            self.cancel()
+
+    def _next(self) -> Event:
+        with self._reading:
+            try:
+                self._check()
+                event = next(self._iterator, None)
+            finally:
+                if self._cancelled.is_set():  # by another thread, which could not close the iterator meanwhile
+                    self._close()
+            if event is None:
+                raise AssertionError("an engine ends every request with Finished")
+            if not isinstance(event, Finished):
+                self._check()
+            return event
+
+    def _check(self) -> None:
+        if self._cancelled.is_set():
+            raise Cancelled
+        if self._is_late():
+            raise DeadlineExceeded
+
+    def _end(self) -> None:
+        """Close the engine's iterator, unless its next event is being computed: `_next` closes it then."""
+        if self._reading.acquire(blocking=False):
+            try:
+                self._close()
+            finally:
+                self._reading.release()
+
+    def _close(self) -> None:
+        close = getattr(self._iterator, "close", None)
+        try:
+            if close is not None:
+                close()
+        finally:
+            self.release()
+
+    def _read_once(self) -> None:
+        if self._is_read:
+            raise InputError("the events of a request are read once, by one reader")
+        self._is_read = True

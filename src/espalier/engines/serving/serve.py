@@ -1,0 +1,18 @@
+"""Picks how an engine is shared by many callers: by our scheduler where its model runs here, else directly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from espalier.engines.local.step_engine import StepEngine
+from espalier.engines.protocols import Engine, ServingEngine
+from espalier.engines.serving.direct import DirectService
+from espalier.engines.serving.scheduler import QUEUE_SIZE
+from espalier.engines.serving.service import Service
+
+
+def serve_engine(engine: Engine, *, queue_size: int = QUEUE_SIZE, **options: Any) -> ServingEngine:
+    """options: a Scheduler's; an engine that schedules its own requests takes `queue_size` alone. Raises InputError."""
+    if isinstance(engine, StepEngine):
+        return Service(engine, queue_size=queue_size, **options)
+    return DirectService(engine, queue_size=queue_size)
