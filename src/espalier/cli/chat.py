@@ -120,6 +120,7 @@ def answer(conversation: Conversation, line: str) -> None:
     """Send one line and stream the answer. Ctrl-C stops it; what was said so far stays in the conversation."""
     conversation.messages.append({"role": "user", "content": line})
     shown: list[str] = []
+    was_stopped = False
     try:
         with closing(_stream(conversation)) as events:
             for event in events:
@@ -128,12 +129,14 @@ def answer(conversation: Conversation, line: str) -> None:
                 if isinstance(event, Finished):
                     conversation.last = event.result
     except KeyboardInterrupt:
-        output.piece(" …")
+        was_stopped = True
         conversation.last = None
     except EspalierError:
         conversation.messages.pop()  # the question was never answered
         raise
     output.piece("\n")
+    if was_stopped:
+        output.note("stopped; what was said stays in the conversation")
     conversation.messages.append({"role": "assistant", "content": "".join(shown)})
     if conversation.last is not None:
         report(conversation.last)
@@ -234,10 +237,10 @@ COMMANDS: dict[str, Callable[[Conversation, str], None]] = {
 def _read_line() -> str | None:
     """One line; the prompt sign goes to stderr, so that stdout holds answers only. None at the end of input."""
     if sys.stdin.isatty():
-        sys.stderr.write("> ")
-        sys.stderr.flush()
+        output.ask("> ")
     try:
         line = sys.stdin.readline()
     except KeyboardInterrupt:
-        return None
+        line = ""
+    output.answered(ended=bool(line))
     return line.rstrip("\n") if line else None

@@ -19,7 +19,7 @@ from espalier.cli.flags.inputs import Prompt, Raw, System, check_trace_path, rea
 from espalier.cli.flags.model import EngineFlags, Model, load, run
 from espalier.cli.flags.safety import SafetyFlags, tell_filters
 from espalier.cli.flags.sampling import Sampler, SamplingFlags, check_single
-from espalier.cli.flags.tools import ReasoningFlags, ShownTurn, ToolFlags, call_line
+from espalier.cli.flags.tools import ReasoningFlags, ToolFlags, call_line, show_delta
 from espalier.cli.flags.tracing import TraceFlags
 from espalier.cli.flags.words import WordFlags
 from espalier.constraints.soft.spec import SoftJson
@@ -101,11 +101,10 @@ def _is_terminal() -> bool:
 def show(events: Iterable[Event], *, live: bool, split: bool = False) -> Result:
     """Run the events to their end, writing the text as it comes if `live`; split: its content alone, and the reasoning
     on stderr."""
-    shown = ShownTurn()
     for event in events:
         if live and split:
             for delta in event.deltas:
-                shown.show(delta)
+                show_delta(delta)
         elif live:
             output.piece(event.text)
         if isinstance(event, Finished):
@@ -124,7 +123,7 @@ def write(result: Result, *, live: bool, split: bool) -> None:
 def _write_one(result: Result, *, live: bool, split: bool) -> None:
     text = result.content if split else result.text
     if live and (text or not result.tool_calls):
-        output.piece("\n")
+        output.end_line()
     elif not live and (text or not result.tool_calls):
         output.data(text)
     for call in result.tool_calls:

@@ -92,6 +92,7 @@ def main_code(arguments: list[str] | None = None) -> int:
     except typer.Exit as leaving:
         return leaving.exit_code
     except (KeyboardInterrupt, typer.Abort):
+        output.LINES.before_message()
         return 130
     except BrokenPipeError:
         # The reader of our pipe has gone; point stdout elsewhere so that the interpreter's last flush is quiet.

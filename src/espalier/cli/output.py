@@ -1,4 +1,8 @@
-"""Where the CLI writes: data on stdout, everything else on stderr. Colour only on a terminal without NO_COLOR."""
+"""Writes data to stdout and everything else to stderr. Colour only on a terminal without NO_COLOR.
+
+On a terminal both streams are one screen: a message never begins in the middle of a line of data. What is redirected
+gets its own stream alone, with no newline added to the data.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,38 @@ from rich.console import Console
 from espalier.errors import EspalierError, InputError, OutputError
 
 
+class OpenLines:
+    """Whether the last line of each stream is unfinished. One for the process, as the streams are."""
+
+    def __init__(self) -> None:
+        self.out = False
+        self.err = False
+
+    def before_message(self) -> None:
+        """Begin a new line on stderr, if there is text in the line."""
+        if self.err or (self.out and _is_one_screen()):
+            sys.stderr.write("\n")
+            sys.stderr.flush()
+            self.err = False
+            if _is_one_screen():
+                self.out = False
+
+    def before_data(self) -> None:
+        """Begin a new line on the screen, if a message left text in the line."""
+        if self.err and _is_one_screen():
+            self.before_message()
+
+
+LINES = OpenLines()
+
+
+def _is_one_screen() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty() and sys.stderr is not None and sys.stderr.isatty()
+
+
 def console() -> Console:
-    """A console on stderr; rich itself honours NO_COLOR and terminals without colour."""
+    """A console on stderr, at the start of a line; rich itself honours NO_COLOR and terminals without colour."""
+    LINES.before_message()
     return Console(stderr=True, highlight=False)
 
 
@@ -23,6 +57,30 @@ def note(text: str) -> None:
     lines = console()
     # NO_COLOR asks for plain text; rich would still write "dim".
     lines.print(text, style=None if lines.no_color else "dim", markup=False, soft_wrap=True)
+
+
+def aside(text: str) -> None:
+    """Write a piece of streamed text to stderr."""
+    if LINES.out:
+        LINES.before_message()
+    lines = Console(stderr=True, highlight=False)
+    lines.print(text, style=None if lines.no_color else "dim", markup=False, soft_wrap=True, end="")
+    LINES.err = not text.endswith("\n") if text else LINES.err
+
+
+def ask(prompt: str) -> None:
+    """Write a prompt to stderr; `answered` is called when something was read."""
+    LINES.before_message()
+    sys.stderr.write(prompt)
+    sys.stderr.flush()
+    LINES.err = True
+
+
+def answered(*, ended: bool) -> None:
+    """Say that a line was read after a prompt. ended: whether the answer ended the line of the prompt."""
+    if not ended:
+        LINES.before_message()
+    LINES.err = False
 
 
 def fail(error: EspalierError) -> int:
@@ -35,11 +93,24 @@ def fail(error: EspalierError) -> int:
 
 
 def data(text: str) -> None:
-    """Write to stdout, ending the line. Raises OutputError where there is none."""
+    """Write to stdout, ending the line. Raises OutputError if stdout is closed."""
+    piece(text if text.endswith("\n") else text + "\n")
+
+
+def piece(text: str) -> None:
+    """Write a piece of streamed text to stdout. Raises OutputError if stdout is closed."""
     if sys.stdout is None:  # closed by the caller
         raise OutputError("there is no standard output")
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    LINES.before_data()
+    sys.stdout.write(text)
     sys.stdout.flush()
+    LINES.out = not text.endswith("\n") if text else LINES.out
+
+
+def end_line() -> None:
+    """End the line on stdout, if it is unfinished."""
+    if LINES.out:
+        piece("\n")
 
 
 def write_file(path: Path, text: str, *, force: bool = False) -> None:
@@ -51,18 +122,6 @@ def write_file(path: Path, text: str, *, force: bool = False) -> None:
         raise InputError(f"{path} is there already", hint="--force overwrites it", field="output") from error
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def piece(text: str) -> None:
-    """Write a piece of streamed text to stdout."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
-
-
-def aside(text: str) -> None:
-    """Write a piece of streamed text to stderr."""
-    lines = console()
-    lines.print(text, style=None if lines.no_color else "dim", markup=False, soft_wrap=True, end="")
 
 
 def data_json(value: Any) -> None:

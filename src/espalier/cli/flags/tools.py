@@ -87,21 +87,12 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-class ShownTurn:
+def show_delta(delta: Delta) -> None:
     """Content goes to stdout as it comes, reasoning to stderr; calls are printed when they are complete."""
-
-    def __init__(self) -> None:
-        self._is_reasoning = False
-
-    def show(self, delta: Delta) -> None:
-        is_reasoning = isinstance(delta, ReasoningDelta)
-        if self._is_reasoning and not is_reasoning:
-            output.aside("\n")
-        self._is_reasoning = is_reasoning
-        if isinstance(delta, ReasoningDelta):
-            output.aside(delta.text)
-        elif isinstance(delta, ContentDelta):
-            output.piece(delta.text)
+    if isinstance(delta, ReasoningDelta):
+        output.aside(delta.text)
+    elif isinstance(delta, ContentDelta):
+        output.piece(delta.text)
 
 
 def call_line(call: ToolCall) -> str:
