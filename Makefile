@@ -26,9 +26,10 @@ help: ## list the targets
 
 setup: .setup-dev ## make .venv and install espalier[transformers,llamacpp,server,otel] and the tools of development
 
-demo: .setup-demo ## generate JSON under a schema with the demo model, and write the trace page
+demo: .setup-demo ## answer freely, then under a schema, with the demo model, and write the trace page
 	@mkdir -p out
-	$(BIN)/espalier generate --schema examples/user.schema.json --seed 1 --trace out/trace.html "Generate user info"
+	$(BIN)/espalier generate --seed 2 "Generate user info"
+	$(BIN)/espalier generate --schema examples/user.schema.json --seed 2 --trace out/trace.html "Generate user info"
 	@echo "The trace is in out/trace.html: open it in a browser."
 
 # One process for each core, a module's tests in one process, so that what a module sets up is set up once. Each process
