@@ -5,6 +5,7 @@ Installing is left to `make`, which runs before any test does; those lines are l
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -118,7 +119,7 @@ def test_what_the_first_example_shows_is_what_is_printed(clone: Path, demo_engin
 
     (console,) = [text for language, text in BLOCKS if language == "console"]
     free, bound = re.split(r"^\$ .*\n", console, flags=re.MULTILINE)[1:]
-    schema = espalier.JsonSchema((ROOT / "examples/user.schema.json").read_text(encoding="utf-8"))
+    schema = espalier.JsonSchema(json.loads((ROOT / "examples/user.schema.json").read_text(encoding="utf-8")))
     assert "--seed 2" in console
     assert demo_engine.generate("Generate user info", seed=2).text == free.rstrip("\n")
     result = demo_engine.generate("Generate user info", constraint=schema, seed=2)
