@@ -102,18 +102,37 @@ def test_every_contract_holds_on_this_tree() -> None:
         ),
         pytest.param(
             ENGINES,
-            {"engines/planted_a.py": "from espalier.engines import planted_b", "engines/planted_b.py": ""},
+            {"engines/fake.py": "import espalier.engines.huggingface.planted", "engines/huggingface/planted.py": ""},
             id="engine-imports-engine",
         ),
         pytest.param(
             ENGINES,
-            {"engines/local/engine.py": "import espalier.engines.planted", "engines/planted.py": ""},
+            {"engines/local/planted.py": "import espalier.engines.fake"},
             id="shared-module-imports-engine",
         ),
         pytest.param(
             STRATEGIES,
             {"decoding/masking.py": "import espalier.decoding.rejection", "decoding/rejection.py": ""},
             id="strategy-imports-strategy",
+        ),
+        *(
+            pytest.param(
+                f"rooms of {package}", {f"{low}/planted.py": f"import {high}"}, id=f"up-the-rooms-of-{package}"
+            )
+            for package, low, high in (
+                ("automata", "automata/languages", "espalier.automata.masks"),
+                ("chat", "chat/wire", "espalier.chat.prompt"),
+                ("cli", "cli/flags", "espalier.cli.trace"),
+                ("constraints", "constraints/words", "espalier.constraints.soft"),
+                ("sampling", "sampling/samplers", "espalier.sampling.fast"),
+                ("schema", "schema/read", "espalier.schema.normal"),
+                ("server", "server/bodies", "espalier.server.asking"),
+                ("trace", "trace/foreign", "espalier.trace.recorders"),
+            )
+        ),
+        *(
+            pytest.param(f"rooms of {package}", {f"{package}/planted.py": ""}, id=f"an-unlisted-room-of-{package}")
+            for package in ("constraints", "server")
         ),
         pytest.param(CORE, {"decoding/planted.py": "import torch"}, id="torch-in-decoding"),
         pytest.param(CORE, {"tokens/planted.py": "def late():\n    import transformers"}, id="transformers-in-tokens"),
@@ -142,8 +161,8 @@ def test_what_is_allowed_breaks_nothing(copy: Path) -> None:
             "wiring.py": "import espalier.settings",
             "constraints/json_schema/llguidance.py": "import llguidance",
             "sampling/fast/kernels.py": "import numba",
-            "engines/fake.py": "import torch\nimport espalier.engines.base\nimport espalier.engines.local.engine",
-            "engines/serving/scheduler.py": "import espalier.engines.local.engine",
+            "engines/huggingface/planted.py": "import torch\nfrom espalier.engines import base, local",
+            "engines/serving/planted.py": "import espalier.engines.base",
         },
     )
     assert lint(copy) == dict.fromkeys(ALL, True)
