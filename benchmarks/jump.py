@@ -20,7 +20,7 @@ import torch
 import espalier
 from benchmarks.engines.loop import random_llama
 from espalier.engines.base import Result
-from espalier.engines.huggingface.engine import TransformersStepModel
+from espalier.engines.huggingface.model import TransformersStepModel
 from espalier.engines.local.engine import LocalEngine
 from espalier.wiring import demo_model
 

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 import espalier
-from espalier.engines.huggingface.engine import TransformersStepModel
+from espalier.engines.huggingface.model import TransformersStepModel
 from espalier.engines.local.engine import LocalEngine
 from espalier.integrations.transformers import ConstraintLogitsProcessor
 from espalier.wiring import demo_model

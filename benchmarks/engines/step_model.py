@@ -15,7 +15,7 @@ import torch
 import transformers
 
 from espalier.decoding.ports import Extend
-from espalier.engines.huggingface.engine import TransformersStepModel
+from espalier.engines.huggingface.model import TransformersStepModel
 
 DEMO = Path(__file__).parents[2] / "models" / "demo"
 

@@ -24,8 +24,8 @@ from espalier.decoding.replay import TAKES, Replay, Replayed, replay_plan, repla
 from espalier.engines.base import Request
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.local.ports import Encode
-from espalier.engines.local.prepared import Prepared
-from espalier.engines.local.preparing import RunMaker
+from espalier.engines.local.prepared_run import PreparedRun
+from espalier.engines.local.run_maker import RunMaker
 from espalier.engines.local.step_engine import StepEngine
 from espalier.engines.local.turns import PreparedTurn
 from espalier.errors import CapabilityError, InputError
@@ -231,7 +231,7 @@ def _plain(trace: Trace) -> dict[str, Any]:
     return {name: value for name, value in trace.sampling.items() if name not in ("sampler", "bad_words")}
 
 
-def _prepare(trace: Trace, setting: _Setting, spec: Spec | None, decoding: Decoding) -> Prepared:
+def _prepare(trace: Trace, setting: _Setting, spec: Spec | None, decoding: Decoding) -> PreparedRun:
     """The run, prepared as its engine prepares runs. Raises what `RunMaker` raises."""
     config = SamplingConfig.from_json(_plain(trace))
     if config.seed is None:
@@ -255,7 +255,7 @@ def _prepare(trace: Trace, setting: _Setting, spec: Spec | None, decoding: Decod
 
 
 def _afresh(
-    trace: Trace, setting: _Setting, spec: Spec | None, prepared: Prepared, decoding: Decoding,
+    trace: Trace, setting: _Setting, spec: Spec | None, prepared: PreparedRun, decoding: Decoding,
     *, is_own: bool, going_back: bool, note: str,
 ) -> Replaying:  # fmt: skip
     """The run again, with the same seed, and what comes out beside what came out then."""

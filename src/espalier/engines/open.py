@@ -15,14 +15,14 @@ from espalier.tokens.vocab import Vocab
 ENGINES = Registry(
     "engines",
     {
-        "transformers": "espalier.engines.huggingface.engine:open_engine",
-        "llamacpp": "espalier.engines.llamacpp.engine:open_engine",
+        "transformers": "espalier.engines.huggingface.open:open_engine",
+        "llamacpp": "espalier.engines.llamacpp.open:open_engine",
         "fake": "espalier.engines.fake:open_engine",
     },
 )
 """Names to functions `(model, *, options, folders) -> Engine`. Their modules name the options they take: `TAKES`."""
 
-VOCABS = Registry("vocabs", {"llamacpp": "espalier.engines.llamacpp.engine:read_vocab_of"})
+VOCABS = Registry("vocabs", {"llamacpp": "espalier.engines.llamacpp.open:read_vocab_of"})
 """Engines whose files hold a vocabulary that is read without the weights: `(path) -> Vocab`."""
 
 

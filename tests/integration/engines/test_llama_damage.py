@@ -59,7 +59,8 @@ LOAD = """
 import sys
 from pathlib import Path
 from espalier.decoding.ports import Extend
-from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel
+from espalier.engines.llamacpp.model import LlamaStepModel
+from espalier.engines.llamacpp.weights import LlamaFile
 from espalier.engines.options import EngineOptions
 from espalier.errors import InputError
 

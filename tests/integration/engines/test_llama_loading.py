@@ -18,7 +18,8 @@ pytest.importorskip("llama_cpp")
 gguf = pytest.importorskip("gguf")
 
 from espalier.engines.gguf.header import read_header  # noqa: E402
-from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel  # noqa: E402
+from espalier.engines.llamacpp.model import LlamaStepModel  # noqa: E402
+from espalier.engines.llamacpp.weights import LlamaFile  # noqa: E402
 from espalier.engines.options import EngineOptions  # noqa: E402
 from espalier.errors import CapabilityError, EspalierError, InputError, UnknownModel  # noqa: E402
 from tests import gguf_models as make  # noqa: E402
@@ -231,7 +232,8 @@ import sys
 from pathlib import Path
 from random import Random
 from espalier.decoding.ports import Extend
-from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel
+from espalier.engines.llamacpp.model import LlamaStepModel
+from espalier.engines.llamacpp.weights import LlamaFile
 from espalier.engines.options import EngineOptions
 from espalier.errors import EspalierError
 options, random = EngineOptions(threads=1, kv_size=256, sequences=2), Random(7)

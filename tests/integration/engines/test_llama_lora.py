@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
 
-from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel
+from espalier.engines.llamacpp.model import LlamaStepModel
+from espalier.engines.llamacpp.weights import LlamaFile
 from espalier.engines.options import EngineOptions, Lora
 from espalier.errors import CapabilityError, InputError, UnknownModel
 from tests import gguf_models as make

@@ -16,7 +16,8 @@ pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
 
 from espalier.decoding.ports import Extend
-from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel
+from espalier.engines.llamacpp.model import LlamaStepModel
+from espalier.engines.llamacpp.weights import LlamaFile
 from espalier.engines.options import EngineOptions
 from espalier.errors import (
     CapabilityError,
@@ -199,7 +200,8 @@ def test_logits_that_are_kept_can_be_read_after_a_pass_that_wants_more_rows_than
     script = f"""
 from pathlib import Path
 from espalier.decoding.ports import Extend
-from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel
+from espalier.engines.llamacpp.model import LlamaStepModel
+from espalier.engines.llamacpp.weights import LlamaFile
 from espalier.engines.options import EngineOptions
 options = EngineOptions(threads=1, sequences=2)
 model = LlamaStepModel(LlamaFile(Path({str(DEMO)!r}), options), options)
@@ -356,19 +358,21 @@ def test_what_llama_cpp_itself_cannot_reserve_is_a_limit(folder):
     script = f"""
 import resource
 from pathlib import Path
-from espalier.engines.llamacpp import model as llama_model
+from espalier.engines.llamacpp import context
+from espalier.engines.llamacpp.model import LlamaStepModel
+from espalier.engines.llamacpp.weights import LlamaFile
 from espalier.engines.options import EngineOptions
 from espalier.errors import LimitExceeded
-file = llama_model.LlamaFile(Path({str(folder / "bpe.gguf")!r}), EngineOptions())
-llama_model._free_memory = lambda: None
+file = LlamaFile(Path({str(folder / "bpe.gguf")!r}), EngineOptions())
+context._free_memory = lambda: None
 held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (held + 2**30, resource.getrlimit(resource.RLIMIT_AS)[1]))
 for size in (2**22, 2**28):  # the first fails in the cache, the second in what is kept about it
     try:
-        llama_model.LlamaStepModel(file, EngineOptions(kv_size=size, kv_type="f32", threads=1))
+        LlamaStepModel(file, EngineOptions(kv_size=size, kv_type="f32", threads=1))
     except LimitExceeded as error:
         print(error.field)
-llama_model.LlamaStepModel(file, EngineOptions(threads=1))
+LlamaStepModel(file, EngineOptions(threads=1))
 """
     if not Path("/proc/self/statm").exists():
         pytest.skip("no /proc here")
@@ -427,7 +431,8 @@ def test_memory_is_given_back_once_in_order_and_at_the_end_of_the_process(folder
 import gc
 from pathlib import Path
 from espalier.decoding.ports import Extend
-from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel
+from espalier.engines.llamacpp.model import LlamaStepModel
+from espalier.engines.llamacpp.weights import LlamaFile
 from espalier.engines.options import EngineOptions, Lora
 from espalier.errors import EspalierError
 path, lora = Path({str(folder / "bpe.gguf")!r}), Lora(path={str(folder / "lora.gguf")!r})

@@ -9,7 +9,9 @@ import pytest
 pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
 
-from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel, default_threads
+from espalier.engines.llamacpp.context import default_threads
+from espalier.engines.llamacpp.model import LlamaStepModel
+from espalier.engines.llamacpp.weights import LlamaFile
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.errors import InputError
 from tests import gguf_models as make

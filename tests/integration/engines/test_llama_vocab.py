@@ -21,8 +21,8 @@ pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
 
 from espalier.engines.llamacpp import tokenize as llama_tokenize
-from espalier.engines.llamacpp.engine import read_vocab_of
 from espalier.engines.llamacpp.library import library
+from espalier.engines.llamacpp.open import read_vocab_of
 from espalier.engines.llamacpp.tokenize import make_encode
 from espalier.engines.llamacpp.vocab import read_vocab
 from espalier.engines.llamacpp.weights import LlamaFile

@@ -20,13 +20,9 @@ tokenizers = pytest.importorskip("tokenizers")
 
 from espalier.decoding.ports import Extend, Rows  # noqa: E402
 from espalier.engines.base import Finished, Request  # noqa: E402
-from espalier.engines.huggingface.engine import (  # noqa: E402
-    TransformersStepModel,
-    eos_ids,
-    load_model,
-    make_encode,
-    open_engine,
-)
+from espalier.engines.huggingface.loading import eos_ids, load_model, make_encode  # noqa: E402
+from espalier.engines.huggingface.model import TransformersStepModel  # noqa: E402
+from espalier.engines.huggingface.open import open_engine  # noqa: E402
 from espalier.engines.options import EngineOptions  # noqa: E402
 from espalier.errors import (  # noqa: E402
     CapabilityError,
@@ -482,7 +478,7 @@ def test_without_its_packages_the_pip_line_is_said(package: str) -> None:
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"
         "from espalier.errors import MissingDependency\n"
-        "try:\n    import espalier.engines.huggingface.engine\n"
+        "try:\n    import espalier.engines.huggingface.model\n"
         "except MissingDependency as error:\n    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

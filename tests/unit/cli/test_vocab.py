@@ -52,9 +52,9 @@ def test_the_summary_of_a_model_says_sizes_ends_categories_and_specials(run):
 
 
 def test_only_the_tokenizer_is_read(run):
-    before = "espalier.engines.huggingface.engine" in sys.modules
+    before = "espalier.engines.huggingface.model" in sys.modules
     assert run("--json", "-m", str(demo_model()))[0] == 0
-    assert ("espalier.engines.huggingface.engine" in sys.modules) == before
+    assert ("espalier.engines.huggingface.model" in sys.modules) == before
 
 
 def test_without_a_name_it_is_the_demo_model_and_bytes_is_the_byte_vocabulary(run):

@@ -80,7 +80,7 @@ def test_fault_5_the_system_message_and_the_assistants_header_stay(engine: Local
 
 
 def test_fault_5_a_bos_is_there_once() -> None:
-    from espalier.engines.huggingface.engine import make_encode
+    from espalier.engines.huggingface.loading import make_encode
 
     class Tokenizer:
         bos_token_id, eos_token_id = 1, 2

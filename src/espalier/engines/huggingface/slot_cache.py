@@ -12,7 +12,7 @@ In a pass over rows with different numbers of new tokens the tokens stand at the
 So the last place is the last token of every row, and one position of the output head serves all of them.
 Padding is never written to the cache.
 
-This module does not know logits, nor which models it can serve: `engines/huggingface/engine.py` decides that.
+This module does not know logits, nor which models it can serve: `engines/huggingface/model.py` decides that.
 """
 
 from __future__ import annotations

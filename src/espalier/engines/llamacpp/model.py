@@ -6,42 +6,19 @@ It turns token ids into logits. It knows no vocabulary, no constraints and no sa
 from __future__ import annotations
 
 import ctypes
-import os
-import weakref
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from espalier.decoding.ports import Extend, Rows, SequenceId
-from espalier.engines.llamacpp.library import address_of, library, misfit, reasons
-from espalier.engines.llamacpp.weights import LlamaFile, is_out_of_memory, load_lora
-from espalier.engines.options import KV_TYPES, EngineOptions
-from espalier.errors import CapabilityError, GenerationError, InputError, LimitExceeded
+from espalier.engines.llamacpp.context import BATCH, LlamaContext, check_made, context_params
+from espalier.engines.llamacpp.library import address_of, library
+from espalier.engines.llamacpp.weights import LlamaFile
+from espalier.engines.options import EngineOptions
+from espalier.errors import CapabilityError, GenerationError, LimitExceeded
 
-__all__ = ["LlamaFile", "LlamaStepModel"]
-
-CONTEXT = 4096  # positions of one sequence, where nothing is said: a trained context of 128 Ki would fill the memory
-SEQUENCES = 64
-STATES = 8  # sequences of a recurrent model: each has its whole state, used or not
-SMALL = 20_000_000  # parameters below which one thread is fastest
-SHARES = 4  # full sequences that the KV cache holds by default
-BATCH = 2048
-CELL = 48  # bytes that llama.cpp keeps about each place in the cache, on the CPU
-PADDING = 256  # llama.cpp makes a KV cache of a multiple of this
-MOST = 2**31 - PADDING  # positions are int32
-# enum ggml_type, and bytes per value: a block of 32 has its scale (and minimum) as float16 beside it.
-_TYPES = (
-    (0, 4.0), (1, 2.0), (30, 2.0), (8, 34 / 32), (7, 24 / 32), (6, 22 / 32), (3, 20 / 32), (2, 18 / 32),
-)  # fmt: skip
-KV = dict(zip(KV_TYPES, _TYPES, strict=True))
-QUANTISED = tuple(name for name in KV if name.startswith("q"))
-THREADS_EACH = 4  # threads that one CPU can be asked for: they wait for one another by spinning
-FEW = 16  # threads that any machine can be asked for
-FLASH = {"auto": -1, "off": 0, "on": 1}  # enum llama_flash_attn_type
 NO_SLOT, ABORTED, INVALID = 1, 2, -1  # what llama_decode returns; below -1 is fatal
-SMALLER = "a smaller context or kv_size, or kv_type q8_0"
 
 
 class LlamaStepModel:
@@ -50,10 +27,10 @@ class LlamaStepModel:
     def __init__(self, file: LlamaFile, options: EngineOptions) -> None:
         lib = library()
         self._lib, self._file = lib, file
-        context, params = _context_params(lib, file, options)
-        self._context = held = _Context(lib, file, params, options)
+        context, params = context_params(lib, file, options)
+        self._context = held = LlamaContext(lib, file, params, options)
         self._ctx: Any = held.ctx
-        _check_made(lib, self._ctx, params)
+        check_made(lib, self._ctx, params)
         self._memory: Any = lib.llama_get_memory(self._ctx)
         self._sequences: int = params.n_seq_max
         self._capacity = int(lib.llama_n_ctx(self._ctx))
@@ -296,149 +273,6 @@ class LlamaStepModel:
         view: Rows = np.frombuffer(memory, dtype=np.float32).reshape(count, self._width)
         self._last = address, count, view
         return view
-
-
-class _Context:
-    """A llama_context and the adapters on it, freed with its last user: the model that steps, or logits that are kept.
-
-    It refers to nothing that refers to it, so that it is freed as soon as nobody has it, and before its file.
-    """
-
-    def __init__(self, lib: Any, file: LlamaFile, params: Any, options: EngineOptions) -> None:
-        made: list[tuple[Any, Any]] = []  # (how to free, what), in the order made
-        weakref.finalize(self, _free_all, made, file)
-        adapters = []
-        for lora in options.lora:
-            adapters.append(load_lora(file, lora))
-            made.append((lib.llama_adapter_lora_free, adapters[-1]))
-        with reasons() as said:
-            self.ctx: Any = lib.llama_init_from_model(file.handle, params)
-        if not self.ctx:
-            raise _context_error(said.first())
-        made.append((lib.llama_free, self.ctx))
-        if adapters:
-            handles = (lib.llama_adapter_lora_p_ctypes * len(adapters))(*adapters)
-            scales = (ctypes.c_float * len(adapters))(*(lora.scale for lora in options.lora))
-            if lib.llama_set_adapters_lora(self.ctx, handles, len(adapters), scales):
-                raise InputError("the LoRA adapters cannot be applied together", field="lora")
-
-
-def _free_all(made: list[tuple[Any, Any]], _file: LlamaFile) -> None:
-    """The last made first; the file is given so that it outlives them."""
-    while made:
-        free, what = made.pop()
-        free(what)
-
-
-def _context_params(lib: Any, file: LlamaFile, options: EngineOptions) -> tuple[int, Any]:
-    """Positions of one sequence, and llama_context_params. Raises InputError for what cannot be had together."""
-    context = options.context or min(CONTEXT, file.trained_context)
-    if context > file.trained_context:
-        raise InputError(
-            f"a context of {context} is longer than the {file.trained_context} tokens this model was trained for",
-            hint=f"at most {file.trained_context}",
-            field="context",
-        )
-    most = int(lib.llama_max_parallel_sequences())
-    sequences = options.sequences or min(most, STATES if file.is_recurrent else SEQUENCES)
-    if sequences > most:
-        raise InputError(f"llama.cpp runs at most {most} sequences at once, not {sequences}", field="sequences")
-    size = options.kv_size or min(context * min(SHARES, sequences), MOST)
-    if size > MOST:
-        raise InputError(f"kv_size is at most {MOST}, not {size}", hint="leave it out for the default", field="kv_size")
-    if options.context and size < context:
-        raise InputError(f"a kv_size of {size} cannot hold one sequence of {context}", field="kv_size")
-    threads = options.threads or default_threads(int(lib.llama_model_n_params(file.handle)))
-    _check_threads(threads)
-    kv, flash = options.kv_type or "f16", options.flash_attention or "auto"
-    if kv in QUANTISED and flash == "off":
-        raise InputError(
-            f"a KV cache of {kv} needs flash attention",
-            hint="flash_attention auto or on, or kv_type f16",
-            field="kv_type",
-        )
-    number, width = KV[kv]
-    _check_memory(file.cache_bytes(size, width) + size * CELL, size, lib)
-    params = lib.llama_context_default_params()
-    params.n_ctx = -(-size // PADDING) * PADDING
-    params.n_seq_max, params.kv_unified = sequences, True
-    # Fewer than sequences end the process (GGML_ASSERT on n_outputs_max): what is sent at once may still be less.
-    params.n_batch = min(max(options.batch_size or BATCH, sequences), params.n_ctx)
-    params.type_k = params.type_v = number
-    params.flash_attn_type = FLASH[flash]
-    params.n_threads = params.n_threads_batch = threads
-    params.no_perf = True
-    return context, params
-
-
-def _check_threads(threads: int) -> None:
-    """Raises InputError for so many that the machine would do little else than switch between them."""
-    cpus = os.cpu_count() or 1
-    most = max(FEW, THREADS_EACH * cpus)
-    if threads > most:
-        raise InputError(
-            f"{threads} threads are too many for {cpus} CPUs",
-            hint=f"at most {most}; leave it out for one each core",
-            field="threads",
-        )
-
-
-def default_threads(parameters: int) -> int:
-    """For a model of that size: one for each core that this process may use. A small one is fastest on one thread, as
-    its threads would wait for one another longer than they work."""
-    if parameters < SMALL or not hasattr(os, "sched_getaffinity"):
-        return 1 if parameters < SMALL else max(1, (os.cpu_count() or 2) // 2)
-    places = os.sched_getaffinity(0)
-    # Two hardware threads of a core share what the forward pass needs most: they count once.
-    siblings = {_read(f"/sys/devices/system/cpu/cpu{n}/topology/thread_siblings_list") or str(n) for n in places}
-    return len(siblings)
-
-
-def _read(path: str) -> str:
-    """A small file of the system, empty where it is not there."""
-    try:
-        return Path(path).read_text(encoding="ascii")
-    except OSError:
-        return ""
-
-
-def _check_memory(needed: int, tokens: int, lib: Any) -> None:
-    """Linux grants more memory than there is and kills who uses it: what cannot be had is refused before."""
-    if lib.llama_supports_gpu_offload():  # then it may lie there, where asking for too much fails by itself
-        return
-    free = _free_memory()
-    if free is not None and needed > free:
-        raise LimitExceeded(
-            f"a KV cache of {tokens} tokens takes {needed / 2**30:.1f} GiB; {free / 2**30:.1f} GiB are free",
-            hint=SMALLER,
-            field="kv_size",
-        )
-
-
-def _free_memory() -> int | None:
-    """Bytes that can be had without swapping, None where the system does not tell."""
-    found = next((s for s in _read("/proc/meminfo").splitlines() if s.startswith("MemAvailable:")), None)
-    return int(found.split()[1]) * 1024 if found else None
-
-
-def _check_made(lib: Any, ctx: Any, params: Any) -> None:
-    """Whether the context is what was asked for: if a field of the struct has moved, it is not."""
-    made = {
-        "n_ctx": (lib.llama_n_ctx(ctx), params.n_ctx),
-        "n_ctx_seq": (lib.llama_n_ctx_seq(ctx), params.n_ctx),
-        "n_seq_max": (lib.llama_n_seq_max(ctx), params.n_seq_max),
-        "n_batch": (lib.llama_n_batch(ctx), params.n_batch),
-    }
-    wrong = [f"{name} is {got} where {asked} was asked for" for name, (got, asked) in made.items() if got != asked]
-    if wrong:
-        raise misfit(", ".join(wrong))
-
-
-def _context_error(reason: str) -> GenerationError | InputError:
-    message = f"llama.cpp cannot set up this model: {reason}"
-    if is_out_of_memory(reason):
-        return LimitExceeded(message, hint=SMALLER, field="kv_size")
-    return InputError(message, field="kv_type" if "cache type" in reason else "model")
 
 
 def _decode_error(code: int, capacity: int) -> GenerationError:

@@ -22,8 +22,8 @@ from espalier.decoding.room import Room
 from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.local.ports import Encode, MakeNative
-from espalier.engines.local.prepared import Prepared
-from espalier.engines.local.preparing import RunMaker
+from espalier.engines.local.prepared_run import PreparedRun
+from espalier.engines.local.run_maker import RunMaker
 from espalier.engines.local.step_engine import RunDriver
 from espalier.engines.local.turns import PreparedTurn, TurnMaker
 from espalier.errors import InputError
@@ -158,7 +158,7 @@ class LocalEngine:
                 )
             self._server = driver
 
-    def prepare(self, request: Request) -> Prepared:
+    def prepare(self, request: Request) -> PreparedRun:
         """Check, render, encode and compile: all that can go wrong before the model is needed. From any thread.
         Raises InputError and its kin."""
         model = self.model
@@ -168,7 +168,7 @@ class LocalEngine:
         turn = replace(turn, spec=with_bad_words(turn.spec, request.sampling.bad_words))
         return self._runs.make(request, turn, self._ids(request, turn.text), model)
 
-    def _events(self, runs: list[Prepared]) -> Iterator[Event]:
+    def _events(self, runs: list[PreparedRun]) -> Iterator[Event]:
         with self._round:
             server, model = self._server, self.model
             if server:

@@ -8,8 +8,8 @@ from typing import Protocol, runtime_checkable
 from espalier.decoding.plan import Outcome, Taken
 from espalier.decoding.ports import StepModel
 from espalier.engines.base import Request
-from espalier.engines.local.prepared import Prepared
-from espalier.engines.local.preparing import RunMaker
+from espalier.engines.local.prepared_run import PreparedRun
+from espalier.engines.local.run_maker import RunMaker
 from espalier.engines.protocols import Engine
 from espalier.tokens.vocab import Vocab
 
@@ -17,7 +17,7 @@ from espalier.tokens.vocab import Vocab
 class RunDriver(Protocol):
     """Has an engine's model to itself, and drives the runs that the engine starts by itself too."""
 
-    def drive(self, runs: Sequence[Prepared]) -> Generator[tuple[int, Taken | Outcome], None, None]:
+    def drive(self, runs: Sequence[PreparedRun]) -> Generator[tuple[int, Taken | Outcome], None, None]:
         """As `decoding.drive`: yields (index of the run, what happened). Closing the generator stops all runs."""
         ...
 
@@ -43,7 +43,7 @@ class StepEngine(Engine, Protocol):
         """Prepares runs from turns and prompt ids, for those who do not begin with a Request."""
         ...
 
-    def prepare(self, request: Request) -> Prepared:
+    def prepare(self, request: Request) -> PreparedRun:
         """Check, render, encode and compile: all that can go wrong before the model is needed. From any thread. Raises
         InputError and its kin."""
         ...

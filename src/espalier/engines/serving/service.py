@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from espalier.decoding.plan import Outcome, Taken
 from espalier.engines.base import Event, Finished, Load, Progress, Request
-from espalier.engines.local.prepared import Prepared
+from espalier.engines.local.prepared_run import PreparedRun
 from espalier.engines.local.step_engine import StepEngine
 from espalier.engines.protocols import Running
 from espalier.engines.serving.delivery import Mailbox, hand_out
@@ -66,7 +66,7 @@ class Service:
         self._begin(running.ticket)
         return running
 
-    def drive(self, runs: Sequence[Prepared]) -> Generator[tuple[int, Taken | Outcome], None, None]:
+    def drive(self, runs: Sequence[PreparedRun]) -> Generator[tuple[int, Taken | Outcome], None, None]:
         """As `decoding.drive`, beside all other requests: whoever has the engine runs on it without a queue's limit."""
         tickets: list[Ticket] = []
         box: Box = Mailbox(partial(_cancel, self._scheduler, tickets))
@@ -116,7 +116,7 @@ class _Running:
     """One request of a Service. A `Running`."""
 
     def __init__(
-        self, scheduler: Scheduler, prepared: Prepared, owner: str, deadline: float | None, *, keep: Service
+        self, scheduler: Scheduler, prepared: PreparedRun, owner: str, deadline: float | None, *, keep: Service
     ) -> None:
         self._scheduler, self._prepared, self._service = scheduler, prepared, keep
         self._is_read = False
@@ -181,7 +181,7 @@ class _Running:
         self._is_read = True
 
 
-def _ticket(run: Prepared, reader: tuple[Box, int], *, owner: str = "", deadline: float | None = None) -> Ticket:
+def _ticket(run: PreparedRun, reader: tuple[Box, int], *, owner: str = "", deadline: float | None = None) -> Ticket:
     return Ticket(
         plan=run.plan(), prompt=run.job.prompt, size=run.size, sequences=run.sequences, owner=owner,
         deadline=deadline, reader=reader, cost_key=run.cost_key,

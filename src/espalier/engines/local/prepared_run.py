@@ -35,7 +35,7 @@ def _asked(request: Request) -> str:
     return request.prompt or ""
 
 
-class Prepared:
+class PreparedRun:
     """One request that is ready to run, and what its reader has heard of it. For one reader."""
 
     def __init__(
@@ -157,7 +157,7 @@ class Prepared:
         """What the run gave; the further texts of it are read as turns of their own."""
         others = []
         for one in outcome.others:
-            alone = Prepared(self.model, self.request, self.turn, self.seed, self.job, self.make_plan, self.words)
+            alone = PreparedRun(self.model, self.request, self.turn, self.seed, self.job, self.make_plan, self.words)
             alone.records = [record for step in one.records if (record := self._asked_of(step)) is not None]
             pieces = TextAssembler(self.request.sampling.stop)
             for token in one.tokens:

@@ -12,10 +12,11 @@ from typing import Any
 
 from espalier.chat.prompt.template import BrokenTemplate, ChatTemplate
 from espalier.engines.llamacpp.library import library
-from espalier.engines.llamacpp.model import LlamaFile, LlamaStepModel
+from espalier.engines.llamacpp.model import LlamaStepModel
 from espalier.engines.llamacpp.native import LlamaSampler
 from espalier.engines.llamacpp.tokenize import make_encode
 from espalier.engines.llamacpp.vocab import read_vocab
+from espalier.engines.llamacpp.weights import LlamaFile
 from espalier.engines.local.engine import LocalEngine
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.errors import TemplateError

@@ -25,7 +25,7 @@ from espalier.decoding.step import Watch
 from espalier.decoding.token_limit import check_budget, closable, with_budget
 from espalier.engines.base import Request
 from espalier.engines.local.ports import MakeNative
-from espalier.engines.local.prepared import Prepared, watched
+from espalier.engines.local.prepared_run import PreparedRun, watched
 from espalier.engines.local.turns import PreparedTurn
 from espalier.errors import CapabilityError, InputError, PromptTooLong, UnsupportedError
 from espalier.sampling.chain import Chain
@@ -81,7 +81,7 @@ class RunMaker:
                 stream=request.stream,
             )
 
-    def make(self, request: Request, turn: PreparedTurn, prompt: Sequence[int], model: StepModel | None) -> Prepared:
+    def make(self, request: Request, turn: PreparedTurn, prompt: Sequence[int], model: StepModel | None) -> PreparedRun:
         """The run of a request that `check` let pass. prompt: token ids. model: whose limits hold; None where
         the logits are stored ones. Raises InputError and its kin for all that can go wrong before the model is
         needed."""
@@ -143,7 +143,7 @@ class RunMaker:
             grammar = None if turn.spec is None else portable(turn.spec, compiler, before=turn.before)
             sampler = make_native(config, fitted, seed=seed + request.stream, grammar=grammar)
             make_plan = partial(native_plan, sampler=sampler)
-        return Prepared(
+        return PreparedRun(
             self._name, request, turn, seed, job, make_plan, self._compiler.words, compile_seconds,
             sequences=sequences,
         )  # fmt: skip

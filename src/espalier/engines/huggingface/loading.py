@@ -1,0 +1,164 @@
+"""Loads a causal language model and its tokenizer from a folder or the Hugging Face hub.
+
+Nothing of a model's repository is ever executed (`trust_remote_code` is always False).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from espalier.errors import CapabilityError, InputError, MissingDependency, UnknownModel
+
+try:
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+except ModuleNotFoundError as error:
+    raise MissingDependency(error.name or "transformers", extra="transformers") from error
+
+from espalier.engines.huggingface.errors import first_line, mapped, mapped_loading, quiet
+from espalier.engines.local.ports import Encode
+
+DTYPES: dict[str, Any] = {
+    "auto": "auto",
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+
+
+def load_model(name_or_path: str, *, device: str | None = None, dtype: str | None = None) -> tuple[Any, Any]:
+    """A model in eval mode on its device, and its tokenizer, from a folder or by its name on the hub.
+
+    device: `cuda`, `cuda:N`, `mps` or `cpu`; by default the first of these that there is. dtype: a key of DTYPES;
+    by default float32 on the CPU and `auto` elsewhere. What is in the hub's cache is used without asking the hub.
+    Raises UnknownModel, CapabilityError (not a causal model, or one that transformers cannot load), InputError (bad
+    device, dtype or files), LimitExceeded (does not fit).
+    """
+    where = _device(device)
+    number = _dtype(dtype, where)
+    folder = local_folder(name_or_path)
+    with mapped_loading(name_or_path), quiet():
+        if folder is None:
+            try:
+                model, tokenizer = _read(name_or_path, number, local=True)
+            except OSError:
+                model, tokenizer = _read(name_or_path, number, local=False)
+        else:
+            model, tokenizer = _read(str(folder), number, local=True)
+        model.to(where).eval()
+    if not _is_causal(model):
+        raise CapabilityError(
+            f"{name_or_path} ({type(model).__name__}) is no causal model: its tokens see the ones after them",
+            hint="encoder models such as BERT cannot generate",
+        )
+    return model, tokenizer
+
+
+def eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
+    """Every id that ends a text, in order: the generation config's, then the tokenizer's."""
+    generation = getattr(model, "generation_config", None)
+    found: list[int] = []
+    for stated in (getattr(generation, "eos_token_id", None), getattr(tokenizer, "eos_token_id", None)):
+        if stated is not None:
+            found += np.atleast_1d(stated).tolist()  # an int or a list of them
+    return tuple(dict.fromkeys(found))
+
+
+def make_encode(tokenizer: Any) -> Encode:
+    """Prompt text to ids with the tokenizer. Markers spelled in the text are read as such, a BOS is never doubled
+    and an EOS that the tokenizer would add at the end is left out: a prompt is to be continued."""
+
+    def encode(text: str, *, add_special: bool) -> list[int]:
+        def ids(special: bool) -> list[int]:
+            # verbose=False: too long a prompt is our error to raise, not a warning.
+            return list(tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"])
+
+        plain = ids(False)
+        if not add_special:
+            return plain
+        full = ids(True)
+        bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
+        if bos is not None and full[:2] == [bos, bos] and plain[:1] == [bos]:
+            full = full[1:]
+        if full[-1:] == [eos] and plain[-1:] != [eos] and full != [bos]:
+            full = full[:-1]
+        return full
+
+    return encode
+
+
+def _device(name: str | None) -> torch.device:
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    usable = [kind for kind, yes in there.items() if yes]
+    if name is None:
+        return torch.device(usable[0])
+    hint = f"here: {', '.join(usable)}"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"there is no device {name!r}", hint=hint, field="device") from error
+    count = torch.cuda.device_count() if device.type == "cuda" else 1
+    if device.type not in usable or (device.index or 0) >= count:
+        raise InputError(f"the device {name!r} is not available", hint=hint, field="device")
+    return device
+
+
+def _dtype(name: str | None, device: torch.device) -> Any:
+    if name is None:
+        name = "float32" if device.type == "cpu" else "auto"
+    if name not in DTYPES:
+        raise InputError(f"unknown dtype {name!r}", hint=f"one of {', '.join(DTYPES)}", field="dtype")
+    return DTYPES[name]
+
+
+def local_folder(name: str) -> Path | None:
+    """The folder of a local model; None for what can only be a hub name. Raises UnknownModel."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if (path / "config.json").is_file():
+            return path
+        raise UnknownModel(f"the folder {name} holds no model", hint="it has no config.json", field="model")
+    if path.exists():
+        raise UnknownModel(f"{name} is a file", hint="give the folder that it is in", field="model")
+    # Hub names are `name` or `owner/name`.
+    if not name or name.startswith((".", "~", os.sep)) or name.count("/") > 1:
+        raise UnknownModel(f"there is no folder {name!r}", field="model")
+    return None
+
+
+def _read(source: str, dtype: Any, *, local: bool) -> tuple[Any, Any]:
+    common: dict[str, Any] = {"trust_remote_code": False, "local_files_only": local}
+    config = AutoConfig.from_pretrained(source, **common)
+    if config.is_encoder_decoder:
+        raise CapabilityError(f"{source} is an encoder-decoder, not a causal language model")
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        source, config=config, dtype=dtype, output_loading_info=True, **common
+    )
+    model, info = loaded
+    if info["missing_keys"]:
+        # Upstream fills them with random numbers and only warns.
+        missing = ", ".join(sorted(info["missing_keys"])[:3])
+        raise CapabilityError(f"{source} lacks weights of a causal language model: {missing}")
+    try:
+        return model, AutoTokenizer.from_pretrained(source, **common)
+    except ValueError as error:
+        raise UnknownModel(
+            f"{source} has no tokenizer that can be read: {first_line(error)}",
+            hint="tokenizer.json belongs into the model's folder",
+            field="model",
+        ) from error
+
+
+def _is_causal(model: Any) -> bool:
+    """Whether a token's logits are free of the token after it: seen in the model, as names do not tell."""
+    rows = model.get_input_embeddings().weight.shape[0]
+    pair = torch.tensor([[0, rows // 3], [0, rows - 1]], device=model.device)  # (2, 2) int64
+    with mapped(), torch.inference_mode():
+        first = model(input_ids=pair, return_dict=True).logits[:, 0].float()  # (2, V)
+    # Far above rounding, far below what a token that is seen does.
+    tolerance = 1e-4 if model.dtype == torch.float32 else 2e-2
+    return bool((first[0] - first[1]).abs().max() <= tolerance * first.abs().max())
