@@ -1,3 +1,2 @@
-"""From one row of logits to one token: configuration, filters, the sampler chain, the draw. It knows no model and no
-constraint. Start with `config.py` and `chain.py`.
-"""
+"""Turns one row of logits into one token: config, filters, sampler chain, draw. It knows no model and no constraint.
+Start with `config.py` and `chain.py`."""

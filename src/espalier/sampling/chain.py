@@ -1,7 +1,7 @@
-"""The sampler chain of one sequence: filters, then the transforms in the order that the config names.
+"""`Chain`: the sampler chain of one sequence. It runs the logit filters, then the samplers in the order of the config.
 
-It knows nothing about masks: the caller gives it logits in which forbidden tokens are -inf already. It draws nothing:
-the caller gives it xtc's uniform number, and says which token was taken and how probable it was.
+The chain knows no token masks: its caller passes logits in which forbidden tokens are already -inf. It draws nothing:
+the caller passes the uniform number for xtc, and reports which token was taken and its probability.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from espalier.tokens.mask import Logits
 
 
 class Chain:
-    """Order is data: `config.sampler_order`. The state is the filters', the history, and mirostat's mu; `start`,
-    `on_token` and `rollback` are the only calls that change it, and a fork shares none of it.
+    """The order of the samplers is `config.sampler_order`. The state is that of the filters, the history and mirostat's
+    mu; only `start`, `on_token` and `rollback` change it, and a fork shares none of it.
 
-    A transform at its neutral value does not run and costs nothing. fitted: see `fit`; needed where the config names
-    tokens, or DRY is on. heating, running: names of what `heat` and `shape` run, in order, before mirostat or
-    the taking of the best.
+    A sampler at its neutral value does not run and costs nothing. fitted: from `fit`; required if the config names
+    tokens or DRY is on. heating, running: names of the samplers that `heat` and `shape` run, in order, without mirostat
+    and without the greedy choice.
     """
 
     def __init__(
@@ -53,8 +53,10 @@ class Chain:
             self._shaping += (mirostat,)
         self.needs_chance = any(SAMPLERS[name].draws for name in names) and not config.is_greedy
         self._history = History(config.repetition_window if "penalties" in names else 0)
-        self._room: Logits = np.empty(0, dtype=np.float32)  # (V,) once it was asked for
-        self._mus = [first_mu(config.mirostat_tau)]  # before each generated token, the last one is now's
+        self._room: Logits = np.empty(0, dtype=np.float32)  # (V,), allocated by `room`
+        self._mus = [
+            first_mu(config.mirostat_tau)
+        ]  # one per generated token and one before the first; the last is current
 
     @property
     def draws_per_token(self) -> int:
@@ -63,7 +65,7 @@ class Chain:
 
     @property
     def can_ban(self) -> bool:
-        """Whether a field of the config or a filter may take tokens away at some step."""
+        """Whether a field of the config or a filter may ban tokens at some step."""
         return bool(self.fitted.bans or self.fitted.ends or len(self.filters))
 
     @property
@@ -73,12 +75,12 @@ class Chain:
 
     @property
     def history(self) -> Sequence[int]:
-        """Ids of prompt and output; a view that the next token makes stale."""
+        """Ids of prompt and output. The next token invalidates this view."""
         return self._history.ids
 
     @property
     def past(self) -> History:
-        """What was said, with its counts; not to be changed, and a view that the next token makes stale."""
+        """The history with its token counts. Read only; the next token invalidates it."""
         return self._history
 
     @property
@@ -87,12 +89,12 @@ class Chain:
         return self._history.generated
 
     def start(self, prompt: Sequence[int]) -> None:
-        """The prompt's ids, before the first token: penalties and DRY look at them."""
+        """Set the prompt's ids, before the first token: penalties and DRY look at them."""
         self._history.start(prompt)
         self._mus = [first_mu(self.config.mirostat_tau)]
 
     def context(self, chance: float = 0.0) -> TransformContext:
-        """What the transforms see at this step."""
+        """What the transforms may read at this step."""
         history = self._history
         return TransformContext(
             config=self.config,
@@ -106,32 +108,33 @@ class Chain:
         )
 
     def room(self, width: int) -> Logits:
-        """`(V,) float32` to write over, the same each time: a fresh row costs more than filling it."""
+        """A reusable `(V,) float32` scratch row: allocating one costs more than filling it."""
         if self._room.shape[0] != width:
             self._room = np.empty(width, dtype=np.float32)
         return self._room
 
     def bias(self, logits: Logits, context: FilterContext) -> Logits:
-        """What changes logits before the mask, `(V,) -> (V,)`: `logit_bias` and `allowed_ids`, then the filters. The
-        argument itself is given back where there is nothing to do."""
+        """Apply everything that comes before the mask, `(V,) -> (V,)`: `logit_bias` and `allowed_ids`, then the
+        filters. Returns the argument itself if there is nothing to do."""
         logits = self.fitted.apply(logits)
         return self.filters.apply(logits, context) if len(self.filters) else logits
 
     def heat(self, logits: Logits) -> Logits:
-        """Penalties, DRY and temperature without truncation, in the config's order: p' of the design, section 4, the
-        distribution that importance weights refer to. Greedy has none: temperature is then left out."""
+        """Penalties, DRY and temperature without truncation, in the config's order. The result is p' of the design
+        (section 4), the distribution that importance weights refer to. With greedy decoding, temperature is left out.
+        """
         return self._run(self._heating, logits, 0.0)
 
     def shape(self, logits: Logits, chance: float = 0.0) -> Logits:
-        """All transforms, in order: what is drawn from, `(V,) -> (V,)`. chance: a uniform number in [0, 1), looked at
-        where `needs_chance`."""
-        if self.config.is_greedy:  # no truncation is asked: the most probable token is taken whatever they say
+        """Run all samplers in order, `(V,) -> (V,)`; the token is drawn from the result. chance: a uniform number in
+        [0, 1), used if `needs_chance`."""
+        if self.config.is_greedy:  # no truncation runs: the most probable token is taken in any case
             return temperature(self._run(self._heating, logits, 0.0), 0.0)
         return self._run(self._shaping, logits, chance)
 
     def on_token(self, token: int, prob: float | None = None) -> None:
-        """A token was taken. prob: its probability in what was drawn from, None where it was not drawn; mirostat learns
-        from it."""
+        """Record a taken token. prob: its probability in the distribution it was drawn from, None if it was not drawn;
+        mirostat learns from it."""
         self.filters.on_token(token)
         self._history.push(token)
         if self.config.mirostat:

@@ -1,7 +1,7 @@
-"""A SamplingConfig in other servers' names: llama.cpp's requests, and OpenAI's with vLLM's extras.
+"""Convert a SamplingConfig from and to the field names of llama.cpp's requests and of OpenAI's (with vLLM's extras).
 
-What cannot be said in the other's names raises SamplingError naming the field, and is never dropped. It knows no HTTP,
-and of a request only the fields that are about sampling: the edge picks those (`LLAMA_NAMES`, `OPENAI_NAMES`).
+A value that the other side cannot express raises SamplingError naming the field; nothing is dropped. This module knows
+no HTTP, and only the sampling fields of a request: the server picks those by `LLAMA_NAMES` and `OPENAI_NAMES`.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from espalier.sampling.fields import shown
 from espalier.sampling.samplers.registry import SAMPLERS
 
 UNLIMITED = 2**31 - 1
-"""`max_tokens` where the other side's default is to go on until the context is full."""
+"""`max_tokens` if the other side's default is to go on until the context is full."""
 
 LLAMA_FIELDS = {name: one.llama for name, one in FIELDS.items() if one.llama is not None}
 """Our name -> llama.cpp's (`tools/server`, the request of `/completion`)."""
 LLAMA_OTHER = {"typ_p": "typical_p", "n": "n", "max_tokens": "max_tokens"}
-"""Names that llama.cpp takes besides."""
+"""Other names that llama.cpp accepts -> our name."""
 LLAMA_DEFAULTS: dict[str, Any] = {"temperature": 0.8, "repetition_penalty": 1.0, "max_tokens": UNLIMITED}
-"""Where llama.cpp's default is another than ours."""
+"""Defaults in which llama.cpp differs from us."""
 LLAMA_OFF: dict[str, tuple[Any, ...]] = {"n_probs": (0,), "t_max_predict_ms": (0, -1), "post_sampling_probs": (False,)}
-"""Fields that are known and cannot be had, with the values at which they ask for nothing."""
+"""Fields that are known but not supported -> values at which they ask for nothing."""
 LLAMA_SAMPLERS = {name: one.llama for name, one in SAMPLERS.items() if one.llama is not None}
-"""Our name of a sampler -> llama.cpp's, of those that it has."""
-RANDOM_SEED = 2**32 - 1  # llama.cpp's seeds are 32 bits, and all ones means a random one
+"""Our name of a sampler -> llama.cpp's, for the samplers that llama.cpp has."""
+RANDOM_SEED = 2**32 - 1  # llama.cpp's seeds have 32 bits; all ones asks for a random seed
 LLAMA_NONE = tuple(sorted(FIELDS.keys() - LLAMA_FIELDS.keys()))
 
 OPENAI_FIELDS = {name: one.openai for name, one in FIELDS.items() if one.openai is not None}
 """Our name -> OpenAI's or vLLM's."""
 OPENAI_OTHER = {"max_completion_tokens": "max_tokens"}
 OPENAI_ORDER = ("penalties", "temperature", "min_p", "top_k", "top_p")
-"""vLLM's order: heat first, then truncate. OpenAI says nothing of top_k and min_p."""
+"""vLLM's order: temperature first, then truncation. OpenAI does not define top_k and min_p."""
 OPENAI_DEFAULTS: dict[str, Any] = {
     **{name: one.off for name, one in FIELDS.items() if one.openai and one.off not in (None, one.default)},
     "repetition_window": -1,
     "max_tokens": UNLIMITED,
     "sampler_order": OPENAI_ORDER,
 }
-"""What is left out of a request in OpenAI's names: every sampler that has a name there is off."""
+"""Values of fields that an OpenAI request leaves out: every sampler that has a name there is off."""
 MAX_BIAS = 100.0
 MAX_PENALTY = 2.0
 
@@ -59,17 +59,18 @@ DRAWING_NAMES = frozenset(
         if one.llama is not None and one.off is not None
     }
 )
-"""Fields of a request with which a client asks for a draw: temperature and truncations, in llama.cpp's names."""
+"""Request fields (llama.cpp's names) with which a client asks for sampling: temperature and truncations."""
 
 
 def from_llama(data: Mapping[str, Any]) -> SamplingConfig:
-    """From llama.cpp's names; null and what is left out take llama.cpp's default. Raises SamplingError in its names."""
+    """Read llama.cpp's names. A field that is null or missing takes llama.cpp's default. Raises SamplingError in
+    llama.cpp's names."""
     _check_mapping(data)
     for name, off in LLAMA_OFF.items():
         if data.get(name) is not None and data[name] not in off:
-            raise SamplingError(f"{name} cannot be had here", hint="leave it out", field=name)
+            raise SamplingError(f"{name} is not supported here", hint="leave it out", field=name)
     given = {name: value for name, value in data.items() if name not in LLAMA_OFF}
-    asked = _renamed(_said(given, LLAMA_NAMES), LLAMA_FIELDS, LLAMA_OTHER)
+    asked = _renamed(_without_nulls(given, LLAMA_NAMES), LLAMA_FIELDS, LLAMA_OTHER)
     if asked.get("typical_p") == 0:
         raise SamplingError(
             "typical_p: 0 leaves llama.cpp a single token, and is off here", hint="1 is off there", field="typical_p"
@@ -85,13 +86,13 @@ def from_llama(data: Mapping[str, Any]) -> SamplingConfig:
         asked["max_tokens"] = UNLIMITED
     if "sampler_order" in asked:
         asked["sampler_order"] = _order(asked["sampler_order"])
-    config = _made(LLAMA_DEFAULTS | asked, LLAMA_FIELDS)
+    config = _build(LLAMA_DEFAULTS | asked, LLAMA_FIELDS)
     _check_llama(config, LLAMA_FIELDS)
     return config
 
 
 def to_llama(config: SamplingConfig) -> dict[str, Any]:
-    """All fields in llama.cpp's names. Raises SamplingError for what it cannot do."""
+    """Write all fields in llama.cpp's names. Raises SamplingError for what llama.cpp cannot do."""
     _refuse_unless_default(config, LLAMA_NONE, "llama.cpp")
     _check_llama(config, {name: name for name in LLAMA_FIELDS})
     if config.seed is not None and config.seed >= RANDOM_SEED:
@@ -114,21 +115,23 @@ def to_llama(config: SamplingConfig) -> dict[str, Any]:
 
 
 def from_openai(data: Mapping[str, Any]) -> SamplingConfig:
-    """From OpenAI's names and vLLM's extras; null and what is left out take OpenAI's default. Penalties look at
-    everything: repetition at prompt and output, the others at the output. Raises SamplingError in its names."""
+    """Read OpenAI's names and vLLM's extras. A field that is null or missing takes OpenAI's default. Penalties count
+    the whole text: repetition counts prompt and output, the others the output. Raises SamplingError in OpenAI's names.
+    """
     _check_mapping(data)
-    asked = _renamed(_said(data, OPENAI_NAMES), OPENAI_FIELDS, OPENAI_OTHER)
+    asked = _renamed(_without_nulls(data, OPENAI_NAMES), OPENAI_FIELDS, OPENAI_OTHER)
     if asked.get("top_k") == -1:
         asked["top_k"] = 0
     if "logit_bias" in asked:
         asked["logit_bias"] = _openai_bias(asked["logit_bias"])
-    config = _made(OPENAI_DEFAULTS | asked, OPENAI_FIELDS)
+    config = _build(OPENAI_DEFAULTS | asked, OPENAI_FIELDS)
     _check_openai(config)
     return config
 
 
 def to_openai(config: SamplingConfig) -> dict[str, Any]:
-    """In OpenAI's names; vLLM's extras only where they are set. Raises SamplingError for what neither can do."""
+    """Write OpenAI's names, and vLLM's extras only if they are set. Raises SamplingError for what neither can
+    express."""
     order = [name for name in config.active if name in OPENAI_ORDER]
     for name in config.active:
         if name not in OPENAI_ORDER:
@@ -150,7 +153,7 @@ def to_openai(config: SamplingConfig) -> dict[str, Any]:
     for ours, theirs in OPENAI_FIELDS.items():
         value = getattr(config, ours)
         if ours in PENALTIES and not config.has_penalties:
-            continue  # switched off by a window of 0, which cannot be said there
+            continue  # a window of 0 switches penalties off, which OpenAI's fields cannot express
         if value != OPENAI_DEFAULTS.get(ours, DEFAULTS[ours]):
             found[theirs] = _plain(value)
     if config.logit_bias:
@@ -167,14 +170,15 @@ def _check_mapping(data: object) -> None:
         raise SamplingError(f"{shown(data)} is not a mapping from names to values")
 
 
-def _said(data: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Without the known names whose value is null: both sides take that as left out."""
+def _without_nulls(data: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Drop known names whose value is null: both sides treat them as missing."""
     known = frozenset(names)
     return {name: value for name, value in data.items() if value is not None or name not in known}
 
 
 def _renamed(data: Mapping[str, Any], fields: Mapping[str, str], others: Mapping[str, str]) -> dict[str, Any]:
-    """`data` in our names. Raises SamplingError for an unknown name, and for two names of one field."""
+    """Rename the fields of `data` to ours. Raises SamplingError for an unknown name, and for two names of one field
+    that disagree."""
     ours = {theirs: name for name, theirs in fields.items()} | dict(others)
     found: dict[str, Any] = {}
     for theirs, value in data.items():
@@ -186,13 +190,13 @@ def _renamed(data: Mapping[str, Any], fields: Mapping[str, str], others: Mapping
             )
         name = ours[theirs]
         if name in found and found[name] != value:
-            raise SamplingError(f"{theirs}: said twice, as {shown(found[name])} and as {shown(value)}", field=theirs)
+            raise SamplingError(f"{theirs}: given twice, as {shown(found[name])} and as {shown(value)}", field=theirs)
         found[name] = value
     return found
 
 
-def _made(values: dict[str, Any], fields: Mapping[str, str]) -> SamplingConfig:
-    """The config; an error names the field as the other side calls it."""
+def _build(values: dict[str, Any], fields: Mapping[str, str]) -> SamplingConfig:
+    """Build the config; an error names the field as the other side calls it."""
     try:
         return SamplingConfig(**values)
     except SamplingError as error:
@@ -203,7 +207,7 @@ def _made(values: dict[str, Any], fields: Mapping[str, str]) -> SamplingConfig:
 
 
 def _check_llama(config: SamplingConfig, names: Mapping[str, str]) -> None:
-    """What llama.cpp would do otherwise than we, or not at all. names: how the fields are called in errors."""
+    """Refuse combinations that llama.cpp runs differently or not at all. names: what errors call the fields."""
     if config.mirostat:
         ignored = [name for name in ("penalties", "dry") if name in config.active]
         if ignored:
@@ -216,12 +220,14 @@ def _check_llama(config: SamplingConfig, names: Mapping[str, str]) -> None:
     unheated = "temperature" not in config.sampler_order
     if unheated and (config.is_greedy or (config.mirostat and config.temperature != 1)):
         field = names["sampler_order"]
-        raise SamplingError(f"{field}: temperature is set and not in it, where llama.cpp differs", field=field)
+        raise SamplingError(
+            f"{field}: temperature is set but not listed, which llama.cpp treats differently", field=field
+        )
     removes_best = [name for name in ("typical_p", "xtc") if name in config.active]
     if config.is_greedy and removes_best:
         field = names["xtc_probability" if removes_best == ["xtc"] else "typical_p"]
         raise SamplingError(
-            f"{field}: with temperature 0 llama.cpp takes the best of what it leaves, and we the best of all",
+            f"{field}: with temperature 0 llama.cpp takes the best token that it leaves, Espalier the best of all",
             field=field,
         )
 
@@ -239,17 +245,18 @@ def _check_openai(config: SamplingConfig) -> None:
 
 
 def _openai_bias(given: Any) -> Any:
-    """A mapping whose keys are ids."""
+    """Check that the biases are a mapping to numbers."""
     if not isinstance(given, Mapping):
         raise SamplingError('logit_bias: a mapping such as {"123": -100}', field="logit_bias")
     for key, value in given.items():
-        if value is None or value is False:  # a ban in our own names and in llama.cpp's
+        if value is None or value is False:  # a ban in our names and in llama.cpp's
             raise SamplingError(f"logit_bias: {value!r} for {shown(key)} is no number", field="logit_bias")
     return given
 
 
 def _order(given: Any) -> list[str]:
-    """Raises SamplingError for a name that is not llama.cpp's, or that it has and we have not."""
+    """Our names of llama.cpp's samplers. Raises SamplingError for a name that llama.cpp does not have, or that we do
+    not support."""
     ours = {theirs: name for name, theirs in LLAMA_SAMPLERS.items()}
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise SamplingError("samplers: a list of names", hint=f"known: {', '.join(ours)}", field="samplers")
@@ -265,7 +272,7 @@ def _order(given: Any) -> list[str]:
 def _refuse_unless_default(config: SamplingConfig, names: Iterable[str], who: str) -> None:
     for name in names:
         if getattr(config, name) != DEFAULTS[name]:
-            raise SamplingError(f"{name}: {who} cannot say it", hint="leave it at its default", field=name)
+            raise SamplingError(f"{name}: {who} cannot express it", hint="leave it at its default", field=name)
 
 
 def _plain(value: Any) -> Any:

@@ -1,7 +1,7 @@
-"""From logits to one token, and the random stream of one sequence.
+"""Draw one token from logits, with one reproducible random stream per sequence.
 
-The stream is a function of (seed, sequence number, draw number) alone: it does not depend on what else is in a batch,
-and rolling back is setting a counter.
+The stream is a function of (seed, sequence number, draw number) only: it does not depend on the rest of a batch, and a
+rollback resets a counter.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from espalier.errors import BadLogits, DeadEnd
 from espalier.tokens.mask import Logits
 
-BLOCK = 256  # uniforms made at a time
+BLOCK = 256  # uniforms generated at a time
 
 
 class Drawn(NamedTuple):
-    """ids: `(n,)` what was drawn from, ascending; probs: `(n,) float64`, sums to 1."""
+    """ids: `(n,)` candidates, ascending; probs: their probabilities, `(n,) float64`, which sum to 1."""
 
     token: int
     prob: float
@@ -60,15 +60,15 @@ class RandomStream:
 
 
 def draw(logits: Logits, stream: RandomStream) -> Drawn:
-    """Draw from the softmax of `(V,) float32` logits by inverse CDF in id order. One number is used even where only
-    one token is left, so that the stream's place is the number of tokens. Raises DeadEnd if nothing is finite, and
+    """Draw from the softmax of `(V,) float32` logits by inverse CDF in id order. It uses one number even if only one
+    token is left, so that the position in the stream is the number of tokens. Raises DeadEnd if no logit is finite, and
     BadLogits for NaN and +inf."""
-    check(float(logits.max(initial=-np.inf)))  # before a number is taken
+    check(float(logits.max(initial=-np.inf)))  # before a number is used
     return pick(logits, stream.next())
 
 
 def check(largest: float) -> None:
-    """largest: of some logits. Raises DeadEnd for -inf, and BadLogits for what nothing can be drawn from."""
+    """largest: the maximum of some logits. Raises DeadEnd for -inf, and BadLogits for NaN and +inf."""
     if largest == -math.inf:
         raise DeadEnd
     if not math.isfinite(largest):
@@ -76,7 +76,7 @@ def check(largest: float) -> None:
 
 
 def pick(logits: Logits, uniform: float) -> Drawn:
-    """What `draw` draws with this number. Raises as `draw`."""
+    """The token that `draw` draws with this uniform number. Raises as `draw`."""
     best = float(logits.max(initial=-np.inf))
     check(best)
     ids = np.flatnonzero(logits > -np.inf)  # (n,)
@@ -84,7 +84,7 @@ def pick(logits: Logits, uniform: float) -> Drawn:
     weights = np.exp(values - best)
     mass = np.cumsum(weights)
     place = min(int(np.searchsorted(mass, uniform * mass[-1], side="right")), ids.size - 1)
-    # A weight that underflowed to 0 can only be met at the far end; step back to one that has mass.
+    # A weight that underflowed to 0 can only be reached at the end; step back to a token that has mass.
     while weights[place] == 0.0:
         place -= 1
     return Drawn(int(ids[place]), float(weights[place] / mass[-1]), ids, weights / mass[-1])

@@ -1,7 +1,7 @@
-"""LogitFilter: something that changes logits and remembers the sequence; FilterChain: several, in order.
+"""`LogitFilter`: changes logits and follows the sequence. `FilterChain`: several filters, by priority.
 
-Filters run on the model's logits before the mask's result is truncated. A finite change is a bias; -inf is a ban,
-which shrinks the allowed set and is blamed on the filter. Filters know nothing about grammars.
+Filters run on the model's logits, before the samplers. A finite change is a bias; -inf is a ban, which shrinks the
+allowed set and is blamed on the filter. Filters know nothing about grammars.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from espalier.tokens.vocab import Vocab
 
 LARGEST = float(np.finfo(np.float32).max)
 ID_LIMIT = 2**31
-"""No vocabulary has an id of so much."""
+"""Token ids are smaller in every vocabulary."""
 
 
 class Priority(IntEnum):
-    """High runs first; equals keep the order they were added in."""
+    """HIGH runs first; filters of equal priority keep the order in which they were added."""
 
     HIGH = 3
     NORMAL = 2
@@ -34,7 +34,7 @@ class Priority(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterContext:
-    """What a filter may look at. step: tokens generated so far. prompt, generated: token ids."""
+    """What a filter may read. step: tokens generated so far. prompt, generated: token ids."""
 
     step: int
     prompt: tuple[int, ...]
@@ -42,7 +42,7 @@ class FilterContext:
 
 
 class LogitFilter(Protocol):
-    """One filter of one sequence."""
+    """One filter of one sequence: a stateful logits processor that can fork and roll back."""
 
     @property
     def name(self) -> str: ...
@@ -51,11 +51,11 @@ class LogitFilter(Protocol):
     def priority(self) -> Priority: ...
 
     def apply(self, logits: Logits, context: FilterContext) -> Logits:
-        """`(V,) float32` in, `(V,) float32` out; must not change its argument nor its own state."""
+        """`(V,) float32` in, `(V,) float32` out; must change neither its argument nor its own state."""
         ...
 
     def on_token(self, token: int) -> None:
-        """A token was taken. The only call, with rollback, that changes the filter."""
+        """Record a taken token. Only this and `rollback` change the filter."""
         ...
 
     def rollback(self, count: int) -> None:
@@ -69,7 +69,8 @@ class LogitFilter(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FilterResult:
-    """logits: `(V,) float32`. banned_count: tokens that were finite and are -inf now. active_filters: what ran."""
+    """logits: `(V,) float32`. banned_count: tokens whose logits were finite and are -inf now. active_filters: names of
+    the filters that ran."""
 
     logits: Logits
     banned_count: int
@@ -77,15 +78,15 @@ class FilterResult:
 
 
 class FilterChain:
-    """Filters by priority, stable among equals, each under its own name. Forks and rolls back as one.
+    """Filters by priority, each under its own name. They fork and roll back together.
 
-    Filters are added before the first token. A disabled one changes no logits and follows the sequence all the same, so
-    that it can be enabled later.
+    Add filters before the first token. A disabled filter changes no logits but still follows the sequence, so that it
+    can be enabled later.
     """
 
     def __init__(self, filters: Iterable[LogitFilter] = ()) -> None:
         self._filters: list[LogitFilter] = []
-        self._missed: dict[str, int] = {}  # of each disabled filter: how many last tokens it could not follow
+        self._missed: dict[str, int] = {}  # disabled filter -> number of last tokens that it refused to follow
         for one in filters:
             self.add(one)
 
@@ -97,15 +98,15 @@ class FilterChain:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of them, in the order they run in."""
+        """All names, in running order."""
         return tuple(one.name for one in self._filters)
 
     def add(self, filter: LogitFilter) -> None:  # noqa: A002  # as the parameter is called everywhere
-        """Last among those of its priority. Raises InputError for a name that is there already."""
+        """Add after all others of the same priority. Raises InputError if the name is taken."""
         self.insert(len(self._filters), filter)
 
     def insert(self, index: int, filter: LogitFilter) -> None:  # noqa: A002
-        """At a place among those of its priority, as `list.insert` counts. Raises as `add`."""
+        """Add at an index among those of the same priority, as in `list.insert`. Raises as `add`."""
         if filter.name in self.names:
             raise InputError(
                 f"there is a filter {filter.name!r} already",
@@ -118,21 +119,21 @@ class FilterChain:
         self._filters = sorted([*others, *equals], key=lambda one: -int(one.priority))  # sorted() is stable
 
     def remove(self, name: str) -> LogitFilter:
-        """Take it out, and give it. Raises UnknownName."""
+        """Remove and return a filter. Raises UnknownName."""
         found = self.get(name)
         self._filters = [one for one in self._filters if one is not found]
         self._missed.pop(name, None)
         return found
 
     def get(self, name: str) -> LogitFilter:
-        """Raises UnknownName with the names there are."""
+        """Raises UnknownName, listing the names."""
         for one in self._filters:
             if one.name == name:
                 return one
         raise UnknownName(f"there is no filter {name!r}", hint=f"there are: {', '.join(self.names) or 'none'}")
 
     def enable(self, name: str) -> None:
-        """Raises UnknownName; InputError where the text has meanwhile left what the filter allows."""
+        """Raises UnknownName; InputError if the text contains tokens that the filter refuses."""
         self.get(name)
         if self._missed.get(name):
             raise InputError(
@@ -155,29 +156,30 @@ class FilterChain:
     def apply(self, logits: Logits, context: FilterContext) -> Logits:
         """`(V,) float32` in, `(V,) float32` out; the argument is not changed.
 
-        A list is taken too. Raises DeadEnd naming the filter that took the last token, BadLogits naming one that gave
-        what is no logits, InputError for what are no numbers.
+        Lists are accepted. Raises DeadEnd naming the filter that banned the last token, BadLogits naming a filter that
+        returned invalid logits, InputError for an argument that is not numeric.
         """
         logits = as_logits(logits)
         active = self._active()
         if not active:
             return logits
         _check(logits, logits.shape, "", is_first=True)
-        out = logits.copy()  # (V,) a filter that writes into its argument does no harm outside
+        out = logits.copy()  # (V,), a copy, in case a filter writes into its argument
         for one in active:
             out = one.apply(out, context)
             _check(out, logits.shape, one.name)
         return out
 
     def apply_with_result(self, logits: Logits, context: FilterContext) -> FilterResult:
-        """As `apply`, with what was done."""
+        """As `apply`, with a report."""
         logits = as_logits(logits)
         out = self.apply(logits, context)
         banned = int(np.count_nonzero((logits > -np.inf) & (out == -np.inf)))
         return FilterResult(logits=out, banned_count=banned, active_filters=tuple(one.name for one in self._active()))
 
     def on_token(self, token: int) -> None:
-        """A token was taken. If an enabled filter refuses it, its TokenRefused is raised and none has moved."""
+        """Record a taken token. If an enabled filter refuses it, its TokenRefused is raised and no filter has
+        changed."""
         moved: list[LogitFilter] = []
         try:
             for one in self._filters:
@@ -192,12 +194,12 @@ class FilterChain:
             self._missed[name] = self._follow(self.get(name), token, missed)
 
     def rollback(self, count: int) -> None:
-        """Undo the last `count` tokens. Where a filter has not seen as many, its error is raised and none has moved."""
+        """Undo the last `count` tokens. If a filter cannot, its error is raised and no filter has changed."""
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
             raise InputError(f"{count!r} is no number of tokens to roll back", field="count")
         count = int(count)
         steps = [(one, max(0, count - self._missed.get(one.name, 0))) for one in self._filters]
-        for one, step in steps[1:]:  # rehearsed, so that the first real step is taken only if all can be
+        for one, step in steps[1:]:  # on forks first, so that the real rollback starts only if every filter can do it
             copy = one.fork()
             if copy is not one:
                 copy.rollback(step)
@@ -206,13 +208,13 @@ class FilterChain:
         self._missed = {name: max(0, missed - count) for name, missed in self._missed.items()}
 
     def fork(self) -> FilterChain:
-        """An independent copy: every filter is forked, and enabled or disabled as here."""
+        """An independent copy: every filter is forked, and enabled or disabled as in the original."""
         other = FilterChain(one.fork() for one in self._filters)
         other._missed = self._missed.copy()
         return other
 
     def clone(self) -> FilterChain:
-        """`fork`, by its other name."""
+        """Another name for `fork`."""
         return self.fork()
 
     def _active(self) -> list[LogitFilter]:
@@ -220,7 +222,7 @@ class FilterChain:
 
     @staticmethod
     def _follow(one: LogitFilter, token: int, missed: int) -> int:
-        """Tell a disabled filter of a token; how many it has missed then."""
+        """Pass a token to a disabled filter; returns how many tokens it has missed."""
         if missed:
             return missed + 1
         try:
@@ -231,7 +233,7 @@ class FilterChain:
 
 
 def _check(logits: Logits, shape: tuple[int, ...], name: str, *, is_first: bool = False) -> None:
-    """Whether they can be drawn from; one pass, as NaN and both infinities show in the largest."""
+    """Check that logits can be drawn from, in one pass: NaN and both infinities show in the maximum."""
     who = "the logits" if is_first else f"the filter {name!r}"
     if not isinstance(logits, np.ndarray) or not np.issubdtype(logits.dtype, np.floating):
         raise BadLogits(f"{who} must give an array of floats, not {_kind_of(logits)}")
@@ -248,7 +250,7 @@ def _check(logits: Logits, shape: tuple[int, ...], name: str, *, is_first: bool 
 
 
 def as_logits(logits: Any) -> Logits:
-    """An array of floats as it is, and a list as one of float32. Raises InputError."""
+    """An array of floats unchanged, or a list as float32. Raises InputError."""
     if isinstance(logits, np.ndarray):
         found: Any = logits
     else:
@@ -263,7 +265,7 @@ def as_logits(logits: Any) -> Logits:
 
 
 def as_row(logits: Any) -> Logits:
-    """As `as_logits`, and of shape (V,). Raises InputError."""
+    """As `as_logits`, with shape (V,). Raises InputError."""
     row = as_logits(logits)
     if row.ndim != 1 or not row.shape[0]:
         raise InputError(f"logits must be of shape (V,), not {row.shape}", field="logits")
@@ -296,7 +298,7 @@ class Renamed:
 
 
 def distinct(filters: Iterable[LogitFilter]) -> list[LogitFilter]:
-    """The same filters; of several with one name, the later ones are renamed `NAME 2`, `NAME 3`."""
+    """The same filters with distinct names: later ones of the same name become `NAME 2`, `NAME 3`."""
     found: dict[str, LogitFilter] = {}
     for one in filters:
         name, count = one.name, 1
@@ -308,19 +310,19 @@ def distinct(filters: Iterable[LogitFilter]) -> list[LogitFilter]:
 
 
 class _Stateless:
-    """What a filter is that does not look at the sequence."""
+    """Base of filters that do not depend on the sequence."""
 
     def on_token(self, token: int) -> None:
-        """Nothing depends on it."""
+        """Does nothing."""
 
     def rollback(self, count: int) -> None:
-        """Nothing depends on it."""
+        """Does nothing."""
 
 
 class LogitBias(_Stateless):
-    """Adds to the logits of some tokens; -inf bans one. High priority: llama.cpp biases before it penalises.
+    """Adds to the logits of some tokens; -inf bans a token. Priority HIGH: llama.cpp applies biases before penalties.
 
-    Raises SamplingError for what is no id or no number; `apply` raises it for an id that the logits do not have.
+    Raises SamplingError for invalid ids or numbers; `apply` raises it for an id outside the logits.
     """
 
     priority = Priority.HIGH
@@ -336,9 +338,10 @@ class LogitBias(_Stateless):
     def of(
         encode: Vocab | Callable[[str], Iterable[int]], biases: Mapping[str, float], *, name: str = "logit_bias"
     ) -> LogitBias:
-        """By text: each token of a text gets its bias, and one that several texts share gets their sum.
+        """Biases by text: each token of a text gets its bias; a token that several texts share gets the sum.
 
-        encode: text to ids without specials, or a vocabulary that knows how. Raises VocabError for one that does not.
+        encode: text to ids without specials, or a vocabulary with an encoder. Raises VocabError for a vocabulary
+        without one.
         """
         if isinstance(encode, Vocab):
             if encode.encoder is None:
@@ -363,7 +366,7 @@ class LogitBias(_Stateless):
         return out
 
     def fork(self) -> LogitBias:
-        return self  # nothing in it changes
+        return self  # it is immutable
 
 
 class TokenBan(_Stateless):
@@ -380,7 +383,7 @@ class TokenBan(_Stateless):
 
     @staticmethod
     def single(token: int, *, name: str = "token_ban") -> TokenBan:
-        """Of one token."""
+        """Ban one token."""
         return TokenBan([token], name=name)
 
     def apply(self, logits: Logits, context: FilterContext) -> Logits:
@@ -391,7 +394,7 @@ class TokenBan(_Stateless):
         return out
 
     def fork(self) -> TokenBan:
-        return self  # nothing in it changes
+        return self  # it is immutable
 
 
 def _token_id(token: object, field: str) -> int:

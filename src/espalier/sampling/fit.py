@@ -1,6 +1,6 @@
-"""The fields of a config that mean something only with a vocabulary, made ready for it: texts become ids, ids masks.
+"""Resolve the config fields that depend on the vocabulary: texts become token ids, and bans become boolean masks.
 
-It knows neither masks of constraints nor steps; the chain applies what is made here.
+This module knows neither constraints nor steps; the chain applies the result.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from espalier.tokens.vocab import Vocab
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fitted:
-    """Shared by forks.
+    """A config resolved for one vocabulary; immutable and shared by forks.
 
-    ids, biases: `(n,) intp` and `(n,) float32`, what `logit_bias` adds to which tokens. bans: by the field that bans,
-    in order of blame, `(V,) bool`, True for a banned token. permitted: `(W,) int32`, what no field bans; None where
-    none bans anything. ends: what `min_tokens` holds back. breakers: DRY's. begins: `(m,) bool`, which ids begin
-    a breaker; the last stands for all from there on.
+    ids, biases: `(n,) intp` and `(n,) float32`, the finite part of `logit_bias`. bans: (field, `(V,) bool` with True
+    for banned tokens), in order of blame. permitted: `(W,) int32`, the tokens that no field bans; None if no field bans
+    any. ends: the ids that `min_tokens` holds back. breakers: DRY's breakers as tokens. begins: `(m,) bool`, whether an
+    id begins a breaker; the last entry stands for all larger ids.
     """
 
     ids: NDArray[np.intp]
@@ -49,8 +49,8 @@ class Fitted:
         object.__setattr__(self, "begins", begins)
 
     def apply(self, logits: Logits) -> Logits:
-        """`(V,) float32` with the biases added and the banned removed; the argument itself where there is nothing to
-        do. A bias bans nothing: what would leave float32's range stays at its end."""
+        """Add the biases and remove the banned tokens, `(V,) float32`; returns the argument itself if there is nothing
+        to do. A bias bans nothing: results are clipped to float32's range."""
         if not self.bans:
             return self.add(logits)
         out = self.add(logits) if self.ids.size else logits.copy()
@@ -59,7 +59,7 @@ class Fitted:
         return out
 
     def add(self, logits: Logits) -> Logits:
-        """The same without the bans: what is banned keeps its logit."""
+        """Add the biases only: banned tokens keep their logits."""
         if not self.ids.size:
             return logits
         out = logits.copy()
@@ -68,7 +68,7 @@ class Fitted:
 
 
 def biased(logits: NDArray[np.float32], biases: NDArray[np.float32]) -> NDArray[np.float64]:
-    """`(n,) float32` of both to `(n,) float64`, within float32's range or -inf."""
+    """`(n,) float32` logits plus `(n,) float32` biases, as `(n,) float64` within float32's range; -inf stays -inf."""
     old = logits.astype(np.float64)  # (n,) float64
     return np.where(old > -np.inf, np.clip(old + biases, -LARGEST, LARGEST), -np.inf)
 
@@ -77,12 +77,12 @@ NOTHING_FITTED = Fitted(ids=np.empty(0, dtype=np.intp), biases=np.empty(0, dtype
 
 
 def needs_fit(config: SamplingConfig) -> bool:
-    """Whether any field cannot be used without the vocabulary."""
+    """Whether any field of the config needs a vocabulary."""
     return bool(config.logit_bias or config.allowed_ids is not None or config.min_tokens or "dry" in config.active)
 
 
 def fit(config: SamplingConfig, vocab: Vocab, encode: Callable[[str], Sequence[int]]) -> Fitted:
-    """encode: text to ids without specials added. Raises SamplingError for an id outside V, and for a text of
+    """encode: text to ids without special tokens added. Raises SamplingError for an id outside V, and for a text of
     `logit_bias` that has no tokens."""
     if not needs_fit(config):
         return NOTHING_FITTED
@@ -90,7 +90,7 @@ def fit(config: SamplingConfig, vocab: Vocab, encode: Callable[[str], Sequence[i
     for key, value in config.logit_bias:
         for token in [key] if isinstance(key, int) else _tokens(key, encode):
             _check(token, vocab.width, "logit_bias")
-            # Each within range first: two that are finite must not add up to a ban.
+            # Clip each one first: two finite biases must not add up to a ban.
             most = value if value == -math.inf else min(max(value, -LARGEST), LARGEST)
             added[token] = added.get(token, 0.0) + most
     bans: list[tuple[str, NDArray[np.bool_]]] = []
@@ -115,8 +115,7 @@ def fit(config: SamplingConfig, vocab: Vocab, encode: Callable[[str], Sequence[i
 
 
 def check_ends(fitted: Fitted, vocab: Vocab) -> None:
-    """For a request with a constraint, whose text must be able to end. Raises SamplingError naming the first field
-    after whose bans no EOS token is left."""
+    """Check that a constrained text can end. Raises SamplingError naming the field whose bans leave no EOS token."""
     left = list(vocab.eos_ids)
     for name, banned in fitted.bans:
         left = [token for token in left if not banned[token]]

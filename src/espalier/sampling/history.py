@@ -1,6 +1,6 @@
-"""What a sequence has said so far, with its counts kept up to date token by token. It knows no logits.
+"""Token ids of a sequence with the counts that penalties need, updated token by token. It knows no logits.
 
-Taking a token and undoing one cost the same however long the sequence is; `count_window` says what the counts are.
+Adding and undoing a token take constant time; `count_window` defines the counts.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from espalier.sampling.samplers.context import count_window
 
-ROOM = 256  # places made at first; doubled when they are full
+ROOM = 256  # initial capacity; doubled when full
 
 
 class History:
-    """Token ids of one sequence, prompt first, and the counts of the last `window` of them (-1: of all).
+    """Token ids of one sequence, prompt first, and the counts of the last `window` ids (-1: of all).
 
     tokens: `(n,) int64`, the distinct ids in the window, in no order. times_said: `(n,) int64`, how often each was
-    generated there. line: `(T,) int64`, all ids. All three are views that the next change makes stale.
+    generated there. line: `(T,) int64`, all ids. All three are views that the next change invalidates.
     """
 
     __slots__ = ("_ids", "_line", "_said", "_seen", "_slots", "_tokens", "_window", "prompt_length")
@@ -33,19 +33,19 @@ class History:
         self.prompt_length = len(ids)
         self._line = np.empty(max(ROOM, 2 * len(ids)), dtype=np.int64)  # (room,)
         self._line[: len(ids)] = ids
-        self._slots: dict[int, int] = {}  # id -> its place in the three below
+        self._slots: dict[int, int] = {}  # id -> its index in the three arrays below
         self._tokens = np.empty(ROOM, dtype=np.int64)  # (room,)
         self._seen = np.zeros(ROOM, dtype=np.int64)  # (room,)
         self._said = np.zeros(ROOM, dtype=np.int64)  # (room,)
 
     @property
     def ids(self) -> Sequence[int]:
-        """All of them; a view that the next change makes stale."""
+        """All ids. The next change invalidates this view."""
         return self._ids
 
     @property
     def generated(self) -> int:
-        """How many of them, at the end, were generated."""
+        """How many ids, at the end, were generated."""
         return len(self._ids) - self.prompt_length
 
     @property
@@ -62,20 +62,20 @@ class History:
 
     @property
     def seen(self) -> Mapping[int, int]:
-        """How often each id occurs in the window; no zeros. Made anew."""
+        """How often each id occurs in the window, without zeros. Built at each call."""
         return {token: int(self._seen[slot]) for token, slot in self._slots.items()}
 
     @property
     def said(self) -> Mapping[int, int]:
-        """The same of generated ids alone."""
+        """How often each id was generated within the window. Built at each call."""
         return {token: int(self._said[slot]) for token, slot in self._slots.items() if self._said[slot]}
 
     def holds(self, token: int) -> bool:
-        """Whether it is in the window."""
+        """Whether the token is in the window."""
         return token in self._slots
 
     def start(self, prompt: Sequence[int]) -> None:
-        """Forget everything and begin after a prompt."""
+        """Forget everything and start with a prompt."""
         self._clear(list(prompt))
         seen, _ = count_window(self._ids, 0, self._window)
         self._slots = {token: slot for slot, token in enumerate(seen)}
@@ -85,7 +85,7 @@ class History:
         self._seen[: len(seen)] = list(seen.values())
 
     def push(self, token: int) -> None:
-        """A token was generated."""
+        """Add a generated token."""
         place = len(self._ids)
         if place == self._line.shape[0]:
             self._line = np.concatenate([self._line, self._line])
@@ -130,7 +130,7 @@ class History:
             self._drop(token, slot)
 
     def _drop(self, token: int, slot: int) -> None:
-        """The last one moves into the place that becomes free."""
+        """Free a slot: the last entry moves into it."""
         last = len(self._slots) - 1
         moved = int(self._tokens[last])
         self._tokens[slot], self._seen[slot], self._said[slot] = moved, self._seen[last], self._said[last]

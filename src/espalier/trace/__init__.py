@@ -1,3 +1,2 @@
-"""What a run did, step by step: records, their measures and sums, files, the page. It knows no model and no matcher.
-Start with `steps.py` and `records.py`.
-"""
+"""Traces: what a run did, step by step, with measures, sums, files and the HTML page. It knows no model and no matcher.
+Start with `steps.py` and `records.py`."""

@@ -1,4 +1,4 @@
-"""Strict JSON text, and files that are written whole or not at all. It does not know what is written."""
+"""Strict JSON text, and writing files whole or not at all. It does not know what the files contain."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from espalier.errors import OutputError
 
 
 def json_text(data: Mapping[str, Any], *, indent: int | None = None) -> str:
-    """Strict JSON with a final newline, on one line without an indent. Infinities and NaN become null."""
+    """Strict JSON with a final newline, on one line unless there is an indent. Infinities and NaN become null."""
     separators = (",", ":") if indent is None else (",", ": ")
     return json.dumps(as_json(data), ensure_ascii=False, separators=separators, allow_nan=False, indent=indent) + "\n"
 
 
 def as_json(value: Any) -> Any:
-    """The value in dicts, lists and finite numbers only: JSON has no infinities, so they become null."""
+    """The value as dicts, lists and finite numbers: JSON has no infinities, so they become null."""
     if isinstance(value, Mapping):
         return {str(k): as_json(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -37,12 +37,12 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Replace a file in one move. Raises OutputError naming the path; then the old file is untouched."""
+    """Replace a file in one move. Raises OutputError naming the path; the old file is then untouched."""
     try:
-        target = Path(os.path.realpath(path))  # through a symbolic link, not over it
+        target = Path(os.path.realpath(path))  # follow a symbolic link instead of replacing it
         draft = target.with_name(f".espalier-{secrets.token_hex(8)}.tmp")
         try:
-            with draft.open("xb") as file:  # not mkstemp: the file gets the mode that the user's umask gives
+            with draft.open("xb") as file:  # not mkstemp: the file gets the mode of the user's umask
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())

@@ -1,6 +1,6 @@
-"""The numbers of one step: removed mass, tax, entropies. Sums in float64, by log-sum-exp (design, section 4).
+"""The measures of one step: removed mass, tax, entropies. Sums in float64, by log-sum-exp (design, section 4).
 
-`p` is the softmax of the model's raw logits; `A` the allowed set; `Z = sum of p over A`.
+`p` is the softmax of the model's raw logits; `A` is the allowed set; `Z` is the sum of p over A.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ T = TypeVar("T", bound=np.generic)
 
 
 class Measures(NamedTuple):
-    """removed_mass = 1 - Z. tax_nats = -ln Z = KL(q || p) for q = p renormalised over A. Entropies in nats.
+    """removed_mass = 1 - Z. tax_nats = -ln Z = KL(q || p), where q is p renormalised over A. Entropies in nats.
 
-    log_total: ln of the sum of exp(logit), so that `ln p(v) = logit(v) - log_total`; log_allowed the same over A.
+    log_total: ln of the sum of exp(logit), so that `ln p(v) = logit(v) - log_total`. log_allowed: the same over A.
     """
 
     removed_mass: float
@@ -34,19 +34,19 @@ class Measures(NamedTuple):
 
 def measure(raw: Logits, allowed: NDArray[np.bool_] | None, *, top: float | None = None) -> Measures:
     """`raw` is `(V,) float32`, finite or -inf; `allowed` is `(V,) bool` with at least one finite logit under it. top:
-    the largest logit, where the caller knows it."""
+    the largest logit, if the caller knows it."""
     top = float(raw.max()) if top is None else top
     total, spread, inside, inside_spread = _sums(raw, allowed, top)
     before, log_total = _entropy(total, spread, top)
     if allowed is None:
         return Measures(0.0, 0.0, before, before, log_total, log_total)
     if inside < TINY:
-        # The allowed logits are so far below the best that their weights have lost digits: shift by their own best.
+        # The allowed logits are so far below the best that their weights have lost digits: shift by their own maximum.
         rest = raw[allowed]  # (n,)
         top = float(rest.max())
         inside, inside_spread, _, _ = _sums(rest, None, top)
     after, log_allowed = _entropy(inside, inside_spread, top)
-    # Both sums are rounded apart, so that a mask which removes nothing could cost -1e-17.
+    # The two sums are rounded separately, so that a mask which removes nothing could cost -1e-17.
     tax = max(0.0, log_total - log_allowed)
     return Measures(-math.expm1(-tax), tax, before, after, log_total, log_allowed)
 
@@ -66,12 +66,13 @@ def removed_by(
     *,
     sure: int | None = None,
 ) -> tuple[tuple[str, float], ...]:
-    """For each member the mass that it is the first to refuse: together 1 - Z. members: in order of blame, `(V,) bool`
-    each; two of one name are one. sure: how many of them are named whatever they refuse, None for all; of the others,
-    those that are the first to refuse any mass. What only `allowed` lacks is `OTHERS`."""
+    """For each member, the mass that it is the first to refuse; together they are 1 - Z. members: in order of blame,
+    `(V,) bool` each; members of the same name are merged. sure: how many members are always listed, None for all; the
+    others are listed only if they are the first to refuse some mass. Mass that only `allowed` excludes goes to
+    `OTHERS`."""
     weights = _weights(raw)
     total = float(weights.sum())
-    left = np.ones(raw.shape[0], dtype=np.bool_)  # (V,), what nobody has refused so far
+    left = np.ones(raw.shape[0], dtype=np.bool_)  # (V,), tokens that no member has refused so far
     found: dict[str, float] = {}
     for place, (name, allows) in enumerate([*members, (OTHERS, allowed)]):
         refused = left & ~allows  # (V,) bool
@@ -83,7 +84,7 @@ def removed_by(
 
 
 class Cost(NamedTuple):
-    """Of some tokens: how many, the sum of their taxes in nats, the mean of their removed masses."""
+    """Costs of a group of tokens: their number, the sum of their taxes in nats, the mean of their removed masses."""
 
     tokens: int
     tax_nats: float
@@ -91,8 +92,8 @@ class Cost(NamedTuple):
 
 
 def costs_by(keys: Iterable[str | None], taxes: Iterable[float], masses: Iterable[float]) -> dict[str, Cost]:
-    """Tokens put together by key (a JSON path, a rule), in order of their first; those whose key is None are left out.
-    Three of one length. Sums are rounded once, whatever the order."""
+    """Group tokens by key (a JSON path, a rule), in order of first occurrence; tokens with key None are left out. The
+    three arguments have equal length. Sums are rounded once, independent of the order."""
     found: dict[str, tuple[list[float], list[float]]] = {}
     for key, tax, mass in zip(keys, taxes, masses, strict=True):
         if key is not None:
@@ -103,8 +104,8 @@ def costs_by(keys: Iterable[str | None], taxes: Iterable[float], masses: Iterabl
 
 
 def cumulative(values: Sequence[float]) -> list[float]:
-    """The sum up to each, itself included; each as `math.fsum` gives it."""
-    parts: list[float] = []  # that do not overlap, smallest first (Shewchuk 1997)
+    """Prefix sums, each including its own value; each is as exact as `math.fsum`."""
+    parts: list[float] = []  # non-overlapping partial sums, smallest first (Shewchuk 1997)
     found = []
     for value in values:
         rest, kept = value, []
@@ -120,32 +121,32 @@ def cumulative(values: Sequence[float]) -> list[float]:
 
 
 OTHERS = "filters"
-TINY = 1e-200  # weights below this are recomputed, far above where float64 loses digits
+TINY = 1e-200  # smaller sums of weights are recomputed, far above where float64 loses digits
 
 
 NO_FLAGS = np.empty(0, dtype=np.bool_)  # (0,)
 
 
 def plain(array: NDArray[T]) -> NDArray[T]:
-    """The array as kernels take it, in order and writable; a copy only where it is not."""
+    """The array as kernels take it, contiguous and writable; copied only if necessary."""
     return array if array.flags.carray else np.require(array, requirements=("C", "W", "A"))
 
 
 def _sums(
     logits: NDArray[np.float32], allowed: NDArray[np.bool_] | None, top: float
 ) -> tuple[float, float, float, float]:
-    """See `measure_row`; an infinite distance from the top weighs nothing."""
+    """See `measure_row`; a token at infinite distance from the top has no weight."""
     flags = NO_FLAGS if allowed is None else plain(allowed)
     return kernels().measure_row(plain(logits), flags, allowed is not None, top)  # type: ignore[no-any-return]
 
 
 def _entropy(total: float, spread: float, top: float) -> tuple[float, float]:
-    """Entropy in nats, and ln of the sum of exp, of the sums of `exp(logit - top)` and of that times `logit - top`."""
+    """(entropy in nats, ln of the sum of exp), from the sums of `exp(logit - top)` and of that times `logit - top`."""
     return max(0.0, math.log(total) - spread / total), top + math.log(total)
 
 
 def _weights(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    """The exp of `logit - best`, `(n,)`."""
+    """exp(logit - best), `(n,)`."""
     shifted = logits.astype(np.float64)  # (n,)
     shifted -= float(logits.max())
     return np.exp(shifted)

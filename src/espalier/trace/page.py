@@ -21,7 +21,7 @@ from espalier.trace.paths import document_start, json_paths
 
 TITLE_LIMIT = 80
 FRAME_HEIGHT = 760
-"""Pixels: the totals, the chart and some lines of output, without filling a notebook's whole screen."""
+"""Pixels: totals, chart and some lines of output, without filling a notebook's whole screen."""
 
 SOURCE_FIELDS = {
     "json_schema": "schema",
@@ -30,10 +30,10 @@ SOURCE_FIELDS = {
     "choice": "options",
     "soft_wordlist": "wordlist",
 }
-"""Which field of a constraint is the text that a person wrote. Other kinds are shown as JSON."""
+"""Constraint kind -> the field with the text that a person wrote. Other kinds are shown as JSON."""
 
 SHARED_SCRIPTS = ("inspector.js", "view.js", "chart.js", "costs.js", "export.js", "about.js")
-"""In this order: each sees what those before it export, and calls what comes later only once all are there."""
+"""In this order: a script sees what earlier ones export, and calls later ones only once all are loaded."""
 SCRIPTS, STYLES = (*SHARED_SCRIPTS, "trace.js"), ("inspector.css", "trace.css")
 PAIR_SCRIPTS, PAIR_STYLES = (*SHARED_SCRIPTS, "pair.js"), (*STYLES, "pair.css")
 
@@ -41,9 +41,9 @@ _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
 def render(data: Mapping[str, Any], *, title: str | None = None, findings: Sequence[Mapping[str, Any]] = ()) -> str:
-    """The page of a trace, given as `Trace.to_json()`. Without a title it is named after what was asked.
+    """The page of a trace, given as `Trace.to_json()`. The default title is the request's first line.
 
-    findings: what a diagnosis says of it, each as `Finding.to_json()`.
+    findings: what a diagnosis found, each as `Finding.to_json()`.
     """
     parts = {"title": title or _title(data), "data": data, "shown": _shown(data) | {"findings": list(findings)}}
     return _document("trace.html", styles=STYLES, scripts=SCRIPTS, parts=parts)
@@ -52,9 +52,9 @@ def render(data: Mapping[str, Any], *, title: str | None = None, findings: Seque
 def render_pair(
     a: Mapping[str, Any], b: Mapping[str, Any], titles: tuple[str, str] = ("A", "B"), *, title: str | None = None
 ) -> str:
-    """Two traces on one page, side by side, to be compared token by token; each as `Trace.to_json()`.
+    """Two traces side by side on one page, to compare token by token; each as `Trace.to_json()`.
 
-    titles: what to call each, say "with the schema" and "without".
+    titles: what to call each, for example "with the schema" and "without".
     """
     parts = {
         "title": title or _title(a),
@@ -66,7 +66,7 @@ def render_pair(
 
 
 def _document(template: str, *, styles: Sequence[str], scripts: Sequence[str], parts: Mapping[str, Any]) -> str:
-    """A page of its files and its parts; a text stands in it escaped, and everything else as JSON."""
+    """Fill a template: strings are HTML-escaped, everything else is embedded as JSON."""
     style, script = _joined(*styles), _joined(*scripts)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
@@ -75,12 +75,12 @@ def _document(template: str, *, styles: Sequence[str], scripts: Sequence[str], p
     filled = {"policy": html.escape(policy, quote=True), "style": style, "script": script}
     for name, value in parts.items():
         filled[name] = html.escape(_visible(value), quote=True) if isinstance(value, str) else _embedded(value)
-    # One pass: a text of the trace that looks like a place is never looked at again.
+    # One pass: text of the trace that looks like a placeholder is not substituted again.
     return _PLACE.sub(lambda match: filled[match[1]], _resource(template))
 
 
 def frame(page: str) -> str:
-    """A page for a notebook: an iframe that may run its own script, hand out files, and reach nothing else."""
+    """A page for a notebook: an iframe that may run its own script and offer downloads, and reach nothing else."""
     return (
         f'<iframe sandbox="allow-scripts allow-downloads" title="Espalier trace" '
         f'srcdoc="{html.escape(page, quote=True)}" '
@@ -89,8 +89,8 @@ def frame(page: str) -> str:
 
 
 def _shown(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What JavaScript would change on its way through a number or an object (big integers, order of keys), and what it
-    would have to work out: the paths of the tokens."""
+    """Data that JavaScript would change if it parsed it (big integers, order of keys), and data it would have to
+    compute: the paths of the tokens."""
     metadata = data["metadata"]
     soft = [_source(one) for one in metadata.get("soft", ())]
     decoding = {k: v for k, v in metadata.get("decoding", {}).items() if k != "strategy"}
@@ -108,9 +108,9 @@ def _spelled(options: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _paths(data: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The JSON pointer of each token's first byte, as a list of `names` and, `at` each token, the place of its name or
-    -1; None where there is no document. What belongs to which is decided as in `Summary.by_path`."""
-    text = str(data["text"]).encode("utf-8", "replace").decode()  # half a character has no place in bytes
+    """The JSON pointer of each token's first byte: a list of `names`, and per token an index `at` into it or -1. None
+    if there is no document. Same rules as `Summary.by_path`."""
+    text = str(data["text"]).encode("utf-8", "replace").decode()  # half a character cannot be encoded
     start = document_start(data["metadata"]["constraint"], text)
     if start is None:
         return None
@@ -147,18 +147,18 @@ def _title(data: Mapping[str, Any]) -> str:
 
 
 def _visible(text: str) -> str:
-    """Without what HTML cannot hold: control characters and lone surrogates become U+FFFD."""
+    """Replace what HTML cannot hold: control characters and lone surrogates become U+FFFD."""
     return "".join("\ufffd" if ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 else c for c in text)
 
 
 def _embedded(value: Any) -> str:
-    """JSON that may stand inside a <script>: ASCII (so U+2028 and surrogates are escapes), and no `<`, `>` or `&`."""
+    """JSON that is safe inside a <script>: ASCII (U+2028 and surrogates are escaped), without `<`, `>` and `&`."""
     text = json.dumps(as_json(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _joined(*names: str) -> str:
-    """Files that make one style or script. As one module, a script sees what those before it export."""
+    """Concatenate files to one style or script. As one module, a script sees what earlier ones export."""
     return "".join(map(_resource, names))
 
 

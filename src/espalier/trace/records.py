@@ -1,7 +1,7 @@
-"""One generation as a value: what was asked, each step, and sums over them. JSON in and out, and files.
+"""`Trace`: one generation as a value: the request, each step, and sums over the steps. JSON in and out, and files.
 
-It knows neither how the numbers are made (decoding/step.py) nor how they are shown (trace/page.py). A step by itself,
-and all that it holds, is of `steps.py`.
+It knows neither how the numbers are computed (decoding/step.py) nor how they are rendered (trace/page.py). One step is
+in `steps.py`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ __all__ = ["LEVELS", "Candidate", "Exactness", "Rewind", "StepRecord", "Trace", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """One generation: what was asked, each step, and sums over them. Shows itself in a notebook.
+    """One generation: the request, each step, and sums over the steps. Renders itself in a notebook.
 
-    prompt: the text that the model was given, template and all. asked: the part of it that a person wrote last.
-    constraint, soft: what held the text, and what was a bias alone, as JSON. decoding: the strategy and its options.
-    closed_by_budget: whether the limit on tokens decided how it ends. rewinds: what was taken back on the way. score: a
-    beam's; weighing: what faithful sampling knows. level: how much of it was asked for. sums: over steps that are not
-    kept, at level `summary`. prompt_ids: what the prompt was split into. setup: what else a replay must know: `before`,
-    what the prompt held of the model's turn, `stream`, `max_tokens` as far as the context allowed, and the names of the
-    user's `filters`. Traces of before have neither.
+    prompt: the text that the model was given, chat template included. asked: the last text a person wrote. constraint,
+    soft: the constraint and the soft constraints, as JSON. decoding: the strategy and its options. closed_by_budget:
+    whether the token limit decided how the text ends. rewinds: tokens that were undone. score: of a beam; weighing:
+    weights of faithful sampling. level: how much was recorded. sums: over steps that are not kept, at level `summary`.
+    prompt_ids: the token ids of the prompt. setup: what else a replay needs: `before` (the part of the model's turn
+    that the prompt holds), `stream`, `max_tokens` after the context limit, and the names of the user's `filters`.
+    Traces of older versions have neither prompt_ids nor setup.
     """
 
     steps: tuple[StepRecord, ...]
@@ -60,7 +60,7 @@ class Trace:
 
     @property
     def total_tax_nats(self) -> float:
-        """The sum of -ln Z over the steps: how far the constraint moved the model, in nats."""
+        """The sum of -ln Z over the steps, in nats: how far the constraint moved the model."""
         return self.sums.total_tax_nats if self.sums else math.fsum(s.tax_nats for s in self.steps)
 
     @property
@@ -74,27 +74,27 @@ class Trace:
 
     @property
     def removed_by(self) -> dict[str, float] | None:
-        """For each member of a composition, and each ban beside it, the mass that it is the first to refuse, mean of
-        the steps; None where nothing was measured, and where there is but one constraint to refuse anything."""
+        """For each member of a composition, and each ban beside it, the mass that it is the first to refuse, averaged
+        over the steps. None if nothing was measured, or if there is only one constraint."""
         return self._summed.removed_by
 
     def by_path(self) -> dict[str, dict[str, float]] | None:
-        """For a constraint that makes a JSON document, by the JSON pointer that a token's first byte stands in:
-        `tokens`, `tax_nats`, the sum, and `removed_mass`, the mean. Keys and punctuation count to their container, ""
-        is the document; what is before and after it is left out. None for other constraints."""
+        """Costs by JSON pointer, for a constraint that makes a JSON document. A token counts at the pointer of its
+        first byte: `tokens`, `tax_nats` (sum) and `removed_mass` (mean). Keys and punctuation count at their container,
+        "" is the document; text before and after it is left out. None for other constraints."""
         return self._summed.by_path
 
     def by_rule(self) -> dict[str, dict[str, float]] | None:
-        """The same by the rule of the grammar in which a token's first byte stands; None where nothing tells."""
+        """Costs by grammar rule; a token counts at the rule of its first byte. None if no rules are known."""
         return self._summed.by_rule
 
     def by_token(self) -> tuple[TokenCost, ...]:
-        """A row for each step: what the constraint cost there, and up to there. Empty at level `summary`."""
+        """One row per step: the cost of the constraint at this step, and the sum so far. Empty at level `summary`."""
         return token_costs(self.steps, self.constraint, self.text)
 
     @property
     def changed_steps(self) -> int:
-        """Steps at which the token the model wanted most was not allowed."""
+        """The number of steps at which the model's favourite token was not allowed."""
         return self.sums.changed_steps if self.sums else sum(s.is_changed for s in self.steps)
 
     @property
@@ -102,13 +102,14 @@ class Trace:
         return self.sums or summarise(self.steps, self.constraint, self.text, self.rewinds)
 
     def safety_counts(self) -> dict[str, dict[str, dict[str, int]]]:
-        """What safety filters did, by category and pattern: `refused_favourites`, the steps at which one refused what
-        the model wanted most, or what was drawn; `taken_back`, how often one took text back. Empty where none did."""
+        """What safety filters did, by category and pattern: `refused_favourites`, the number of steps at which one
+        refused the model's favourite or the drawn token; `taken_back`, how often one made the run undo text. Empty if
+        none did."""
         found = {"refused_favourites": self._summed.refused_favourites, "taken_back": self._summed.taken_back}
         return {name: counts for name, counts in found.items() if counts}
 
     def summary(self) -> dict[str, Any]:
-        """The sums over the run, as JSON; the same at every level but `off`."""
+        """The sums over the run as JSON; the same at every level but `off`."""
         return self._summed.to_json()
 
     def to_json(self) -> dict[str, Any]:
@@ -143,15 +144,15 @@ class Trace:
     def from_json(data: Mapping[str, Any]) -> Trace:
         metadata = dict(data["metadata"])
         metadata["rewinds"] = tuple(Rewind.from_json(one) for one in metadata.get("rewinds", ()))
-        soft = tuple(metadata.get("soft", ()))  # traces of before have none
+        soft = tuple(metadata.get("soft", ()))  # missing in traces of older versions
         metadata["prompt_ids"] = tuple(metadata.get("prompt_ids", ()))
         steps = tuple(StepRecord.from_json(s) for s in data["steps"])
         sums = Summary.from_json(data["summary"]) if metadata.get("level") == "summary" else None
         return Trace(steps=steps, text=data["text"], sums=sums, **{**metadata, "soft": soft})
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `*.html` (a page that needs nothing else) or `*.json`, whole or not at all. Beside `x.json` stands the
-        sidecar `x.npz` where the steps have their distributions (level `full`); its layout is said in `sidecar.py`.
+        """Write `*.html` (a self-contained page) or `*.json`, whole or not at all. If the steps have their
+        distributions (level `full`), `x.json` gets a sidecar `x.npz`; `sidecar.py` describes its layout.
 
         Raises InputError for another suffix, OutputError naming a path that cannot be written.
         """
@@ -163,19 +164,19 @@ class Trace:
             )
         found = [(place, s.token_id, s.distribution) for place, s in enumerate(self.steps)]
         if writer is json_text and any(one for _, _, one in found):
-            # First: a reader who finds the JSON shall find what belongs to it.
+            # First, so that a reader who finds the JSON also finds its sidecar.
             sidecar.save(path, [(place, token, one) for place, token, one in found if one is not None])
         write_text(path, writer(self.to_json()))
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Trace:
-        """Read what `save` wrote as `*.json`, with the distributions of its sidecar where that is there.
+        """Read what `save` wrote as `*.json`, with the distributions of its sidecar if there is one.
 
-        Raises InputError naming the path for what cannot be read, is no trace, or has another trace's sidecar.
+        Raises InputError naming the path if the file cannot be read, is no trace, or has another trace's sidecar.
         """
         try:
             data = json.loads(Path(path).read_bytes())
-        except (OSError, ValueError) as error:  # ValueError: no JSON, no UTF-8
+        except (OSError, ValueError) as error:  # ValueError: not JSON, or not UTF-8
             raise InputError(f"cannot read {os.fspath(path)!r}: {error}") from error
         try:
             trace = Trace.from_json(data)
@@ -195,4 +196,4 @@ class Trace:
 
 
 WRITERS: dict[str, Callable[[Mapping[str, Any]], str]] = {".html": page.render, ".json": json_text}
-"""By the suffix of a file, what writes a trace."""
+"""File suffix -> writer."""

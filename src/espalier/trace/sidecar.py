@@ -1,14 +1,14 @@
-"""The model's whole distribution at every step, as half-precision numbers in a file beside the trace's JSON.
+"""Write and read the model's full distributions, in half precision, in a file beside the trace's JSON.
 
-`x.npz` beside `x.json`, for the n steps that have one: `logits (n, V) float16`, each less the largest of its row;
-`tops (n,) float32`, those largest, so that `logits + tops` are the model's; `masks (n, W) int32`, packed as in
-`tokens/mask.py`, what was allowed, all bans included; `places (n,) int32`, which of the trace's steps; `tokens (n,)
-int32`, what was taken there. It knows no records: it is given rows.
+`x.npz` beside `x.json` holds, for the n steps that have a distribution: `logits (n, V) float16`, minus the maximum of
+their row; `tops (n,) float32`, these maxima, so that `logits + tops` are the model's logits; `masks (n, W) int32`, the
+allowed tokens, packed as in `tokens/mask.py`, all bans included; `places (n,) int32`, the index of the step in the
+trace; `tokens (n,) int32`, the taken tokens. This module takes rows and knows no records.
 
-float16 has 11 significant bits: a logit that lies d below the largest is kept to within d / 2048, so the largest itself
-is exact. The probability of a token is then off by a factor of at most exp((d + D) / 2048), where D is the mean
-of d under the distribution. Measured over random rows of 2,304 and 131,072 logits with standard deviations of 1 to 8:
-within 0.40 % of itself wherever p > 1e-4, within 0.19 % wherever p > 0.01. What lies more than 65504 below is -inf.
+float16 has 11 significant bits: a logit that lies d below the maximum is kept to within d / 2048, so the maximum is
+exact. The probability of a token is then off by a factor of at most exp((d + D) / 2048), where D is the mean of d under
+the distribution. Measured over random rows of 2,304 and 131,072 logits with standard deviations of 1 to 8: within 0.40
+% wherever p > 1e-4, within 0.19 % wherever p > 0.01. Logits more than 65504 below the maximum become -inf.
 """
 
 from __future__ import annotations
@@ -30,37 +30,38 @@ from espalier.trace.files import write_bytes
 
 
 class Distribution(NamedTuple):
-    """One step's. logits: `(V,) float16`, less the largest. top: the largest. mask: `(W,) int32`, what was allowed."""
+    """The distribution of one step. logits: `(V,) float16`, minus the maximum. top: the maximum. mask: `(W,) int32`,
+    the allowed tokens."""
 
     logits: NDArray[np.float16]
     top: float
     mask: Mask
 
     def probs(self) -> NDArray[np.float64]:
-        """The softmax of the model's logits, `(V,) float64`, as exact as half precision is."""
+        """The softmax of the model's logits, `(V,) float64`, to half precision."""
         weights = np.exp(self.logits.astype(np.float64))
         return weights / weights.sum()  # type: ignore[no-any-return]  # numpy's division
 
     def allowed(self) -> NDArray[np.bool_]:
-        """`(V,) bool`."""
+        """The allowed tokens, `(V,) bool`."""
         return masks.unpack(self.mask, self.logits.shape[0])
 
 
 Row = tuple[int, int, Distribution]
-"""The place among the steps, the token that was taken there, the distribution."""
+"""(index of the step, the token taken there, the distribution)."""
 
 
 def distribution(raw: Logits, allowed: NDArray[np.bool_] | None) -> Distribution:
-    """Of `(V,) float32` logits, finite or -inf, which are copied; allowed: `(V,) bool`, None for all."""
+    """From `(V,) float32` logits, finite or -inf, which are copied; allowed: `(V,) bool`, None for all."""
     top = float(raw.max())
-    with np.errstate(over="ignore"):  # what is out of range is -inf
+    with np.errstate(over="ignore"):  # values out of range become -inf
         logits = (raw - np.float32(top)).astype(np.float16)
     flags = np.ones(raw.shape[0], dtype=np.bool_) if allowed is None else allowed
     return Distribution(logits, top, masks.from_bool(flags))
 
 
 def beside(path: str | os.PathLike[str]) -> Path:
-    """Where the sidecar of a trace's JSON stands."""
+    """The path of the sidecar of a trace's JSON."""
     return Path(path).with_suffix(".npz")
 
 
@@ -80,8 +81,8 @@ def save(path: str | os.PathLike[str], rows: Sequence[Row]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> list[Row]:
-    """The rows of the sidecar of the JSON at `path`; none where it is not there. Raises InputError naming the path for
-    what is no sidecar."""
+    """The rows of the sidecar of the JSON at `path`; empty if there is no sidecar. Raises InputError naming the path
+    for an invalid one."""
     file = beside(path)
     if not file.exists():
         return []
@@ -95,9 +96,9 @@ def load(path: str | os.PathLike[str]) -> list[Row]:
     shapes = {"logits": (len(places), width), "tops": (len(places),), "masks": (len(places), masks.words(width))}
     for name, array, kind in (("logits", logits, np.float16), ("tops", tops, np.float32), ("masks", allowed, np.int32)):
         if array.shape != shapes[name] or array.dtype != kind:
-            raise InputError(f"the sidecar {os.fspath(file)!r} has {name} of another shape or kind")
+            raise InputError(f"the sidecar {os.fspath(file)!r} has {name} of the wrong shape or type")
     if tokens.shape != places.shape or places.ndim != 1:
-        raise InputError(f"the sidecar {os.fspath(file)!r} does not say whose its rows are")
+        raise InputError(f"the sidecar {os.fspath(file)!r} does not say to which steps its rows belong")
     return [
         (int(place), int(token), Distribution(logits[at], float(tops[at]), allowed[at]))
         for at, (place, token) in enumerate(zip(places, tokens, strict=True))

@@ -1,9 +1,9 @@
-"""What one step did, as values: the stages, the masses, the token taken. JSON in and out.
+"""`StepRecord`: one step as a value, with its stages, masses and token. JSON in and out.
 
-The stages are llama.cpp's words for them: `pre_masking` (what the model wanted), `post_grammar` (after the mask),
-`post_chain` (after the samplers), `resampled` (what was taken). Probabilities: `pre_masking` is the softmax of the
-raw logits; `post_grammar` the same renormalised over the allowed set; `post_chain` what was drawn from.
-This module knows neither how the numbers are made (decoding/step.py) nor of what run a step is a part (records.py).
+The stages have llama.cpp's names: `pre_masking` (what the model wanted), `post_grammar` (after the mask), `post_chain`
+(after the samplers), `resampled` (what was taken). Probabilities: `pre_masking` is the softmax of the raw logits,
+`post_grammar` the same renormalised over the allowed set, `post_chain` the distribution that was drawn from. This
+module knows neither how the numbers are computed (decoding/step.py) nor the run that a step belongs to (records.py).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from espalier.trace.sidecar import Distribution
 
 Exactness = Literal["exact", "bounded"]
 TraceLevel = Literal["off", "summary", "steps", "full"]
-"""off: nothing recorded. summary: sums over the run. steps: a StepRecord per token, with the best candidates of every
-stage. full: the model's whole distribution at every step besides."""
+"""off: nothing is recorded. summary: sums over the run. steps: also a StepRecord per token, with the best candidates of
+every stage. full: also the model's full distribution at every step."""
 LEVELS: tuple[TraceLevel, ...] = ("off", "summary", "steps", "full")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One token in one stage. logit is None where the stage has none (and where it is -inf); prob in [0, 1]."""
+    """One token in one stage. logit: None if the stage has none, or if it is -inf. prob: in [0, 1]."""
 
     id: int
     text: str
@@ -54,20 +54,22 @@ class StepRecord:
     """One generated token.
 
     logprob: ln of the token's probability under the model's raw logits. removed_mass: 1 - Z. tax_nats: -ln Z.
-    z_sampled: mass of the allowed set after penalties, bias and temperature, before truncation; None when greedy,
-    and where the temperature is dynamic, since it then depends on what is allowed.
-    entropy_before / entropy_after: nats, of the raw distribution and of it renormalised over the allowed set.
-    blame: why the model's favourite was refused, where it was and the constraint can say; where a token was drawn and
-    rejected, why that was.
-    removed_by: the mass that each is the first to refuse, together removed_mass: a composition's members, then the
-    composition itself for what only all of them together refuse, then what bans beside it (`allowed_ids`, `logit_bias`,
-    filters by name, `min_tokens`). Without a composition: `constraint` (or `padding`) and the bans; empty without bans.
-    was_changed: whether the token that the model wanted most was not allowed; None where nobody looked.
-    rule: the rule of the grammar, or the place in the schema, in which the token's first byte stands; None where the
-    constraint has none or cannot tell. distribution: the model's own, at level `full`; it is not in the JSON.
-    bounds: the least and the most that the removed mass can be, where a reply or a log alone tells of the step
-    (exactness `bounded`; removed_mass and tax_nats are then the least); None where it was measured.
-    The three lists hold the top k of their stage, most probable first, and always the chosen and rejected token.
+    z_sampled: mass of the allowed set after penalties, bias and temperature, before truncation; None when greedy, and
+    with a dynamic temperature, which depends on what is allowed. entropy_before, entropy_after: nats, of the raw
+    distribution and of the same renormalised over the allowed set.
+
+    blame: why the model's favourite was refused, if it was and the constraint can say; if a token was drawn and
+    rejected, why that one was. removed_by: the mass that each part is the first to refuse, together removed_mass: the
+    members of a composition, then the composition itself for what only all members together refuse, then the bans
+    beside it (`allowed_ids`, `logit_bias`, filters by name, `min_tokens`). Without a composition: `constraint` (or
+    `padding`) and the bans; empty without bans. was_changed: whether the model's favourite was not allowed; None if
+    unknown.
+
+    rule: the grammar rule, or the position in the schema, of the token's first byte; None if the constraint cannot
+    tell. distribution: the model's own, at level `full`; it is not part of the JSON. bounds: the least and the most
+    that the removed mass can be, for a step known only from a reply or a log (exactness `bounded`; removed_mass and
+    tax_nats are then the least); None if it was measured. The three lists hold the top k of their stage, most probable
+    first, and always the chosen and the rejected token.
     """
 
     step: int
@@ -99,19 +101,19 @@ class StepRecord:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the token that the model wanted most was not allowed, as far as that is known."""
+        """Whether the model's favourite was not allowed, as far as that is known."""
         if self.was_changed is not None:
             return self.was_changed
         return bool(self.pre_masking) and not self.pre_masking[0].allowed
 
     @property
     def numbers(self) -> tuple[float, float, float, float]:
-        """Tax in nats, removed mass, entropy before and after in nats."""
+        """(tax in nats, removed mass, entropy before, entropy after), entropies in nats."""
         return self.tax_nats, self.removed_mass, self.entropy_before, self.entropy_after
 
     @property
     def kinds(self) -> tuple[bool, bool, bool]:
-        """Whether a token was drawn and rejected, whether none was drawn, whether the favourite was not allowed."""
+        """(a token was drawn and rejected, no token was drawn, the favourite was not allowed)."""
         return self.was_rejected, self.was_forced, self.is_changed
 
     def to_json(self) -> dict[str, Any]:
@@ -161,7 +163,7 @@ class StepRecord:
             resampled=Candidate.from_json(data["resampled"]),
             rejected=Candidate.from_json(data["rejected"]) if data["rejected"] else None,
             blame=Blame(**data["blame"]) if data["blame"] else None,
-            # Traces of before have none of these.
+            # Missing in traces of older versions.
             removed_by=tuple(data.get("removed_by", {}).items()),
             was_changed=data.get("was_changed"),
             rule=data.get("rule"),
@@ -173,7 +175,7 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewind:
-    """Tokens that were taken and taken back. step: where the first of them stood. blame: why."""
+    """Tokens that were taken and then undone. step: the step of the first one. blame: why."""
 
     step: int
     tokens: tuple[int, ...]
@@ -203,5 +205,5 @@ def _pair(found: Sequence[float] | None) -> tuple[float, float] | None:
 
 
 def _finite(value: float | None) -> float | None:
-    """JSON has no infinities; the design's rule is null."""
+    """None for infinities, which JSON does not have."""
     return value if value is not None and math.isfinite(value) else None

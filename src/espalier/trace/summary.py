@@ -1,6 +1,6 @@
 """Sums over the steps of one run: how much was refused, what it cost, and where; equal whether steps are kept or not.
 
-It is given steps as `Measured` says and knows nothing else of them; the numbers of a step are of `measure.py`.
+Steps are read through the protocol `Measured`; the measures of a step are in `measure.py`.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from espalier.trace.measure import costs_by, cumulative
 from espalier.trace.paths import document_start, json_paths
 
 WORST = 10
-"""So many of the dearest tokens are named."""
+"""How many of the most expensive tokens are listed."""
 
 Costs = dict[str, dict[str, float]]
 Counts = dict[str, dict[str, int]]
-"""By category, and in it by pattern."""
+"""Category -> pattern -> count."""
 SAFETY = "safety"
-"""The member that safety filters are blamed as, alone or at the end of a composition's path; the rule of such a blame
-is `category/pattern`."""
+"""The member name that safety filters are blamed under, alone or at the end of a composition's path; the rule of such a
+blame is `category/pattern`."""
 
 
 class Measured(Protocol):
-    """What is looked at of a step; see `StepRecord`."""
+    """The fields of a step that are read; see `StepRecord`."""
 
     @property
     def step(self) -> int: ...
@@ -50,7 +50,7 @@ class Measured(Protocol):
 
 
 class TakenBack(Protocol):
-    """What is looked at of a `Rewind`."""
+    """The fields of a `Rewind` that are read."""
 
     @property
     def blame(self) -> Blame | None: ...
@@ -58,8 +58,8 @@ class TakenBack(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorstToken:
-    """A token at which the constraint cost much. tax_nats: -ln Z there. path: the JSON pointer of its first byte, None
-    outside of a document."""
+    """A token at which the constraint was expensive. tax_nats: -ln Z at this step. path: the JSON pointer of the
+    token's first byte, None outside a document."""
 
     step: int
     text: str
@@ -69,15 +69,16 @@ class WorstToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """rejected_steps: at which a token was drawn and refused; forced_steps: at which none was drawn; changed_steps: at
-    which the model's favourite was not allowed. Taxes and entropies in nats, of all steps and a step's mean.
+    """rejected_steps: steps at which a token was drawn and refused; forced_steps: steps at which none was drawn;
+    changed_steps: steps at which the model's favourite was not allowed. Taxes and entropies in nats, as totals and
+    means per step.
 
-    removed_by: of each member of a composition, and each ban, the mass that it is the first to refuse, a step's mean;
-    None where no step says. by_path, by_rule: `tokens`, `tax_nats`, the sum, and `removed_mass`, the mean, by JSON
-    pointer and by rule of the grammar; None where there is no document, and where nothing tells the rules.
-    worst_tokens: the dearest first, of equals the earlier; none that cost nothing.
-    refused_favourites: by category and pattern, the steps at which a safety filter refused what the model wanted most,
-    or what was drawn; taken_back: how often it took text back. None where it did so nowhere.
+    removed_by: for each member of a composition, and each ban, the mass that it is the first to refuse, averaged over
+    the steps; None if no step tells. by_path, by_rule: `tokens`, `tax_nats` (sum) and `removed_mass` (mean) by JSON
+    pointer and by grammar rule; None if there is no document, or no rule is known. worst_tokens: the most expensive
+    first, ties by position; without tokens that cost nothing. refused_favourites: by category and pattern, the number
+    of steps at which a safety filter refused the model's favourite or the drawn token; taken_back: how often it made
+    the run undo text. None if no filter did.
     """
 
     total_steps: int
@@ -97,7 +98,7 @@ class Summary:
 
     @property
     def rejected_rate(self) -> float:
-        """Of the steps at which a token was drawn."""
+        """The share of rejections among the steps at which a token was drawn."""
         drawn = self.total_steps - self.forced_steps
         return self.rejected_steps / drawn if drawn else 0.0
 
@@ -133,8 +134,8 @@ class Summary:
 
 
 class TokenCost(NamedTuple):
-    """One token's row: what the constraint cost there, in nats and in mass, and up to there. path, rule: where its
-    first byte stands, None where nothing tells."""
+    """One token's row: the cost of the constraint at this step, in nats and in mass, and the sums so far. path, rule:
+    of the token's first byte, None if unknown."""
 
     step: int
     text: str
@@ -150,7 +151,7 @@ class TokenCost(NamedTuple):
 def summarise(
     steps: Iterable[Measured], constraint: Mapping[str, Any] | None, text: str, rewinds: Iterable[TakenBack] = ()
 ) -> Summary:
-    """constraint: as its `to_json` says; text: the whole of it."""
+    """constraint: `Spec.to_json()`; text: the complete output."""
     sums = Sums()
     for step in steps:
         sums.add(step)
@@ -160,7 +161,7 @@ def summarise(
 
 
 def token_costs(steps: Sequence[Measured], constraint: Mapping[str, Any] | None, text: str) -> tuple[TokenCost, ...]:
-    """A row for each step."""
+    """One row per step."""
     numbers = [step.numbers for step in steps]
     so_far = cumulative([tax for tax, *_ in numbers])
     paths = _paths(((step.bytes, step.text, step.is_special) for step in steps), constraint, text)
@@ -173,8 +174,8 @@ def token_costs(steps: Sequence[Measured], constraint: Mapping[str, Any] | None,
 
 
 class Sums:
-    """Takes the steps of one run in order and forgets them; of each it keeps its numbers and its bytes, since where a
-    document begins may be known only at the end."""
+    """Sums up the steps of one run in order. It keeps only the numbers and the bytes of each step, since the start of a
+    document may be known only at the end."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[int, str, bytes, bool, str | None]] = []
@@ -199,7 +200,7 @@ class Sums:
         _count(self._taken_back, one.blame)
 
     def summary(self, constraint: Mapping[str, Any] | None, text: str) -> Summary:
-        """constraint: as its `to_json` says; text: the whole of it."""
+        """constraint: `Spec.to_json()`; text: the complete output."""
         count = len(self._rows)
         taxes, masses, before, after = (list(c) for c in zip(*self._numbers, strict=True)) if count else ([],) * 4
         paths = _paths(((data, shown, special) for _, shown, data, special, _ in self._rows), constraint, text)
@@ -232,7 +233,8 @@ class Sums:
 
 
 def _count(counts: Counts, blame: Blame | None) -> None:
-    """Where a safety filter is to blame; a refusal of bytes that no text holds there has no rule, and is none of it."""
+    """Count a blame on a safety filter. A refusal of bytes that no text has at this point names no rule and is not
+    counted."""
     if blame is None or blame.rule is None or blame.member.rpartition(".")[2] != SAFETY:
         return
     category, _, pattern = blame.rule.partition("/")
@@ -247,12 +249,12 @@ def _table(keys: Sequence[str | None], taxes: Sequence[float], masses: Sequence[
 def _paths(
     pieces: Iterable[tuple[bytes, str, bool]], constraint: Mapping[str, Any] | None, text: str
 ) -> list[str | None] | None:
-    """Of each token the path of its first byte; None where there is no document. pieces: bytes, spelling, whether it is
-    a special token."""
+    """The path of each token's first byte; None if there is no document. pieces: (bytes, spelling, whether it is a
+    special token)."""
     start = document_start(constraint, text)
     if start is None:
         return None
-    # Where a marker comes first, the text spells it also where it is a special token, which has no bytes.
+    # After a marker, the text also spells special tokens, which have no bytes.
     return json_paths((shown.encode() if start and special else data for data, shown, special in pieces), start)
 
 

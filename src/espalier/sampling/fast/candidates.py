@@ -1,6 +1,6 @@
-"""What is left of one row of logits, kept small, and looked through without ever sorting V.
+"""The remaining candidates of one row of logits, as a small array, found without sorting V.
 
-It knows masks as bits and logits as numbers: no config, no transforms, no draws.
+This module knows packed masks and logits: no config, no samplers, no draws.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from espalier.tokens.mask import Logits, Mask
 
 NEG_INF = np.float32(-np.inf)
 FEW = 8192
-"""So many allowed ids, or fewer, are looked up one by one."""
+"""Up to so many allowed ids are looked up one by one."""
 DEEP = 64
-"""A row is read as so many lines; the largest of each column says whether to look into the column."""
+"""A row is viewed as a matrix with so many lines; the maximum of each column tells whether to look into the column."""
 LEAST = 1e-15
 """Logits that differ by no more may have the same `exp`."""
 Places = NDArray[np.intp]
@@ -27,28 +27,29 @@ Places = NDArray[np.intp]
 
 @cache
 def kernels() -> Any:
-    """The module of the kernels: numba is loaded when the first token is drawn."""
+    """The numba kernels, imported when the first token is drawn."""
     return import_module("espalier.sampling.fast.kernels")
 
 
 class Candidates(NamedTuple):
-    """values: `(n,) float32`; -inf is no candidate. ids: `(n,)`, ascending; None: the place is the id. is_own: whether
-    the values may be written over."""
+    """values: `(n,) float32`; -inf is no candidate. ids: `(n,)`, ascending; None if the index is the id. is_own:
+    whether the values may be overwritten."""
 
     values: NDArray[np.float32]
     ids: NDArray[np.intp] | None
     is_own: bool
 
     def take(self, places: Places) -> Candidates:
-        """places: ascending."""
+        """The candidates at these indices, ascending."""
         return Candidates(self.values[places], places if self.ids is None else self.ids[places], True)
 
     def alive(self) -> Candidates:
-        """Without what is -inf."""
+        """Without the candidates at -inf."""
         return self.take(np.flatnonzero(self.values > NEG_INF))
 
     def mine(self, room: Logits | None = None) -> Candidates:
-        """With values that may be written over: these, or a copy. room: where to copy a row to, `(V,) float32`."""
+        """The candidates with values that may be overwritten, copied if necessary. room: `(V,) float32`, where to copy
+        a whole row."""
         if self.is_own:
             return self
         if room is None or room.shape != self.values.shape:
@@ -63,7 +64,7 @@ class Candidates(NamedTuple):
         return places if self.ids is None else self.ids[places]
 
     def find(self, tokens: NDArray[np.intp]) -> tuple[Places, NDArray[np.bool_]]:
-        """Where these tokens `(n,)` are, and `(n,) bool`, which of them are there at all."""
+        """The indices of these tokens `(n,)`, and `(n,) bool`, which of them are candidates."""
         if self.ids is None:
             there = tokens < self.values.shape[0]
             return tokens[there], there
@@ -75,8 +76,8 @@ class Candidates(NamedTuple):
 
 
 def allowed(row: Logits, bits: Mask | None, room: Logits) -> Candidates:
-    """row: `(V,) float32`. bits: `(W,) int32` with nothing set from V on, or None: everything. room: `(V,) float32`,
-    written over where many are allowed."""
+    """The allowed candidates of a row. row: `(V,) float32`. bits: `(W,) int32` with no bit set from V on, or None for
+    everything. room: `(V,) float32`, overwritten if many are allowed."""
     if bits is None:
         return Candidates(row, None, False)
     count = masks.count(bits)
@@ -90,8 +91,8 @@ def allowed(row: Logits, bits: Mask | None, room: Logits) -> Candidates:
 
 
 def leaders(values: NDArray[np.floating], k: int) -> Places:
-    """Places of `(n,)` that hold the k largest, and all that tie with the last of them, ascending; of others, some.
-    -inf is left out where n is large and k is not."""
+    """Indices, ascending, of the k largest of `(n,)` and of all that tie with the last of them; possibly of some
+    others. -inf is left out if n is large and k is small."""
     n = values.shape[0]
     columns = n // DEEP
     if k >= n:
@@ -104,7 +105,7 @@ def leaders(values: NDArray[np.floating], k: int) -> Places:
 
 
 def likely_leaders(values: Logits, k: int) -> Places:
-    """`leaders`, and what differs so little from them that its probability may be the same."""
+    """`leaders`, and the values so close to them that their probability may be equal."""
     places = leaders(values, k)
     edge = values[places].min()
     wider = np.float32(float(edge) - LEAST)
@@ -112,13 +113,13 @@ def likely_leaders(values: Logits, k: int) -> Places:
 
 
 def peaks(values: NDArray[np.floating]) -> NDArray[np.float32]:
-    """`(n // DEEP,) float32`, the largest of each column of a row that is read as DEEP lines."""
+    """`(n // DEEP,) float32`, the maximum of each column of a row viewed as DEEP lines."""
     columns = values.shape[0] // DEEP
     return np.asarray(values[: DEEP * columns].reshape(DEEP, columns).max(axis=0))
 
 
 def at_least(values: NDArray[np.floating], tops: NDArray[np.float32], edge: np.floating) -> Places:
-    """The places, ascending, of what is at least `edge`, and not -inf. tops: the `peaks`."""
+    """Indices, ascending, of values that are at least `edge` and not -inf. tops: from `peaks`."""
     columns = np.flatnonzero(tops >= edge)
     places = np.empty(columns.size * DEEP + values.shape[0] - tops.shape[0] * DEEP, dtype=np.int64)
     count = kernels().at_least(values, columns, tops.shape[0], DEEP, edge, places)

@@ -1,9 +1,9 @@
-"""The fast road from one row of logits to one token.
+"""Draw a token from one row of logits without sorting the vocabulary; equal to the plain chain and `draw`.
 
-What is few goes through the plain functions themselves, without the rest of the row: they look at the candidates
-alone, in order of id, so that nothing can come out differently. What is many goes through the transforms of `FAST`, and
-through the plain ones where it names none. Very few end in one kernel. Where the last digits of a sum would decide, the
-plain function does. It does not know where masks come from, and writes nothing down.
+Few candidates go through the plain samplers, without the rest of the row: in order of id, so that the result cannot
+differ. Many candidates go through the fast samplers in `FAST`, or the plain ones where there is no fast one. Very few
+are finished in a single kernel. Where the last digits of a sum would decide, the plain function decides. This module
+does not know where masks come from, and records nothing.
 """
 
 from __future__ import annotations
@@ -41,19 +41,20 @@ from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 
 PLAIN = 1024
-"""So many candidates, or fewer, are left to the plain functions."""
+"""Up to so many candidates are left to the plain samplers."""
 LAST = 96
-"""So many, or fewer, are truncated, heated and drawn from in one kernel."""
+"""Up to so many are truncated, divided by the temperature and drawn from in one kernel."""
 SCALE, BUCKETS = 32.0, 1024
 """Buckets per nat of the logit, from the largest down, and how many."""
 DOUBT = 1e-9
-"""Share of a sum of which two ways to add it up, over millions of terms, cannot disagree."""
+"""The share of a sum within which two orders of adding up millions of terms may disagree."""
 NO_IDS = np.empty(0, dtype=np.int64)  # (0,)
 
 
 class Choice(NamedTuple):
-    """What was taken, with its probability and its logit after the transforms; and what it was drawn from: `(n,)` ids,
-    ascending, probabilities float64, logits float32. Of these as many as were asked for, see `choose`."""
+    """The taken token with its probability and its logit after the samplers; and the candidates that it was drawn from:
+    `(n,)` ids, ascending, with float64 probabilities and float32 logits. `choose` says how many candidates are listed.
+    """
 
     token: int
     prob: float
@@ -65,7 +66,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a transform may look at. room: `(V,) float32` to write over, or None. plain: as `PLAIN`. show: as of
+    """What a fast sampler may read. room: `(V,) float32` scratch row, or None. plain: as `PLAIN`. show: as in
     `choose`."""
 
     chain: Chain
@@ -90,12 +91,13 @@ def choose(
     plain: int = PLAIN,
     last: int = LAST,
 ) -> Choice:
-    """Mask, `logit_bias`, transforms and draw: the token of `chain.shape` and `draw`, with the same numbers taken.
+    """Mask, `logit_bias`, samplers and draw: the same token as `chain.shape` and `draw`, with the same random numbers
+    used.
 
-    row: `(V,) float32`, not changed. bits: `(W,) int32` with nothing set from V on, or None: everything. is_biased:
-    whether the row has the config's biases already. best: the first place of the row's largest, where the caller knows
-    it. show: the choice names at least so many of the most probable ones, what ties with them, and the token; it may
-    name all. Raises DeadEnd if nothing is left, and BadLogits for NaN and +inf.
+    row: `(V,) float32`, not changed. bits: `(W,) int32` with no bit set from V on, or None for everything. is_biased:
+    whether the config's biases are already in the row. best: the index of the row's first maximum, if the caller knows
+    it. show: the result lists at least so many of the most probable candidates, all that tie with them, and the token;
+    it may list all. Raises DeadEnd if nothing is left, and BadLogits for NaN and +inf.
     """
     check(float(row.max(initial=NEG_INF) if best is None else row[best]))
     config, biases = chain.config, chain.fitted.ids.size and not is_biased
@@ -128,7 +130,7 @@ def choose(
 
 
 def heated(row: Logits, chain: Chain, *, plain: int = PLAIN) -> Logits:
-    """`chain.heat(row)`, `(V,) float32`; the argument itself where nothing runs."""
+    """`chain.heat(row)`, `(V,) float32`; returns the argument itself if no sampler runs."""
     if chain.config.dynatemp_range:
         return chain.heat(row)
     row = np.require(row, dtype=np.float32, requirements=("C", "W"))
@@ -137,7 +139,7 @@ def heated(row: Logits, chain: Chain, *, plain: int = PLAIN) -> Logits:
 
 
 def _stays_best(token: int, chain: Chain) -> bool:
-    """Whether what runs cannot touch the best one, nor raise another: then it is still the first of the best."""
+    """Whether the running samplers neither lower the best token nor raise another, so that it stays the best."""
     config = chain.config
     if chain.running == ("penalties",):
         lowers = config.repetition_penalty >= 1 and config.frequency_penalty >= 0 and config.presence_penalty >= 0
@@ -146,7 +148,7 @@ def _stays_best(token: int, chain: Chain) -> bool:
 
 
 def _without_heat(chain: Chain) -> tuple[tuple[str, ...], np.float32]:
-    """What runs, but for a last plain division, and by what to divide."""
+    """The samplers that run, without a final plain temperature, and the temperature to divide by."""
     names, config = chain.running, chain.config
     if names[-1:] == ("temperature",) and not config.dynatemp_range and SMALL <= config.temperature <= LARGE:
         return names[:-1], np.float32(config.temperature)
@@ -161,17 +163,17 @@ def _run(names: Iterable[str], found: Candidates, step: Step) -> Candidates:
 
 
 def _plainly(name: str, found: Candidates, step: Step) -> Candidates:
-    """The transform itself, on the candidates alone."""
+    """Run the plain sampler on the candidates alone."""
     out = TRANSFORMS[name](found.values, step.context)
     if out is found.values:
         return found
     left = Candidates(out, found.ids, True)
-    # A dynamic temperature may come down to 0, which leaves one.
+    # A dynamic temperature may reach 0, which leaves one.
     return left if name in UNTRUNCATED and not step.context.config.dynatemp_range else left.alive()
 
 
 def _shaped_by_mirostat(found: Candidates, width: int, chain: Chain) -> Candidates:
-    """It asks for V: the chain shapes the whole row."""
+    """Mirostat depends on V: the chain shapes the whole row."""
     row = found.values
     if found.ids is not None:
         row = np.full(width, NEG_INF)  # (V,) float32
@@ -214,7 +216,7 @@ def _dry(found: Candidates, step: Step) -> Candidates:
 
 
 def _dry_losses(step: Step) -> dict[int, float]:
-    """By token, in time linear in the window."""
+    """Token -> DRY penalty, in time linear in the window."""
     config, line, fitted = step.context.config, step.chain.past.line, step.chain.fitted
     length = line.shape[0] if config.dry_window < 0 else min(line.shape[0], config.dry_window)
     least = config.dry_allowed_length
@@ -226,7 +228,7 @@ def _dry_losses(step: Step) -> dict[int, float]:
     limit = repeat_limit(step.chain.history, length, fitted.breakers, backs)
     if limit < least:
         return {}
-    same = np.empty(length, dtype=np.int64)  # by how far back
+    same = np.empty(length, dtype=np.int64)  # by distance from the end
     kernels().repeats(recent, limit, least, same)
     places = np.flatnonzero(same >= 0)
     longest: dict[int, int] = {}
@@ -269,7 +271,7 @@ def _top_p(found: Candidates, step: Step) -> Candidates:
     bucket = int(np.searchsorted(reached, wanted, side="left"))
     if bucket >= BUCKETS - 1:
         return _plainly("top_p", found, step)
-    # Whatever the rounding did, all of the bucket is at or above this.
+    # Rounding errors included, all logits of the bucket are at or above this.
     with np.errstate(over="ignore"):
         edge = np.nextafter(np.float32(top - (bucket + 1) / SCALE), NEG_INF)
     places = at_least(values, peaks(values), edge)
@@ -295,25 +297,25 @@ FAST: dict[str, Callable[[Candidates, Step], Candidates]] = {
     "top_p": _top_p,
     "min_p": _min_p,
 }
-"""By name in `sampler_order`. Who is not here runs as it is: it is cheap, or nobody runs it on a whole row."""
+"""Fast samplers by name. A sampler that is not listed runs as it is: it is cheap, or rarely runs on a whole row."""
 
 CODES: dict[str, Callable[[SamplingConfig], tuple[int, float]]] = {
     "top_k": lambda config: (0, float(config.top_k)),
     "top_p": lambda config: (1, config.top_p),
     "min_p": lambda config: (2, float(np.float32(math.log(config.min_p)))),
 }
-"""What the last kernel can do, as it wants to be told."""
+"""Samplers that the last kernel knows -> their code and parameter."""
 
 
 def _finished(found: Candidates, names: Sequence[str], heat: np.float32, uniform: float, step: Step) -> Choice:
-    """The rest in one kernel, and else one by one."""
+    """Run the remaining samplers and draw in one kernel; if that is not exact, one by one."""
     if found.ids is None:
         found = found.alive()
     config, values = step.context.config, found.values
     told = [CODES[name](config) for name in names]
     codes = np.array([code for code, _ in told], dtype=np.int64)  # (m,)
     amounts = np.array([amount for _, amount in told], dtype=np.float64)  # (m,)
-    probs = np.empty(values.shape[0], dtype=np.float64)  # (n,), negative for what is removed
+    probs = np.empty(values.shape[0], dtype=np.float64)  # (n,), negative for removed candidates
     place, is_sure = kernels().finish(values, codes, amounts, config.min_keep, heat, uniform, DOUBT, probs)
     if not is_sure:
         return _drawn(_run(names, found, step), heat, uniform, step)
@@ -323,7 +325,7 @@ def _finished(found: Candidates, names: Sequence[str], heat: np.float32, uniform
 
 
 def _drawn(found: Candidates, heat: np.float32, uniform: float, step: Step) -> Choice:
-    """With nothing left to truncate."""
+    """Draw when no truncation is left to run."""
     if heat != 1.0 and (step.show or step.is_plain(found)):
         found, heat = Candidates(temperature(found.values, float(heat)), found.ids, True), np.float32(1.0)
     values = found.values
@@ -335,7 +337,9 @@ def _drawn(found: Candidates, heat: np.float32, uniform: float, step: Step) -> C
             shown = np.union1d(likely_leaders(values, step.show), place) if step.show else np.array([place])
             logits = divided(values[shown], heat)
             probs = np.exp(logits.astype(np.float64) - top) / total
-            if not step.show or float(probs.min()) > 0.0:  # what underflowed ties with all else that did
+            if (
+                not step.show or float(probs.min()) > 0.0
+            ):  # candidates whose probability underflowed tie with all others that did
                 logit = float(divided(values[place : place + 1], heat)[0])
                 return Choice(found.id_of(place), weight / total, logit, found.ids_of(shown), probs, logits)
     if heat != 1.0:
@@ -346,6 +350,6 @@ def _drawn(found: Candidates, heat: np.float32, uniform: float, step: Step) -> C
 
 
 def _taken(found: Candidates, place: int) -> Choice:
-    """Without a draw."""
+    """The result if the token is taken without a draw."""
     token, logits = found.id_of(place), found.values[place : place + 1].copy()  # (1,) float32
     return Choice(token, 1.0, float(logits[0]), np.array([token]), np.ones(1), logits)

@@ -1,8 +1,7 @@
-"""The hot kernels of a step: passes over one row of logits. Imported when the first token is drawn.
+"""Numba kernels: passes over one row of logits. Imported when the first token is drawn.
 
-They know numbers only: no config, no order of samplers, no names. Their sums are float64, but added up in another order
-than NumPy's and with an `exp` of their own, so that a decision which hangs on the last digits is the caller's to see
-and to leave to the plain functions.
+They know numbers only: no config and no samplers. Sums are float64, but added in another order than NumPy's and with an
+own `exp`; a decision that hangs on the last digits is detected by the caller and left to the plain functions.
 """
 
 from __future__ import annotations
@@ -15,19 +14,22 @@ import numpy as np
 
 Array: TypeAlias = Any  # numpy arrays; shapes and types are in the docstrings
 
-RUN = 256  # logits whose weights are added up together
+RUN = 256  # logits whose weights are summed together
 LARGEST = float(np.finfo(np.float32).max)
 LOWEST = -708.0  # below it `exp` counts as 0: no probability comes near
 
 _LOG2E = 1.4426950408889634
-_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # fdlibm's: the high part has spare zeros
-_ROUNDER = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to a whole number, which stands in the lowest bits
+_LN2_HIGH, _LN2_LOW = (
+    6.93147180369123816490e-01,
+    1.90821492927058770002e-10,
+)  # from fdlibm: the high part has trailing zeros
+_ROUNDER = 6755399441055744.0  # 1.5 * 2**52: adding it rounds to a whole number, held in the lowest bits
 _C2, _C3, _C4, _C5, _C6, _C7, _C8, _C9, _C10, _C11, _C12, _C13 = (1.0 / math.factorial(n) for n in range(2, 14))
 
 
 @numba.njit(inline="always", error_model="numpy")
 def _exp(x: float) -> float:
-    """`exp` of x <= 0, to 2 units in the last place. LLVM makes vectors of it, which it does not of the library's."""
+    """`exp` of x <= 0, to 2 units in the last place. LLVM vectorises it, unlike the library's."""
     kept = x if x > LOWEST else LOWEST  # noqa: FURB136  # numba's `max` is no vector
     rounder = kept * _LOG2E + _ROUNDER
     k = rounder - _ROUNDER
@@ -51,7 +53,7 @@ def _exp(x: float) -> float:
 
 @numba.njit(cache=True, nogil=True, boundscheck=False, error_model="numpy", fastmath={"contract"})
 def weights(row: Array, top: float, out: Array) -> None:
-    """`exp(row - top)` of row (n,) float32, into the beginning of out (m,) float64."""
+    """Write `exp(row - top)` of row (n,) float32 into the beginning of out (m,) float64."""
     for i in range(row.shape[0]):
         out[i] = _exp(np.float64(row[i]) - top)
 
@@ -66,7 +68,7 @@ def _sum(values: Array) -> float:
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def mask_row(raw: Array, bits: Array, out: Array) -> None:
-    """out (V,) float32: raw (V,) float32 where the bit of bits (W,) uint32 is set, -inf elsewhere."""
+    """Write to out (V,) float32: raw (V,) float32 where the bit of bits (W,) uint32 is set, -inf elsewhere."""
     width = raw.shape[0]
     nothing = np.float32(-np.inf)
     for word in range(width // 32):
@@ -80,7 +82,8 @@ def mask_row(raw: Array, bits: Array, out: Array) -> None:
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def gather(raw: Array, bits: Array, ids: Array, values: Array) -> int:
-    """Ids whose bit is set and whose logit is not -inf, into ids (n,) int64 and values (n,) float32; how many."""
+    """Write the ids whose bit is set and whose logit is not -inf to ids (n,) int64 and values (n,) float32; returns how
+    many."""
     count = 0
     for word in range(bits.shape[0]):
         found = bits[word]
@@ -97,10 +100,11 @@ def gather(raw: Array, bits: Array, ids: Array, values: Array) -> int:
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def at_least(row: Array, columns: Array, width: int, lines: int, edge: float, places: Array) -> int:
-    """Places of row (n,) float32 that are at least edge (a float32) and not -inf, ascending, into places (m,) int64.
+    """Write the indices, ascending, of values in row (n,) float32 that are >= edge (float32) and not -inf to places
+    (m,) int64.
 
-    Returns how many. The row is read as so many lines of this width and a rest; of the lines only columns (c,) int64,
-    ascending, are looked at.
+    Returns how many. The row is viewed as `lines` lines of `width` and a rest; of the lines only columns (c,) int64,
+    ascending, are read.
     """
     count = 0
     rest = lines * width
@@ -120,8 +124,8 @@ def at_least(row: Array, columns: Array, width: int, lines: int, edge: float, pl
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def best(row: Array, allowed: Array, has_allowed: bool, places: Array) -> int:
-    """Writes the places (k,) of the largest of row (n,), largest first, of equals the first; without -inf, and, where
-    there is `allowed` (n,) bool, of the allowed alone. Gives how many there are. For k that is small."""
+    """Write the indices of the largest of row (n,) to places (k,), largest first, ties by index; without -inf and, if
+    has_allowed, only those with allowed (n,) bool. Returns how many there are. For small k."""
     k = places.shape[0]
     count = 0
     low = -np.inf
@@ -149,9 +153,10 @@ def _divide(row: Array, heat: float, out: Array) -> Array:
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def find_mass(row: Array, heat: float, top: float, uniform: float) -> tuple[int, float, float, float, float]:
-    """Where `uniform` of the mass of exp(row / heat - top) is reached, in order of place. row (n,), heat: float32.
+    """Find the index at which the share `uniform` of the mass of exp(row / heat - top) is reached. row (n,), heat:
+    float32.
 
-    Returns the place, its weight, the sum of all weights, and of those before it and up to it.
+    Returns the index, its weight, the sum of all weights, the sum before it and the sum up to it.
     """
     heated = np.empty(RUN, dtype=np.float32)
     out = np.empty(RUN, dtype=np.float64)
@@ -183,7 +188,7 @@ def find_mass(row: Array, heat: float, top: float, uniform: float) -> tuple[int,
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def _ranked(values: Array, order: Array) -> None:
-    """order (n,) int64: places of values (n,) float32, largest first, ties by place. For few."""
+    """Write to order (n,) int64: indices of values (n,) float32, largest first, ties by index. For small n."""
     for i in range(values.shape[0]):
         k = i
         while k > 0 and values[order[k - 1]] < values[i]:
@@ -196,18 +201,18 @@ def _ranked(values: Array, order: Array) -> None:
 def finish(
     values: Array, codes: Array, amounts: Array, least: int, heat: float, uniform: float, doubt: float, probs: Array
 ) -> tuple[int, bool]:
-    """Truncations, temperature and draw of few candidates: values (n,) float32, not -inf; probs (n,) float64 is filled,
-    -1 for what is removed. codes (m,) int64, amounts (m,) float64: 0 top_k with its k, 1 top_p with its p, 2 min_p with
-    ln of its p. least: `min_keep`. heat: the temperature, a float32.
+    """Truncate, divide by the temperature and draw, for few candidates. values (n,) float32, not -inf; probs (n,)
+    float64 is filled, with -1 for removed candidates. codes (m,) int64, amounts (m,) float64: 0 is top_k with k, 1
+    top_p with p, 2 min_p with ln p. least: `min_keep`. heat: the temperature, float32.
 
-    Returns the place of the token, and whether the sums are further than `doubt`, a share, from where they decide; no
-    also where the best, divided, leaves float32's range.
+    Returns the token's index, and whether the result is exact: False if a sum is within the share `doubt` of a
+    decision, or if the best logit, divided, leaves float32's range.
     """
     n = values.shape[0]
     order = np.empty(n, dtype=np.int64)
     _ranked(values, order)
     best = values[order[0]]
-    kept = n  # all that is left is the beginning of `order`
+    kept = n  # the candidates that are left are the first of `order`
     for i in range(codes.shape[0]):
         if codes[i] == 0:
             kept = min(kept, np.int64(amounts[i]))
@@ -256,8 +261,8 @@ def finish(
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def mass_by_bucket(row: Array, top: float, scale: float, masses: Array) -> float:
-    """Add the weights exp(row - top) up in masses (m,) float64, by `(top - logit) * scale` rounded down; the last
-    takes what is further down. row (n,) float32. Returns the sum of all."""
+    """Add the weights exp(row - top) of row (n,) float32 to masses (m,) float64, at index `(top - logit) * scale`
+    rounded down; the last bucket takes all that is lower. Returns the sum."""
     last = np.float64(masses.shape[0] - 1)
     out = np.empty(RUN, dtype=np.float64)
     buckets = np.empty(RUN, dtype=np.int64)
@@ -277,7 +282,7 @@ def mass_by_bucket(row: Array, top: float, scale: float, masses: Array) -> float
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def _find(ids: Array, token: int) -> int:
-    """The place of token in ids (n,) int64, ascending; -1 where it is not there."""
+    """The index of token in ids (n,) int64, ascending; -1 if it is missing."""
     low, high = 0, ids.shape[0]
     while low < high:
         middle = (low + high) >> 1
@@ -290,7 +295,7 @@ def _find(ids: Array, token: int) -> int:
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def _finite(value: Any, largest: Any) -> Any:
-    """float32, as the arguments."""
+    """Clip to [-largest, largest]; float32 like the arguments."""
     if value > largest:
         return largest
     return -largest if value < -largest else value  # noqa: FURB136  # as the plain function does with NaN
@@ -308,9 +313,9 @@ def penalise(
     presence: float,
     largest: float,
 ) -> None:
-    """What `penalties` does, in place: values (n,) float32 of ids (n,) int64 ascending, or of all ids from 0 on.
+    """`penalties` in place: values (n,) float32 of ids (n,) int64 ascending, or of all ids from 0 on.
 
-    tokens, said (m,) int64: distinct tokens and how often each was said. The others are float32.
+    tokens, said (m,) int64: distinct tokens and how often each was generated. The other arguments are float32.
     """
     for k in range(tokens.shape[0]):
         place = tokens[k]
@@ -331,9 +336,9 @@ def penalise(
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def repeats(history: Array, limit: int, least: int, same: Array) -> None:
-    """same (n,) int64, by how far back: how many tokens before that place equal the last ones of history (n,) int64, at
-    most `limit`; -1 for less than `least`, and for 0 back. In linear time: the Z function of the history read
-    backwards."""
+    """Write to same (n,) int64, by distance from the end: how many tokens before that index equal the last tokens of
+    history (n,) int64, at most `limit`; -1 if less than `least`, and at distance 0. Linear time: the Z function of the
+    reversed history."""
     n = history.shape[0]
     left, right = 0, 0
     same[0] = -1
@@ -366,7 +371,7 @@ def _only(allowed: Array, out: Array) -> None:
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def measure_row(row: Array, allowed: Array, has_allowed: bool, top: float) -> tuple[float, float, float, float]:
-    """With w = exp(row - top): the sums of w, of w * (row - top), and both over the allowed alone.
+    """With w = exp(row - top): the sums of w and of w * (row - top), and both over the allowed tokens alone.
 
     row (n,) float32, allowed (n,) bool.
     """

@@ -1,1 +1,1 @@
-"""Sampling presets: the values, those that come with Espalier, and the user's own files. Start with `spec.py`."""
+"""Sampling presets: the values, the built-in ones, and the user's own files. Start with `spec.py`."""

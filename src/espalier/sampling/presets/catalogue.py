@@ -1,6 +1,6 @@
-"""The presets there are: those that come with Espalier, those a program registers, and the user's own files.
+"""All presets of a process by name: the built-in ones, those a program registers, and the user's files.
 
-It knows what presets say, not what they ask for: whether one can be enforced is found when it is applied.
+Whether a preset can be enforced is checked when it is applied, not here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from espalier.sampling.presets.spec import Preset, PresetFilter, check_name
 
 
 def _config(**set_here: Any) -> Mapping[str, Any]:
-    """A whole config: what is not said is off, and nothing is seeded."""
+    """A complete config: fields that are not given are off, and there is no seed."""
     off = {
         "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 0.0,
         "repetition_penalty": 1.0, "repetition_window": 0, "frequency_penalty": 0.0, "presence_penalty": 0.0,
@@ -50,7 +50,7 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "chat": CHAT,
     }
 )
-"""PedroCLI's named configs, without the seed 0 that they all had: `SamplingConfig(**CONFIGS["chat"])`."""
+"""PedroCLI's named configs, without their seed of 0: `SamplingConfig(**CONFIGS["chat"])`."""
 
 BUILTIN: Mapping[str, Preset] = MappingProxyType(
     {
@@ -99,10 +99,10 @@ BUILTIN: Mapping[str, Preset] = MappingProxyType(
 
 
 class Presets:
-    """All presets of a process, by name: nothing else may have the name of a built-in one. Safe across threads.
+    """All presets of a process, by name. No other preset may have a built-in one's name. Safe across threads.
 
-    folder: where the user's files are, read each time they are asked for; None has none. What a program registers goes
-    before a file of that name.
+    folder: where the user's files are, read at each request; None for no files. A registered preset takes precedence
+    over a file of the same name.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -111,14 +111,14 @@ class Presets:
         self._lock = threading.Lock()
 
     def names(self) -> list[str]:
-        """Built-in ones in their order, then the others by name."""
+        """Built-in presets in their order, then the others by name."""
         with self._lock:
             own = {*self._registered, *self._files()}
         return [*BUILTIN, *sorted(own - set(BUILTIN))]
 
     def get(self, name: str) -> Preset:
-        """Raises UnknownName with the names there are; InputError for a file that is broken. A file cannot take the
-        place of a built-in one."""
+        """Raises UnknownName, listing the names; InputError for a broken file. A file cannot replace a built-in
+        preset."""
         path = self._path(name)
         if name in BUILTIN:
             return BUILTIN[name]
@@ -130,7 +130,7 @@ class Presets:
         return read_preset(path)
 
     def source(self, name: str) -> str:
-        """Where it comes from: `built-in`, `registered`, or the path of its file. Raises UnknownName."""
+        """Where a preset comes from: `built-in`, `registered`, or the path of its file. Raises UnknownName."""
         if name in BUILTIN:
             return "built-in"
         if name in self._registered:
@@ -141,8 +141,8 @@ class Presets:
         return str(path)
 
     def register(self, preset: Preset) -> None:
-        """For this process; one that was registered under the name before is replaced. Raises InputError for the name
-        of a built-in one."""
+        """Register a preset for this process, replacing an earlier one of the same name. Raises InputError for a
+        built-in name."""
         if not isinstance(preset, Preset):
             raise InputError(f"a preset is a Preset, not {type(preset).__name__}", field="preset")
         _not_builtin(preset.name)
@@ -150,7 +150,7 @@ class Presets:
             self._registered[preset.name] = preset
 
     def save(self, preset: Preset, *, replace: bool = False) -> Path:
-        """Write the user's file of it. Raises InputError for the name of a built-in one, or of a file that is there;
+        """Write a preset to the user's folder. Raises InputError for a built-in name, or if the file exists;
         OutputError."""
         _not_builtin(preset.name)
         path = self._need_folder() / f"{preset.name}{SUFFIX}"
@@ -158,9 +158,11 @@ class Presets:
         return path
 
     def remove(self, name: str) -> Path:
-        """Delete the user's file, also one whose name is no preset's; never a path. Raises UnknownName, InputError for
-        a built-in one, OutputError."""
-        path = self._files().get(name) if isinstance(name, str) else None  # its name may be no preset's
+        """Delete a file from the user's folder, by name and never by path, even if the name is invalid as a preset's.
+        Raises UnknownName, InputError for a built-in preset, OutputError."""
+        path = (
+            self._files().get(name) if isinstance(name, str) else None
+        )  # the file's name may be invalid as a preset's
         if path is None:
             check_name(name)
             _not_builtin(name, "cannot be removed")
@@ -176,18 +178,18 @@ class Presets:
         return sorted(self._files())
 
     def hidden(self) -> dict[str, Path]:
-        """The user's files that cannot be used, as a built-in preset has their name."""
+        """The user's files that have a built-in preset's name and cannot be used."""
         return {name: path for name, path in sorted(self._files().items()) if name in BUILTIN}
 
     def _files(self) -> dict[str, Path]:
-        """By name, as the folder lists them."""
+        """Name -> path, as the folder lists them."""
         try:
             return {path.stem: path for path in self.folder.glob(f"*{SUFFIX}")} if self.folder else {}
         except OSError as error:
             raise InputError(f"cannot read {self.folder}: {error.strerror or error}", field="preset") from error
 
     def _path(self, name: str) -> Path | None:
-        """The file of a name, if there is one. Raises InputError for what is no name, and might be a path."""
+        """The file of a name, if there is one. Raises InputError for an invalid name, which might be a path."""
         check_name(name)
         path = None if self.folder is None else self.folder / f"{name}{SUFFIX}"
         return path if path is not None and path.is_file() else None

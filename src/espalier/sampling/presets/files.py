@@ -1,4 +1,4 @@
-"""One preset as a TOML file: `NAME.toml`, with the fields of `Preset`. It knows no folder and no other preset."""
+"""Read and write one preset as a TOML file, `NAME.toml`, with the fields of `Preset`. It knows no folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ SUFFIX = ".toml"
 
 
 def read_preset(path: Path) -> Preset:
-    """The preset of a file, named after it. Raises InputError with the path, and the line where it is no TOML."""
+    """The preset in a file, named after the file. Raises InputError with the path, and with the line of a TOML
+    error."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -29,15 +30,15 @@ def read_preset(path: Path) -> Preset:
 
 
 def parse_preset(text: str, *, name: str | None, source: str) -> Preset:
-    """From TOML. Raises InputError naming the source; a `name` in the text must be this one, or there where it is
-    None."""
+    """Parse TOML. name: what the text's `name` must be, if it has one; with None the text must have one. Raises
+    InputError naming the source."""
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:  # its message ends in the line and the column
+    except tomllib.TOMLDecodeError as error:  # the message ends with line and column
         raise InputError(f"{source} is not TOML: {error}", field="preset") from error
     except RecursionError as error:
         raise InputError(f"{source} is nested too deeply", field="preset") from error
-    except ValueError as error:  # a number of more digits than Python reads
+    except ValueError as error:  # a number with more digits than Python reads
         raise InputError(f"{source} is not TOML: {error}", field="preset") from error
     if name is None:
         if "name" not in data:
@@ -51,17 +52,17 @@ def parse_preset(text: str, *, name: str | None, source: str) -> Preset:
         raise InputError(f"{source}: {error.message}", hint=error.hint, field=error.field) from error
     except RecursionError as error:
         raise InputError(f"{source} is nested too deeply", field="preset") from error
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:  # a value of a kind nobody expects there
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:  # a value of an unexpected type
         raise InputError(f"{source}: {error}", field="preset") from error
 
 
 def write_preset(preset: Preset, path: Path, *, replace: bool = False) -> None:
-    """Whole or not at all: what is there stays until the new file has been read back and says the same.
+    """Write the file whole or not at all: an old file stays until the new one has been read back and is equal.
 
-    Raises InputError for a file that is there, or what TOML cannot say; OutputError for one that cannot be written.
+    Raises InputError if the file exists, or for values that TOML cannot express; OutputError if it cannot be written.
     """
     text = preset_text(preset)
-    target = Path(os.path.realpath(path))  # a link stays one
+    target = Path(os.path.realpath(path))  # keep a symbolic link
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +76,7 @@ def write_preset(preset: Preset, path: Path, *, replace: bool = False) -> None:
                 os.fsync(file.fileno())
             if parse_preset(part.read_text(encoding="utf-8-sig"), name=preset.name, source=str(path)) != preset:
                 raise OutputError(f"cannot write {path}: what was written reads otherwise")
-            _put(part, target, replace=replace)
+            _move_into_place(part, target, replace=replace)
         finally:
             part.unlink(missing_ok=True)
     except FileExistsError as error:
@@ -86,14 +87,14 @@ def write_preset(preset: Preset, path: Path, *, replace: bool = False) -> None:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
-def _put(part: Path, target: Path, *, replace: bool) -> None:
-    """Give the file its name, at once. Raises FileExistsError, also where somebody else was faster."""
+def _move_into_place(part: Path, target: Path, *, replace: bool) -> None:
+    """Move the file to its name in one step. Raises FileExistsError, also if another process was faster."""
     if not replace:
         try:
             os.link(part, target)
         except FileExistsError:
             raise
-        except OSError:  # a file system without links
+        except OSError:  # a file system without hard links
             if target.exists():
                 raise FileExistsError from None
         else:
@@ -102,23 +103,23 @@ def _put(part: Path, target: Path, *, replace: bool) -> None:
 
 
 def preset_text(preset: Preset) -> str:
-    """As TOML, without the name, which is the file's, and without what says nothing.
+    """A preset as TOML, without the name, which is the file's, and without empty fields.
 
-    Raises InputError naming the preset and the place for what TOML cannot say, as null.
+    Raises InputError naming the preset and the position for values that TOML cannot express, such as null.
     """
     values = preset.to_json()
-    values["config"] = dict(preset.config)  # TOML has -inf, which JSON has not
+    values["config"] = dict(preset.config)  # TOML has -inf, JSON does not
     values["filters"] = [
         one.to_json() | {"options": {name: _listed(value) for name, value in one.options.items()}}
         for one in preset.filters
     ]
     try:
-        said = {name: _said(value, name) for name, value in values.items() if name != "name" and value}
-        for multiline in (True, False):  # carriage returns are lost between quotes that span lines
+        said = {name: _as_toml(value, name) for name, value in values.items() if name != "name" and value}
+        for multiline in (True, False):  # multi-line strings lose carriage returns
             text = tomli_w.dumps(said, multiline_strings=multiline)
             if parse_preset(text, name=preset.name, source=preset.name) == preset:
                 return text
-    except _Unsayable as error:
+    except _NotToml as error:
         raise InputError(f"the preset {preset.name!r} cannot be written as TOML: {error}", field="preset") from error
     except (EspalierError, TypeError, ValueError, RecursionError) as error:
         raise InputError(
@@ -127,8 +128,8 @@ def preset_text(preset: Preset) -> str:
     raise InputError(f"the preset {preset.name!r} cannot be written as TOML: it would read otherwise", field="preset")
 
 
-class _Unsayable(Exception):
-    """TOML has no such value; the message names the place."""
+class _NotToml(Exception):
+    """TOML cannot express the value; the message names its position."""
 
 
 def _listed(value: Any) -> Any:
@@ -137,20 +138,20 @@ def _listed(value: Any) -> Any:
     return [_listed(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def _said(value: Any, place: str) -> Any:
-    """As tomli_w takes it. Raises _Unsayable."""
+def _as_toml(value: Any, place: str) -> Any:
+    """The value as tomli_w takes it. Raises _NotToml."""
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise _Unsayable(f"{place} has a key that is no text: {key!r}")
-            _said(key, place)
-        return {key: _said(one, f"{place}.{key}") for key, one in value.items()}
+                raise _NotToml(f"{place} has a key that is no text: {key!r}")
+            _as_toml(key, place)
+        return {key: _as_toml(one, f"{place}.{key}") for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_said(one, f"{place}[{index}]") for index, one in enumerate(value)]
+        return [_as_toml(one, f"{place}[{index}]") for index, one in enumerate(value)]
     if value is None:
-        raise _Unsayable(f"{place} is null")
+        raise _NotToml(f"{place} is null")
     if isinstance(value, str) and any(0xD800 <= ord(c) < 0xE000 for c in value):
-        raise _Unsayable(f"{place} is not valid Unicode")
+        raise _NotToml(f"{place} is not valid Unicode")
     if not isinstance(value, str | int | float):
-        raise _Unsayable(f"{place} is {type(value).__name__}")
+        raise _NotToml(f"{place} is {type(value).__name__}")
     return value

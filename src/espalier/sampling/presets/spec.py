@@ -1,7 +1,7 @@
-"""Presets as values: how to sample and what to hold the text to, under one name. They round-trip to JSON.
+"""`Preset`: sampling config, constraint and filters under one name, as a value that round-trips to JSON.
 
-They know no constraint: a grammar and a schema are texts here, a filter a type with options. What they ask for is said
-by `constraints/presets.py`; `files.py` reads and writes them.
+A grammar and a schema are texts here, and a filter is a type with options: `constraints/presets.py` turns them into
+constraints. `files.py` reads and writes presets.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from espalier.sampling.config import SamplingConfig
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", re.ASCII)
 BUILTIN = "@"
-"""Begins the name of a grammar that comes with Espalier."""
+"""The first character of a built-in grammar's name."""
 SCHEMA_OPTIONS: Mapping[str, tuple[str, ...]] = {"json_schema": ("schema",), "tool_call": ("tools",)}
-"""By type of a filter, options that hold schemas: kept as JSON text, as TOML has no null and keeps no order."""
+"""Filter type -> options that hold schemas. They are kept as JSON text, since TOML has no null and keeps no order."""
 
 
 def check_name(name: Any) -> str:
-    """The name, which is also a file's. Raises InputError."""
+    """The name itself, which is also the file's. Raises InputError."""
     if not isinstance(name, str) or NAME.fullmatch(name) is None:
         raise InputError(
             f"{name!r} is no name of a preset",
@@ -40,9 +40,9 @@ def check_name(name: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresetFilter:
-    """One filter of a preset. type: which; options: what it needs, as JSON has it. A disabled one does nothing.
+    """One filter of a preset. type: its kind; options: its parameters, as JSON values. A disabled filter does nothing.
 
-    Schemas are kept as JSON text, and biases as pairs, so that every form of a preset says the same.
+    Schemas are kept as JSON text and biases as pairs, so that every form of a preset is equal.
     """
 
     type: str
@@ -62,10 +62,10 @@ class PresetFilter:
         object.__setattr__(self, "options", options)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PresetFilter.from_json, (self.to_json(),)  # for pickle, which cannot read-only mappings
+        return PresetFilter.from_json, (self.to_json(),)  # for pickle, which cannot handle read-only mappings
 
     def to_json(self) -> dict[str, Any]:
-        """-inf in `biases` is null, which JSON has not otherwise."""
+        """-inf in `biases` becomes null, since JSON has no infinity."""
         options = _plain(self.options)
         if self.type == "logit_bias" and isinstance(options.get("biases"), list):
             options["biases"] = [_without_infinity(one) for one in options["biases"]]
@@ -73,7 +73,7 @@ class PresetFilter:
 
     @staticmethod
     def from_json(data: Any) -> PresetFilter:
-        """Raises InputError for fields that are not known."""
+        """Raises InputError for unknown fields."""
         values = _known(data, PresetFilter, "a filter")
         if "type" not in values:
             raise InputError("a filter needs a `type`", field="filters")
@@ -82,9 +82,9 @@ class PresetFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """config: fields of SamplingConfig; those that are not named have its defaults. grammar: GBNF, or `@NAME` for one
-    that comes with Espalier. json_schema: as JSON text; a mapping is written as one. filters: PresetFilters, or their
-    JSON. safety_preset: the name of a set of categories.
+    """config: fields of SamplingConfig; fields that are not named have its defaults. grammar: GBNF, or `@NAME` for a
+    built-in one. json_schema: as JSON text; a mapping is serialised. filters: PresetFilters, or their JSON.
+    safety_preset: the name of a set of categories.
 
     A preset is applied whole or refused. Raises InputError and SamplingError naming the field.
     """
@@ -103,11 +103,11 @@ class Preset:
         config = {k: v for k, v in _mapping(self.config, "config", "config").items() if v is not None}
         whole = SamplingConfig.from_json(config)
         used = {name: getattr(whole, name) for name in config}
-        used = {name: value for name, value in used.items() if value is not None}  # a seed of -1 is none
+        used = {name: value for name, value in used.items() if value is not None}  # a seed of -1 means none
         object.__setattr__(self, "config", MappingProxyType(used))
         object.__setattr__(self, "json_schema", _schema_text(self.json_schema))
         for name in ("grammar", "json_schema", "safety_preset"):
-            value = getattr(self, name) or None  # other writers say "" for nothing
+            value = getattr(self, name) or None  # other writers use "" for nothing
             object.__setattr__(self, name, value)
             if value is not None:
                 _text(value, name, name)
@@ -123,11 +123,11 @@ class Preset:
 
     @property
     def sampling(self) -> SamplingConfig:
-        """The config as it is used."""
+        """The complete config."""
         return SamplingConfig.from_json(self.config)
 
     def to_json(self) -> dict[str, Any]:
-        """All fields by their names; `json_schema` is text, and -inf in `logit_bias` is null."""
+        """All fields by name; `json_schema` is text, and -inf in `logit_bias` is null."""
         written = self.sampling.to_json()
         return {
             "name": self.name,
@@ -141,7 +141,7 @@ class Preset:
 
     @staticmethod
     def from_json(data: Any) -> Preset:
-        """The inverse of `to_json`; fields may be left out, but the name. Raises InputError naming the field."""
+        """The inverse of `to_json`; only the name is required. Raises InputError naming the field."""
         values = _known(data, Preset, "a preset")
         if "name" not in values:
             raise InputError("a preset needs a `name`", field="name")
@@ -149,9 +149,9 @@ class Preset:
 
 
 class PresetBuilder:
-    """A preset step by step: `PresetBuilder("mine").temperature(0.2).grammar("@json_object").build()`.
+    """Builds a preset step by step: `PresetBuilder("mine").temperature(0.2).grammar("@json_object").build()`.
 
-    What is not said has the defaults of SamplingConfig. Faults are found by `build`.
+    Fields that are not set have SamplingConfig's defaults. Errors are raised by `build`.
     """
 
     def __init__(self, name: str) -> None:
@@ -226,7 +226,7 @@ def _mapping(value: Any, what: str, name: str) -> Mapping[str, Any]:
 
 
 def _frozen(value: Any, what: str, name: str) -> Any:
-    """Lists as tuples and mappings that cannot be changed, so that nobody can change a preset that others have too."""
+    """Lists as tuples and mappings as read-only ones, so that nobody can change a shared preset."""
     if isinstance(value, Mapping):
         return MappingProxyType({key: _frozen(one, f"{what}.{key}", name) for key, one in value.items()})
     if isinstance(value, list | tuple | range | Set):
@@ -237,7 +237,7 @@ def _frozen(value: Any, what: str, name: str) -> Any:
 
 
 def _check_json(value: Any, where: str) -> None:
-    """Raises InputError for what JSON has not, naming the place."""
+    """Raises InputError for a value that JSON does not have, naming its position."""
     if isinstance(value, Mapping):
         for key, one in value.items():
             _check_json(one, f"{where}.{key}")
@@ -249,7 +249,7 @@ def _check_json(value: Any, where: str) -> None:
 
 
 def _normal(kind: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Schemas as JSON text, biases as pairs; what is not right stays, for whoever applies the filter to refuse."""
+    """Schemas as JSON text, biases as pairs; invalid values are kept, and refused when the filter is applied."""
     found = {name: _plain(value) for name, value in options.items()}
     for name in SCHEMA_OPTIONS.get(kind, ()):
         if isinstance(found.get(name), Mapping):
@@ -275,7 +275,7 @@ def _known(data: Any, cls: type, what: str) -> dict[str, Any]:
 
 
 def _schema_text(schema: Any, what: str = "json_schema") -> Any:
-    """A mapping as JSON text, and a text as it is. Raises SchemaError for what is not JSON."""
+    """A mapping as JSON text, and a text unchanged. Raises SchemaError for invalid JSON."""
     try:
         if isinstance(schema, Mapping):
             return json.dumps(_plain(schema), ensure_ascii=False, allow_nan=False)
@@ -287,7 +287,7 @@ def _schema_text(schema: Any, what: str = "json_schema") -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Mappings, tuples and numbers as JSON has them."""
+    """Mappings, tuples and numbers as plain JSON types."""
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
     if isinstance(value, Real) and not isinstance(value, int | float):  # such as NumPy's

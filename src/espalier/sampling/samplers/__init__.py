@@ -1,3 +1,2 @@
-"""The samplers themselves, pure functions of logits: temperature, truncations, penalties, DRY, mirostat;
-`registry.py` lists them by name. They do not know their order.
-"""
+"""The samplers as pure functions of logits: temperature, truncations, penalties, DRY, mirostat. Each module also
+declares its `Sampler` values, and `registry.py` puts them in the default order."""

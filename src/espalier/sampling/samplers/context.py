@@ -1,4 +1,4 @@
-"""What a transform may read beside the logits: one frozen value per step, and the token counts that it holds."""
+"""`TransformContext`: what a sampler may read beside the logits at one step, with the token counts for penalties."""
 
 from __future__ import annotations
 

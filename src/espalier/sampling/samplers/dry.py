@@ -1,8 +1,8 @@
-"""DRY ("don't repeat yourself"): a token that would go on with a repetition loses, the longer the repetition the more.
+"""DRY ("don't repeat yourself"): penalise tokens that would continue a repetition, the longer the repetition the more.
 
 Semantics are llama.cpp's (`llama_sampler_dry` in `src/llama-sampler.cpp`, after koboldcpp, after
-github.com/oobabooga/text-generation-webui, pull request 5677), sequence breakers included. What differs is said at
-`resolve_breakers`. It does not know where the history comes from.
+github.com/oobabooga/text-generation-webui, pull request 5677), sequence breakers included; `resolve_breakers` states
+the differences. This module does not know where the history comes from.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from espalier.tokens.mask import Logits
 from espalier.tokens.vocab import Vocab
 
 DEFAULT_BREAKERS = ("\n", ":", '"', "*")
-"""llama.cpp's."""
+"""llama.cpp's default."""
 MAX_BREAKER_BYTES = 40
 MAX_TAIL_TOKENS = 20
 FLOAT_MAX_LOG = np.float32(88.7228391)  # ln of the largest float32
-BASE_OF_ONE = 1.000001  # below it the base counts as 1: the penalty then does not grow
+BASE_OF_ONE = 1.000001  # below it the base counts as 1, and the penalty does not grow
 
 
 def dry(
@@ -39,11 +39,12 @@ def dry(
     window: int,
     breakers: Breakers = NO_BREAKERS,
 ) -> Logits:
-    """Take `multiplier * base ** (length - allowed_length)` off each token that would make a repetition of `length`
-    tokens longer by one, where length >= allowed_length; the longest of a token counts. 0 multiplier changes nothing.
+    """Subtract `multiplier * base ** (length - allowed_length)` from the logit of each token that would extend a
+    repetition of `length >= allowed_length` tokens; the longest repetition of a token counts. A multiplier of 0 changes
+    nothing.
 
-    A repetition is an end of the last `window` tokens (-1: all of them) that occurs earlier in them. It does not reach
-    back over the last breaker, and a token that is a breaker by itself loses nothing. It bans nothing.
+    A repetition is a suffix of the last `window` tokens (-1: all) that also occurs earlier in them. It does not extend
+    back over the last breaker, and a token that is a breaker by itself is not penalised. Nothing is banned.
     """
     length = len(history) if window < 0 else min(len(history), window)
     if multiplier == 0.0 or length <= allowed_length:
@@ -62,8 +63,8 @@ def dry(
 def losses(
     repeats: Mapping[int, int], multiplier: float, base: float, allowed_length: int, breakers: Breakers
 ) -> dict[int, float]:
-    """By token, what is taken off; repeats: how long the longest repetition is that it would make longer."""
-    # In float32 as llama.cpp does: for a base of 4 the last digit decides between 63 and 64.
+    """Token -> amount to subtract. repeats: token -> length of the longest repetition that it would extend."""
+    # In float32 as in llama.cpp: for a base of 4 the last digit decides between 63 and 64.
     largest_power = int(FLOAT_MAX_LOG / np.float32(math.log(base))) if base > BASE_OF_ONE else 0
     found: dict[int, float] = {}
     for token, repeated in repeats.items():
@@ -75,7 +76,7 @@ def losses(
 
 
 def lowered(logit: np.float32, loss: float) -> np.float32:
-    """A logit after its loss; never -inf."""
+    """A logit after the penalty; never -inf."""
     return np.float32(max(float(logit) - loss, -LARGEST))
 
 
@@ -87,10 +88,10 @@ def _power(base: float, exponent: int) -> float:
 
 
 def repeat_limit(history: Sequence[int], length: int, breakers: Breakers, backs: Iterable[int] | None = None) -> int:
-    """How many tokens stand after the last breaker in the last `length` tokens; all of them where there is none. Of
-    several that begin at one token the longest counts.
+    """The number of tokens after the last breaker in the last `length` tokens; `length` if there is none. If several
+    breakers begin at one token, the longest counts.
 
-    backs: ascending, how far back tokens stand that begin a breaker, where the caller knows it.
+    backs: distances from the end of tokens that begin a breaker, ascending, if the caller knows them.
     """
     end = len(history) - 1
     if backs is None:
@@ -107,8 +108,8 @@ def repeat_limit(history: Sequence[int], length: int, breakers: Breakers, backs:
 
 
 def longest_repeats(history: Sequence[int], length: int, limit: int, least: int) -> dict[int, int]:
-    """For each token that followed an earlier occurrence of an end of the last `length` tokens: how long the longest
-    such end is, at most `limit`; those of at least `least` alone."""
+    """Token -> length of the longest suffix of the last `length` tokens that this token followed earlier, at most
+    `limit`. Tokens with less than `least` are left out."""
     end = len(history) - 1
     found: dict[int, int] = {}
     for back in range(1, length):
@@ -123,13 +124,15 @@ def longest_repeats(history: Sequence[int], length: int, limit: int, least: int)
 
 @lru_cache(maxsize=16)
 def resolve_breakers(texts: tuple[str, ...], vocab: Vocab) -> Breakers:
-    """The breakers as tokens, as llama.cpp finds them: a token that holds the text is one by itself; one whose end is
-    the text's beginning is one together with the tokens of the rest. Only the first 40 bytes of a text and 20 tokens of
-    a rest count. A vocabulary without an encoder splits a rest into the longest tokens there are.
+    """Find the breakers as tokens, as llama.cpp does. A token that contains the text is a breaker by itself; a token
+    whose end is the beginning of the text is one together with the tokens of the rest. Only the first 40 bytes of a
+    text and 20 tokens of a rest count. A vocabulary without an encoder splits the rest greedily into the longest
+    tokens.
 
-    Different from llama.cpp: a token's bytes are what it adds to a text, while llama.cpp's detokenizer takes the space
-    off a SentencePiece token that stands alone, so that there a text that begins with a space meets fewer tokens; and a
-    rest that begins inside a character is split into the longest tokens, as no encoder takes half a character.
+    Differences from llama.cpp: a token's bytes are what it adds to a text, while llama.cpp's detokenizer strips the
+    space of a SentencePiece token that stands alone, so that a text with a leading space matches fewer tokens there;
+    and a rest that begins inside a character is split into the longest tokens, since no encoder accepts half a
+    character.
     """
     found: dict[int, list[tuple[int, ...]]] = {}
     split = _Splitter(vocab)
@@ -150,9 +153,9 @@ def resolve_breakers(texts: tuple[str, ...], vocab: Vocab) -> Breakers:
 
 
 class _Splitter:
-    """Bytes to tokens: by the vocabulary's encoder, and where that cannot be, the longest from left to right.
+    """Split bytes into tokens: with the vocabulary's encoder, or else greedily into the longest tokens.
 
-    None where a byte has no token.
+    Returns None if a byte has no token.
     """
 
     def __init__(self, vocab: Vocab) -> None:

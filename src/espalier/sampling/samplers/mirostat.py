@@ -1,7 +1,7 @@
-"""Mirostat 1 and 2 (arXiv:2007.14966): truncations whose strength follows the surprise of what was drawn.
+"""Mirostat 1 and 2 (arXiv:2007.14966): truncations whose strength follows the surprise of the drawn tokens.
 
-The state is one number, mu, which starts at twice the surprise aimed at. All here is pure: who keeps mu, and rolls it
-back, is the chain. Semantics are llama.cpp's (`src/llama-sampler.cpp`); surprise is in bits.
+The state is one number, mu, which starts at twice the target surprise (in bits). The functions are pure: the chain
+keeps mu and rolls it back. Semantics are llama.cpp's (`src/llama-sampler.cpp`).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from espalier.sampling.samplers.truncations import only, ranked, softmax
 from espalier.tokens.mask import Logits
 
 LOOKED_AT = 100
-"""How many of the most probable tokens version 1 fits its power law to; llama.cpp's `m`."""
+"""The number of most probable tokens to which version 1 fits its power law; llama.cpp's `m`."""
 
 
 def first_mu(tau: float) -> float:
-    """What mu is before the first token."""
+    """mu before the first token."""
     return _finite(2.0 * tau)
 
 
 def next_mu(mu: float, prob: float, tau: float, eta: float) -> float:
-    """mu after a token that was drawn with probability `prob` from what mirostat left: eta times the surprise that was
-    too much is taken off."""
+    """mu after a token that was drawn with probability `prob` from what mirostat left: reduced by eta times the excess
+    surprise."""
     return _finite(mu - eta * (-math.log2(prob) - tau))
 
 
@@ -37,8 +37,8 @@ def _finite(value: float) -> float:
 
 
 def mirostat_1(logits: Logits, mu: float) -> Logits:
-    """Keep the k most probable, where k comes of mu and of the exponent of Zipf's law, which is estimated from the 100
-    most probable tokens. At least one is kept; ties by lowest id."""
+    """Keep the k most probable tokens; k follows from mu and the exponent of Zipf's law, estimated from the 100 most
+    probable tokens. At least one is kept; ties by lowest id."""
     order = ranked(logits)  # (n,)
     if order.size <= 1:
         return logits
@@ -47,12 +47,13 @@ def mirostat_1(logits: Logits, mu: float) -> Logits:
 
 
 def mirostat_1_k(probs: NDArray[np.float64], mu: float, width: int) -> float:
-    """How many to keep, before rounding down; may be infinite. probs: of the most probable, descending, `(m,)`."""
+    """How many tokens to keep, before rounding down; may be infinite. probs: `(m,)`, the largest probabilities,
+    descending."""
     with np.errstate(divide="ignore", invalid="ignore"):
         steps = np.arange(1, probs.size, dtype=np.float64)
         t = np.log((steps + 1) / steps)  # (m - 1,) float64
         b = np.log(probs[:-1] / probs[1:])
-    usable = np.isfinite(b)  # a probability that underflowed to 0 tells nothing
+    usable = np.isfinite(b)  # a probability that underflowed to 0 carries no information
     if not bool(usable.any()):
         return 1.0
     s_hat = float((t * b)[usable].sum() / (t * t)[usable].sum())
@@ -60,7 +61,7 @@ def mirostat_1_k(probs: NDArray[np.float64], mu: float, width: int) -> float:
     try:
         scale = math.expm1(-epsilon * math.log(width)) / -epsilon if epsilon else math.log(width)
         grown = 2.0**mu / scale
-        if s_hat == 0.0:  # all equally probable: the limit
+        if s_hat == 0.0:  # all tokens are equally probable: the limit
             return math.inf if grown > 1.0 else 1.0
         return float(grown ** (1.0 / s_hat))
     except OverflowError:
@@ -68,7 +69,7 @@ def mirostat_1_k(probs: NDArray[np.float64], mu: float, width: int) -> float:
 
 
 def mirostat_2(logits: Logits, mu: float) -> Logits:
-    """Remove the tokens whose surprise is more than mu; the most probable one is always kept."""
+    """Remove the tokens whose surprise is above mu; the most probable token is always kept."""
     order = ranked(logits)  # (n,)
     if order.size <= 1:
         return logits
@@ -78,7 +79,7 @@ def mirostat_2(logits: Logits, mu: float) -> Logits:
 
 
 MIROSTATS = {1: mirostat_1, 2: mirostat_2}
-"""By `SamplingConfig.mirostat`."""
+"""Version, as in `SamplingConfig.mirostat` -> function."""
 
 
 def mirostat(logits: Logits, context: TransformContext) -> Logits:

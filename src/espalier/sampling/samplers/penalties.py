@@ -1,8 +1,8 @@
-"""Penalties on what was said before: pure functions of logits and counts. They do not know who counts.
+"""Repetition, frequency and presence penalties: pure functions of logits and token counts.
 
-Semantics are llama.cpp's (`llama_sampler_penalties` in `src/llama-sampler.cpp`) for the arithmetic. What is counted is
-the field's: repetition (arXiv:1909.05858) looks at prompt and output, frequency and presence (OpenAI's) at the output.
-llama.cpp counts the prompt for all three; see docs/sampling.md.
+The arithmetic is llama.cpp's (`llama_sampler_penalties` in `src/llama-sampler.cpp`). The counts follow the definitions:
+repetition (arXiv:1909.05858) counts prompt and output, frequency and presence (OpenAI) count the output. llama.cpp
+counts the prompt for all three; see docs/sampling.md. `history.py` keeps the counts.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def penalties(
     seen: Mapping[int, int],
     said: Mapping[int, int],
 ) -> Logits:
-    """Each token of `seen` once: its logit divided by `repetition` where positive, else multiplied. Then each token of
-    `said` loses `frequency` for every time it occurred, and `presence` once. 1, 0 and 0 change nothing.
+    """For each token of `seen`: divide its logit by `repetition` if positive, else multiply. For each token of `said`:
+    subtract `frequency` per occurrence and `presence` once. Values of 1, 0 and 0 change nothing.
 
-    seen: how often each id occurs in the window, prompt and output. said: the same of the output alone; a part of
-    `seen`. Penalties ban nothing: what would leave float32's range stays at its end. Ids outside V are passed over.
+    seen: how often each id occurs in the window, prompt and output. said: the same for the output alone. Penalties ban
+    nothing: results are clipped to float32's range. Ids outside V are ignored.
     """
     out = logits.copy()  # (V,) float32
     factor, each, once = amount(repetition), amount(frequency), amount(presence)
@@ -52,7 +52,7 @@ def penalties(
 
 
 def amount(value: float) -> np.float32:
-    """A field of the config as it is reckoned with: finite in float32 too."""
+    """A field of the config as float32, clipped to its finite range."""
     return np.float32(min(max(value, -LARGEST), LARGEST))
 
 

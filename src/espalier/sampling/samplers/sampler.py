@@ -1,6 +1,6 @@
-"""`Sampler`: everything about one sampler in one value, namely its fields, its transform and its names elsewhere.
+"""`Sampler`: the declaration of one sampler, namely its config fields, its transform and its name in llama.cpp.
 
-The values are in the module of their function; `registry.py` puts them in order.
+Each value stands beside its function; `registry.py` puts them in order.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ Transform: TypeAlias = Callable[[Logits, TransformContext], Logits]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampler:
-    """name: in `SamplingConfig.sampler_order`. fields: those of `SamplingConfig` that belong to this sampler alone; the
-    first one that has an `off` value is the one that errors name (`switch`). truncates: whether it removes tokens;
-    mirostat and faithful sampling then want it off. draws: whether it looks at `TransformContext.chance`. on_if: given
-    the config, whether the sampler runs, where this is not "a field is away from its `off` value". llama: its name in
-    llama.cpp's `samplers`; None if llama.cpp has no such sampler.
-    """
+    """name: as in `SamplingConfig.sampler_order`. fields: the config fields that belong to this sampler alone.
+    truncates: whether it removes tokens; mirostat and faithful sampling require such samplers to be off. draws: whether
+    it reads `TransformContext.chance`. on_if: given the config, whether the sampler runs; by default it runs if a field
+    differs from its `off` value. llama: its name in llama.cpp's `samplers`; None if llama.cpp has no such sampler."""
 
     name: str
     transform: Transform
@@ -42,5 +40,5 @@ class Sampler:
 
     @property
     def switch(self) -> Field:
-        """The field that switches the sampler on."""
+        """The field that switches the sampler on, and that errors name: the first one with an `off` value."""
         return next(one for one in self.fields if one.off is not None)

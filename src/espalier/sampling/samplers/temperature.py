@@ -1,7 +1,6 @@
 """Temperature, fixed and dynamic: pure functions from `(V,) float32` logits to `(V,) float32` logits.
 
 An input of -inf stays -inf. Semantics are llama.cpp's (`llama_sampler_init_temp_ext` in `src/llama-sampler.cpp`).
-They know nothing about what was truncated before or will be after.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from espalier.tokens.mask import Logits
 
 LARGEST = float(np.finfo(np.float32).max)
 LOWEST = -LARGEST
-SMALL, LARGE = 1e-3, 1e30  # temperatures outside are divided in float64
+SMALL, LARGE = 1e-3, 1e30  # outside this range the division is done in float64
 
 
 def temperature(logits: Logits, value: float) -> Logits:
-    """Divide by `value`; 0 keeps only the most probable token (ties: lowest id). What is finite stays finite."""
+    """Divide by `value`; 0 keeps only the most probable token (ties: lowest id). Finite logits stay finite."""
     if value == 0.0:
         out = np.full_like(logits, NEG_INF)
         best = int(np.argmax(logits))  # the first of equals
@@ -38,31 +37,32 @@ def temperature(logits: Logits, value: float) -> Logits:
         except FloatingPointError:
             if is_dividable(logits.max(), np.float32(value)):
                 return np.where(logits > NEG_INF, divided(logits, np.float32(value)), NEG_INF)
-            value = float(np.float32(value))  # as who asks with a float32
-    # A tiny divisor would overflow float32, a huge one is infinite there. The best goes to 0 first, which changes no
-    # probability, and what falls below float32's range stays finite: it is improbable, not banned.
+            value = float(np.float32(value))  # as if the caller had given a float32
+    # A tiny divisor would overflow float32, a huge one is infinite there. Shift the best logit to 0 first, which
+    # changes no probability. Values below float32's range stay finite: such tokens are improbable, not banned.
     with np.errstate(over="ignore"):
         scaled = (logits.astype(np.float64) - float(logits.max())) / value  # (V,) float64
     return np.where(logits > NEG_INF, np.maximum(scaled, LOWEST), NEG_INF).astype(np.float32)
 
 
 def is_dividable(best: np.float32, value: np.float32) -> bool:
-    """Whether the best logit, divided, is inside float32's range, so that nothing need be moved."""
+    """Whether the best logit stays within float32's range when divided, so that no shift is needed."""
     with np.errstate(over="ignore"):
         return bool(abs(best / value) < LARGEST)
 
 
 def divided(logits: Logits, value: np.float32) -> Logits:
-    """`(n,) float32`, none of them -inf, divided; what would leave float32's range at its lower end stays there."""
+    """Divide `(n,) float32` without -inf; values below float32's range are clipped."""
     with np.errstate(over="ignore"):
         return np.asarray(np.maximum(logits / value, np.float32(LOWEST)))
 
 
 def dynamic_temperature(logits: Logits, value: float, spread: float, exponent: float) -> Logits:
-    """`temperature` with a value between `value - spread` (not below 0) and `value + spread`: the surer, the cooler.
+    """`temperature` with a value from `value - spread` (at least 0) to `value + spread`: the lower the entropy, the
+    lower the temperature.
 
-    Its place between them is (entropy / largest possible entropy) ** exponent, both over the candidates. A single
-    candidate is left as it is. A spread of 0 is `temperature`. (llama.cpp's temp_ext.)
+    The position in that range is (entropy / largest possible entropy) ** exponent, over the candidates. A single
+    candidate is left as it is. A spread of 0 is plain `temperature`. (llama.cpp's temp_ext.)
     """
     if spread <= 0.0:
         return temperature(logits, value)

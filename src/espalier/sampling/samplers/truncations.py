@@ -1,8 +1,8 @@
-"""The truncations: what takes improbable (or, for xtc, too probable) tokens away. Pure, `(V,) float32` in and out.
+"""Truncation samplers: top_k, top_p, min_p, typical_p, top_n_sigma, xtc. Pure, `(V,) float32` in and out.
 
-A removed token is -inf, an input of -inf stays -inf and is no candidate: it counts neither towards `min_keep` nor
-towards any mass. Semantics are llama.cpp's (`src/llama-sampler.cpp`), with sums in float64 and ties by lowest id;
-what differs besides is listed in docs/sampling.md. They know nothing about constraints or about who calls them.
+A removed token is -inf. An input of -inf stays -inf and is no candidate: it counts neither towards `min_keep` nor
+towards any mass. Semantics are llama.cpp's (`src/llama-sampler.cpp`), with sums in float64 and ties broken by lowest
+id; docs/sampling.md lists the other differences. These functions know nothing about constraints.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from espalier.tokens.mask import Logits
 
 NEG_INF = np.float32(-np.inf)
 XTC_OFF = 0.5
-"""A threshold above it switches xtc off: no two tokens can both reach it."""
+"""A larger threshold switches xtc off: no two tokens can both reach it."""
 
 
 def ranked(logits: Logits) -> NDArray[np.intp]:
-    """The candidates, most probable first, ties by lowest id, `(n,)`."""
+    """Ids of the candidates, most probable first, ties by lowest id, `(n,)`."""
     ids = np.flatnonzero(logits > NEG_INF)  # (n,)
     return np.asarray(ids[np.argsort(-logits[ids], kind="stable")])
 
@@ -34,14 +34,15 @@ def softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def only(logits: Logits, ids: NDArray[np.intp]) -> Logits:
-    """The logits of `ids`, everything else removed, `(V,) float32`."""
+    """Keep the logits of `ids` and remove all others, `(V,) float32`."""
     out = np.full_like(logits, NEG_INF)
     out[ids] = logits[ids]
     return out
 
 
 def top_k(logits: Logits, k: int) -> Logits:
-    """Keep exactly the k most probable (ties: lowest ids). 0 keeps all; `min_keep` plays no part, as in llama.cpp."""
+    """Keep exactly the k most probable tokens (ties: lowest ids). 0 keeps all; `min_keep` is ignored, as in
+    llama.cpp."""
     kept = int(np.count_nonzero(logits > NEG_INF))
     if k == 0 or k >= kept:
         return logits
@@ -53,7 +54,7 @@ def top_k(logits: Logits, k: int) -> Logits:
 
 
 def top_p(logits: Logits, p: float, min_keep: int = 0) -> Logits:
-    """Keep the most probable tokens until their mass reaches p, the crossing one included (nucleus sampling,
+    """Keep the most probable tokens until their mass reaches p, the crossing token included (nucleus sampling,
     arXiv:1904.09751), and at least `min_keep`. 1 keeps all."""
     if p >= 1.0:
         return logits
@@ -66,8 +67,8 @@ def top_p(logits: Logits, p: float, min_keep: int = 0) -> Logits:
 
 
 def min_p(logits: Logits, p: float, min_keep: int = 0) -> Logits:
-    """Keep the tokens at least p times as probable as the best one (arXiv:2407.01082), and at least `min_keep`. 0 keeps
-    all."""
+    """Keep the tokens that are at least p times as probable as the best one (arXiv:2407.01082), and at least
+    `min_keep`. 0 keeps all."""
     if p <= 0.0:
         return logits
     edge = np.float32(logits.max() + np.float32(math.log(p)))
@@ -79,7 +80,7 @@ def min_p(logits: Logits, p: float, min_keep: int = 0) -> Logits:
 
 def typical_p(logits: Logits, p: float, min_keep: int = 0) -> Logits:
     """Keep the tokens whose surprise is nearest to the entropy until their mass exceeds p (locally typical sampling,
-    arXiv:2202.00666), and at least `min_keep`. 0 and 1 keep all. The most probable token may go."""
+    arXiv:2202.00666), and at least `min_keep`. 0 and 1 keep all. The most probable token may be removed."""
     if not 0.0 < p < 1.0:
         return logits
     order = ranked(logits)  # (n,)
@@ -97,8 +98,8 @@ def typical_p(logits: Logits, p: float, min_keep: int = 0) -> Logits:
 
 
 def top_n_sigma(logits: Logits, n: float) -> Logits:
-    """Keep the logits within n standard deviations of the largest (arXiv:2411.07641). 0 keeps all; `min_keep` plays no
-    part, as in llama.cpp. The deviation is the population's, over the candidates."""
+    """Keep the logits within n standard deviations of the largest (arXiv:2411.07641). 0 keeps all; `min_keep` is
+    ignored, as in llama.cpp. The standard deviation is the population's, over the candidates."""
     kept = logits > NEG_INF  # (V,) bool
     if n <= 0.0 or int(np.count_nonzero(kept)) <= 1:
         return logits
@@ -108,9 +109,9 @@ def top_n_sigma(logits: Logits, n: float) -> Logits:
 
 
 def xtc(logits: Logits, probability: float, threshold: float, chance: float, min_keep: int = 0) -> Logits:
-    """Exclude top choices: where `chance` is at most `probability`, remove all tokens that reach `threshold` but the
-    least probable of them (github.com/oobabooga/text-generation-webui, pull request 6335). Nothing is removed where
-    fewer than `min_keep` would be left. A probability of 0 and a threshold above 0.5 keep all.
+    """Exclude top choices: if `chance <= probability`, remove all tokens that reach `threshold` except the least
+    probable of them (github.com/oobabooga/text-generation-webui, pull request 6335). Nothing is removed if fewer than
+    `min_keep` tokens would be left. A probability of 0 or a threshold above 0.5 keeps all.
 
     chance: one uniform number in [0, 1) of the sequence's stream, drawn whether or not there is something to remove.
     """

@@ -1,3 +1,2 @@
-"""Traces from what others wrote: replies of OpenAI-compatible servers, llama.cpp's rejection logs, both merged, and
-estimates where a log is missing. Start with `read.py`.
-"""
+"""Traces from other programs' files: replies of OpenAI-compatible servers, llama.cpp's rejection logs, both merged, and
+estimates without a log. Start with `read.py`."""

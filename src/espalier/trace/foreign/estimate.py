@@ -1,8 +1,8 @@
-"""Rejections estimated from a response alone, with no log: what its probabilities prove, and what they leave open.
+"""Estimate rejections from a response without a log: what its log probabilities prove, and what they leave open.
 
-Log probabilities of llama-server are the model's own, before grammar and samplers. Without a grammar a token can only
-be drawn from what the samplers leave; one that they would have taken away was therefore drawn a second time, after the
-first was refused. It knows no log, and makes no claim where the reply does not tell its samplers.
+llama-server's log probabilities are the model's own, before grammar and samplers. Without a rejection, a token can only
+be drawn from what the samplers leave; a token that they would have removed was therefore drawn a second time, after the
+first draw was refused. No claim is made if the reply does not name its samplers.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Any, Literal
 from espalier.errors import InputError
 from espalier.trace.foreign.responses import ApiStep, Response, finite
 
-Verdict = Literal["rejected", "accepted", "unknown"]
+Acceptance = Literal["rejected", "accepted", "unknown"]
 CLOSE = 1e-4
 """Nats within which two log probabilities count as equal: servers print them rounded."""
 PENALTIES: Mapping[str, float] = {
     "repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "dry_multiplier": 0.0, "mirostat": 0.0,
     "dynatemp_range": 0.0, "xtc_probability": 0.0, "typical_p": 1.0, "ignore_eos": 0.0,
 }  # fmt: skip
-"""With one of them off its neutral value, the samplers do not see the probabilities that the reply holds, or may leave
-out a more likely token than they keep; then the order of the candidates proves nothing."""
+"""If one of these is off its neutral value, the samplers do not see the probabilities in the reply, or may remove a
+token that is more likely than one they keep; the order of the candidates then proves nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What one step shows. why: in words. rejected: the candidate that was refused, where that is certain. lower,
-    upper: bounds on the probability that the constraint took away."""
+    """What one step proves. why: in words. rejected: the candidate that was refused, if that is certain. lower, upper:
+    bounds on the removed mass."""
 
-    verdict: Verdict
+    verdict: Acceptance
     why: str
     rejected: Mapping[str, Any] | None = None
     lower: float = 0.0
@@ -41,7 +41,7 @@ class Estimate:
 def estimates(
     response: Response, steps: Sequence[ApiStep], *, temperature: float | None = None
 ) -> tuple[Estimate, ...]:
-    """One for each step. temperature: where the response does not tell it; without any, nothing is certain.
+    """One estimate per step. temperature: used if the response does not tell it; without any, nothing is certain.
 
     Raises InputError for probabilities after sampling, which hide what was refused.
     """
@@ -64,7 +64,7 @@ def _free(step: ApiStep) -> Estimate:
 def _estimate(step: ApiStep, settings: Mapping[str, Any], heat: float | None) -> Estimate:
     if step.logprob is None or step.logprob > CLOSE or not step.top:
         return Estimate(verdict="unknown", why="the response lists no candidates here")
-    upper = max(0.0, -math.expm1(step.logprob))  # all but the token itself
+    upper = max(0.0, -math.expm1(step.logprob))  # everything but the token itself
     ranked = ranked_of(step)
     better = [one for one in ranked if one["logprob"] > step.logprob + CLOSE]
     if not better:
@@ -79,7 +79,7 @@ def _estimate(step: ApiStep, settings: Mapping[str, Any], heat: float | None) ->
     if _penalised(settings):
         return Estimate(verdict="unknown", why="penalties change the order of the candidates", upper=upper)
     if heat <= 0:
-        # Greedy: all that is more likely was refused, and the first of it was what the first draw took.
+        # Greedy: everything more likely was refused, and the most likely token was drawn first.
         mass = math.fsum(math.exp(one["logprob"]) for one in better)
         return Estimate(
             verdict="rejected",
@@ -97,25 +97,25 @@ def _estimate(step: ApiStep, settings: Mapping[str, Any], heat: float | None) ->
 def _cut_by(
     step: ApiStep, ranked: Sequence[Mapping[str, Any]], better: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]
 ) -> str:
-    """The first sampler that takes this token away from the model's own distribution; "" where none surely does.
+    """The first sampler that surely removes this token from the model's own distribution; "" if none does.
 
-    Only those that look at that distribution itself are asked: with a sampler of another kind before them, or a
-    temperature, they would see another one.
+    Only samplers that see that distribution itself count: after a sampler of another kind, or a temperature, they see a
+    different one.
     """
     order = settings.get("samplers")
     active = [name for name in order if isinstance(name, str)] if isinstance(order, list) else []
-    kept = finite(settings.get("min_keep")) or 0.0  # tokens that samplers by probability leave in any case
+    kept = finite(settings.get("min_keep")) or 0.0  # tokens that probability-based samplers always keep
     if kept > len(better):
         return ""
     for name in active:
         if name in ("penalties", "dry"):
-            continue  # neutral, or this is not asked
+            continue  # neutral, or the caller has returned already
         if name == "top_k":
             k = settings.get("top_k")
             if isinstance(k, int) and 0 < k <= len(better):
                 return f"top_k {k}"
         elif name == "min_p":
-            # After top_k or top_p it still compares with the best, which they keep.
+            # After top_k or top_p it still compares with the best token, which they keep.
             least = settings.get("min_p")
             if isinstance(least, int | float) and 0 < least <= 1 and _below(step, ranked, least):
                 return f"min_p {least:g}"
@@ -149,7 +149,7 @@ def _is_on(name: str, settings: Mapping[str, Any]) -> bool:
 
 def _penalised(settings: Mapping[str, Any]) -> bool:
     target = finite(settings.get("adaptive_target"))
-    if target is not None and target >= 0:  # below, that sampler is off
+    if target is not None and target >= 0:  # a negative target switches that sampler off
         return True
     return any(name in settings and settings[name] != neutral for name, neutral in PENALTIES.items()) or bool(
         settings.get("logit_bias")

@@ -1,4 +1,4 @@
-"""A sequence that is made when somebody looks at it. It knows nothing of what it holds."""
+"""`Lazily`: a sequence that is computed when it is first read."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 class Lazily(Sequence[T], Generic[T]):
-    """Equal to the tuple that `make` gives, and hashed as it. `make` is called once, at the first look, and must give
-    the same whenever that is; what it holds is held until then. Two threads that look first make it twice.
+    """Equal to the tuple that `make` returns, with the same hash. `make` is called once, at the first access, and must
+    not depend on when that is; what it references is kept until then. Two threads that access first may both call it.
 
-    length: how many there will be, where that is known without making them.
+    length: the number of items, if known in advance.
     """
 
     __slots__ = ("_length", "_made", "_make")
@@ -25,7 +25,7 @@ class Lazily(Sequence[T], Generic[T]):
     def _all(self) -> tuple[T, ...]:
         made, make = self._made, self._make
         if made is None:
-            if make is None:  # another thread has just made it, and forgotten how
+            if make is None:  # another thread has just made it
                 return self._all()
             made = self._made = make()
             self._make = None
@@ -53,5 +53,5 @@ class Lazily(Sequence[T], Generic[T]):
         return repr(self._all())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles are plain tuples: what makes them may hold a whole vocabulary."""
+        """Copies and pickles are plain tuples: `make` may reference a whole vocabulary."""
         return tuple, (self._all(),)

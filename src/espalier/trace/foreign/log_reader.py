@@ -1,9 +1,9 @@
-"""Reads rejection logs: llama.cpp's, ours, and what is left of either. Streaming, in memory for one event.
+"""Stream the events of a rejection log (llama.cpp's or ours, also damaged ones), with memory for one event.
 
-No JSON library reads them. Streaming readers such as ijson and json-stream refuse a bare `-inf`, as printf writes it,
-and Python's own refuses it too and wants the whole text; all of them stop at a file that is cut. So the brackets are
-found here, and each event, once it is whole, is given to Python's reader, with what stands outside its strings put
-right before. It knows neither what wrote the file nor what is done with the events.
+No JSON library reads these logs. Streaming readers such as ijson and json-stream refuse a bare `-inf`, as printf writes
+it; Python's `json` refuses it too and needs the whole text; all of them stop at a truncated file. So the brackets are
+matched here, and each complete event is passed to `json` after its numbers have been repaired. This module knows
+neither what wrote the file nor what is done with the events.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from espalier.errors import InputError, LimitExceeded
 
 CHUNK = 1 << 16
 MAX_EVENT = 64 << 20
-"""Bytes of one event, or of one field beside the events; what is larger is refused, so that memory is bounded."""
+"""The most bytes of one event, or of one field beside the events; this bounds the memory."""
 MAX_FIELDS = 1000
 STAGES = ("pre_masking", "post_grammar", "post_chain")
 
@@ -31,14 +31,14 @@ _TEXT = rb'[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+"'
 _LEAF = rb"(?:%s)*+" % _TEXT
 _INNER = rb"(?:%s|\{%s\}|\[%s\])*+" % (_TEXT, _LEAF, _LEAF)
 _SHALLOW = re.compile(rb"\{(?:%s|\{%s\}|\[%s\])*+\}" % (_TEXT, _INNER, _INNER), re.DOTALL)
-"""An object with at most two levels in it, as an event has: what most events are found with, in one match."""
+"""An object with at most two nested levels: most events are matched by this one pattern."""
 _SCALAR = re.compile(rb"[^\s,\[\]{}\":]*")
 _STRINGS = re.compile(r'("(?:[^"\\]++|\\.)*+")', re.DOTALL)
 _NUMBER = re.compile(r"([+-]?)\b([iI](?:nf|NF)(?:inity|INITY)?|[nN](?:an|aN|AN))(?:\([0-9A-Za-z_]*\))?(?![\w.(])")
 _COMMA = re.compile(r",(\s*[}\]])")
 _JSON = json.JSONDecoder(strict=False)
 _GAP = "\0"
-"""Stands for a string while the rest is put right; it cannot stand outside one."""
+"""A placeholder for strings while the rest is repaired; a NUL cannot stand outside a string."""
 
 
 class LogError(InputError):
@@ -46,20 +46,20 @@ class LogError(InputError):
 
 
 class LogReader:
-    """The events of one file, in order, each an object as it stands there.
+    """The events of one file, in order, each as a dict.
 
-    file: of bytes, or of text; read forwards only. offset: of a byte where an earlier reader of the same file stopped
-    (`self.offset`), to go on from there; then the file must be of bytes and seekable.
+    file: binary or text; it is read forwards only. offset: a byte offset at which an earlier reader of the same file
+    stopped (`self.offset`); the file must then be binary and seekable.
 
-    Bare `inf`, `-inf`, `+inf`, `nan`, `-nan`, `nan(ind)`, `Infinity` and `NaN` are numbers; strings are left as they
-    are. A byte order mark, trailing commas and missing brackets at the end change nothing. Of a file that is cut, also
-    inside an event, a string or an escape, every event before the cut is given. Bytes that are no UTF-8 become U+FFFD.
-    Of a file on disk, opened for bytes, it reads as much as there is when it is made: what a writer adds meanwhile,
-    over the closing brackets, is for the next reader.
+    Bare `inf`, `-inf`, `+inf`, `nan`, `-nan`, `nan(ind)`, `Infinity` and `NaN` are numbers; strings are unchanged. A
+    byte order mark, trailing commas and missing closing brackets are ignored. From a truncated file, even within an
+    event, a string or an escape, every event before the cut is returned. Invalid UTF-8 becomes U+FFFD. A binary file on
+    disk is read up to its size at the start: what a writer appends meanwhile, over the closing brackets, is left for
+    the next reader.
 
-    header: what stands beside the events, `log_version` and `timestamp` among it, as far as it was read. is_closed:
-    whether the end of the events was met. offset: of the byte after the last event that was given, before the first of
-    the one after the bracket that they begin with, and 0 before that.
+    header: the fields beside the events, such as `log_version` and `timestamp`, as far as read. is_closed: whether the
+    end of the events was reached. offset: after the last returned event; before the first event, after the opening
+    bracket; 0 before that.
     """
 
     def __init__(self, file: IO[bytes] | IO[str], *, offset: int = 0) -> None:
@@ -79,8 +79,8 @@ class LogReader:
         return str(self.header.get("timestamp") or "unknown")
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Once. Each has `step`, and lists for the three stages. Raises LogError for what is no such log and for an
-        event that is none, naming it; LimitExceeded for one larger than MAX_EVENT; OSError of the file."""
+        """Iterate once. Each event has `step`, and lists for the three stages. Raises LogError if the file is no such
+        log, or naming an invalid event; LimitExceeded for an event larger than MAX_EVENT; OSError of the file."""
         if self._goes_on:
             yield from self._events()
         elif not self._begin():
@@ -101,7 +101,7 @@ class LogReader:
             self.header[name] = _parsed(value, f"the field {name[:60]!r}")
 
     def _begin(self) -> bool:
-        """Whether there is anything: the byte order mark and the first brace."""
+        """Skip the byte order mark and the first brace; whether there is anything."""
         self._bytes.drop(b"\xef\xbb\xbf")
         first = self._bytes.next()
         if first not in (b"", b"{"):
@@ -109,7 +109,8 @@ class LogReader:
         return bool(first)
 
     def _key(self) -> str | None:
-        """The next name of the outermost object and its colon, None at the end of it or of the file."""
+        """The next name of the outermost object, with its colon skipped; None at the end of the object or of the
+        file."""
         here = self._bytes
         while here.peek() == b",":
             here.skip(1)
@@ -146,7 +147,7 @@ class LogReader:
                 yield event
 
     def _event(self, first: bytes) -> dict[str, Any] | None:
-        """The next one, None where the file ends in it."""
+        """The next event, None if the file ends within it."""
         place = self._bytes.place
         named = f"event {self._count} at byte {place}"
         text = self._bytes.value()
@@ -169,25 +170,25 @@ class LogReader:
 
 
 class _Window:
-    """What of a file has been read and not yet used."""
+    """A buffer over the file: bytes that were read and not yet consumed."""
 
     def __init__(self, file: IO[bytes] | IO[str], offset: int) -> None:
         if offset:
             file.seek(offset)
         self._file = file
         self._held = b""
-        self._at = 0  # in what is held
-        self._before = offset  # bytes of the file before what is held
+        self._at = 0  # index into the buffer
+        self._before = offset  # bytes of the file before the buffer
         self._is_read = False
-        self._left = _size(file) - offset  # bytes
+        self._left = _size(file) - offset  # bytes left to read
 
     @property
     def place(self) -> int:
-        """Of the next byte, in the file."""
+        """The offset of the next byte in the file."""
         return self._before + self._at
 
     def peek(self) -> bytes:
-        """The next byte that is no white space, empty at the end of the file."""
+        """The next byte that is not white space; empty at the end of the file."""
         while True:
             self._at = _end(_SPACE, self._held, self._at)
             if self._at < len(self._held) or not self._more():
@@ -202,14 +203,14 @@ class _Window:
         self._at += count
 
     def drop(self, prefix: bytes) -> None:
-        """Skip it where it stands next."""
+        """Skip the prefix if it comes next."""
         while len(self._held) - self._at < len(prefix) and self._more():
             pass
         if self._held.startswith(prefix, self._at):
             self._at += len(prefix)
 
     def value(self) -> bytes | None:
-        """The JSON value that begins at the next byte, as it is written; None where the file ends in it."""
+        """The JSON value that begins at the next byte, as written; None if the file ends within it."""
         first = self.peek()
         end = self._string() if first == b'"' else self._nested() if first in (b"{", b"[") else self._scalar()
         if end is None:
@@ -219,7 +220,7 @@ class _Window:
         return found
 
     def _string(self) -> int | None:
-        """Its length in bytes."""
+        """The length of the string in bytes."""
         while True:
             found = _STRING.match(self._held, self._at)
             if found is not None:
@@ -228,7 +229,7 @@ class _Window:
                 return None
 
     def _scalar(self) -> int | None:
-        """As for strings. One that the end of the file follows may be cut."""
+        """The length of a number or literal. One at the end of the file may be truncated."""
         while True:
             end = _end(_SCALAR, self._held, self._at)
             if end < len(self._held):
@@ -242,10 +243,10 @@ class _Window:
         whole = _SHALLOW.match(self._held, self._at)
         if whole is not None:
             return whole.end() - self._at
-        depth, scanned = 0, 0  # scanned: bytes from the next one
+        depth, scanned = 0, 0  # scanned: bytes from the next one on
         while True:
             found = _end(_TO_BRACKET, self._held, self._at + scanned)
-            if found == len(self._held) or self._held[found : found + 1] == b'"':  # a string that is not whole yet
+            if found == len(self._held) or self._held[found : found + 1] == b'"':  # an incomplete string
                 scanned = found - self._at
                 if not self._more():
                     return None
@@ -256,7 +257,7 @@ class _Window:
                 return scanned
 
     def _more(self) -> bool:
-        """Read on; False at the end of the file. Twice as much each time, so that a long event is not scanned over and
+        """Read more; False at the end of the file. The amount doubles, so that a long event is not scanned over and
         over. Raises LimitExceeded."""
         if self._is_read:
             return False
@@ -273,20 +274,20 @@ class _Window:
 
 
 def _size(file: IO[bytes] | IO[str]) -> int:
-    """Bytes of a file on disk, of what else there is without a known end so many that they are never reached."""
+    """The size of a file on disk in bytes; for other streams a number that is never reached."""
     if not isinstance(getattr(file, "raw", file), io.FileIO) or not file.seekable():
         return sys.maxsize
     return os.fstat(file.fileno()).st_size
 
 
 def _end(pattern: re.Pattern[bytes], text: bytes, start: int) -> int:
-    """Where a match that may be empty ends."""
+    """The end of a match that may be empty."""
     found = pattern.match(text, start)
     return start if found is None else found.end()
 
 
 def _parsed(value: bytes, what: str) -> Any:
-    """As Python. Raises LogError naming what it is."""
+    """Parse JSON. `what` names the value in a LogError."""
     text = value.decode("utf-8", "replace")
     try:
         try:
@@ -298,8 +299,8 @@ def _parsed(value: bytes, what: str) -> Any:
 
 
 def _put_right(text: str) -> str:
-    """With numbers as Python's reader takes them, and without trailing commas; strings are not touched."""
-    parts = _STRINGS.split(text)  # every second one is a string
+    """Make numbers readable for `json` and remove trailing commas; strings are not touched."""
+    parts = _STRINGS.split(text)  # every second part is a string
     outside = _GAP.join(parts[::2])
     outside = _COMMA.sub(r"\1", _NUMBER.sub(_number, outside))
     between = outside.split(_GAP)

@@ -1,8 +1,8 @@
-"""Which task of a rejection log a response belongs to: told, or found by what both know.
+"""Find the task of a rejection log that a response belongs to.
 
-A log holds the rejections of many requests, and a response does not name its task. Both know the token that was taken
-at a step, and perhaps the slot. A wrong match would show somebody else's rejections, so what is not certain is refused.
-It reads no file; the log is gone through twice and never held.
+A log holds the rejections of many requests, and a response does not name its task. Both know the tokens taken at each
+step, and perhaps the slot. A wrong match would show another request's rejections, so an uncertain one is refused. This
+module reads no file; the log is read twice and never held in memory.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from espalier.trace.foreign.responses import ApiStep, spelled_bytes
 
 MAX_NAMED = 8
 LOST = "\ufffd".encode()
-"""The bytes that llama-server gives for a part of a character: they say nothing."""
+"""The bytes that llama-server gives for a part of a character: they carry no information."""
 
 
 class MatchError(InputError):
-    """It cannot be told which task of the log the response belongs to."""
+    """The task of the log that the response belongs to cannot be determined."""
 
 
 class TaskKey(NamedTuple):
-    """part: a server that was started again counts its tasks from the start; the second of a number is part 1."""
+    """part: a restarted server counts its tasks from the start again; the second task of a number is part 1."""
 
     task: int | None
     slot: int | None
@@ -37,7 +37,7 @@ class TaskKey(NamedTuple):
 
 @dataclass(slots=True)
 class Tried:
-    """A task beside the response. last: its last step. events: how many it has; wrong: how many do not fit."""
+    """How a task fits the response. last: its last step. events: how many it has; wrong: how many do not fit."""
 
     last: int = -1
     events: int = 0
@@ -46,13 +46,14 @@ class Tried:
 
 
 class Tasks:
-    """Tells the events of tasks apart while a log is read, in order."""
+    """Assigns the events of a log, read in order, to tasks."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[int | None, int | None], tuple[int, int]] = {}  # part, and the last step of it
+        self._last: dict[tuple[int | None, int | None], tuple[int, int]] = {}  # part, and its last step
 
     def key(self, event: Mapping[str, Any]) -> TaskKey:
-        """Steps of a task only grow; where they do not, another one of the same number has begun."""
+        """The task of the event. Steps of a task only grow; if they do not, another task of the same number has
+        begun."""
         name = _whole(event.get("task_id")), _whole(event.get("slot_id"))
         part, last = self._last.get(name, (0, -1))
         if event["step"] <= last:
@@ -76,8 +77,8 @@ def try_all(events: Iterable[Mapping[str, Any]], steps: Sequence[ApiStep]) -> di
 
 
 def misfit(event: Mapping[str, Any], steps: Sequence[ApiStep]) -> str:
-    """Why an event cannot be of this response, "" where it can: its step is one of it, and what was drawn again is the
-    token that the response has there."""
+    """Why an event cannot belong to this response, "" if it can: its step must exist, and the token drawn again must be
+    the response's token there."""
     step = event["step"]
     if not 0 <= step < len(steps):
         return f"step {step} is beyond the {len(steps)} tokens of the response"
@@ -96,11 +97,11 @@ def misfit(event: Mapping[str, Any], steps: Sequence[ApiStep]) -> str:
 def choose(
     found: Mapping[TaskKey, Tried], *, task: int | None = None, slot: int | None = None, told_slot: int | None = None
 ) -> tuple[TaskKey | None, list[str]]:
-    """The task of a response, None where no task of the log is its own, and what a person should know about it.
+    """The task of a response, None if the log has none for it, and messages for a person.
 
-    task, slot: what was asked for; a task that was asked for is taken even where it does not fit, and that is said.
-    told_slot: the slot that the response itself names. Raises MatchError where several fit, and for a task or slot
-    that the log does not have.
+    task, slot: requested by the caller; a requested task is taken even if it does not fit, with a message. told_slot:
+    the slot that the response names. Raises MatchError if several tasks fit, and for a task or slot that the log does
+    not have.
     """
     named = {key: one for key, one in found.items() if task in (None, key.task) and slot in (None, key.slot)}
     if (task is not None or slot is not None) and not named:

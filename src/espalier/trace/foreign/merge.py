@@ -1,7 +1,7 @@
-"""A response and a rejection log become one: the combined form of the rejection tracer, field by field.
+"""Merge a response and a rejection log into the combined form of the rejection tracer, field by field.
 
-What a step shows of the model comes from the response, what was refused there from the log, or, where there is none,
-from an estimate that says it is one. It opens no file by name; a log is read twice, and never held.
+The model's side of a step comes from the response, rejections come from the log, or without a log from an estimate that
+is marked as such. The log is read twice, and never held in memory.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ MAX_RESPONSE = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combined:
-    """data: the combined form, plain JSON. warnings: what a person should know. task: of the log, None where no task
-    of it is this response's."""
+    """data: the combined form, plain JSON. warnings: messages for a person. task: the log's task, None if the log has
+    none for this response."""
 
     data: dict[str, Any]
     warnings: tuple[str, ...] = ()
@@ -45,10 +45,9 @@ def merge(
     task: int | None = None,
     slot: int | None = None,
 ) -> Combined:
-    """log: begins to read the log anew, each time it is called. choice: of the response's. task, slot: of the log's,
-    where that is told.
+    """log: starts reading the log anew at each call. choice: index in the response. task, slot: in the log, if known.
 
-    Raises MatchError where several tasks fit, ResponseError, LogError, InputError.
+    Raises MatchError if several tasks fit, ResponseError, LogError, InputError.
     """
     chosen = response.choice(choice)
     steps = chosen.steps or ()
@@ -72,7 +71,7 @@ def merge(
 
 
 def estimate(response: Response, *, choice: int = 0, temperature: float | None = None) -> Combined:
-    """The same with no log: what the response alone proves, marked as estimated. Raises as `estimates`."""
+    """The combined form without a log: what the response alone proves, marked as estimated. Raises as `estimates`."""
     chosen = response.choice(choice)
     found = estimates(response, chosen.steps or (), temperature=temperature)
     sampled = [_estimated(one) for one in found]
@@ -93,7 +92,7 @@ def merge_files(
     task: int | None = None,
     slot: int | None = None,
 ) -> Combined:
-    """As `merge`, of files. Raises InputError naming one that cannot be read."""
+    """As `merge`, from files. Raises InputError naming a file that cannot be read."""
     read = read_response(read_bytes(response))
     opened: list[BinaryIO] = []
 
@@ -109,17 +108,17 @@ def merge_files(
 
 
 def save(combined: Combined, path: str | os.PathLike[str]) -> None:
-    """As JSON with an indent of 2, whole or not at all. Raises OutputError naming the path."""
+    """Write JSON with an indent of 2, whole or not at all. Raises OutputError naming the path."""
     write_text(path, text_of(combined))
 
 
 def text_of(combined: Combined) -> str:
-    """As `save` writes it: characters as they are, what JSON cannot say (infinities, NaN) null."""
+    """The text that `save` writes: characters unescaped, infinities and NaN as null."""
     return json_text(combined.data, indent=2)
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """A whole file. Raises InputError naming it."""
+    """The content of a file. Raises InputError naming it."""
     with _opened(path, field="response") as file:
         found = file.read(MAX_RESPONSE + 1)
     if len(found) > MAX_RESPONSE:
@@ -140,7 +139,8 @@ def _of(events: Iterable[dict[str, Any]], key: TaskKey) -> Iterator[dict[str, An
 
 
 def _without_task(response: Response, steps: Sequence[ApiStep], *, found: int) -> list[str]:
-    """No task fits: a response with no rejections has none. Raises MatchError where its probabilities prove some."""
+    """The warnings if no task fits: fine for a response without rejections. Raises MatchError if its probabilities
+    prove some."""
     sure = 0
     if not any(one.after for one in steps):
         sure = sum(one.verdict == "rejected" for one in estimates(response, steps))

@@ -1,7 +1,7 @@
-"""Reads whatever tells of a generation as a Trace: our own, the combined form, a rejection log, the reply of a server.
+"""Read any file about a generation as a Trace: our own, the combined form, a rejection log, the reply of a server.
 
-What the other three leave out is not made up: such steps have exactness `bounded`, and say between which bounds the
-removed mass lies. Which file it is, is seen from its content. The steps are of `steps.py`.
+Missing values of the other three are not made up: such steps have exactness `bounded`, and bounds on the removed mass.
+The kind of a file is detected from its content. The steps are read by `steps.py`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _HINT = "known are: traces (Trace.save), `espalier trace merge`, rejection logs,
 
 
 class FormatError(InputError):
-    """This file tells of no generation."""
+    """This file does not describe a generation."""
 
 
 class Read(NamedTuple):
-    """kind: what the file was. notes: what a person should know."""
+    """kind: the detected kind of file. notes: messages for a person."""
 
     trace: Trace
     kind: Kind
@@ -47,7 +47,7 @@ class Read(NamedTuple):
 
 
 def read_any(path: str | os.PathLike[str], **told: Any) -> Trace:
-    """The trace of any file that `read` knows; takes and raises what it does."""
+    """The trace of any file that `read` accepts; same arguments and errors."""
     return read(path, **told).trace
 
 
@@ -59,11 +59,11 @@ def read(
     slot: int | None = None,
     temperature: float | None = None,
 ) -> Read:
-    """choice: of a reply's. task, slot: of a rejection log's. temperature: of a reply that does not tell its own.
+    """choice: index in a reply. task, slot: of a rejection log. temperature: of a reply that does not tell its own.
 
-    Raises FormatError saying what the file looks like, InputError for an option that is of another kind of file,
-    MatchError for a log of several tasks of which none was told, ResponseError, LogError and InputError for a file that
-    is damaged or cannot be read.
+    Raises FormatError saying what the file looks like, InputError for an option of another kind of file, MatchError for
+    a log of several tasks if none was chosen, ResponseError, LogError and InputError for a file that is damaged or
+    cannot be read.
     """
     head = _head(path)
     is_log = bool(_LOG.match(head) or _LOG_FIELD.match(head))
@@ -82,7 +82,7 @@ def read(
 
 
 def _check(kind: Kind, **told: float | None) -> None:
-    """Raises InputError for what is said of another kind of file: nothing that was asked for is left out in silence."""
+    """Raises InputError for an option of another kind of file, so that no option is silently ignored."""
     for name, value in told.items():
         needs: Kind = "log" if name in ("task", "slot") else "response"
         if value is not None and kind != needs:
@@ -90,7 +90,7 @@ def _check(kind: Kind, **told: float | None) -> None:
 
 
 def kind_of(data: Any, path: str | os.PathLike[str]) -> Kind:
-    """What parsed JSON is. Raises FormatError saying what it looks like."""
+    """The kind of parsed JSON. Raises FormatError saying what it looks like."""
     if isinstance(data, Response):
         return "response"
     if not isinstance(data, Mapping):
@@ -114,8 +114,8 @@ def kind_of(data: Any, path: str | os.PathLike[str]) -> Kind:
 
 
 def trace_of(response: Response, *, choice: int = 0, temperature: float | None = None) -> tuple[Trace, tuple[str, ...]]:
-    """A reply by itself: what it proves about rejections, marked as estimated, and what to say about it. Raises
-    ResponseError where it has no log probabilities."""
+    """The trace of a reply alone, with estimated rejections, and messages about it. Raises ResponseError if the reply
+    has no log probabilities."""
     chosen = response.choice(choice)
     said = chosen.steps or ()
     notes: tuple[str, ...]
@@ -145,7 +145,8 @@ def trace_of(response: Response, *, choice: int = 0, temperature: float | None =
 
 
 def _is_plain(name: str, value: Any) -> bool:
-    """A setting of one short value; the grammar is shown as such, and the rest is the server's own."""
+    """Whether a setting has one short value; the grammar is shown separately, and the rest is internal to the
+    server."""
     return isinstance(value, str | int | float) and name != "grammar" and len(str(value)) <= 200
 
 
@@ -169,7 +170,7 @@ def _of_combined(data: Mapping[str, Any], path: str | os.PathLike[str]) -> Trace
 
 
 def _of_log(path: str | os.PathLike[str], *, task: int | None, slot: int | None) -> Read:
-    """One task of it: only the steps at which something was refused."""
+    """The trace of one task of a log: only the steps at which a token was refused."""
     keys: dict[TaskKey, int] = {}
     tasks = Tasks()
     for event in _events(path):
@@ -200,7 +201,7 @@ def _of_log(path: str | os.PathLike[str], *, task: int | None, slot: int | None)
 
 
 def has_gaps(trace: Trace) -> bool:
-    """Whether tokens are missing between the steps, as in a rejection log: then nothing can be said of runs of them."""
+    """Whether tokens are missing between the steps, as in a rejection log: runs of tokens are then unknown."""
     return any(one.step != place for place, one in enumerate(trace.steps))
 
 

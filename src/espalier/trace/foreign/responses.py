@@ -1,7 +1,7 @@
-"""Reads the replies of OpenAI-compatible servers: what was generated, and the log probabilities that came with it.
+"""Read replies of OpenAI-compatible servers: the generated text with its log probabilities.
 
-Chat completions and completions, as one JSON object or as a recorded stream of events; llama-server's own route too.
-What a reply says is taken as it stands; it knows neither logs of rejections nor what may be concluded.
+Supported: chat completions and completions, as one JSON object or as a recorded event stream, and llama-server's own
+route. Values are taken as they are. This module knows neither rejection logs nor what may be concluded from the values.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from typing import Any
 from espalier.errors import InputError
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
-"""Of a stream of events; Python's `splitlines` would also cut at U+2028, which may stand within a text."""
+"""Line ends of an event stream; Python's `splitlines` would also split at U+2028, which may occur within a text."""
 
 
 class ResponseError(InputError):
-    """This is not the reply of a completion."""
+    """This is not a completion reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiStep:
-    """One generated token as the reply tells it. id: None where the server gives none. logprob: ln of its probability,
-    None where it is not finite. top: the candidates beside it, untouched. after: whether the probabilities are those
-    after grammar and samplers (`post_sampling_probs`), which say nothing of the model's wish."""
+    """One generated token in a reply. id: None if the server gives none. logprob: ln of its probability, None if not
+    finite. top: the listed candidates, unchanged. after: whether the probabilities are those after grammar and samplers
+    (`post_sampling_probs`), which do not show what the model wanted."""
 
     id: int | None
     text: str
@@ -39,7 +39,7 @@ class ApiStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiChoice:
-    """One output. steps: None where the reply holds no probabilities. text: the content as it was shown."""
+    """One output. steps: None if the reply has no probabilities. text: the content."""
 
     index: int
     text: str
@@ -50,7 +50,7 @@ class ApiChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One reply. slot: llama-server's, where it was told. settings: `generation_settings`, empty where not told."""
+    """One reply. slot: llama-server's, if given. settings: `generation_settings`, empty if not given."""
 
     request_id: str
     model: str
@@ -61,7 +61,7 @@ class Response:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def choice(self, index: int = 0) -> ApiChoice:
-        """Raises ResponseError for one that is not there, or that has no probabilities."""
+        """Raises ResponseError if the choice does not exist or has no probabilities."""
         for one in self.choices:
             if one.index == index:
                 if one.steps is None:
@@ -76,14 +76,14 @@ class Response:
 
     @property
     def temperature(self) -> float | None:
-        """None where the reply does not tell."""
+        """None if the reply does not tell."""
         return finite(self.settings.get("temperature"))
 
 
 def read_response(text: str | bytes) -> Response:
-    """A reply as it was received: a JSON object, or the lines of a stream (`data: {...}`).
+    """Parse a reply as received: a JSON object, or the lines of a stream (`data: {...}`).
 
-    A byte order mark changes nothing. Raises ResponseError saying what is wrong.
+    A byte order mark is ignored. Raises ResponseError saying what is wrong.
     """
     read = _decoded(text).removeprefix("\ufeff")
     if not read.strip():
@@ -94,7 +94,7 @@ def read_response(text: str | bytes) -> Response:
 
 
 def _decoded(text: str | bytes) -> str:
-    """A recording may end within a character, which is then left out."""
+    """Decode UTF-8; half a character at the end of a recording is left out."""
     if isinstance(text, str):
         return text
     try:
@@ -106,7 +106,7 @@ def _decoded(text: str | bytes) -> str:
 
 
 def response_of(data: Any) -> Response:
-    """The reply of one JSON object. Raises ResponseError."""
+    """The reply in one JSON object. Raises ResponseError."""
     if not isinstance(data, Mapping):
         raise ResponseError(f"the response is no object but {_kind(data)}")
     if data.get("error") is not None and not data.get("choices"):
@@ -149,7 +149,7 @@ def _choice(data: Mapping[str, Any], place: int, verbose: Mapping[str, Any]) -> 
     message = message if isinstance(message, Mapping) else {}
     index = data.get("index")
     steps = _steps(data.get("logprobs"), f"choices[{place}].logprobs")
-    if steps is None:  # of a server with --verbose, which says it twice
+    if steps is None:  # from a server with --verbose, which sends it twice
         steps = _steps(verbose.get("completion_probabilities"), "__verbose.completion_probabilities")
     return ApiChoice(
         index=index if isinstance(index, int) else place,
@@ -161,7 +161,7 @@ def _choice(data: Mapping[str, Any], place: int, verbose: Mapping[str, Any]) -> 
 
 
 def _native(data: Mapping[str, Any]) -> ApiChoice:
-    """llama-server's own route."""
+    """A reply of llama-server's own route."""
     stopped = data.get("stop_type")
     return ApiChoice(
         index=0,
@@ -187,7 +187,7 @@ def _steps(data: Any, where: str) -> tuple[ApiStep, ...] | None:
 
 
 def step_of(data: Any, where: str) -> ApiStep:
-    """One entry of the list of tokens, in any of the shapes of llama-server. Raises ResponseError naming `where`."""
+    """One entry of the token list, in any of llama-server's formats. Raises ResponseError naming `where`."""
     if not isinstance(data, Mapping):
         raise ResponseError(f"{where} is no object but {_kind(data)}")
     after = "logprob" not in data and "prob" in data
@@ -206,7 +206,7 @@ def step_of(data: Any, where: str) -> ApiStep:
 
 
 def _old(data: Mapping[str, Any], where: str) -> tuple[ApiStep, ...]:
-    """The first shape of OpenAI's completions: parallel lists."""
+    """The oldest format of OpenAI's completions: parallel lists."""
     tokens = data["tokens"]
     logprobs, top = (data.get(name) or [] for name in ("token_logprobs", "top_logprobs"))
     for name, given in (("tokens", tokens), ("token_logprobs", logprobs), ("top_logprobs", top)):
@@ -232,7 +232,7 @@ def _old(data: Mapping[str, Any], where: str) -> tuple[ApiStep, ...]:
 
 @dataclass(slots=True)
 class _Growing:
-    """A choice while its stream is read."""
+    """A choice while its stream is being read."""
 
     text: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
@@ -241,8 +241,8 @@ class _Growing:
 
 
 def _events(text: str) -> Iterator[Mapping[str, Any]]:
-    """The objects of `data:` lines; comments, other fields and the end mark are skipped. A last line that is cut is
-    left out: a recording may end anywhere."""
+    """The objects of the `data:` lines; comments, other fields and the end mark are skipped. A truncated last line is
+    left out."""
     lines = _LINE_END.split(text)
     seen = False
     for place, line in enumerate(lines):
@@ -323,7 +323,7 @@ def _loaded(text: str, what: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Content of parts is the text of its parts."""
+    """The text of a content; of a list of parts, their texts joined."""
     if isinstance(value, str):
         return value
     if isinstance(value, Sequence):
@@ -340,12 +340,12 @@ def _name(value: Any) -> str | None:
 
 
 def finite(value: Any) -> float | None:
-    """A number that a float holds; None for anything else."""
+    """A number that fits into a float; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         found = float(value)
-    except OverflowError:  # a whole number of more than 308 digits
+    except OverflowError:  # an integer of more than 308 digits
         return None
     return found if math.isfinite(found) else None
 

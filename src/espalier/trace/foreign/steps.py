@@ -1,7 +1,7 @@
-"""One step, as a reply, the combined form or a rejection log tells it, as a StepRecord with bounds instead of masses.
+"""Convert one step of a reply, a combined form or a rejection log into a StepRecord with bounds instead of masses.
 
-A token's probability p under the model tells that at most 1 - p was removed, since the token itself was allowed; a
-candidate that is known to be refused tells that at least its probability was. It reads no files.
+If the token has probability p under the model, at most 1 - p was removed, since the token itself was allowed; a
+candidate that is known to be refused means that at least its probability was removed. This module reads no files.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from espalier.trace.foreign.responses import ApiStep, ResponseError, finite, spe
 from espalier.trace.steps import Candidate, StepRecord
 
 NO_ID = -1
-"""Of a token whose number is not told."""
+"""The id of a token whose number is unknown."""
 ALMOST = 1.0 - 2.0**-53
 """A removed mass that rounds to 1 still leaves the token itself; its tax is then at least 36.7 nats."""
 
 
 def of_reply(place: int, said: ApiStep, found: Estimate | None) -> StepRecord:
-    """said: the reply's step. found: what it proves; None for probabilities after sampling, which prove nothing."""
+    """said: the reply's step. found: its estimate; None for probabilities after sampling, which prove nothing."""
     if found is None:
         return _record(place, said, {}, bounds=(0.0, 1.0))
     event: dict[str, Any] = {}
@@ -39,7 +39,7 @@ def of_reply(place: int, said: ApiStep, found: Estimate | None) -> StepRecord:
 
 
 def of_combined(place: int, data: Any, *, after: bool, path: str) -> StepRecord:
-    """after: whether the probabilities are those after sampling. Raises ResponseError naming the place."""
+    """after: whether the probabilities are those after sampling. Raises ResponseError naming the position."""
     where = f"{path!r}: steps[{place}]"
     if not isinstance(data, Mapping) or not isinstance(data.get("token"), Mapping):
         raise ResponseError(f"{where} has no token")
@@ -62,7 +62,7 @@ def of_combined(place: int, data: Any, *, after: bool, path: str) -> StepRecord:
 
 
 def of_event(event: Mapping[str, Any]) -> StepRecord:
-    """An event of a rejection log by itself."""
+    """A single event of a rejection log."""
     taken = event.get("resampled")
     taken = taken if isinstance(taken, Mapping) else {}
     number, text, spelled = _number(taken), _text(taken), spelled_bytes(taken.get("bytes"))
@@ -74,7 +74,7 @@ def of_event(event: Mapping[str, Any]) -> StepRecord:
 
 
 def text_of(steps: Iterable[StepRecord]) -> str:
-    """What the tokens spell together."""
+    """The text of the tokens together."""
     return b"".join(one.bytes for one in steps).decode("utf-8", "replace")
 
 
@@ -87,7 +87,7 @@ def _record(
     was_rejected: bool = False,
     is_sure: bool = False,
 ) -> StepRecord:
-    """is_sure: whether all that is more likely than the token was refused."""
+    """is_sure: whether everything more likely than the token was refused."""
     taken_id = NO_ID if said.id is None else said.id
     spelled = said.text.encode("utf-8", "replace") if said.bytes is None else bytes(said.bytes)
     chance = _exp(said.logprob)
@@ -102,7 +102,7 @@ def _record(
     told = _candidates(said.top, refused)
     taken = Candidate(id=taken_id, text=said.text, bytes=spelled, prob=chance)
     wanted = told if told and not said.after else _candidates(event.get("pre_masking"), refused)
-    # The token itself belongs to what is shown, also where it is not among the most likely.
+    # Always list the token itself, even if it is not among the most likely.
     known = said.logprob is not None and not said.after
     if wanted and known and not any(_same(one, taken) for one in wanted):
         wanted = (*wanted, taken)
@@ -135,8 +135,8 @@ def _record(
 
 
 class _Refused:
-    """Tokens that are known to be refused, by number, and by bytes where either side has no number: the replies of
-    OpenAI's own kind have none. The taken one is never among them."""
+    """Tokens that are known to be refused, by id, or by bytes if either side has no id, as in OpenAI's own replies. The
+    taken token is never among them."""
 
     def __init__(self, found: Iterable[Mapping[str, Any]], taken: int, spelled: bytes | None) -> None:
         pairs = [(_number(one), _spelled(one)) for one in found]
@@ -155,14 +155,14 @@ NONE = _Refused((), NO_ID, None)
 
 
 def _bounds(wanted: Collection[Candidate], *, chance: float | None) -> tuple[float, float]:
-    """Of the removed mass: what is known to be refused, and all but the token itself. chance: the token's, where that
-    is known."""
+    """Bounds of the removed mass: at least what is known to be refused, at most everything but the token itself.
+    chance: the token's probability, if known."""
     upper = 1.0 if chance is None else 1.0 - chance
     return min(upper, math.fsum(one.prob for one in wanted if not one.allowed)), upper
 
 
 def _rejected(data: Mapping[str, Any], wanted: Collection[Candidate]) -> Candidate:
-    """What was drawn first; its probability as the log has it, else the model's."""
+    """The token drawn first; its probability from the log, or else the model's."""
     found = _candidate(data, _Refused([data], NO_ID, None))
     if not _has_chance(data):
         found = next((one for one in wanted if _same(one, found)), found)
@@ -170,7 +170,7 @@ def _rejected(data: Mapping[str, Any], wanted: Collection[Candidate]) -> Candida
 
 
 def _candidates(data: Any, refused: _Refused) -> tuple[Candidate, ...]:
-    """Most probable first. Where only logits are told, their softmax over what is listed."""
+    """Candidates, most probable first. If only logits are given, their softmax over the listed ones."""
     rows = _rows(data)
     if rows and not any(_has_chance(one) for one in rows):
         logits = [value for one in rows if (value := finite(one.get("logit"))) is not None]
@@ -199,7 +199,7 @@ def _candidate(data: Mapping[str, Any], refused: _Refused) -> Candidate:
 
 
 def _is_out(data: Mapping[str, Any]) -> bool:
-    """Whether a candidate's logit is -inf, as after a mask (null, where a merged file holds it)."""
+    """Whether a candidate's logit is -inf, as after a mask (null in a merged file)."""
     if "logit" not in data:
         return False
     value = data["logit"]
@@ -216,7 +216,7 @@ def _spelled(data: Mapping[str, Any]) -> bytes:
 
 
 def _number(data: Mapping[str, Any]) -> int:
-    """`id`, or `token` where that is a number, as an older format has it."""
+    """`id`, or `token` if that is a number, as in an older format."""
     for name in ("id", "token"):
         if type(data.get(name)) is int:
             return int(data[name])

@@ -1,3 +1,2 @@
-"""Recorders that are told of a run while it happens: in memory, as JSON lines, as a rejection log. `protocol.py`
-says what they are told.
-"""
+"""Recorders: they receive a run's steps while it happens, and keep them in memory, as JSON lines, or as a rejection
+log. Start with `protocol.py`."""

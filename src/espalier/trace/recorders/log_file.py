@@ -1,8 +1,8 @@
-"""The file under a rejection log: one JSON document that is whole after every append, and has one writer.
+"""`LogFile`: a JSON document on disk that is complete after every append, with a single writer.
 
-Each append overwrites the closing brackets with the next element and the brackets again, in one write. A reader that
-comes in the middle of it, and a crash there, meet a document that lacks its end; every element before is whole. It
-knows nothing of what the elements say.
+Each append overwrites the closing brackets with the next element and the brackets again, in one write. A reader during
+a write, or after a crash in it, finds a document without its end; all elements before are complete. This module does
+not know what the elements mean.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from espalier.errors import EspalierError, OutputError, UnsupportedError
 
 CLOSING = b"\n]}\n"
 MODE = 0o600
-"""Of a new file: what people wrote is in it."""
+"""Of a new file: it contains what people wrote."""
 
 
 class LogFile:
-    """Elements of one JSON array. Not for several threads at once.
+    """Appends elements to one JSON array. Not thread-safe.
 
-    begin: what stands before the first element, asked for each new file. scan: of what is there already, where its last
-    whole element ends, or the bracket before the first, 0 where there is none, and whether there is an element; raises
-    InputError for what is no such document. max_bytes: where an
-    element would go beyond it, the file becomes `path.1`, what was that `path.2`, and so on up to `keep`, and a new one
-    begins; no element is ever cut. A file that is there is continued.
+    begin: makes the bytes before the first element, for each new file. scan: of an existing file, the offset after its
+    last complete element (or after the opening bracket; 0 if there is none) and whether there is an element; raises
+    InputError if the file is no such document. max_bytes: if an element would exceed it, the file is renamed to
+    `path.1`, the previous one to `path.2`, and so on up to `keep`, and a new file begins; no element is ever split. An
+    existing file is continued.
 
-    Raises OutputError naming the path: where it cannot be written, where another writer has it, where something else is
-    there; UnsupportedError where files cannot be locked.
+    Raises OutputError naming the path if it cannot be written, another writer has it, or it holds something else;
+    UnsupportedError if files cannot be locked.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class LogFile:
         max_bytes: int | None = None,
         keep: int = 9,
     ) -> None:
-        self.path = path = path.resolve()  # of a link it is the file that is moved away
+        self.path = path = path.resolve()  # of a symbolic link, the target is rotated
         self._begin, self._max, self._keep = begin, max_bytes, keep
         self._file = -1
-        self._is_dirty = False  # a write has failed half-way
+        self._is_dirty = False  # a write failed half-way
         try:
             self._file = _locked(path)
-            self._end, self._has_any = 0, False  # end: of the last element
+            self._end, self._has_any = 0, False  # end: offset after the last element
             if os.fstat(self._file).st_size:
                 self._end, self._has_any = _scanned(path, scan)
             self._put(b"" if self._end else begin())
@@ -62,7 +62,7 @@ class LogFile:
         return self._end + len(CLOSING)
 
     def append(self, element: bytes) -> None:
-        """Write one more. Raises OutputError; the file is then as it was before."""
+        """Append one element. Raises OutputError; the file is then as before."""
         if self._file < 0:
             raise OutputError(f"{self.path} is closed")
         try:
@@ -74,7 +74,8 @@ class LogFile:
         self._has_any = True
 
     def close(self) -> None:
-        """Twice is once. The document is whole already, unless the last write failed and could not be undone."""
+        """May be called twice. The document is complete already, unless the last write failed and could not be
+        undone."""
         if self._file >= 0 and self._is_dirty:
             try:
                 self._undo()
@@ -86,11 +87,11 @@ class LogFile:
 
     def _leave(self) -> None:
         if self._file >= 0:
-            os.close(self._file)  # and with it goes the lock
+            os.close(self._file)  # also releases the lock
             self._file = -1
 
     def _put(self, text: bytes) -> None:
-        """Text after the last element, and the brackets. Raises OSError, the file being as before."""
+        """Write text after the last element, and the brackets. Raises OSError; the file is then as before."""
         if self._is_dirty:
             self._undo()
         data = text + CLOSING
@@ -98,7 +99,7 @@ class LogFile:
             written = os.pwrite(self._file, data, self._end)
             while written < len(data):  # a full disk: the next try raises
                 written += os.pwrite(self._file, data[written:], self._end + written)
-            if not (text and self._end):  # over what was there, which may have been longer
+            if not (text and self._end):  # overwrites old text, which may have been longer
                 os.ftruncate(self._file, self._end + len(data))
         except OSError:
             self._is_dirty = True
@@ -113,20 +114,21 @@ class LogFile:
         self._is_dirty = False
 
     def _rotate(self) -> None:
-        """The path names a file at every moment, and one that is locked: nobody comes between."""
+        """Rename files and start a new one. At every moment the path names a locked file, so that no other writer gets
+        in."""
         for number in range(self._keep, 1, -1):
             older = _numbered(self.path, number - 1)
             if older.exists():
                 older.replace(_numbered(self.path, number))
         name = self.path.with_name(f".{self.path.name}.new")
-        name.unlink(missing_ok=True)  # of a writer that was killed here: the lock is ours
+        name.unlink(missing_ok=True)  # left by a writer that was killed here: we hold the lock
         before = self._file, self._end, self._has_any
         self._file, self._end, self._has_any = _open(name), 0, False
         try:
             _lock(self._file, self.path)
             self._put(self._begin())
             if self._keep:
-                _numbered(self.path, 1).unlink(missing_ok=True)  # only where no more than one is kept
+                _numbered(self.path, 1).unlink(missing_ok=True)  # only if no more than one file is kept
                 os.link(self.path, _numbered(self.path, 1))
             name.replace(self.path)
         except BaseException:
@@ -145,7 +147,7 @@ def _open(path: Path) -> int:
 
 
 def _locked(path: Path) -> int:
-    """The file of that name, locked. Another may have been put in its place before it was."""
+    """The opened file of that name, locked. Reopens if another file has taken its place before the lock."""
     while True:
         file = _open(path)
         try:

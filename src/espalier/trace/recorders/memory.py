@@ -1,4 +1,4 @@
-"""Two recorders: one keeps runs in memory, one writes a line of JSON for each step. They know nothing of what runs."""
+"""Two recorders: `MemoryRecorder` keeps runs in memory, `JsonLinesRecorder` writes one line of JSON per step."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from espalier.trace.records import LEVELS, StepRecord, Trace, TraceLevel
 
 @dataclass(slots=True, kw_only=True)
 class RecordedRun:
-    """One run as it was told. dropped: steps that there was no room for, the oldest. trace: None until it is over, and
-    where it was stopped, failed, or no trace was asked for."""
+    """One recorded run. dropped: number of oldest steps that exceeded the limit. trace: None until the run is over, and
+    if it was stopped, failed, or no trace was requested."""
 
     info: RunInfo
     steps: deque[StepRecord] = field(default_factory=deque)
@@ -31,8 +31,8 @@ class RecordedRun:
 
 
 class MemoryRecorder:
-    """A Recorder that keeps the last runs. max_runs: how many, at least 1; of more, the oldest go, those that are over
-    first. max_steps: of one run, the last. level: how much of a step it asks for."""
+    """A Recorder that keeps the last runs. max_runs: how many, at least 1; beyond that the oldest are dropped, finished
+    runs first. max_steps: the number of last steps kept per run. level: how much of a step it requires."""
 
     def __init__(self, *, max_runs: int = 100, max_steps: int = 100_000, level: TraceLevel = "steps") -> None:
         for name, value in (("max_runs", max_runs), ("max_steps", max_steps)):
@@ -80,12 +80,12 @@ class _MemoryRun:
 
 
 class JsonLinesRecorder:
-    """A Recorder that appends to a file: one line for each step, as `StepRecord.to_json()` has it with `run`,
-    `request_id` and `output` in front, and one at the end of each run with `end`, `finish_reason`, `text` and
-    `summary`, null where there is no trace. run: a number of this recorder's. Lines of runs at once come as they
-    happen, each whole. level: how much of a step it asks for.
+    """A Recorder that appends to a file: one line per step, as `StepRecord.to_json()` with `run`, `request_id` and
+    `output` in front, and one at the end of each run with `end`, `finish_reason`, `text` and `summary` (null without a
+    trace). run: a number that this recorder assigns. Lines of concurrent runs are interleaved, each complete. level:
+    how much of a step it requires.
 
-    Raises OutputError naming the path where it cannot be written.
+    Raises OutputError naming the path if it cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, level: TraceLevel = "steps") -> None:
@@ -96,7 +96,7 @@ class JsonLinesRecorder:
         try:
             self._file = self.path.open("ab+", buffering=0)
             is_cut = self._file.seek(0, os.SEEK_END) > 0 and self._last_byte() != b"\n"
-            if is_cut:  # by a crash: what is left of a line stays one of its own
+            if is_cut:  # by a crash: the broken line stays a line of its own
                 self._file.write(b"\n")
         except OSError as error:
             raise self._cannot(error) from error
@@ -111,7 +111,7 @@ class JsonLinesRecorder:
         return _LinesRun(self, {"run": number, "request_id": info.request_id, "output": info.output}, info)
 
     def write(self, line: dict[str, Any]) -> None:
-        """One line, whole or, where that fails, not at all for a reader of lines. Raises OutputError."""
+        """Write one line, whole; a reader of lines never sees half of it. Raises OutputError."""
         text = _text(line).encode("ascii") + b"\n"
         with self._lock:
             if self._file.closed:
@@ -124,7 +124,7 @@ class JsonLinesRecorder:
                 raise self._cannot(error) from error
 
     def close(self) -> None:
-        """Twice is once."""
+        """May be called twice."""
         with self._lock:
             self._file.close()
 
@@ -165,7 +165,7 @@ class _LinesRun:
 def _text(line: Mapping[str, Any]) -> str:
     try:
         return json.dumps(line, separators=(",", ":"), allow_nan=False)
-    except ValueError:  # JSON has no infinities; where a number is one, it is null
+    except ValueError:  # JSON has no infinities: they become null
         return json.dumps(_finite(line), separators=(",", ":"), allow_nan=False)
 
 
@@ -178,7 +178,7 @@ def _finite(value: Any) -> Any:
 
 
 def checked_level(level: TraceLevel) -> TraceLevel:
-    """Raises InputError for one that there is not."""
+    """Raises InputError for an unknown level."""
     if level not in LEVELS:
         raise InputError(f"unknown trace level {level!r}", hint=", ".join(LEVELS), field="level")
     return level

@@ -1,7 +1,7 @@
-"""What is told of a run while it happens: the protocol. Recorders write it down; nothing here knows how or where.
+"""`Recorder`: the protocol of objects that receive a run's steps while it happens.
 
-Order of calls: `begin`, then `step`*, then `end` once, whatever happens. All of one run come from one thread, those of
-several runs from several at once.
+Order of calls: `begin`, then any number of `step`, then `end` exactly once, whatever happens. All calls of one run come
+from one thread; several runs may call from several threads at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from espalier.trace.records import StepRecord, Trace, TraceLevel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """request_id: what its caller calls it, "" where it has no name. output: which of its outputs this is, from 0."""
+    """request_id: the caller's name for the request, "" without one. output: the index of the output, from 0."""
 
     request_id: str
     model: str
@@ -24,24 +24,24 @@ class RunInfo:
 
 
 class RunRecorder(Protocol):
-    """Told of one run."""
+    """Receives one run."""
 
     def step(self, record: StepRecord) -> None:
-        """A token was taken for good. Raises OutputError where it cannot be written."""
+        """A token was taken for good. Raises OutputError if it cannot be written."""
         ...
 
     def end(self, trace: Trace | None) -> None:
-        """The run is over: its trace, or None where it was stopped, failed, or no trace was asked for."""
+        """The run is over. trace: None if it was stopped, failed, or no trace was requested."""
         ...
 
 
 @runtime_checkable
 class Recorder(Protocol):
-    """Told of runs, of any number at once."""
+    """Receives runs, any number at once."""
 
     @property
     def level(self) -> TraceLevel:
-        """How much of a step it needs at least, whatever the request's own level."""
+        """How much of a step the recorder requires at least, whatever the request's own level."""
         ...
 
     def begin(self, info: RunInfo) -> RunRecorder:

@@ -1,8 +1,8 @@
-"""The rejection log: an event for each step at which what had been drawn was refused, as llama.cpp's log has it.
+"""Write a rejection log in llama.cpp's format: an event for each step at which a drawn token was refused.
 
-The events have its names (`log_version`, `timestamp`, `events[]` with `task_id`, `slot_id`, `step`, `rejected`, the
-three stages, `resampled`) and, beside them, `request_id`. It is valid JSON always: where llama.cpp prints a bare
-`-inf`, the candidate has no `logit`. Reading: `foreign/log_reader.py`; the file and its lock: `log_file.py`.
+The events use llama.cpp's names (`log_version`, `timestamp`, `events[]` with `task_id`, `slot_id`, `step`, `rejected`,
+the three stages, `resampled`) and add `request_id`. The file is always valid JSON: where llama.cpp prints a bare
+`-inf`, the candidate has no `logit`. `foreign/log_reader.py` reads such logs; `log_file.py` has the file and its lock.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from espalier.trace.records import Candidate, StepRecord, Trace, TraceLevel
 
 VERSION = "espalier-1"
 LEAST_BYTES = 4096
-"""Of a file, where there is a limit."""
+"""The smallest limit on a file's size."""
 
 
 class RejectionLog:
-    """A Recorder that writes them to one file, for any number of runs at once.
+    """A Recorder that writes rejections to one file, for any number of concurrent runs.
 
-    The file is a whole JSON document after each event; a crash loses at most the event that was being written. One
-    writer at a time has it, any number of readers may. A log of ours that is there is continued, what a crash left of
-    its last event cut off; its numbers of tasks go on.
+    The file is a complete JSON document after each event; a crash loses at most the event being written. It has one
+    writer at a time and any number of readers. An existing log of Espalier is continued: a half-written last event is
+    cut off, and task numbers go on.
 
-    max_bytes: where the next event would go beyond it, the file becomes `path.1`, that before it `path.2`, up to
-    `path.<keep>`; older ones are gone. clock: Unix time in seconds.
+    max_bytes: if the next event would exceed it, the file is renamed to `path.1`, the previous one to `path.2`, up to
+    `path.<keep>`; older ones are deleted. clock: Unix time in seconds.
 
-    Raises InputError for a limit that is none; OutputError naming the path where it cannot be written, another writer
-    has it, or it holds anything else.
+    Raises InputError for an invalid limit; OutputError naming the path if it cannot be written, another writer has it,
+    or it holds anything else.
     """
 
     level: TraceLevel = "steps"
@@ -61,7 +61,7 @@ class RejectionLog:
         self._lock = threading.Lock()
         self._next_task = 0
         self._next_slot = 0
-        self._free: list[int] = []  # a heap of slots below the next
+        self._free: list[int] = []  # a heap of free slots below the next new one
         self._events = 0
         self._file = LogFile(Path(path), begin=self._head, scan=self._scan, max_bytes=max_bytes, keep=keep)
 
@@ -71,7 +71,7 @@ class RejectionLog:
 
     @property
     def events(self) -> int:
-        """How many it has written."""
+        """How many events were written."""
         return self._events
 
     def begin(self, info: RunInfo) -> RunRecorder:
@@ -84,19 +84,19 @@ class RejectionLog:
         return _Run(self, info, task, slot)
 
     def close(self) -> None:
-        """Nothing more is written; another writer may have the file. Twice is once. Raises OutputError."""
+        """Stop writing and release the file to other writers. May be called twice. Raises OutputError."""
         with self._lock:
             self._file.close()
 
     def write(self, event: dict[str, Any]) -> None:
-        """One event, as it is. Raises OutputError."""
+        """Write one event unchanged. Raises OutputError."""
         text = json.dumps(event, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
         with self._lock:
             self._file.append(text)
             self._events += 1
 
     def leave(self, slot: int) -> None:
-        """The slot is free again."""
+        """Free a slot."""
         with self._lock:
             heapq.heappush(self._free, slot)
 
@@ -111,7 +111,7 @@ class RejectionLog:
         return f'{{"log_version":"{VERSION}","timestamp":"{now}","events":['.encode("ascii")
 
     def _scan(self, path: Path) -> tuple[int, bool]:
-        """Where the last whole event ends. Raises LogError for another's log."""
+        """The offset after the last complete event. Raises LogError for a log of another program."""
         has_any = False
         with path.open("rb") as file:
             log = LogReader(file)
@@ -120,7 +120,7 @@ class RejectionLog:
                 task = event.get("task_id")
                 if isinstance(task, int):
                     self._next_task = max(self._next_task, task + 1)
-            if log.offset == 0:  # a log of ours that was cut before its events is begun anew
+            if log.offset == 0:  # a log of Espalier that was cut before its events is restarted
                 file.seek(0)
                 begun, head = file.read(200), self._head()
                 same = min(len(begun), head.index(b"timestamp"))
@@ -132,7 +132,7 @@ class RejectionLog:
 
 
 class _Run:
-    """A RunRecorder."""
+    """The recorder of one run."""
 
     def __init__(self, log: RejectionLog, info: RunInfo, task: int, slot: int) -> None:
         self._log, self._info, self._task, self._slot = log, info, task, slot
@@ -149,8 +149,8 @@ class _Run:
 
 
 def event_of(record: StepRecord, info: RunInfo, *, task: int, slot: int) -> dict[str, Any]:
-    """A step at which a token was refused, as an event of the log. output: which of the request's, where not the first;
-    blame: why it was refused, where that is known."""
+    """A step at which a token was refused, as an event of the log. `output` is left out for the first output, `blame`
+    if unknown."""
     event: dict[str, Any] = {"task_id": task, "slot_id": slot, "request_id": info.request_id}
     if info.output:
         event["output"] = info.output
@@ -171,7 +171,7 @@ def _candidates(found: Sequence[Candidate]) -> list[dict[str, Any]]:
 
 
 def _candidate(one: Candidate) -> dict[str, Any]:
-    """bytes: where the text does not say them, as for a part of a character."""
+    """`bytes` is given only if the text does not determine them, as for a part of a character."""
     found = one.to_json()
     found.pop("allowed")
     if found["logit"] is None:

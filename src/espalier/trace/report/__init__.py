@@ -1,1 +1,1 @@
-"""What can be said about finished traces: tables and drawings, a comparison of two, a diagnosis with remedies."""
+"""Reports on finished traces: tables and charts, a comparison of two, a diagnosis with remedies."""

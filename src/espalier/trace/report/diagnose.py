@@ -1,7 +1,7 @@
-"""Why a constraint cost what it cost, and what to do: rules over a trace, each with a stated threshold.
+"""Diagnose a trace: find out why a constraint was expensive and what to do, by rules with stated thresholds.
 
-A rule looks at what was recorded and at nothing else: no model, no constraint. Where the candidates of steps were not
-recorded, rules that need them find nothing, and `diagnose` says so.
+A rule reads only what was recorded: no model, no constraint. If the candidates of steps were not recorded, rules that
+need them find nothing, and `diagnose` says so.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from espalier.trace.report.findings import Finding, Remedy
 
 SPACE_TOKENS = 12
 SPACE_BYTES = 48
-"""A run of so many tokens, or bytes, of nothing but white space is a loop; an indented document has shorter ones."""
+"""So many tokens or bytes of white space in a row are a loop; indented documents have shorter runs."""
 DIGITS = 20
-"""More digits in a row than any number of 64 bits has."""
+"""More digits in a row than any 64-bit number has."""
 REPEATS = 4
 REPEATED_BYTES = 32
 MAX_PERIOD = 64
-"""A phrase of up to MAX_PERIOD tokens that comes REPEATS times in a row and so fills REPEATED_BYTES."""
+"""A phrase of up to MAX_PERIOD tokens is a loop if it occurs REPEATS times in a row and fills REPEATED_BYTES."""
 LIKELY = 0.3
-"""The model's probability from which on a wish is called one."""
+"""A candidate counts as the model's wish from this probability on."""
 UNLIKELY = 0.05
 MISALIGNED = 3
-"""Steps: one longer wish is chance."""
+"""Steps: a single longer wish may be chance."""
 HIGH_TAX = 0.7
-"""Nats: half of the probability was taken away."""
+"""Nats: half of the probability was removed."""
 STEADY = 0.3
-"""Of the steps of a part: from so many with a high tax on, it is the constraint that fights and not one token."""
+"""The share of a part's steps with a high tax from which on the constraint as a whole, not one token, is to blame."""
 FEWEST = 4
-"""Steps with a high tax before that is said."""
+"""The least number of steps with a high tax for that finding."""
 SHOWN = 8
 MARKERS = frozenset(text.encode() for found in REASONING.values() for text in (found.start, found.end))
 ENDS = ("</s>", "<eos>", "<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<turn|>")
-"""What ends a text, where the trace does not show it by its own end."""
+"""Texts of end tokens, if the trace itself does not show one."""
 
 Rule = Callable[[Trace], Iterator[Finding]]
 
 
 def diagnose(trace: Trace) -> list[Finding]:
-    """What was found, faults first, then costs, then notes; in each in the order of the text."""
+    """All findings: faults first, then costs, then notes; each group in the order of the text."""
     found = [
         replace(finding, remedies=tuple(one for one in finding.remedies if _helps(one, trace)))
         for rule in RULES
@@ -55,7 +55,7 @@ def diagnose(trace: Trace) -> list[Finding]:
 
 
 def _helps(remedy: Remedy, trace: Trace) -> bool:
-    """Whether it is for such a constraint, and not in force already."""
+    """Whether the remedy applies to such a constraint and is not in force already."""
     spec = trace.constraint or {}
     if remedy in (f.SHOW_THE_SCHEMA, f.OWN_ORDER, f.BOUNDED_WHITESPACE, f.NATURAL_LAYOUT, f.BOUND_NUMBERS):
         has_schema = spec.get("kind") not in ("gbnf", "regex", "choice", "wordlist")
@@ -116,12 +116,12 @@ def _phrase_loops(trace: Trace) -> Iterator[Finding]:
                 evidence={"phrase": text, "repeats": count, "tokens": count * period},
                 remedies=(f.BREAK_LOOPS, f.BOUND_LENGTH),
             )
-        # A run that was no finding is passed over whole too: within it there is nothing else to find.
+        # Skip the whole run even if it was no finding: there is nothing else in it.
         at += count * period if count >= REPEATS else 1
 
 
 def _repeats(ids: Sequence[int], at: int, period: int) -> int:
-    """How often the first `period` ids from `at` come in a row, themselves included."""
+    """How often the first `period` ids from `at` occur in a row, the first time included."""
     count, phrase = 1, ids[at : at + period]
     if len(phrase) < period:
         return 0
@@ -209,7 +209,7 @@ def _misaligned(trace: Trace) -> Iterator[Finding]:
 
 
 def _fights(trace: Trace) -> Iterator[Finding]:
-    """Steps with a high tax, by whether they spell a key or a value where there is a document, else all together."""
+    """Steps with a high tax: separately for keys and values of a document, or all together without one."""
     for name, steps in _parts(trace):
         high = [one for one in steps if one.tax_nats >= HIGH_TAX]
         if len(high) < FEWEST or len(high) < STEADY * len(steps):
@@ -257,12 +257,12 @@ RULES: tuple[Rule, ...] = (
 
 
 def _parts(trace: Trace) -> Iterator[tuple[str, list[StepRecord]]]:
-    """The steps of a document's keys and of its values, or all where there is none."""
+    """The steps of a document's keys and of its values, or all steps without a document."""
     paths = [one.path for one in trace.by_token()]
     if all(path is None for path in paths):
         yield "the text", list(trace.steps)
         return
-    # Keys and punctuation count to their container; what holds nothing is a value.
+    # Keys and punctuation count at their container; a path without children is a value.
     containers = {path.rpartition("/")[0] for path in paths if path}
     placed = [(one, path) for one, path in zip(trace.steps, paths, strict=True) if path is not None]
     yield "the keys", [one for one, path in placed if path in containers]
@@ -270,7 +270,7 @@ def _parts(trace: Trace) -> Iterator[tuple[str, list[StepRecord]]]:
 
 
 def _runs(steps: Sequence[StepRecord], holds: Callable[[StepRecord], bool]) -> Iterator[tuple[int, int]]:
-    """Longest runs of steps of which something holds, as (first, one past the last)."""
+    """Maximal runs of steps for which `holds` is true, as (first, one past the last)."""
     start: int | None = None
     for place, one in enumerate(steps):
         if holds(one):
@@ -295,7 +295,7 @@ def _forbidden(step: StepRecord) -> bool:
 
 
 def _ends(candidate: Candidate, trace: Trace) -> bool:
-    """Whether a candidate ends texts: it is what ended this one, or a special token that is no marker of reasoning."""
+    """Whether a candidate ends texts: it ended this one, or is a special token that is no reasoning marker."""
     last = trace.steps[-1] if trace.steps else None
     if last is not None and last.is_special and trace.finish_reason == "stop":
         return candidate.id == last.token_id

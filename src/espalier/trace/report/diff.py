@@ -1,6 +1,6 @@
-"""Two traces beside one another: how far they are the same text, where they part, and what each cost, by place too.
+"""Compare two traces: how long they agree, where they diverge, and what each cost, also by path and rule.
 
-As data and as lines for a terminal. It knows neither how a trace is made nor whether one is a replay of the other.
+The result is data, and lines for a terminal. This module does not know whether one trace is a replay of the other.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 from espalier.trace.records import Trace
 
 SAME_TAX = 1e-9
-"""Nats: two costs of a step that differ by less are the same; beyond that forward passes were summed up otherwise."""
+"""Nats: smaller differences of a step's cost are rounding errors of the forward pass."""
 WIDTH = 80
 SHOWN = 10
-"""Rows of each table, those that differ most first."""
+"""Rows of each table, largest differences first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parting:
-    """The first place at which the tokens differ; a side is None where its text has come to an end."""
+    """The first position at which the tokens differ; a side is None if its text has ended."""
 
     step: int
     left: Token | None
@@ -43,7 +43,7 @@ class Parting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Of one side, by its own summary. Taxes in nats."""
+    """The cost of one side, from its own summary. Taxes in nats."""
 
     tokens: int
     tax_nats: float
@@ -62,8 +62,8 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """What a path or a rule cost on each side, in nats; None where a side has no such place."""
+class CostPair:
+    """The cost of a path or rule on each side, in nats; None if a side does not have it."""
 
     name: str
     left: float | None
@@ -71,7 +71,7 @@ class Place:
 
     @property
     def more(self) -> float:
-        """Nats that the right one costs more."""
+        """Nats that the right side costs more."""
         return (self.right or 0.0) - (self.left or 0.0)
 
     def to_json(self) -> dict[str, Any]:
@@ -80,10 +80,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceDiff:
-    """common: tokens that both begin with, None where a side kept no steps (level `summary`). parting: where they part;
-    None where they do not, or nobody can tell. common_tax: nats of the common tokens on each side. dearer: of the
-    common tokens, those whose cost differs, as (step, left, right). paths, rules: those that differ most
-    first; none where nothing tells those of one side."""
+    """common: number of tokens that both begin with, None if a side kept no steps (level `summary`). parting: where
+    they diverge; None if they do not, or if unknown. common_tax: nats of the common tokens on each side. dearer: common
+    tokens whose cost differs, as (step, left, right). paths, rules: largest differences first; empty if one side has
+    none."""
 
     texts: tuple[str, str]
     finishes: tuple[str, str]
@@ -92,12 +92,12 @@ class TraceDiff:
     costs: tuple[Cost, Cost]
     common_tax: tuple[float, float]
     dearer: tuple[tuple[int, float, float], ...]
-    paths: tuple[Place, ...]
-    rules: tuple[Place, ...]
+    paths: tuple[CostPair, ...]
+    rules: tuple[CostPair, ...]
 
     @property
     def is_same(self) -> bool:
-        """The same text of the same tokens, ended in the same way, at the same cost."""
+        """Whether both have the same tokens, the same end and the same cost."""
         if self.common is None and not _is_near(self.costs[0].tax_nats, self.costs[1].tax_nats):
             return False
         return (
@@ -124,7 +124,7 @@ class TraceDiff:
         }
 
     def lines(self, names: tuple[str, str] = ("left", "right")) -> list[str]:
-        """For a terminal of 80 columns."""
+        """The comparison for a terminal of 80 columns."""
         if self.is_same:
             left = self.costs[0]
             return [f"the same: {_tokens(left.tokens)}, {left.tax_nats:.2f} nats"]
@@ -137,7 +137,8 @@ class TraceDiff:
         ]
 
     def tables(self) -> list[str]:
-        """What each path and rule cost: left, right, and how much more; those that differ most, none if none does."""
+        """The cost of each path and rule: left, right, and the difference; largest differences first, none if all are
+        equal."""
         return [*self._table("path", self.paths), *self._table("rule", self.rules)]
 
     def _where(self, names: tuple[str, str]) -> list[str]:
@@ -166,7 +167,7 @@ class TraceDiff:
             rows.insert(2, ("in common, nats", *self.common_tax, ".2f"))
         return [f"{name:<16}{one:>20{form}}{two:>20{form}}{two - one:>+14{form}}" for name, one, two, form in rows]
 
-    def _table(self, what: str, places: Sequence[Place]) -> list[str]:
+    def _table(self, what: str, places: Sequence[CostPair]) -> list[str]:
         found = [one for one in places if abs(one.more) >= 0.005][:SHOWN]
         if not found:
             return []
@@ -178,7 +179,7 @@ class TraceDiff:
 
 
 def diff(left: Trace, right: Trace) -> TraceDiff:
-    """Of whole traces; a side at level `summary` is compared by its sums alone."""
+    """Compare whole traces; a side at level `summary` is compared by its sums alone."""
     has_steps = all(one.sums is None for one in (left, right))
     common, parting = _common(left, right) if has_steps else (None, None)
     taxes = [[step.tax_nats for step in one.steps[: common or 0]] for one in (left, right)]
@@ -198,8 +199,8 @@ def diff(left: Trace, right: Trace) -> TraceDiff:
 
 
 def clip(text: str, width: int) -> str:
-    """At most so many characters, the last one an ellipsis where more is cut off; what does not print is spelled, so
-    that no text of a model moves the terminal's cursor."""
+    """At most `width` characters, with an ellipsis at the end if cut off. Unprintable characters are escaped, so that
+    no text of a model controls the terminal."""
     plain = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     return plain if len(plain) <= width else plain[: width - 1] + "…"
 
@@ -228,7 +229,7 @@ def _cost(trace: Trace) -> Cost:
 
 
 def _by_path(trace: Trace, other: Trace) -> Mapping[str, Mapping[str, float]] | None:
-    """By its own constraint; where that makes no document and the texts are the same, by the other's."""
+    """Costs by the trace's own document; if it has none and the texts are equal, by the other's document."""
     found = trace.by_path()
     if found is not None or trace.sums is not None or trace.text != other.text:
         return found
@@ -237,11 +238,11 @@ def _by_path(trace: Trace, other: Trace) -> Mapping[str, Mapping[str, float]] | 
 
 def _places(
     left: Mapping[str, Mapping[str, float]] | None, right: Mapping[str, Mapping[str, float]] | None
-) -> tuple[Place, ...]:
+) -> tuple[CostPair, ...]:
     if left is None or right is None:
-        return ()  # nothing tells the places of one side, and a column of gaps would say that it has none
+        return ()  # one side has no data: a column of gaps would claim that it has no such path
     found = [
-        Place(
+        CostPair(
             name=name,
             left=left[name]["tax_nats"] if name in left else None,
             right=right[name]["tax_nats"] if name in right else None,

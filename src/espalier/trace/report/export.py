@@ -1,4 +1,5 @@
-"""A trace as a table, as lines of JSON, and as a drawing of its cost over time. Text out; it writes no files."""
+"""Export a trace as a table, as JSON lines, and as an SVG chart of its cost over time. It returns text and writes no
+files."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 56, 34, 40
 
 
 def rows(trace: Trace) -> list[dict[str, Any]]:
-    """One for each step, with COLUMNS; None where nothing is known. What was not measured has no entropy, and in
-    removed_mass and tax_nats the least that it can be."""
+    """One row per step, with COLUMNS; None if unknown. A step that was not measured has no entropy, and the lower
+    bounds in removed_mass and tax_nats."""
     found = []
     for step, cost in zip(trace.steps, trace.by_token(), strict=True):
         known = step.exactness == "exact"
@@ -56,8 +57,8 @@ def rows(trace: Trace) -> list[dict[str, Any]]:
 
 
 def to_csv(trace: Trace) -> str:
-    """RFC 4180 with a head line; texts as JSON strings, so that a line of the file is a step, and a sheet of cells
-    takes none for a formula."""
+    """RFC 4180 with a header; texts as JSON strings, so that a line of the file is a step, and spreadsheets see no
+    formulas."""
     out = io.StringIO()
     writer = csv.DictWriter(out, COLUMNS)
     writer.writeheader()
@@ -68,7 +69,7 @@ def to_csv(trace: Trace) -> str:
 
 
 def to_json_lines(trace: Trace) -> str:
-    """Each step as in the trace's own JSON, one a line."""
+    """Each step as in the trace's own JSON, one per line."""
     return "".join(json_text(one.to_json()) for one in trace.steps)
 
 
@@ -78,8 +79,8 @@ def to_json(trace: Trace) -> str:
 
 
 def to_svg(trace: Trace) -> str:
-    """The tax of each step as bars, and the sum so far as a line, in nats; 960 by 320 pixels, with words for those who
-    do not see it."""
+    """The tax of each step as bars, and the cumulative tax as a line, in nats; 960 by 320 pixels, with a text
+    description."""
     taxes = [one.tax_nats for one in trace.steps]
     sums = trace.cumulative_tax_nats
     most, total = max(taxes, default=0.0), sums[-1] if sums else 0.0
@@ -139,5 +140,5 @@ def _is_text(name: str, value: Any) -> bool:
 
 
 def names() -> Sequence[str]:
-    """Of the formats."""
+    """The names of the formats."""
     return tuple(FORMATS)

@@ -1,4 +1,4 @@
-"""What a diagnosis is made of: a finding, and what to do about it, as data and in words. It looks at no trace."""
+"""Findings of a diagnosis and their remedies, as data and as text. It reads no trace."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Severity = Literal["fault", "cost", "note"]
-"""fault: the output is spoilt, or soon would be. cost: it holds, and the model was moved far. note: worth knowing."""
+"""fault: the output is spoilt, or soon will be. cost: the output is fine, but the model was moved far. note: worth
+knowing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """action: a stable name. change: fields of a request that do it, by name, as far as they can be said without the
-    schema or prompt at hand. text: the same for people."""
+    """action: a stable name. change: request fields that apply the remedy, as far as they are known without the schema
+    or prompt. text: the same for people."""
 
     action: str
     text: str
@@ -25,7 +26,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """code: a stable name. steps: where, the first few of them. evidence: the figures that met the threshold."""
+    """code: a stable name. steps: the first few steps concerned. evidence: the figures that met the threshold."""
 
     code: str
     severity: Severity
