@@ -1,38 +1,38 @@
-"""The tree of errors. Every error that a user can meet is one of these.
+"""The exception classes: every error that Espalier raises for a user is one of these.
 
 EspalierError
 ├── InputError                 what was asked for is wrong (HTTP 400, exit 2)
-│   ├── SpecError              a constraint that is not well formed
+│   ├── SpecError              a malformed constraint
 │   │   ├── SchemaError        JSON Schema, with a JSON pointer
 │   │   ├── RegexError         regular expression, with an offset
 │   │   └── GrammarError       GBNF, with line, column and an excerpt
-│   ├── SamplingError          a sampling field out of its range
+│   ├── SamplingError          a sampling field outside its range
 │   ├── PromptTooLong          the prompt does not fit the model's context
 │   ├── TemplateError          the chat template refused the messages
-│   ├── VocabError             a vocabulary that cannot spell what is needed
-│   ├── UnknownModel           no model at that path or name (HTTP 404)
-│   └── UnknownName            a name that no registry entry has
-├── UnsupportedError           well formed, but cannot be enforced here: refused, never dropped
+│   ├── VocabError             a vocabulary that lacks a needed token
+│   ├── UnknownModel           no model at this path or of this name (HTTP 404)
+│   └── UnknownName            a name that is not registered
+├── UnsupportedError           well formed, but not enforceable here: refused, never ignored
 │   ├── NotAvailable           this matcher or engine cannot answer this question
 │   └── CapabilityError        the chosen engine cannot do what the request asks
-├── GenerationError            went wrong while generating (HTTP 500, exit 1)
-│   ├── TokenRefused           a matcher was advanced by a token that it forbids
+├── GenerationError            a failure during generation (HTTP 500, exit 1)
+│   ├── TokenRefused           a matcher was advanced with a forbidden token
 │   ├── DeadEnd                no token is allowed and the text is not complete
-│   ├── BudgetExceeded         the text was not complete when its tokens were used up (HTTP 400)
+│   ├── BudgetExceeded         the token limit was reached before the text was complete (HTTP 400)
 │   ├── LimitExceeded          a limit on states, steps or size was reached
-│   ├── BadLogits              the model gave NaN, or nothing finite
-│   ├── Cancelled              whoever asked has gone, or asked to stop (HTTP 499)
-│   └── DeadlineExceeded       it took longer than it was given (HTTP 504)
-├── Unauthorized               nobody we know: no key, or not a good one (HTTP 401)
-├── Forbidden                  we know who it is, and they may not (HTTP 403)
-├── TooManyRequests            more, or more at once, than the key may; `retry_after` says when again (HTTP 429)
+│   ├── BadLogits              the model returned NaN, or no finite logit
+│   ├── Cancelled              the client disconnected or cancelled (HTTP 499)
+│   └── DeadlineExceeded       the request's time limit was exceeded (HTTP 504)
+├── Unauthorized               no API key, or an invalid one (HTTP 401)
+├── Forbidden                  the key is valid but lacks the permission (HTTP 403)
+├── TooManyRequests            a rate or concurrency limit of the key; see `retry_after` (HTTP 429)
 ├── Unavailable                the engine is closing, or not ready yet (HTTP 503)
-│   └── Overloaded             too much is waiting already (HTTP 503, retry later)
+│   └── Overloaded             the queue is full (HTTP 503, retry later)
 ├── MissingDependency          an optional extra is not installed; the message has the pip line
 └── OutputError                a result could not be written (exit 1)
 
 The docstring of a class is its default message. `hint` says what to do about it.
-This module knows nothing about HTTP beyond the status an edge should answer with.
+The only HTTP detail here is the status that a server should answer with.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class Unauthorized(EspalierError):
 
     @property
     def code(self) -> str:
-        """What OpenAI's clients look for."""
+        """The code that OpenAI's clients look for."""
         return "invalid_api_key"
 
 
@@ -225,7 +225,7 @@ class TooManyRequests(EspalierError):
 
     @property
     def code(self) -> str:
-        """What OpenAI's clients look for."""
+        """The code that OpenAI's clients look for."""
         return "rate_limit_exceeded"
 
 
@@ -255,7 +255,7 @@ class OutputError(EspalierError):
 
 
 def excerpt(text: str, offset: int, *, radius: int = 24) -> str:
-    """The text around an offset on one line, with `^` in front of the place."""
+    """The text around an offset on one line, with `^` in front of that position."""
     start, end = max(0, offset - radius), min(len(text), offset + radius)
     shown = f"{text[start:offset]}^{text[offset:end]}".replace("\n", "\\n")
     return f"{'…' if start else ''}{shown}{'…' if end < len(text) else ''}"

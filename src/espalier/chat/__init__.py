@@ -1,3 +1,2 @@
-"""Messages, tools and the turns of a conversation, on the way into a prompt and out of a model's text. It knows no
-engine and no constraint. Start with `messages.py` and `tools.py`.
-"""
+"""Chat messages, tools and turns: rendering them into a prompt, and parsing a model's text back into reasoning, content
+and calls. It knows no engine and no constraint. Start with `messages.py` and `tools.py`."""

@@ -1,7 +1,7 @@
-"""Chat messages as every edge takes them: checked, plain, OpenAI's shape. They know no template.
+"""Check chat messages in OpenAI's shape, and normalise them to plain dicts. Templates are not known here.
 
-Calls of an assistant message keep their arguments as they were given, as JSON text or as an object: which of the two
-a template reads is not known here.
+Calls of an assistant message keep their arguments as given, as JSON text or as an object: which of the two a template
+reads is not known here.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from espalier.errors import InputError
 ROLES = ("system", "developer", "user", "assistant", "tool")
 CALL_SHAPE = '{"id": ..., "type": "function", "function": {"name": ..., "arguments": "{...}"}}'
 _TEXTS = {"assistant": ("reasoning_content", "reasoning"), "tool": ("tool_call_id", "name")}
-"""By role, the fields that are text where they are given; null is as if they were not."""
+"""Role -> fields that must be text if they are given; null counts as missing."""
 
 
 def check_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """Copies of the messages, text parts joined. Raises InputError naming the message and the field."""
+    """Copies of the messages, with text parts joined. Raises InputError naming the message and the field."""
     if not messages:
         raise InputError("there are no messages", field="messages")
     return tuple(_check(i, message) for i, message in enumerate(messages))
@@ -46,7 +46,7 @@ def _check(index: int, message: Mapping[str, Any]) -> dict[str, Any]:
         _text(checked, name, where)
     if role == "assistant" and "tool_calls" in checked:
         calls = checked.pop("tool_calls")
-        if calls:  # null and an empty list are no calls; templates that ask for the field's presence must not see them
+        if calls:  # null and [] are no calls; templates that test for the field's presence must not see them
             checked["tool_calls"] = _calls(calls, f"{where}.tool_calls")
     return checked
 
@@ -100,12 +100,12 @@ def _call(call: Any, where: str) -> dict[str, Any]:
 
 
 def _arguments(given: Any, where: str) -> Any:
-    """As given, text or object; the object is a copy."""
+    """The arguments as given, text or object; an object is copied."""
     fault = InputError(
         f"{where}: the arguments are not JSON of an object", hint='"{}" for none', field=f"{where}.arguments"
     )
     try:
-        # A number that is too large for a float is JSON; NaN and Infinity are not.
+        # A number too large for a float is JSON; NaN and Infinity are not.
         found = json.loads(given, parse_constant=_refuse) if isinstance(given, str) else given
         text = json.dumps(found, ensure_ascii=False, allow_nan=isinstance(given, str))
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,6 +1,6 @@
-"""The markers between which models reason before they answer. Values only; `reading/turn_parser.py` splits by them.
+"""Reasoning markers of known models, as values. `reading/turn_parser.py` splits a text by them.
 
-Where a model's own template or vocabulary shows a pair, `detect_reasoning` finds it.
+`detect_reasoning` finds the pair that a model's template or vocabulary shows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from espalier.errors import InputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reasoning:
-    """start, end: around the reasoning, which comes first in a turn. Raises InputError for empty or equal markers."""
+    """start, end: the markers around the reasoning, which comes first in a turn. Raises InputError for empty or equal
+    markers."""
 
     start: str
     end: str
@@ -44,7 +45,7 @@ begin_of_thought: Sky-T1, OpenThinker. start_thinking: Cohere's Command A. grani
 
 
 def read_reasoning(data: Any) -> Reasoning:
-    """From a name of REASONING, a pair of markers, or a Reasoning. Raises InputError."""
+    """From a name in REASONING, a pair of markers, or a Reasoning. Raises InputError."""
     if isinstance(data, Reasoning):
         return data
     if isinstance(data, str) and data in REASONING:
@@ -57,9 +58,9 @@ def read_reasoning(data: Any) -> Reasoning:
 
 
 def detect_reasoning(template: str, special_texts: Collection[str] = ()) -> Reasoning | None:
-    """The first pair whose two markers are both tokens of the vocabulary, or one of whose markers the template writes.
+    """The first pair whose two markers are both tokens of the vocabulary, or of which the template contains one.
 
-    special_texts: the spellings of added tokens. None where nothing shows a pair.
+    special_texts: the spellings of added tokens. None if no pair is found.
     """
     known = frozenset(special_texts)
     for found in REASONING.values():

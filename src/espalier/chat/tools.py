@@ -1,7 +1,7 @@
-"""Tools as every edge takes them, the choice among them, and the calls that come back. They know no wire format.
+"""Tools, tool choices and tool calls as values, read from the shapes of several APIs. Wire formats are not known here.
 
-A tool is read from OpenAI's shape (chat completions or responses), Anthropic's (`input_schema`), MCP's
-(`inputSchema`), or from a mapping of names to schemas.
+A tool is read from OpenAI's shape (chat completions or responses), Anthropic's (`input_schema`), MCP's (`inputSchema`),
+or from a mapping of names to schemas.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from espalier.errors import InputError
 
 ToolMode = Literal["auto", "required", "none"]
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-"""OpenAI's names, and the dots that MCP allows besides."""
+"""The characters of OpenAI's names, and the dots that MCP allows."""
 SCHEMA_FIELDS = ("parameters", "input_schema", "inputSchema")
 _NO_ARGUMENTS = 'write {"type": "object", "properties": {}} for a tool without arguments'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A function that the model may ask for.
+    """A function that the model may call.
 
-    parameters: the JSON Schema of its arguments, as JSON text (a mapping is taken too); arguments are always an object.
-    strict: False lets keywords that can only be checked afterwards be checked; otherwise they are refused.
+    parameters: the JSON Schema of its arguments, as JSON text (a mapping is accepted); arguments are always an object.
+    strict: with False, keywords that can only be checked afterwards are checked then; otherwise they are refused.
     Raises InputError naming the field.
     """
 
@@ -67,12 +67,12 @@ class Tool:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The schema of the arguments; a copy of its own."""
+        """A copy of the arguments' schema."""
         found: dict[str, Any] = json.loads(self.parameters)
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """OpenAI's shape, which chat templates take too."""
+        """OpenAI's shape, which chat templates also take."""
         inner: dict[str, Any] = {"name": self.name}
         if self.description:
             inner["description"] = self.description
@@ -83,9 +83,9 @@ class Tool:
 
 
 def read_tools(data: Any, *, where: str = "tools") -> tuple[Tool, ...]:
-    """Tools from a list of them, `{"tools": [...]}`, or a mapping of names to schemas; order is kept.
+    """Read tools from a list of them, `{"tools": [...]}`, or a mapping of names to schemas; order is kept.
 
-    Raises InputError naming the tool and the field, also for two tools of one name and for none at all.
+    Raises InputError naming the tool and the field, also for two tools of one name and for an empty list.
     """
     if isinstance(data, Mapping):
         if isinstance(data.get("tools"), Sequence):
@@ -100,7 +100,7 @@ def read_tools(data: Any, *, where: str = "tools") -> tuple[Tool, ...]:
 
 
 def distinct(tools: Iterable[Tool], *, where: str = "tools") -> tuple[Tool, ...]:
-    """The tools as a tuple. Raises InputError for none, and for two of one name."""
+    """The tools as a tuple. Raises InputError if there are none, and for two of one name."""
     found: dict[str, Tool] = {}
     for place, tool in enumerate(tools):
         if tool.name in found:
@@ -145,8 +145,8 @@ def _read(data: Any, where: str) -> Tool:
 class ToolChoice:
     """What the model may do with its tools.
 
-    mode: `auto` leaves it to the model, `required` is at least one call, `none` no call. names: the tools that may be
-    called, all of them if empty. single: exactly one call, as a choice that names one function asks for.
+    mode: `auto` leaves it to the model, `required` asks for at least one call, `none` forbids calls. names: the tools
+    that may be called, all if empty. single: exactly one call, as when a choice names one function.
     """
 
     mode: ToolMode = "auto"
@@ -182,7 +182,7 @@ ANTHROPIC: dict[Any, ToolMode] = {"auto": "auto", "any": "required", "none": "no
 
 
 def read_choice(data: Any) -> ToolChoice:
-    """From `"auto"`, `"required"`, `"none"`, a tool's name, OpenAI's `{"type": "function", ...}` (chat completions or
+    """Read `"auto"`, `"required"`, `"none"`, a tool's name, OpenAI's `{"type": "function", ...}` (chat completions or
     responses) and `{"type": "allowed_tools", ...}`, or Anthropic's objects. Raises InputError."""
     if isinstance(data, ToolChoice):
         return data
@@ -233,8 +233,8 @@ def _allowed(data: Mapping[str, Any]) -> ToolChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call as the model wrote it. arguments: its JSON text, exactly. is_complete: False if the text was cut before
-    the call had ended; `arguments` is then the beginning that was written. index: its place among the calls."""
+    """One call as the model wrote it. arguments: the exact JSON text. is_complete: False if the text was cut off within
+    the call; `arguments` is then the part that was written. index: its position among the calls."""
 
     index: int
     name: str
@@ -244,7 +244,7 @@ class ToolCall:
 
     @property
     def parsed(self) -> dict[str, Any] | None:
-        """The arguments as a dict; None where the text was cut or holds no object."""
+        """The arguments as a dict; None if the text was cut off or is no object."""
         try:
             found = json.loads(self.arguments)
         except (ValueError, RecursionError):

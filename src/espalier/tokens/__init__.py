@@ -1,3 +1,2 @@
-"""Vocabularies: the bytes of every token, read from any tokenizer; packed masks; the token trie. It knows no
-grammar. Start with `vocab.py` and `mask.py`.
-"""
+"""Vocabularies: the bytes of every token, read from any tokenizer; packed token masks; the token trie. It knows no
+grammar. Start with `vocab.py` and `mask.py`."""

@@ -1,6 +1,6 @@
-"""What is in a vocabulary: counts, categories, searches, and tokens that the tokenizer itself never gives.
+"""Analyse a vocabulary: counts, categories, searches, and tokens that the tokenizer itself never produces.
 
-It knows no command line, no model and no tokenizer library: how a text is split is a function that it is handed.
+This module knows no command line, no model and no tokenizer library: the function that splits a text is an argument.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from espalier.tokens.categories import CATEGORIES, category_of
 from espalier.tokens.vocab import Vocab
 
 Encode: TypeAlias = Callable[[str], Sequence[int]]
-"""Text to ids, without specials."""
+"""Text to ids, without special tokens."""
 
 _NO_TEXT = frozenset({"special", "unused", "byte", "partial"})
-"""Categories of tokens that no text is expected to be split into."""
+"""Categories of tokens that are not the result of splitting a text."""
 
 _HEX = re.compile(r"0x(?:[0-9A-Fa-f]{2})+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matches:
-    """Where a search term is found; ids ascend.
+    """The results of a search; ids ascend.
 
-    exact: tokens that are the term. spaced: those that are a space and the term. containing: all that have it in
-    their text, the others included. encoding: the ids that the term is split into; None where that is not known.
+    exact: tokens equal to the term. spaced: tokens equal to a space and the term. containing: all tokens with the term
+    in their text, the others included. encoding: the ids that the term is split into; None if unknown.
     """
 
     term: str
@@ -51,9 +51,9 @@ class Matches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Glitch:
-    """A token whose own text is split into something else, so that the model may never have been trained on it.
+    """A token whose own text is split into other tokens, so that the model may never have been trained on it.
 
-    encoding: what its text is split into. reason: that in a few words.
+    encoding: what its text is split into. reason: a short explanation.
     """
 
     id: int
@@ -67,12 +67,11 @@ class Glitch:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class VocabReport:
-    """A vocabulary, looked at: what `espalier.analyse_vocab` gives.
+    """The analysis of a vocabulary; `espalier.analyse_vocab` returns it.
 
-    categories: by id, `vocab.width` of them; what each means is in `espalier.tokens.categories.CATEGORIES`.
-    texts: by id, the spelling of a special, otherwise the token's text; a byte that is no part of a character is
-    a lone surrogate, U+DC00 and its value.
-    encode: text to ids; None where that is not known.
+    categories: by id, `vocab.width` of them; `espalier.tokens.categories.CATEGORIES` describes them. texts: by id, the
+    spelling of a special token, or else the token's text; a byte that is no part of a character is a lone surrogate,
+    U+DC00 plus its value. encode: text to ids; None if unknown.
     """
 
     vocab: Vocab
@@ -82,18 +81,18 @@ class VocabReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many ids each category has, in the order of CATEGORIES; those without any are left out."""
+        """The number of ids in each category, in the order of CATEGORIES, without empty ones."""
         found = Counter(self.categories)
         return {name: found[name] for name in CATEGORIES if name in found}
 
     def ids_in(self, category: str) -> tuple[int, ...]:
-        """The ids of a category, ascending. Raises UnknownName with the categories there are."""
+        """The ids of a category, ascending. Raises UnknownName, listing the categories."""
         if category not in CATEGORIES:
             raise UnknownName(f"unknown category {category!r}", hint=", ".join(CATEGORIES), field="category")
         return tuple(i for i, name in enumerate(self.categories) if name == category)
 
     def search(self, term: str, *, ignore_case: bool = False) -> Matches:
-        """The tokens that a term is found in, specials by their spelling. Raises InputError for an empty term."""
+        """The tokens that contain a term; special tokens by their spelling. Raises InputError for an empty term."""
         _check_term(term)
         wanted, texts = (term.casefold(), self._folded) if ignore_case else (term, self.texts)
         containing = tuple(i for i, text in enumerate(texts) if wanted in text)
@@ -106,16 +105,16 @@ class VocabReport:
         )
 
     def containing(self, data: bytes) -> tuple[int, ...]:
-        """The tokens that have these bytes, wherever characters begin and end. Specials have none."""
+        """The tokens that contain these bytes, regardless of character boundaries. Special tokens have no bytes."""
         if not data:
             raise InputError("there are no bytes to look for", field="contains")
         return tuple(i for i, token in enumerate(self.vocab.tokens) if data in token)
 
     def glitches(self) -> tuple[Glitch, ...]:
-        """The tokens whose text is split into other tokens; specials and parts of characters are left out.
+        """Tokens whose text is split into other tokens; special tokens and parts of characters are left out.
 
-        They are candidates: some are only never first choice, as the shorter one of two spellings. A text is split
-        for every token, which takes a second or two for 100,000. Raises NotAvailable without `encode`.
+        These are candidates: some are merely never the first choice, such as the shorter of two spellings. One text is
+        split per token, which takes a second or two for 100,000. Raises NotAvailable without `encode`.
         """
         encode = self.encode
         if encode is None:
@@ -132,7 +131,7 @@ class VocabReport:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The summary. Searches have their own."""
+        """The summary, without searches."""
         vocab = self.vocab
         return {
             "name": vocab.name,
@@ -151,9 +150,9 @@ class VocabReport:
 
 
 def analyse_vocab(vocab: Vocab, encode: Encode | None = None) -> VocabReport:
-    """Put every token into a category, and make the vocabulary ready to be searched.
+    """Assign a category to every token, and prepare the vocabulary for searches.
 
-    encode: text to ids without specials, by default the vocabulary's own, which splits a text as in the middle of
+    encode: text to ids without special tokens; by default the vocabulary's own, which splits a text as in the middle of
     another one.
     """
     specials, spare = vocab.special_ids, _spare_bytes(vocab)
@@ -167,7 +166,8 @@ def analyse_vocab(vocab: Vocab, encode: Encode | None = None) -> VocabReport:
 
 
 def read_bytes(text: str) -> bytes:
-    """Bytes as people write them: `0xE2 0x80` or `0xE280`, otherwise the text itself in UTF-8. Raises InputError."""
+    """Parse bytes as people write them: `0xE2 0x80` or `0xE280`, otherwise the text itself in UTF-8. Raises
+    InputError."""
     _check_term(text, "contains")
     if not text.startswith("0x"):
         return text.encode()
@@ -190,9 +190,9 @@ def _check_term(term: str, field: str = "search") -> None:
 
 
 def _spare_bytes(vocab: Vocab) -> frozenset[int]:
-    """Byte-fallback tokens of bytes that have another token too.
+    """Byte-fallback tokens of bytes that also have another token.
 
-    A vocabulary does not say which tokens are byte fallback; 256 ids that spell the bytes in their order are.
+    A vocabulary does not mark its byte-fallback tokens; they are 256 consecutive ids that spell the bytes in order.
     """
     every = tuple(bytes([b]) for b in range(256))
     spelled = Counter(token for token in vocab.tokens if len(token) == 1)

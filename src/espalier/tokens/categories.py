@@ -1,7 +1,7 @@
-"""What kind of text a token is: one category for each byte string, by the Unicode properties of its characters.
+"""Classify a token's bytes by the Unicode properties of its characters: one category per byte string.
 
-It does not know ids, special tokens or `Vocab`. Python has no Script property, so a letter's script is the first
-word of its Unicode name; a test holds that against the property itself.
+This module knows no ids, special tokens or `Vocab`. Python has no Script property, so a letter's script is the first
+word of its Unicode name; a test compares that with the property itself.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NAMED_BY_ITSELF = (
 _SCRIPT_OF_WORD: Mapping[str, str] = MappingProxyType(
     {name.upper(): name for name in _NAMED_BY_ITSELF} | {"CJK": "han", "IDEOGRAPHIC": "han", "HENTAIGANA": "hiragana"}
 )
-"""The first word of a letter's name -> the category of its script."""
+"""First word of a letter's name -> category of its script."""
 
 _WITHOUT_SCRIPT = frozenset({"MODIFIER", "KATAKANA-HIRAGANA", "VERTICAL"})
-"""First words of letters that are used beside letters of several scripts, such as the Japanese `ー`."""
+"""First words of the names of letters that occur with several scripts, such as the Japanese `ー`."""
 
 SCRIPTS = frozenset({*_SCRIPT_OF_WORD.values(), "other_script"})
 
@@ -48,23 +48,23 @@ CATEGORIES: Mapping[str, str] = MappingProxyType(
         "other": "controls, format characters, lone accents, and what has no character",
     }
 )
-"""Every category, and what is in it."""
+"""Category -> description."""
 
 _KIND_OF_CLASS: Mapping[str, str] = MappingProxyType(
     {"P": "punctuation", "N": "digits", "S": "symbols", "Z": "whitespace", "C": "other"}
 )
-"""The first letter of a general category -> a character's kind; letters and marks go by their script."""
+"""First letter of the general category -> kind of character; letters and marks have the category of their script."""
 
 _ONLY_ALONE = frozenset({"whitespace", "other"})
-"""Kinds that count only where a token has nothing else."""
+"""Kinds that count only if a token has nothing else."""
 
 
 def category_of(data: bytes) -> str:
-    """The category of a token with these bytes, at least one.
+    """The category of a token with these bytes (at least one).
 
-    Letters decide: of one script, that script; of several, `mixed`. Without letters, one kind of digits,
-    punctuation or symbols is that kind, several are `mixed`. Spaces, accents and format characters count only
-    where there is nothing else.
+    Letters decide: letters of one script give that script, of several `mixed`. Without letters, a single kind of
+    digits, punctuation or symbols gives that kind, several give `mixed`. Spaces, accents and format characters count
+    only if there is nothing else.
     """
     try:
         text = data.decode()
@@ -77,8 +77,8 @@ def category_of(data: bytes) -> str:
 
 @cache
 def kind_of(char: str) -> str:
-    """The category that a character would have alone."""
-    if char.isspace():  # some of them are controls
+    """The category of a single character."""
+    if char.isspace():  # some white space characters are controls
         return "whitespace"
     general = unicodedata.category(char)
     if general[0] in "LM":
@@ -87,7 +87,7 @@ def kind_of(char: str) -> str:
 
 
 def _script(char: str, general: str) -> str:
-    """The script of a letter or mark. A styled letter is the one that it stands for: `𝐀`, `ª`, a full-width `Ａ`."""
+    """The script of a letter or mark. A styled letter counts as the plain one: `𝐀`, `ª`, a full-width `Ａ`."""
     plain = unicodedata.normalize("NFKC", char)[0]
     words = [unicodedata.name(one, "").partition(" ")[0] for one in (char, plain)]
     found = next((_SCRIPT_OF_WORD[word] for word in words if word in _SCRIPT_OF_WORD), None)

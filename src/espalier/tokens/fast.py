@@ -1,7 +1,7 @@
-"""`tokenizer.json` tokenizers: a `tokenizers.Tokenizer`, or the one inside a Hugging Face fast tokenizer.
+"""Read `tokenizer.json` tokenizers: a `tokenizers.Tokenizer`, or the one inside a Hugging Face fast tokenizer.
 
-Duck-typed through its JSON form; the library is not imported and the caller's tokenizer is not changed.
-It does not know files or `Vocab`.
+Duck-typed through the JSON form: the library is not imported and the caller's tokenizer is not changed. Files and
+`Vocab` are not known here.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from espalier.tokens.raw import RawVocab, find_eos, name_of, named_eos
 
 
 def read_fast(backend: Any, owner: Any) -> RawVocab:
-    """Read a `tokenizers.Tokenizer`. owner: the object that names EOS and specials.
+    """Read a `tokenizers.Tokenizer`. owner: the object that names EOS and special tokens.
 
-    Raises VocabError where the decoder does not give away a token's bytes.
+    Raises VocabError if the decoder does not reveal the tokens' bytes.
     """
     spec: dict[str, Any] = json.loads(backend.to_str())
     base = _base_ids(spec["model"])
@@ -48,9 +48,10 @@ def read_fast(backend: Any, owner: Any) -> RawVocab:
 
 
 class _Encoder:
-    """Text to ids by a private tokenizer, made at the first call: parsing its JSON takes time at 128k tokens.
+    """Text to ids with a private tokenizer. It is built at the first call, since parsing its JSON takes time at 128k
+    tokens.
 
-    Two threads may both make it, which costs that time twice and nothing else.
+    Two threads may both build it, which only costs time.
     """
 
     def __init__(self, factory: Any, spec_json: str) -> None:
@@ -61,13 +62,13 @@ class _Encoder:
     def __call__(self, text: str) -> list[int]:
         if self._tokenizer is None:
             tokenizer = self._factory.from_str(self._spec_json)
-            tokenizer.encode_special_tokens = True  # text that looks like a special is split as text
+            tokenizer.encode_special_tokens = True  # text that looks like a special token is split as text
             self._tokenizer = tokenizer
         return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 def _base_ids(model: Mapping[str, Any]) -> dict[str, int]:
-    """Piece to id of the model proper. Raises VocabError where pieces do not say where words begin or end."""
+    """Piece to id of the base model. Raises VocabError if pieces do not say where words begin or end."""
     if model.get("type") == "WordPiece" or model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
         raise VocabError(
             "WordPiece-like tokenizers are not supported: their pieces do not say where spaces go",
@@ -80,27 +81,27 @@ def _base_ids(model: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _unknown_ids(model: Mapping[str, Any], base: Mapping[str, int]) -> list[int]:
-    """The unknown token: named by text, or by id in a Unigram model. It is never text."""
+    """The unknown token, which is never text: named by its text, or by its id in a Unigram model."""
     text: str | None = model.get("unk_token")
     named = (None if text is None else base.get(text), model.get("unk_id"))
     return [i for i in named if i is not None]
 
 
 def _added_bytes(text: str, base: Mapping[str, int], decode: PieceDecoder) -> bytes:
-    # Added tokens are written as text. The library's byte-level decoder would read one such as "é" as a byte.
-    # One that is also a piece of the model is that piece.
+    # Added tokens are written as text: the library's byte-level decoder would read one such as "é" as a byte. An added
+    # token that is also a piece of the base model is that piece.
     return text.encode() if decode.byte_level and text not in base else decode(text)
 
 
 def _as_continuation(
     spec: dict[str, Any], special_texts: Mapping[int, str], base: Mapping[str, int], tokens: list[bytes]
 ) -> str:
-    """The tokenizer's JSON, changed so that a text is split as it would be in the middle of another one."""
+    """The tokenizer's JSON, changed so that a text is split as in the middle of another one."""
     kept = []
     for entry in spec["added_tokens"]:
         special = entry["id"] in special_texts
-        # A piece of the model whose spelling is not its text ("Ġ" for a space) must not be found in text.
-        # Others stay even so: the library numbers added tokens by their order.
+        # A piece of the base model whose spelling differs from its text ("Ġ" for a space) must not be found in text.
+        # Other added tokens stay: the library numbers them by their order.
         misread = not special and tokens[entry["id"]] != entry["content"].encode()
         if not (misread and entry["content"] in base):
             # lstrip and rstrip would swallow spaces beside the token.
@@ -116,7 +117,7 @@ def _as_continuation(
 
 
 def _without_prefix(step: dict[str, Any] | None, children: str) -> dict[str, Any] | None:
-    """A normaliser or pre-tokenizer that puts no space in front of the text."""
+    """A normaliser or pre-tokenizer that adds no space in front of the text."""
     if step is None or (step["type"] == "Prepend" and step["prepend"] in (SPACE_MARK, " ")):
         return None
     if step["type"] == "Sequence":

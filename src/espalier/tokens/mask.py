@@ -1,10 +1,10 @@
-"""Packed token masks, and THE padding rule.
+"""Packed token masks, and the rule for padding ids.
 
-A mask is `(W,) int32`, bit `i % 32` of word `i // 32` (least significant bit first) is token id `i`,
-the layout of llguidance and xgrammar. `W = words(V)`.
+A mask is `(W,) int32`: bit `i % 32` of word `i // 32` (least significant bit first) is token id `i`, the layout of
+llguidance and xgrammar. `W = words(V)`.
 
-The padding rule: V is the *model's* logit width. An id at or past the mask's reach, or past the tokenizer's
-last id, is forbidden. It is applied here and nowhere else. This module knows nothing about matchers.
+The padding rule: V is the *model's* logit width. An id beyond the mask, or beyond the tokenizer's last id, is
+forbidden. The rule is applied here and nowhere else. This module knows nothing about matchers.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Logits: TypeAlias = NDArray[np.float32]  # (V,)
 
 
 def words(width: int) -> int:
-    """How many int32 words hold `width` bits."""
+    """The number of int32 words for `width` bits."""
     return (width + 31) // 32
 
 
 def empty(width: int) -> Mask:
-    """A mask that allows nothing, `(W,) int32`."""
+    """A mask that allows no token, `(W,) int32`."""
     return np.zeros(words(width), dtype=np.int32)
 
 
@@ -46,7 +46,7 @@ def from_bool(flags: NDArray[np.bool_]) -> Mask:
 
 
 def unpack(mask: Mask, width: int) -> NDArray[np.bool_]:
-    """`(W,) int32` to `(V,) bool`; ids past the mask come out False."""
+    """`(W,) int32` to `(V,) bool`; ids beyond the mask are False."""
     bits = np.unpackbits(mask.view(np.uint8), bitorder="little").view(np.bool_)
     if bits.shape[0] >= width:
         return bits[:width]
@@ -61,13 +61,13 @@ def allowed_ids(mask: Mask, width: int) -> NDArray[np.intp]:
 
 
 def test(mask: Mask, token: int) -> bool:
-    """Whether one id is allowed; an id outside the mask is not."""
+    """Whether one id is allowed; an id beyond the mask is not."""
     word = token >> 5
     return 0 <= word < mask.shape[0] and bool((int(mask[word]) >> (token & 31)) & 1)
 
 
 def set_bits_inplace(mask: Mask, ids: tuple[int, ...], on: bool) -> None:
-    """Switch the bits of `ids` on or off, in place; ids outside the mask raise IndexError."""
+    """Set or clear the bits of `ids`, in place; ids beyond the mask raise IndexError."""
     unsigned = mask.view(np.uint32)
     for token in ids:
         if token < 0:  # NumPy would count from the end
@@ -80,12 +80,12 @@ def set_bits_inplace(mask: Mask, ids: tuple[int, ...], on: bool) -> None:
 
 
 def count(mask: Mask) -> int:
-    """How many ids are allowed."""
+    """The number of allowed ids."""
     return int(np.bitwise_count(mask.view(np.uint32)).sum())
 
 
 def resized(mask: Mask, width: int) -> Mask:
-    """A copy of `words(width)` words: ids past the mask, and from `width` on, are forbidden."""
+    """A copy with `words(width)` words: ids beyond the old mask, and from `width` on, are forbidden."""
     out = empty(width)
     shared = min(mask.shape[0], out.shape[0])
     out[:shared] = mask[:shared]
@@ -99,7 +99,7 @@ def apply_inplace(logits: Logits, mask: Mask) -> None:
 
 
 def clear_past_inplace(mask: Mask, width: int) -> None:
-    """Forbid every id from `width` on, in place: the tail of the last word, and words beyond."""
+    """Forbid every id from `width` on, in place: the tail of the last word, and all later words."""
     full, rest = divmod(width, 32)
     if full < mask.shape[0]:
         keep = np.uint32((1 << rest) - 1)

@@ -1,7 +1,7 @@
-"""The bytes that a piece of a tokenizer's vocabulary adds to the text, as its decoder says.
+"""Convert a tokenizer's pieces into the bytes that they add to the text, as its decoder does.
 
-A decoder is the `decoder` entry of a `tokenizer.json`. What it does only at the start of a text (strip a
-dummy space) is left out: a generated text continues another. It does not know ids, special tokens or files.
+A decoder is the `decoder` entry of a `tokenizer.json`. Steps that apply only at the start of a text (stripping a dummy
+space) are left out, since generated text continues other text. Ids, special tokens and files are not known here.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any, TypeAlias
 from espalier.errors import VocabError
 
 SPACE_MARK = "▁"
-"""How SentencePiece writes a space."""
+"""SentencePiece's character for a space."""
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _HINT = "the bytes of its tokens cannot be known; use a model with a byte-level or SentencePiece tokenizer"
 
 Step: TypeAlias = Callable[[str], str | bytes]
-"""One step of a decoder on one piece; bytes are final."""
+"""One decoder step applied to one piece; a result of type bytes is final."""
 
 
 def _byte_level_alphabet() -> dict[str, int]:
-    """GPT-2's characters for bytes: printable Latin-1 stands for itself, the others follow from U+0100 on."""
+    """GPT-2's characters for bytes: printable Latin-1 stands for itself, the other bytes are U+0100 and following."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [b for b in range(256) if b not in set(printable)]
     return {chr(b): b for b in printable} | {chr(0x100 + i): b for i, b in enumerate(others)}
@@ -36,13 +36,13 @@ BYTE_LEVEL: Mapping[str, int] = MappingProxyType(_byte_level_alphabet())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PieceDecoder:
-    """A decoder, piece by piece. byte_level: pieces are in GPT-2's alphabet, added tokens as they are."""
+    """A decoder for single pieces. byte_level: pieces are in GPT-2's alphabet; added tokens are not."""
 
     steps: tuple[Step, ...]
     byte_level: bool
 
     def __call__(self, piece: str) -> bytes:
-        """What a piece adds to the text."""
+        """The bytes that a piece adds to the text."""
         value: str | bytes = piece
         for step in self.steps:
             if isinstance(value, bytes):
@@ -52,7 +52,7 @@ class PieceDecoder:
 
 
 def piece_decoder(spec: Mapping[str, Any] | None) -> PieceDecoder:
-    """The decoder of a `tokenizer.json`. Raises VocabError where bytes depend on a piece's neighbours."""
+    """The decoder of a `tokenizer.json`. Raises VocabError if a piece's bytes depend on its neighbours."""
     if spec is None:
         raise VocabError("the tokenizer has no decoder", hint="set tokenizer.decoder, for example decoders.ByteLevel()")
     steps: list[Step] = []
@@ -83,7 +83,7 @@ def _flat(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _byte_level(piece: str) -> bytes:
-    # A piece with a character outside the alphabet is taken as it stands, as the tokenizers library does.
+    # A piece with a character outside the alphabet is kept unchanged, as in the tokenizers library.
     if all(c in BYTE_LEVEL for c in piece):
         return bytes(BYTE_LEVEL[c] for c in piece)
     return piece.encode()
@@ -113,7 +113,7 @@ def _strip(entry: Mapping[str, Any], fused: bool) -> Step | None:
     if fused:
         if stop:
             raise VocabError("the tokenizer's decoder strips the end of the text", hint=_HINT)
-        return None  # only the start of a whole text: the dummy space
+        return None  # applies only to the start of a whole text: the dummy space
 
     def strip(piece: str) -> str:
         head = min(start, len(piece) - len(piece.lstrip(mark)))
@@ -130,8 +130,8 @@ _MADE: Mapping[str, Callable[[Mapping[str, Any], bool], Step | None]] = {
     "Replace": _replace,
     "Strip": _strip,
 }
-"""Decoder steps whose effect on one piece is known. The second kind is made of an entry and whether pieces
-are joined by then.
+"""Decoder steps whose effect on a single piece is known. The maker takes the step's entry, and whether pieces are
+joined by then.
 
-Missing on purpose: WordPiece, BPEDecoder and CTC, which set spaces by the neighbours or the end of the text.
+Left out on purpose: WordPiece, BPEDecoder and CTC, which place spaces by the neighbours or the end of the text.
 """

@@ -1,6 +1,6 @@
-"""What a tokenizer is read into, and which of its tokens end a text.
+"""`RawVocab`: the result of reading a tokenizer; and the rules for which of its tokens end a text.
 
-The readers fill `RawVocab` in and `Vocab` takes it; this module knows neither, nor how tokens are stored.
+The readers produce `RawVocab`, `Vocab` takes it. How tokenizers store tokens is not known here.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ CHAT_ENDS: Mapping[str, str | None] = {
     "[|endofturn|]": None,  # EXAONE
     "<|assistant_end|>": None,  # nanochat
 }
-"""Markers that end an assistant's turn, each with the marker beside which it does not.
+"""Markers that end an assistant's turn -> a marker; if the vocabulary has that one too, the first does not end the
+turn.
 
-`<|endoftext|>` is not one of them: chat models use it as padding or between documents, and where it does end
-a text the tokenizer names it as its EOS.
+`<|endoftext|>` is not in the list: chat models use it as padding or between documents; if it ends a text, the tokenizer
+names it as its EOS.
 """
 
 TEXT_ENDS = ("</s>", "<eos>", "<|end_of_text|>", "<|end▁of▁sentence|>", "<｜end▁of▁sentence｜>")
-"""Spellings of EOS, believed only where the tokenizer names none (a bare `tokenizer.json` cannot)."""
+"""Spellings of EOS, used only if the tokenizer names none (a bare `tokenizer.json` cannot)."""
 
 LAST_RESORT = "<|endoftext|>"
-"""The EOS of a tokenizer that names none and has none of the spellings above, as a bare GPT-2 one."""
+"""The EOS of a tokenizer that names none and has none of the spellings above, such as a bare GPT-2 tokenizer."""
 
 
 class RawVocab(NamedTuple):
-    """What can be read off a tokenizer. tokens: bytes of each id, `b""` for specials and for ids without use.
+    """What can be read from a tokenizer. tokens: the bytes of each id, `b""` for special and unused ids.
 
-    special_texts: the spelling of each special id. eos_ids: empty where no EOS of the tokenizer can be known.
-    encoder: text to ids as a continuation of other text: no dummy space in front, nothing added, never a
-    special for text that looks like one. Its ids spell the text exactly, but for what the tokenizer itself
-    cannot keep: its normaliser (NFKC, lower case), `▁` in a SentencePiece text, and the unknown token for
-    what has no token.
+    special_texts: the spelling of each special id. eos_ids: empty if no EOS can be determined. encoder: text to ids as
+    a continuation of other text: no dummy space in front, nothing added, no special tokens for text that looks like
+    one. Its ids spell the text exactly, except where the tokenizer itself loses information: by its normaliser (NFKC,
+    lower case), `▁` in a SentencePiece text, and the unknown token for text without a token.
     """
 
     tokens: list[bytes]
@@ -56,7 +56,7 @@ class RawVocab(NamedTuple):
 
 
 def find_eos(named: Iterable[int], id_of: Mapping[str, int]) -> list[int]:
-    """EOS ids in order: those the tokenizer names, its chat ends, and if it names none, the known spellings.
+    """EOS ids in order: those the tokenizer names, its chat-end markers, and if it names none, the known spellings.
 
     id_of: spelling to id of the tokens that may be markers.
     """
@@ -75,7 +75,7 @@ def find_eos(named: Iterable[int], id_of: Mapping[str, int]) -> list[int]:
 
 
 def named_eos(owner: Any) -> list[int]:
-    """The EOS ids that an object names, its own first, then those of a generation config that it carries."""
+    """The EOS ids that an object names: its own first, then those of its generation config."""
     config = getattr(owner, "generation_config", None)
     named = (getattr(owner, "eos_token_id", None), getattr(config, "eos_token_id", None))
     return list(dict.fromkeys(token for value in named for token in ids_in(value)))
@@ -88,6 +88,6 @@ def ids_in(value: Any) -> list[int]:
 
 
 def name_of(owner: Any) -> str:
-    """A name for people. Of a path only the last part: a vocabulary's name ends up in traces."""
+    """A name for people. From a path only the last part, since a vocabulary's name ends up in traces."""
     name = str(getattr(owner, "name_or_path", "") or "")
     return PurePath(name).name if PurePath(name).is_absolute() else name

@@ -1,7 +1,7 @@
-"""Tokenizers of other libraries -> the bytes of their tokens.
+"""Read the token bytes of other libraries' tokenizers, objects or files.
 
-Duck-typed: no library is imported unless a path has to be loaded. It returns plain data and knows neither
-`Vocab` nor how any kind of tokenizer stores its tokens (`fast.py`, `spm.py`, `tekken.py`).
+Duck-typed: no library is imported unless a path has to be loaded. The result is plain data; `Vocab` and the storage of
+each kind of tokenizer (`fast.py`, `spm.py`, `tekken.py`) are not known here.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kind:
-    """A kind of tokenizer: where the object that can be read hangs, the methods it has, and who reads it."""
+    """A kind of tokenizer: where the readable object is, which methods identify it, and which function reads it."""
 
-    inside: str  # dotted attributes from what was passed, "" for itself
+    inside: str  # dotted attributes from the given object, "" for itself
     has: tuple[str, ...]
     read: Callable[[Any, Any], RawVocab]
 
     def find(self, tokenizer: Any) -> Any:
-        """The object to read, or None if this is another kind."""
+        """The object to read, or None for another kind of tokenizer."""
         for attribute in filter(None, self.inside.split(".")):
             tokenizer = getattr(tokenizer, attribute, None)
         return tokenizer if all(hasattr(tokenizer, name) for name in self.has) else None
@@ -63,11 +63,11 @@ _TABLE = (
         for inner, has, read in (("", _TEKKEN, read_tekken), ("._model", _SPM, read_processor))
     ),
 )
-"""Kinds in the order they are tried. What fits none, such as a slow WordPiece tokenizer, is refused."""
+"""Kinds in the order in which they are tried. Any other tokenizer, such as a slow WordPiece one, is refused."""
 
 
 def read_tokenizer(tokenizer: Any) -> RawVocab:
-    """Read any supported tokenizer. Raises VocabError for one whose bytes cannot be known."""
+    """Read any supported tokenizer. Raises VocabError if its bytes cannot be determined."""
     if isinstance(tokenizer, str | os.PathLike):
         return _read_path(Path(tokenizer))
     for kind in _TABLE:
@@ -79,7 +79,7 @@ def read_tokenizer(tokenizer: Any) -> RawVocab:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Folder:
-    """Stands in for the tokenizer object that a folder's files would make: its name and the EOS they name."""
+    """Replaces the tokenizer object that a folder's files would make: its name, and the EOS that the files name."""
 
     name_or_path: str
     eos_token_id: list[int]
@@ -97,7 +97,7 @@ def _read_path(path: Path) -> RawVocab:
 
 
 def _read_file(path: Path, folder: Path | None) -> RawVocab:
-    """A tokenizer file, and what the files beside it say of EOS if it was asked for by its folder."""
+    """Read a tokenizer file; if it was found through its folder, also the EOS settings of the files beside it."""
     with path.open("rb") as file:
         is_json = file.read(64).lstrip()[:1] == b"{"
     load, id_of, read = (_load_fast, _fast_id, read_fast) if is_json else (_load_processor, _piece_id, read_processor)
@@ -112,12 +112,12 @@ def _fast_id(tokenizer: Any, text: str) -> int | None:
 
 
 def _piece_id(processor: Any, text: str) -> int | None:
-    found = int(processor.piece_to_id(text))  # of what it does not know: the unknown token
+    found = int(processor.piece_to_id(text))  # for unknown text, the id of the unknown token
     return found if processor.id_to_piece(found) == text else None
 
 
 def _eos_beside(folder: Path, id_of: Callable[[str], int | None]) -> list[int]:
-    """EOS ids by a model folder's files: the tokenizer's own, then those that generation stops at."""
+    """EOS ids from a model folder's files: the tokenizer's own, then those of the generation config."""
     named = _json_beside(folder / "tokenizer_config.json").get("eos_token")
     text = named.get("content") if isinstance(named, dict) else named
     own = [] if text is None else ids_in(id_of(str(text)))

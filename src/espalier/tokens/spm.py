@@ -1,6 +1,6 @@
-"""SentencePiece models: a `SentencePieceProcessor`, or a Hugging Face tokenizer that runs on one.
+"""Read SentencePiece models: a `SentencePieceProcessor`, or a Hugging Face tokenizer that contains one.
 
-Duck-typed: the library is not imported. It does not know files or `Vocab`.
+Duck-typed: the library is not imported. Files and `Vocab` are not known here.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from espalier.tokens.raw import RawVocab, find_eos, name_of, named_eos
 _CONTINUATION = b"\x1a\x04\x18\x00\x20\x00"
 """A ModelProto whose normalizer_spec (field 3) has add_dummy_prefix (3) and remove_extra_whitespaces (4) off.
 
-Appended to a serialised model it overrides just these two: protocol buffers merge repeated messages.
-Without it a text would get a space in front, and lose some.
+Appended to a serialised model it overrides just these two, since protocol buffers merge repeated messages. Without it,
+a text would get a space in front, and lose other spaces.
 """
 
 
@@ -28,7 +28,7 @@ def read_processor(processor: Any, owner: Any) -> RawVocab:
     own_eos = [i for i in [int(processor.eos_id())] if i >= 0]
     eos_ids = find_eos(named_eos(owner) or own_eos, {piece: i for i, piece in enumerate(pieces)})
     special_texts = {i: piece for i, piece in enumerate(pieces) if not tokens[i] or i in eos_ids}
-    # A marker that is a user-defined piece would be found in any text; cut in two it is text.
+    # A marker that is a user-defined piece would be found in any text; split in two it is text.
     encode = _continuation_encoder(processor, [pieces[i] for i in eos_ids if tokens[i]])
     return RawVocab(
         tokens=[b"" if i in special_texts else token for i, token in enumerate(tokens)],
@@ -40,7 +40,7 @@ def read_processor(processor: Any, owner: Any) -> RawVocab:
 
 
 def read_slow(tokenizer: Any, owner: Any) -> RawVocab:
-    """Read a Hugging Face tokenizer that holds a processor as `sp_model`. Their ids may differ.
+    """Read a Hugging Face tokenizer that holds a processor as `sp_model`; the ids of the two may differ.
 
     Raises VocabError for an id that is neither a piece of the model nor an added token.
     """
@@ -76,14 +76,14 @@ def read_slow(tokenizer: Any, owner: Any) -> RawVocab:
         tokens=[b"" if i in special_texts else token for i, token in enumerate(tokens)],
         special_texts=special_texts,
         eos_ids=eos_ids,
-        # Added tokens are not looked for: the pieces of the model spell the same text.
+        # Added tokens are not searched for: the pieces of the model spell the same text.
         encoder=lambda text: [id_of.get(piece, unknown) for piece in encode(text, str)],
         name=name_of(owner),
     )
 
 
 def _bytes_of(processor: Any, i: int, piece: str) -> bytes:
-    """What a piece adds to a text; b"" for control, unknown and unused pieces, which are never text."""
+    """The bytes that a piece adds to a text; b"" for control, unknown and unused pieces, which are never text."""
     if processor.is_control(i) or processor.is_unknown(i) or processor.is_unused(i):
         return b""
     found = byte_piece(piece) if processor.is_byte(i) else None
@@ -91,9 +91,9 @@ def _bytes_of(processor: Any, i: int, piece: str) -> bytes:
 
 
 def _continuation_encoder(processor: Any, markers: list[str]) -> Callable[[str, type], list[Any]]:
-    """Text to ids or pieces by a private copy of the model that keeps the start of a text and its spaces.
+    """Text to ids or pieces with a private copy of the model that keeps leading and repeated spaces.
 
-    markers: spellings that are cut behind their first character before the text is split.
+    markers: spellings that are split after their first character before the text is encoded.
     """
     private = type(processor)()
     private.LoadFromSerializedProto(processor.serialized_model_proto() + _CONTINUATION)

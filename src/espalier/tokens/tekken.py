@@ -1,6 +1,6 @@
-"""Tekken, the byte-level tokenizer of mistral-common: ids below the number of specials are specials.
+"""Read Tekken, the byte-level tokenizer of mistral-common. Ids below its number of special tokens are special.
 
-Duck-typed: the library is not imported. It does not know files or `Vocab`.
+Duck-typed: the library is not imported. Files and `Vocab` are not known here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The tokens of a vocabulary as a trie of bytes, in flat arrays, and its cache on disk.
+"""`TokenTrie`: a vocabulary's tokens as a byte trie in flat arrays, with a cache on disk.
 
-It does not know automata or masks: whoever walks it decides which tokens to keep. It reads no settings.
+The trie knows neither automata nor masks: whoever walks it decides which tokens to keep. It reads no settings.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from espalier.errors import VocabError
 from espalier.tokens.vocab import Vocab
 
 LAYOUT = 1
-"""Version of the arrays and of the cache file. Raise it with any change of either."""
+"""The version of the arrays and of the cache file. Increase it with any change of either."""
 
 _MAX_DEPTH = 0xFFFF
-_HEADER_BYTES = 256  # a multiple of every item size: the arrays behind it lie aligned
+_HEADER_BYTES = 256  # a multiple of every item size, so that the arrays after it are aligned
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class TokenTrie:
     next_same: NDArray[np.int32]  # (ids,), the tokenizer's ids: `len(vocab)`, not its width
 
     def __len__(self) -> int:
-        """N, the number of nodes."""
+        """The number of nodes, N."""
         return int(self.byte.shape[0])
 
     @cached_property
@@ -68,22 +68,22 @@ class TokenTrie:
         return int(self.depth.max(initial=0))
 
     def ids_at(self, node: int) -> tuple[int, ...]:
-        """The ids that a node spells, ascending."""
+        """The ids whose bytes end at this node, ascending."""
         return tuple(self._chain(int(self.token[node])))
 
     def prefixes(self, data: bytes, start: int = 0) -> tuple[int, ...]:
-        """The ids of the tokens that `data` has at `start`: shorter first, then by id."""
+        """The ids of the tokens that `data` contains at `start`: shorter first, then by id."""
         return tuple(i for _end, first in self._matches(data, start) for i in self._chain(first))
 
     def segment(self, data: bytes) -> tuple[int, ...] | None:
-        """The fewest tokens that spell `data`, or None if none do; `()` for no bytes.
+        """The fewest tokens that spell `data`, or None if there are none; `()` for no bytes.
 
-        Among equally short spellings the one whose first token is longest, then its second, and so on; among
-        ids with the same bytes the lowest.
+        Among equally short segmentations, the one with the longest first token, then the longest second, and so on;
+        among ids with the same bytes, the lowest.
         """
         size = len(data)
-        fewest: list[int | None] = [None] * size + [0]  # tokens from a position to the end
-        choice = [(0, -1)] * size  # where the token that starts there ends, and its id
+        fewest: list[int | None] = [None] * size + [0]  # number of tokens from a position to the end
+        choice = [(0, -1)] * size  # end and id of the token that starts at a position
         for start in range(size - 1, -1, -1):
             for end, token in self._matches(data, start):
                 rest, best = fewest[end], fewest[start]
@@ -112,7 +112,7 @@ class TokenTrie:
                 yield end, token[node]
             if end == len(data):
                 return
-            # Among the children, which lie between the node and its skip.
+            # Search the children, which lie between the node and its skip.
             wanted, child, stop = data[end], node + 1, skip[node]
             while child < stop and byte[child] < wanted:
                 child = skip[child]
@@ -125,7 +125,7 @@ class TokenTrie:
 
     @cached_property
     def _views(self) -> tuple[memoryview, memoryview, memoryview]:
-        # Plain ints out of a memoryview are several times faster than NumPy scalars.
+        # Plain ints from a memoryview are several times faster than NumPy scalars.
         return self.byte.data, self.skip.data, self.token.data
 
     @cached_property
@@ -138,7 +138,8 @@ class TokenTrie:
 
 
 def build_trie(tokens: Sequence[bytes]) -> TokenTrie:
-    """The trie of tokens by id; `b""` stands for ids that are not in it. Raises VocabError past 65,535 bytes."""
+    """Build the trie of tokens, index = id; `b""` marks ids that are not in it. Raises VocabError for tokens longer
+    than 65,535 bytes."""
     # The sort is stable: ids with the same bytes stay in order.
     order = sorted((i for i, t in enumerate(tokens) if t), key=tokens.__getitem__)
     ids = np.array(order, dtype=np.int32)  # (T,)
@@ -150,16 +151,16 @@ def build_trie(tokens: Sequence[bytes]) -> TokenTrie:
     shared = _shared_with_previous(flat, start, size)  # (T,)
 
     next_same = np.full(len(tokens), -1, dtype=np.int32)  # (ids,)
-    is_new = shared < size  # sorted, so a token that adds no node equals the one before it
+    is_new = shared < size  # in sorted order, a token that adds no node equals the one before it
     again = np.flatnonzero(~is_new)
     next_same[ids[again - 1]] = ids[again]
 
-    # A token adds one node for each byte past what it shares with the token before it: that is pre-order.
+    # A token adds one node for each byte beyond the prefix it shares with the previous token: this is pre-order.
     ids, size, start, shared = ids[is_new], size[is_new], start[is_new], shared[is_new]
     added = size - shared
     total = int(added.sum())
     ends = np.cumsum(added)
-    at = np.arange(total) - np.repeat(ends - added - shared, added)  # (N,), which byte of its token a node is
+    at = np.arange(total) - np.repeat(ends - added - shared, added)  # (N,), the byte offset of a node in its token
     token = np.full(total, -1, dtype=np.int32)
     token[ends - 1] = ids
     byte = flat[np.repeat(start, added) + at]
@@ -168,10 +169,10 @@ def build_trie(tokens: Sequence[bytes]) -> TokenTrie:
 
 
 def load_trie(vocab: Vocab, cache_dir: Path | None) -> TokenTrie:
-    """The vocabulary's trie, from `cache_dir` if it is there, otherwise built and left there.
+    """The vocabulary's trie, read from `cache_dir` if it is there, otherwise built and written there.
 
-    A file that is damaged, or of another vocabulary or layout, is replaced. A folder that cannot be written
-    costs a logged warning and nothing else. cache_dir None: no cache.
+    A file that is damaged, or belongs to another vocabulary or layout, is replaced. If the folder cannot be written, a
+    warning is logged. cache_dir None: no cache.
     """
     if cache_dir is None:
         return build_trie(vocab.tokens)
@@ -186,7 +187,7 @@ def load_trie(vocab: Vocab, cache_dir: Path | None) -> TokenTrie:
 def _shared_with_previous(
     flat: NDArray[np.uint8], start: NDArray[np.int64], size: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """How many leading bytes each token has in common with the one before it, `(T,)`."""
+    """The number of leading bytes that each token shares with the previous one, `(T,)`."""
     shared = np.zeros(size.shape[0], dtype=np.int64)
     alive = np.arange(1, size.shape[0])  # tokens whose first `length` bytes are shared
     length = 0
@@ -199,14 +200,14 @@ def _shared_with_previous(
 
 
 def _skip(depth: NDArray[np.uint16]) -> NDArray[np.int32]:
-    """The next node outside each subtree, `(N,)`: sizes of subtrees added up by level, deepest first."""
+    """The next node outside each subtree, `(N,)`: sizes of subtrees are summed level by level, deepest first."""
     total = depth.shape[0]
     by_level = np.argsort(depth, kind="stable")  # (N,)
     bounds = np.searchsorted(depth[by_level], np.arange(1, int(depth.max(initial=0)) + 2))
     levels = [by_level[low:high] for low, high in pairwise(bounds)]
     below = np.ones(total, dtype=np.int64)  # (N,), nodes in each subtree
     for level in range(len(levels) - 1, 0, -1):
-        # In pre-order a node's parent is the last node of the level above that comes before it.
+        # In pre-order, a node's parent is the last preceding node of the level above.
         parents = levels[level - 1][np.searchsorted(levels[level - 1], levels[level]) - 1]
         np.add.at(below, parents, below[levels[level]])
     return (np.arange(total) + below).astype(np.int32)
@@ -219,8 +220,8 @@ def _frozen(*arrays: NDArray[Any]) -> TokenTrie:
     return TokenTrie(byte=byte, depth=depth, skip=skip, token=token, next_same=next_same)
 
 
-# The cache file: a header of fixed length, then skip, token, next_same, depth, byte, little-endian. The
-# header holds a digest of the rest, so nothing is looked at before it is known to be what was written.
+# The cache file: a header of fixed length, then skip, token, next_same, depth, byte, little-endian. The header holds a
+# digest of the rest, which is checked before anything is read.
 
 
 def _header(fingerprint: str, body: memoryview | bytes) -> bytes:
@@ -253,7 +254,7 @@ def _read(path: Path, vocab: Vocab) -> TokenTrie | None:
 
 
 def _write(path: Path, trie: TokenTrie, fingerprint: str) -> None:
-    """Written beside its place and moved there, so a reader meets a whole file or none."""
+    """Write to a temporary file and rename it, so that readers see a complete file or none."""
     body = b"".join(
         (
             trie.skip.astype("<i4").tobytes(),

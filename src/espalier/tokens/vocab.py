@@ -1,8 +1,7 @@
-"""A vocabulary as the constraint machinery sees it: token ids, the bytes they stand for, and the model's width.
+"""`Vocab`: token ids, the bytes they stand for, and the model's width, as constraints need them.
 
-It does not know how text is split into tokens; `tokens/readers.py` reads tokenizers.
-Special tokens (chat markers, EOS, padding) stand outside the byte language: their entry in `tokens` is `b""`
-and their spelling is in `special_texts`.
+How text is split into tokens is not known here; `tokens/readers.py` reads tokenizers. Special tokens (chat markers,
+EOS, padding) are outside the byte language: their entry in `tokens` is `b""` and their spelling is in `special_texts`.
 """
 
 from __future__ import annotations
@@ -23,13 +22,12 @@ TokenBytes: TypeAlias = bytes  # `Vocab.bytes` hides the builtin inside the clas
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Vocab:
-    """All that a constraint needs to know of a tokenizer. Two vocabularies are equal if their fingerprints are.
+    """What a constraint needs to know about a tokenizer. Two vocabularies are equal if their fingerprints are.
 
-    tokens: bytes of each id, `len(tokens) <= width`; `b""` for specials, unused ids and padding.
-    eos_ids: the ids that end a text (generation config, chat end), in order; the first is written by default.
-    special_texts: spelling of each special id (`{2: "<|im_end|>"}`); every EOS id is one of them.
-    width: V, the number of logits the model gives, at least `len(tokens)`.
-    encoder: text to ids as the tokenizer would split it, without specials; None where nothing is known.
+    tokens: the bytes of each id, `len(tokens) <= width`; `b""` for special ids, unused ids and padding. eos_ids: the
+    ids that end a text (generation config, chat end), in order; the first is the default. special_texts: the spelling
+    of each special id (`{2: "<|im_end|>"}`), EOS ids included. width: V, the number of logits of the model, at least
+    `len(tokens)`. encoder: text to ids as the tokenizer would split it, without special tokens; None if unknown.
     """
 
     tokens: tuple[bytes, ...]
@@ -39,7 +37,7 @@ class Vocab:
     encoder: Callable[[str], list[int]] | None = None
     name: str = ""
     fingerprint: str = field(init=False)
-    real_ids: NDArray[np.bool_] = field(init=False, repr=False)  # (V,), False for padding: ids that are no token
+    real_ids: NDArray[np.bool_] = field(init=False, repr=False)  # (V,), False for padding ids
     padding_count: int = field(init=False)
     _missing: bytes = field(init=False, repr=False)
 
@@ -84,28 +82,29 @@ class Vocab:
 
     @property
     def has_padding(self) -> bool:
-        """Whether the model has logits for ids that are no token."""
+        """Whether the model has logits for ids that are not tokens."""
         return self.padding_count > 0
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Every id that stands outside the byte language, EOS included."""
+        """Every id outside the byte language, EOS included."""
         return frozenset(self.special_texts) | frozenset(self.eos_ids)
 
     def bytes_of(self, token: int) -> bytes:
-        """What a token adds to the text; `b""` for specials and padding. Raises IndexError outside `0..V-1`."""
+        """The bytes that a token adds to the text; `b""` for special tokens and padding. Raises IndexError outside
+        `0..V-1`."""
         if not 0 <= token < self.width:
             raise IndexError(f"token id {token} is outside 0..{self.width - 1}")
         return self.tokens[token] if token < len(self.tokens) else b""
 
     def text_of(self, token: int) -> str:
-        """A token for people: its text (U+FFFD for a part of a character), or the spelling of a special."""
+        """A token for people: its text (U+FFFD for a part of a character), or the spelling of a special token."""
         if token in self.special_texts:
             return self.special_texts[token]
         return self.bytes_of(token).decode("utf-8", "replace")
 
     def decode(self, ids: Iterable[int]) -> bytes:
-        """The bytes of a sequence; specials add nothing."""
+        """The bytes of a sequence; special tokens add nothing."""
         return b"".join(self.bytes_of(i) for i in ids)
 
     def special_id(self, text: str) -> int | None:
@@ -113,12 +112,12 @@ class Vocab:
         return next((i for i, spelling in self.special_texts.items() if spelling == text), None)
 
     def missing_bytes(self) -> bytes:
-        """Byte values that have no single-byte token and occur in UTF-8 text, ascending."""
+        """Byte values, ascending, that occur in UTF-8 text but have no single-byte token."""
         return self._missing
 
     @staticmethod
     def bytes() -> Vocab:
-        """The byte vocabulary: ids 0-255 are byte values, 256 is EOS, width 257. Needs no model."""
+        """The byte vocabulary: ids 0-255 are byte values, 256 is EOS, width 257. It needs no model."""
         return Vocab.from_tokens([bytes([b]) for b in range(256)] + [b""], eos_ids=[256], name="bytes")
 
     @staticmethod
@@ -161,8 +160,8 @@ class Vocab:
         """From a Hugging Face tokenizer (fast or SentencePiece), a `tokenizers.Tokenizer`, a
         `sentencepiece.SentencePieceProcessor`, or the path of a `tokenizer.json` or a SentencePiece model.
 
-        eos_ids: by default the tokenizer's EOS and the chat-end markers it has. width: the model's number of
-        logits, by default the tokenizer's length. Raises VocabError for a tokenizer whose bytes cannot be known.
+        eos_ids: by default the tokenizer's EOS and its chat-end markers. width: the model's number of logits, by
+        default the tokenizer's length. Raises VocabError if the tokenizer's bytes cannot be determined.
         """
         raw = read_tokenizer(tokenizer)
         return Vocab.from_tokens(

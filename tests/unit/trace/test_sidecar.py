@@ -121,7 +121,7 @@ def test_a_sidecar_of_another_trace_or_no_sidecar_at_all_is_refused(full, tmp_pa
     with pytest.raises(InputError, match="another trace"):
         Trace.load(path)
     np.savez_compressed(beside(path), **(rows | {"masks": rows["masks"][:, :1]}))
-    with pytest.raises(InputError, match="masks of another shape"):
+    with pytest.raises(InputError, match="masks of the wrong shape"):
         Trace.load(path)
     for content in (b"", b"PK\x03\x04 no more", b"text"):
         beside(path).write_bytes(content)

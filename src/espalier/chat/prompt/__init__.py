@@ -1,3 +1,2 @@
-"""From messages, tools and a schema to the prompt: the model's own chat template, what it can do, and the texts
-added where it lacks something. Engines call `render.py` alone.
-"""
+"""Messages, tools and a schema to the prompt text: the model's own chat template, a test of what it supports, and
+instructions where it supports too little. Engines call only `render.py`."""

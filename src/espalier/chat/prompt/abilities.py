@@ -1,6 +1,7 @@
-"""What a chat template can do with tools, found by rendering trial messages and looking for their words in the text.
+"""Find out which parts of a chat a template supports, by rendering trial messages and searching their words in the
+output.
 
-It knows no template by name and reads no source. A template that raises cannot do what it was tried for.
+No template is known by name and no source is read. A template that raises does not support what was tried.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any, Protocol
 
 from espalier.errors import InputError
 
-# Words that no template writes of itself.
+# Words that no template contains by itself.
 TOOL, KEY, VALUE, RESULT, SYSTEM = "zqtoolprobe", "zqkeyprobe", "zqvalueprobe", "zqresultprobe", "zqsystemprobe"
 ARGUMENTS = {KEY: VALUE}
 SHORT_ID, LONG_ID, NINE = "call_1", "call_0123456789abcdef01234567", "a1B2c3D4e"
-"""The ids that clients send, and the only kind that some templates take: nine letters and digits."""
+"""The ids that clients send, and the only kind that some templates accept: nine letters and digits."""
 
 _TOOL: Mapping[str, Any] = {
     "type": "function",
@@ -34,7 +35,7 @@ _USER = {"role": "user", "content": "Hello"}
 
 
 class Render(Protocol):
-    """`ChatTemplate.render`. Raises InputError."""
+    """The signature of `ChatTemplate.render`. Raises InputError."""
 
     def __call__(
         self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]] | None = None
@@ -43,10 +44,10 @@ class Render(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abilities:
-    """tools: `tools=` shows up in the text. tool_role: messages of role `tool` do. system_role: a system message does.
-    tool_calls: the calls of assistant messages do. call_objects: their arguments are given as an object, not as
-    JSON text; some templates read only the one, some only the other. any_id: ids of calls may be any text; False
-    where they must be nine letters and digits."""
+    """tools: whether the output shows `tools=`. tool_role: whether it shows messages of role `tool`. system_role: the
+    same for a system message. tool_calls: the same for calls of assistant messages. call_objects: whether their
+    arguments are given as an object, not as JSON text; some templates read only the one, some only the other. any_id:
+    whether ids of calls may be any text; False if they must be nine letters and digits."""
 
     tools: bool
     tool_role: bool
@@ -57,11 +58,11 @@ class Abilities:
 
 
 def find_abilities(render: Render) -> Abilities:
-    """By trial. Never raises."""
+    """Find the abilities by trial. Never raises."""
     system = {"role": "system", "content": SYSTEM}
     objects = _renders_objects(render)
     calls = objects or _renders_texts(render)
-    # Where calls are not rendered, the message before a result will have content in their place.
+    # If calls are not rendered, the message before a result gets content in their place.
     before = _calls(ARGUMENTS if objects else json.dumps(ARGUMENTS)) if calls else _said()
     result = RESULT in _text(render, [_USER, before, _result()])
     return Abilities(
@@ -75,14 +76,14 @@ def find_abilities(render: Render) -> Abilities:
 
 
 def _renders_objects(render: Render) -> bool:
-    """An object is told by its value; one that comes out as Python spells it was meant to be text. The name has to show
-    too: some templates leave it to an id of their own making."""
+    """An object shows by its value; a template that prints it as Python does expects text. The name must show too: some
+    templates replace it by an id."""
     text = _text_of_calls(render, ARGUMENTS)
     return TOOL in text and VALUE in text and repr(ARGUMENTS) not in text
 
 
 def _renders_texts(render: Render) -> bool:
-    """JSON text has to come out as it is; encoded once more it would have backslashes."""
+    """JSON text must appear unchanged; encoded once more it would have backslashes."""
     arguments = json.dumps(ARGUMENTS)
     text = _text_of_calls(render, arguments)
     return TOOL in text and arguments in text
@@ -90,7 +91,7 @@ def _renders_texts(render: Render) -> bool:
 
 def _text_of_calls(render: Render, arguments: Any) -> str:
     calls = _calls(arguments)
-    # A call is usually followed by its result, but a template may know calls and no results.
+    # A call is usually followed by its result, but a template may support calls and no results.
     return _text(render, [_USER, calls, _result()]) or _text(render, [_USER, calls])
 
 
@@ -116,7 +117,7 @@ def _result() -> dict[str, Any]:
 def _text(
     render: Render, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None = None
 ) -> str:
-    """ "" where the template refuses."""
+    """The rendered text; "" if the template refuses."""
     try:
         return render(messages, tools=tools)
     except InputError:

@@ -1,7 +1,7 @@
-"""Past calls and their results, rewritten so that a chat template of given abilities renders all of them.
+"""Rewrite past tool calls and results so that a chat template with the given abilities renders all of them.
 
-It knows no template but by its abilities, and nothing of tools that may be called now. No message is changed in place,
-and messages without calls and results come out as they went in.
+No message is changed in place, and messages without calls and results are returned unchanged. Tools that may be called
+now are not known here.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def has_past_calls(messages: Iterable[Message]) -> bool:
 
 
 def rewrite_past_calls(messages: Sequence[Message], abilities: Abilities, wire: WireFormat = OPENAI) -> list[Message]:
-    """Checked messages, rewritten. A result gets the name of the call that its id tells.
+    """Rewrite checked messages. A result gets the name of the call with its id.
 
-    wire: how calls are spelled in the content of a message where the template does not render them.
+    wire: how calls are spelled in a message's content if the template does not render calls.
     """
     rewritten: list[Message] = []
     names: dict[str, str] = {}
-    results: list[str] = []  # a run of results that become one message: templates want users and assistants in turn
+    results: list[str] = []  # consecutive results become one message: templates want users and assistants to alternate
     for message in messages if abilities.any_id else _with_nine(messages):
         if message["role"] == "tool":
             name = message.get("name") or names.get(message.get("tool_call_id", ""))
@@ -49,7 +49,7 @@ def rewrite_past_calls(messages: Sequence[Message], abilities: Abilities, wire: 
 
 
 def _calls(message: Message) -> list[dict[str, Any]]:
-    """What other roles have in this field is nobody's call, and is not checked."""
+    """The calls of a message. Other roles may have anything in this field, which is not checked."""
     return message.get("tool_calls", []) if message.get("role") == "assistant" else []
 
 
@@ -80,8 +80,8 @@ def _as_text(arguments: Any) -> str:
 
 
 def _with_nine(messages: Sequence[Message]) -> list[Message]:
-    """Ids of nine letters and digits: numbers in order of the calls, for ids that are not so already. A result without
-    an id gets that of the call in its place since the last message that called."""
+    """Give ids of nine letters and digits, numbered in order of the calls, to calls whose ids are different. A result
+    without an id gets that of the call at its position since the last message with calls."""
     taken = {call.get("id") for message in messages for call in _calls(message)}
     numbers = (number for number in (f"{place:09d}" for place in count(1)) if number not in taken)
     known: dict[str, str] = {}

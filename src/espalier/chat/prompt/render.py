@@ -1,7 +1,7 @@
-"""The prompt of a request: messages, tools and a schema on their way into a chat template. Engines call this alone.
+"""Render a request's prompt: messages, tools and a schema through the chat template. Engines call only this.
 
-It knows no model and no tokenizer. What the template renders itself is left to it; the rest is put into the messages as
-text (`texts.py`, `past.py`). Messages without tools, calls, results and schema are rendered as they are.
+Models and tokenizers are not known here. What the template cannot render is added to the messages as text (`texts.py`,
+`past.py`). Messages without tools, calls, results and schema are rendered unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from espalier.chat.wire.formats import OPENAI, WireFormat
 from espalier.errors import InputError
 
 NO_SCHEMA: Any = object()
-"""For a prompt without a schema: every JSON value could be meant as one."""
+"""Stands for "no schema", since every JSON value could be a schema."""
 _INSTRUCTING = ("system", "developer")
 
 
@@ -38,16 +38,16 @@ def render_prompt(
     enable_thinking: bool | None = None,
     variables: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
-    """The text for the model. Nothing that is given is changed.
+    """The prompt text. No argument is changed.
 
-    tools, choice: all tools are in the prompt, whichever of them may be called, so that the prompt begins alike
-    whatever the choice; with mode `none` there are none in it. format, max_calls: what the text says of calls where the
-    template does not render tools itself. format is also how past calls are spelled where the template does not render
-    them; OpenAI's plain JSON if None. native_tools: False leaves tools and past calls to the text even where the
-    template renders them, for a format that is not the template's. enable_thinking: the variable by which many
-    templates open or close the reasoning; None leaves it to them. variables: what else the template may read.
-    Raises InputError for bad messages, for a variable whose name is taken, for a choice of a tool that is not there,
-    and for tools without a format where one is needed; TemplateError where the template refuses.
+    tools, choice: all tools are in the prompt whatever the choice, so that prompts share their beginning; with mode
+    `none` there are no tools in it. format, max_calls: used to describe calls if the template does not render tools
+    itself. format is also the spelling of past calls if the template does not render them; None means OpenAI's plain
+    JSON. native_tools: False describes tools and past calls as text even if the template renders them, for a format
+    that is not the template's. enable_thinking: the variable with which many templates open or close the reasoning;
+    None leaves it unset. variables: other variables of the template. Raises InputError for bad messages, for a reserved
+    variable name, for a choice of an unknown tool, and for tools without a format where one is needed; TemplateError if
+    the template refuses.
     """
     turns: list[Message] = list(check_messages(messages))
     if has_past_calls(turns):
@@ -81,14 +81,14 @@ def render_prompt(
 
 
 def _as_templates_take(tool: Tool) -> dict[str, Any]:
-    """OpenAI's shape. Many templates cannot do without a description; `strict` is nothing that a model should read."""
+    """OpenAI's shape. Many templates need a description; `strict` is left out, since a model should not read it."""
     inner = {"name": tool.name, "description": tool.description, "parameters": tool.schema}
     return {"type": "function", "function": inner}
 
 
 def _instructed(turns: Sequence[Message], text: str, *, system_role: bool) -> list[Message]:
-    """The turns with the text behind the first system message, or in a new one; where the template takes none, in
-    front of what the user says first."""
+    """Add the text to the first system message, or as a new one; if the template supports none, in front of the first
+    user message."""
     if not system_role:
         place = next((place for place, turn in enumerate(turns) if turn["role"] == "user"), None)
         if place is None:

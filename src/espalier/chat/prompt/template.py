@@ -1,6 +1,6 @@
-"""The model's own chat template (Jinja, as Hugging Face and llama.cpp keep it), rendered in a sandbox.
+"""`ChatTemplate`: a model's own chat template (Jinja, as Hugging Face and llama.cpp store it), rendered in a sandbox.
 
-It knows neither tokenizers nor engines: text in, text out. The environment is the one transformers documents
+It knows neither tokenizers nor engines: text in, text out. The environment is the one that transformers documents
 (`utils/chat_template_utils.py`): trim_blocks, lstrip_blocks, loop controls, `tojson`, `raise_exception`,
 `strftime_now`, `{% generation %}`.
 """
@@ -23,12 +23,12 @@ from espalier.chat.messages import check_messages
 from espalier.chat.prompt.abilities import Abilities, find_abilities
 from espalier.errors import TemplateError
 
-# A template is foreign code: whatever its expressions raise, it is the template that refused.
+# A template is foreign code: any exception from its expressions means that the template refused.
 _REFUSALS = (JinjaError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class _Generation(Extension):
-    """`{% generation %}` marks what the assistant wrote, for training; here it only has to pass through."""
+    """`{% generation %}` marks the assistant's text for training; here its content is passed through."""
 
     tags = {"generation"}  # noqa: RUF012  # jinja2 reads it from the class
 
@@ -63,11 +63,11 @@ class ChatTemplate:
 
     @cached_property
     def abilities(self) -> Abilities:
-        """What the template does with tools, calls and results; found once, by trial. Never raises."""
+        """What the template supports of tools, calls and results; found once, by trial. Never raises."""
         return find_abilities(self.render)
 
     def takes(self, name: str) -> bool:
-        """Whether a variable may have this name: a word that means nothing here yet."""
+        """Whether a variable may have this name, that is, whether the name is not reserved."""
         taken = {"self", "messages", "tools", "add_generation_prompt", *self._tokens, *self._template.globals}
         return name.isidentifier() and name not in taken
 
@@ -79,7 +79,7 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         **variables: Any,
     ) -> str:
-        """The prompt text. Raises InputError for bad messages, TemplateError where the template refuses them."""
+        """The prompt text. Raises InputError for bad messages, TemplateError if the template refuses them."""
         checked = check_messages(messages)
         try:
             return self._template.render(
@@ -94,7 +94,8 @@ class ChatTemplate:
 
 
 class BrokenTemplate(ChatTemplate):
-    """In the place of one that cannot be used: its model works with raw prompts, and every rendering says why."""
+    """Replaces an unusable template: its model still works with raw prompts, and every rendering raises with the
+    reason."""
 
     def __init__(self, source: str, reason: str) -> None:
         self.source = source
@@ -106,7 +107,7 @@ class BrokenTemplate(ChatTemplate):
 
 
 def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
-    # Jinja's own filter escapes for HTML, which would change what the model reads.
+    # Jinja's own filter escapes HTML, which would change what the model reads.
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
 
 

@@ -1,7 +1,7 @@
-"""The documented texts that tell a model of its tools, and of a schema, where its chat template has no words for them.
+"""The instructions that describe tools and a schema to a model whose chat template does not.
 
-They are made of the tools, the wire format and the choice alone; where in the prompt they stand is `render.py`'s.
-They are short, since a small model's context is. The first sentence is the one that the bundled model knows.
+They depend only on the tools, the wire format and the choice; `render.py` decides where in the prompt they stand. They
+are short, since a small model's context is. The bundled model was trained on the first sentence.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _ASKED: dict[ToolMode, str] = {
 
 
 def tools_text(tools: Sequence[Tool], wire: WireFormat, choice: ToolChoice, max_calls: int | None) -> str:
-    """The tools, how to call them, how many calls there may be, and what the choice asks for; "" for none.
+    """The tools, how to call them, how many calls there may be, and what the choice asks for; "" if there are no tools.
 
-    All tools are listed whatever the choice is, and what depends on it comes last: prompts that differ in nothing else
-    share their beginning. With mode `none` there is no text at all, as if the request had no tools. max_calls: None is
-    no limit. Raises InputError for a choice of a tool that is not there.
+    All tools are listed whatever the choice, and text that depends on the choice comes last, so that prompts share
+    their beginning. With mode `none` there is no text, as if the request had no tools. max_calls: None is no limit.
+    Raises InputError for a choice of an unknown tool.
     """
     if not tools or choice.mode == "none":
         return ""
@@ -48,7 +48,7 @@ def tools_text(tools: Sequence[Tool], wire: WireFormat, choice: ToolChoice, max_
 
 
 def schema_text(schema: Any) -> str:
-    """The schema of the answer. Raises InputError for one that is not JSON."""
+    """The text for a schema of the answer. Raises InputError if it is not JSON."""
     try:
         return f"Answer with JSON that is valid under this JSON Schema:\n{_compact(schema)}"
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,6 +1,6 @@
-"""What a parser of one shape of calls is, and what all shapes have in common: names of tools.
+"""`CallShape`: the protocol of a parser for one shape of calls; and the check of tool names that all shapes share.
 
-It knows nothing of what stands around calls; that is `call_walk.py`.
+The text around calls is read by `call_walk.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_SHOWN = 64
 
 
 class CallListener(Protocol):
-    """Who is told of one call: once its name, and then its arguments in any number of pieces."""
+    """Receives one call: its name once, then its arguments in any number of pieces."""
 
     def begin(self, name: str) -> None: ...
 
@@ -26,24 +26,24 @@ class CallListener(Protocol):
 
 
 class CallShape(Protocol):
-    """Reads single calls of a format, and nothing around them; it keeps nothing from one call to the next."""
+    """Reads single calls of a format, and nothing around them; it keeps no state between calls."""
 
     def __init__(self, wire: WireFormat, names: Collection[str]) -> None:
-        """names: the tools there are; if none, any name will do."""
+        """names: the known tools; if empty, any name is accepted."""
 
     def starts_with(self, character: str) -> bool:
         """Whether a call may begin with that character."""
 
     def read(self, text: Incoming, listener: CallListener) -> Reading[None]:
-        """One call from its first character to its last.
+        """Read one call from its first character to its last.
 
-        Raises Fault at the first character that does not fit, Cut if the text ends within; after `begin` was told,
-        what fits of the arguments has been told too.
+        Raises Fault at the first character that does not fit, Cut if the text ends within; once `begin` has been
+        called, the fitting part of the arguments has been passed on too.
         """
 
 
 def read_name(text: Incoming) -> Reading[str]:
-    """Characters of a name, up to the first that is none. Raises Fault where no name is."""
+    """Read the characters of a name. Raises Fault if there is none."""
     at = text.offset
     parts: list[str] = []
     yield from text.run(NAME_CHARACTERS, parts.append)
@@ -55,7 +55,7 @@ def read_name(text: Incoming) -> Reading[str]:
 
 
 def check_name(name: str, names: Collection[str], at: int) -> None:
-    """Raises Fault for what is no name of a tool. at: where it is written."""
+    """Raises Fault for an unknown tool. at: the position of the name."""
     if name not in names if names else not NAME.fullmatch(name):
         raise Fault(f"there is no tool {shown(name)}", at, is_certain=True)
 

@@ -1,6 +1,6 @@
-"""The way through a text that may hold calls: content up to a call, the pieces around calls, one call after another.
+"""Read a text that may contain calls: content before a call, the markers around calls, one call after another.
 
-What a call looks like inside is the business of its shape (`call_shape.py`); of reasoning it knows nothing.
+The inside of a call is read by its shape (`call_shape.py`). Reasoning is not known here.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ CUT_LIST = "the list of calls was cut off"
 
 
 class CallWalk:
-    """Reads a text to its end. The text is held from where a call may have begun until the call tells its name; if it
-    proves to be none, it is read once more, as content."""
+    """Reads a text to its end. Text is held back from where a call may have begun until the call's name is known; if it
+    is no call, the text is read again as content."""
 
     def __init__(self, wire: WireFormat, shape: CallShape, text: Incoming, telling: Telling) -> None:
         self._wire = wire
@@ -25,10 +25,10 @@ class CallWalk:
         self._telling = telling
 
     def run(self) -> Reading[None]:
-        """Raises Fault where a call breaks whose name is told, Cut if the text ends in a call."""
+        """Raises Fault if a call breaks after its name, Cut if the text ends in a call."""
         yield from self._marked() if self._wire.marker else self._alone()
 
-    # What a shape tells
+    # Called by the shape
 
     def begin(self, name: str) -> None:
         self._text.release()
@@ -37,7 +37,7 @@ class CallWalk:
     def arguments(self, text: str) -> None:
         self._telling.arguments(text)
 
-    # With a marker
+    # Formats with a marker
 
     def _marked(self) -> Reading[None]:
         marker, text, telling = self._wire.marker, self._text, self._telling
@@ -52,7 +52,7 @@ class CallWalk:
                 yield from text.meets(marker)
                 telling.content(marker)
 
-    # Without a marker
+    # Formats without a marker
 
     def _alone(self) -> Reading[None]:
         self._text.hold()
@@ -69,7 +69,7 @@ class CallWalk:
         yield from self._text.all(self._telling.content)
 
     def _leads_to_opener(self) -> Reading[bool]:
-        """Reads what may stand before a call, and says whether one may be next. Raises Cut if nothing is."""
+        """Read what may stand before a call, and return whether a call may be next. Raises Cut if the text ends."""
         text = self._text
         yield from text.skip()
         if self._wire.lead and (yield from text.meets(self._wire.lead)):
@@ -77,7 +77,7 @@ class CallWalk:
         return (yield from text.need()) == self._wire.opener[:1]
 
     def _excuse(self, fault: Fault) -> Reading[None]:
-        """Tells the fault, unless what was taken for a call is JSON that was never meant to be one."""
+        """Report the fault, unless the supposed call is JSON that was never meant as one."""
         text, telling = self._text, self._telling
         if (fault.is_foreign or self._wire.exact) and not telling.complete_calls:
             return
@@ -94,7 +94,8 @@ class CallWalk:
     # Calls
 
     def _attempt(self) -> Reading[Fault | None]:
-        """Calls from the place that is held on. If something is none: why; the text is back behind the last call."""
+        """Read calls from the held position. If one is no call, return why; the text is then back behind the last
+        call."""
         try:
             yield from self._calls()
         except Fault as fault:
@@ -105,7 +106,7 @@ class CallWalk:
         except Cut:
             if not self._wire.exact or self._telling.open_call or self._telling.complete_calls:
                 raise
-            # Nothing shows that it is the beginning of a call, and content would be lost.
+            # Nothing proves that this is the beginning of a call, and content would be lost.
             self._text.back()
             return Fault("a call was cut off in its beginning", self._text.offset)
         return None
@@ -125,7 +126,7 @@ class CallWalk:
             more = yield from (self._goes_on() if wire.close.strip() else self._another())
 
     def _goes_on(self) -> Reading[bool]:
-        """Whether a list of calls, which has to be closed, goes on after one."""
+        """Whether a list of calls, which must be closed, continues after a call."""
         wire, text = self._wire, self._text
         try:
             for piece in ("", wire.separator):
@@ -139,7 +140,7 @@ class CallWalk:
         return True
 
     def _another(self) -> Reading[bool]:
-        """Whether another call follows one; if not, all after that is still to be read."""
+        """Whether another call follows; if not, everything after the last call is still unread."""
         wire, text = self._wire, self._text
         separator, head = wire.separator.strip(), wire.head.strip()
         is_between = False

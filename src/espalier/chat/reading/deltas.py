@@ -1,4 +1,4 @@
-"""What a turn of the model is made of as it streams: reasoning, content, calls. Values only."""
+"""The parts of a streamed turn as values: reasoning, content, calls."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from espalier.chat.tools import ToolCall
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More of the reasoning, without its markers."""
+    """More reasoning, without its markers."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ContentDelta:
-    """More of the content: what is neither reasoning nor a call."""
+    """More content: text that is neither reasoning nor a call."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallBegun:
-    """A call whose name is known; told once, before its arguments. id: as in the result; parsers alone give none."""
+    """A call whose name is known; sent once, before its arguments. id: as in the result; parsers alone assign none."""
 
     index: int
     name: str
@@ -33,7 +33,7 @@ class CallBegun:
 
 @dataclass(frozen=True, slots=True)
 class ArgumentsDelta:
-    """More of the arguments' JSON text of call `index`; the pieces of one call add up to it exactly."""
+    """More of the JSON text of call `index`'s arguments; the pieces of a call concatenate to it exactly."""
 
     index: int
     text: str
@@ -51,8 +51,8 @@ Delta: TypeAlias = ReasoningDelta | ContentDelta | CallBegun | ArgumentsDelta | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A whole turn. reasoning: None where there was none. fault: what is wrong with the text after the last complete
-    call (cut off, not of the format), "" if nothing is."""
+    """A whole turn. reasoning: None if there was none. fault: what is wrong with the text after the last complete call
+    (cut off, wrong format), "" if nothing is."""
 
     content: str
     reasoning: str | None = None

@@ -1,7 +1,7 @@
-"""Text as it arrives in pieces, read by coroutines that wait for more of it. It knows no format and no JSON.
+"""`Incoming`: text that arrives in pieces, read by coroutines that wait for more. Formats and JSON are not known here.
 
-A coroutine reads with `yield from`; whoever drives it pushes a piece and resumes it, and it waits again when all is
-read. What is held can be read once more, so a reader may find that it was on the wrong road.
+A coroutine reads with `yield from`; the driver pushes a piece and resumes it, and it waits again when all is read. Held
+text can be read again, so that a reader can backtrack.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeAlias, TypeVar
 
 T = TypeVar("T")
 Reading: TypeAlias = Generator[None, None, T]
-"""A coroutine that yields where it waits, and returns what it read."""
+"""A coroutine that yields while it waits, and returns what it read."""
 Tell: TypeAlias = Callable[[str], object]
 
 SPACE = " \t\n\r"
@@ -20,14 +20,15 @@ _SPACES = re.compile(f"[{SPACE}]*")
 
 
 class Cut(Exception):
-    """The text ends where more of it is needed. Its message is "" where only the reader's caller knows what was cut."""
+    """The text ends where more of it is needed. The message is "" if only the reader's caller knows what was cut
+    off."""
 
 
 class Fault(Exception):
-    """The text is not what it has to be, from the character `at` of the whole text on.
+    """The text does not fit the format from character `at` of the whole text on.
 
-    is_certain: False where it may never have been meant to be a call. is_foreign: it was meant to be something else,
-    so there is nothing to tell where calls have no marker.
+    is_certain: False if it may never have been meant as a call. is_foreign: it was meant as something else, so a format
+    without a marker reports nothing.
     """
 
     def __init__(self, message: str, at: int, *, is_certain: bool = False, is_foreign: bool = False) -> None:
@@ -37,18 +38,19 @@ class Fault(Exception):
 
 
 class Incoming:
-    """The text so far and the place in it. Every character is read a bounded number of times, whatever the pieces."""
+    """The text so far and the current position. Every character is read a bounded number of times, however the pieces
+    are cut."""
 
     def __init__(self) -> None:
         self._pieces = [""]
-        self._index = 0  # the piece that is read
-        self._at = 0  # the place in it
+        self._index = 0  # the current piece
+        self._at = 0  # the position in it
         self._before = 0  # characters of the text before it
         self._held: tuple[int, int, int] | None = None
         self._is_over = False
 
     def push(self, text: str) -> None:
-        """More of the text."""
+        """Add text."""
         if self._held is None and self._index:
             del self._pieces[: self._index]
             self._index = 0
@@ -56,26 +58,26 @@ class Incoming:
             self._pieces.append(text)
 
     def close(self) -> None:
-        """There is no more."""
+        """End the text."""
         self._is_over = True
 
     @property
     def offset(self) -> int:
-        """How many characters of the whole text are read."""
+        """The number of characters read so far."""
         return self._before + self._at
 
-    # Going back
+    # Backtracking
 
     def hold(self) -> None:
-        """Keep what follows from here; one place at a time."""
+        """Remember the current position, so that `back` can return to it; one position at a time."""
         self._held = (self._index, self._at, self._before)
 
     def release(self) -> None:
-        """What was held need not be read again."""
+        """Forget the held position."""
         self._held = None
 
     def back(self) -> None:
-        """To the place that was held, and no longer hold it."""
+        """Return to the held position and forget it."""
         if self._held is not None:
             self._index, self._at, self._before = self._held
         self._held = None
@@ -83,7 +85,7 @@ class Incoming:
     # Reading
 
     def wait(self) -> Reading[bool]:
-        """Whether there is another character; waits for it, and then `rest` holds it."""
+        """Whether there is another character; waits for it. `rest` then contains it."""
         while self._at == len(self._pieces[self._index]):
             if self._index + 1 < len(self._pieces):
                 self._before += self._at
@@ -97,32 +99,32 @@ class Incoming:
 
     @property
     def rest(self) -> tuple[str, int]:
-        """The piece that is read, and the place in it."""
+        """The current piece, and the position in it."""
         return self._pieces[self._index], self._at
 
     def move(self, at: int) -> None:
-        """To a place in the piece that is read."""
+        """Move to a position in the current piece."""
         self._at = at
 
     def need(self) -> Reading[str]:
-        """The next character. Raises Cut at the end of the text."""
+        """The next character, not consumed. Raises Cut at the end of the text."""
         if (yield from self.wait()):
             return self._pieces[self._index][self._at]
         raise Cut
 
     def take(self) -> Reading[str]:
-        """The next character, read. Raises Cut at the end of the text."""
+        """The next character, consumed. Raises Cut at the end of the text."""
         character = yield from self.need()
         self._at += 1
         return character
 
     def skip(self) -> Reading[None]:
-        """Reads whitespace; waits for what comes after it."""
+        """Consume whitespace; waits for what follows it."""
         yield from self.run(_SPACES, _nothing)
 
     def sees(self, literal: str) -> Reading[bool]:
-        """Whether the literal comes next; waits as long as it may, and reads nothing. Raises Cut if the text ends
-        before it is clear."""
+        """Whether the literal comes next; waits as long as that is open, and consumes nothing. Raises Cut if the text
+        ends before it is decided."""
         ahead, at = 0, self._at
         for wanted in literal:
             while at == len(self._pieces[self._index + ahead]):
@@ -138,7 +140,7 @@ class Incoming:
         return True
 
     def meets(self, literal: str) -> Reading[bool]:
-        """As `sees`, and reads the literal if it is there."""
+        """As `sees`, and consumes the literal if it is there."""
         found = yield from self.sees(literal)
         if found:
             for _ in literal:
@@ -146,14 +148,14 @@ class Incoming:
         return found
 
     def expect(self, literal: str) -> Reading[None]:
-        """Reads whitespace and the literal. Raises Fault if something else is there, Cut if the text ends before."""
+        """Consume whitespace and the literal. Raises Fault if something else is there, Cut if the text ends before."""
         yield from self.skip()
         at = self.offset
         if not (yield from self.meets(literal)):
             raise Fault(f"{literal!r} is missing", at)
 
     def until(self, literal: str, tell: Tell) -> Reading[bool]:
-        """Tells all text before the literal as it arrives and stays in front of it; False where it never comes."""
+        """Pass on all text before the literal as it arrives, and stop in front of it; False if it never comes."""
         while (yield from self.wait()):
             piece, at = self.rest
             found = piece.find(literal[0], at)
@@ -166,19 +168,20 @@ class Incoming:
                     if (yield from self.sees(literal)):
                         return True
                 except Cut:
-                    pass  # only its beginning: that is text as any other
+                    pass  # only the beginning of the literal: plain text
                 tell((yield from self.take()))
         return False
 
     def all(self, tell: Tell) -> Reading[None]:
-        """Tells all text to the end."""
+        """Pass on all text to the end."""
         while (yield from self.wait()):
             piece, at = self.rest
             tell(piece[at:])
             self._at = len(piece)
 
     def run(self, wanted: re.Pattern[str], tell: Tell) -> Reading[None]:
-        """Tells characters as long as they match, and waits for one that does not. wanted: of any length, also none."""
+        """Pass on characters as long as they match, and wait for one that does not. wanted: matches any length, also
+        zero."""
         while (yield from self.wait()):
             piece, at = self.rest
             found = wanted.match(piece, at)

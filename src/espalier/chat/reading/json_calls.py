@@ -1,7 +1,7 @@
-"""Calls as JSON objects with a name and arguments: `{"name": "NAME", "arguments": {...}}`.
+"""Parse calls that are JSON objects with a name and arguments: `{"name": "NAME", "arguments": {...}}`.
 
-Any order of the keys, their usual names besides the format's own, and further keys are taken; arguments may also be a
-string that holds them. It knows nothing of what stands around a call.
+Keys may come in any order, under their usual names besides the format's own, with further keys; arguments may also be a
+string that contains them. The text around a call is not known here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from espalier.chat.wire.formats import WireFormat
 NAME_KEYS = frozenset(("name", "tool"))
 ARGUMENTS_KEYS = frozenset(("args", "arguments", "parameters"))
 FURTHER_KEYS = frozenset(("id", "type", "index"))
-"""What else a call may hold. Any other key is that of another object, whose text need not be held back any longer."""
+"""Other keys that a call may have. Any other key belongs to an object that is no call, whose text is not held back
+further."""
 _NO_OBJECT = "the arguments are no object"
 
 
@@ -72,7 +73,7 @@ class JsonCalls:
 
 
 class _Call:
-    """One call while it is read. Its methods read the value of a key that stands at `at`."""
+    """One call while it is read. Its methods read the value of the key at position `at`."""
 
     def __init__(self, text: Incoming, listener: CallListener, names: frozenset[str]) -> None:
         self._text = text
@@ -86,7 +87,7 @@ class _Call:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether what is named is no tool."""
+        """Whether the given name is no tool."""
         return bool(self._names) and self._name is not None and self._name not in self._names
 
     def name(self, at: int) -> Reading[None]:
@@ -107,7 +108,7 @@ class _Call:
         try:
             yield from _ARGUMENTS.get((yield from self._text.need()), _Call._no_object)(self)
         except Fault as fault:
-            fault.is_certain = self._name is not None  # an object with a tool's name was meant to be a call
+            fault.is_certain = self._name is not None  # an object with a tool's name was meant as a call
             raise
 
     def other(self, _at: int) -> Reading[None]:
@@ -147,7 +148,7 @@ _ARGUMENTS: dict[str, Callable[[_Call], Reading[None]]] = {"{": _Call._object, '
 
 
 class _Quoted:
-    """An object that a string holds. opened: called once it has begun."""
+    """An object inside a string. opened: called once it has begun."""
 
     def __init__(self, opened: Callable[[], None], tell: Tell) -> None:
         self._opened = opened
@@ -160,7 +161,7 @@ class _Quoted:
         return self._scan.is_done
 
     def take(self, text: str) -> None:
-        """More of the string. Raises NotJson after what fits was told."""
+        """Read more of the string. Raises NotJson after the fitting part was passed on."""
         start = 0 if self._is_open else len(text) - len(text.lstrip(SPACE))
         if start == len(text):
             return

@@ -1,7 +1,5 @@
-"""JSON read from a text as it arrives: values told on as they are written, strings as they are meant.
-
-It knows JSON and the text, and nothing of calls.
-"""
+"""Copy and read JSON values from arriving text: values are passed on as written, strings are decoded. Calls are not
+known here."""
 
 from __future__ import annotations
 
@@ -16,10 +14,10 @@ _PLAIN = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]+')
 
 
 def copy_value(text: Incoming, tell: Tell) -> Reading[None]:
-    """One value, told piece by piece exactly as it is written; whitespace before it is told too. A number ends where
-    something else follows.
+    """Pass on one value piece by piece, exactly as written, with whitespace before it. A number ends where something
+    else follows.
 
-    Raises Fault after all that fits was told, Cut if the text ends within.
+    Raises Fault after the fitting part was passed on, Cut if the text ends within.
     """
     scan = JsonScan()
     while not scan.is_done:
@@ -41,7 +39,7 @@ def _tell_up_to(text: Incoming, end: int, tell: Tell) -> None:
 
 
 def read_string(text: Incoming) -> Reading[str]:
-    """One string as it is meant. Raises Fault if something else is there."""
+    """Read and decode one string. Raises Fault if something else is there."""
     if (yield from text.need()) != '"':
         raise Fault("a string is missing", text.offset)
     parts: list[str] = []
@@ -51,9 +49,9 @@ def read_string(text: Incoming) -> Reading[str]:
 
 
 def copy_meant(text: Incoming, tell: Tell) -> Reading[None]:
-    """One string, told piece by piece as it is meant. What `tell` raises as NotJson is a Fault at its place.
+    """Decode one string and pass it on piece by piece. A NotJson raised by `tell` becomes a Fault at its position.
 
-    Raises Fault also for half a pair of surrogates, which is no text.
+    Raises Fault also for half a surrogate pair, which is no text.
     """
     yield from text.expect('"')
     high = ""
@@ -77,7 +75,8 @@ def copy_meant(text: Incoming, tell: Tell) -> Reading[None]:
 
 
 def _part(text: Incoming) -> Reading[str]:
-    """What of a string is there, or the next escape as it is meant, or half of a pair; "" at the end of the string."""
+    """The available plain part of a string, or the next escape decoded, or half of a pair; "" at the end of the
+    string."""
     character = yield from text.need()
     piece, at = text.rest
     found = _PLAIN.match(piece, at)

@@ -1,7 +1,8 @@
-"""Strict JSON, read as it arrives: one value, refused at the first character that cannot belong to it.
+"""`JsonScan`: an incremental parser of one strict JSON value; it refuses the first character that does not fit.
 
-It keeps the open containers and the place in them, never the text, and knows neither calls nor coroutines. `NaN` and
-`Infinity` are no JSON; names that come twice are.
+It keeps the open containers and the state, never the text. `NaN` and `Infinity` are refused; duplicate names are
+accepted. Calls and coroutines are not known here. Unlike `grammar/json_position.py` it works on characters, skips
+strings in runs, and says what is wrong and where.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ ESCAPED: Final = frozenset('"\\/bfnrt')
 
 
 class NotJson(ValueError):
-    """at: the place in the text that was fed; all before it fits."""
+    """at: the position in the text that was fed; everything before it fits."""
 
     def __init__(self, message: str, at: int) -> None:
         super().__init__(message)
@@ -28,7 +29,7 @@ class NotJson(ValueError):
 
 
 def _number_table() -> dict[str, dict[str, str]]:
-    """By the part of a number and a character, the part that follows."""
+    """(part of a number, character) -> next part."""
     digits = "0123456789"
     exponent = dict.fromkeys("eE", "e")
     first = {"0": "0", **dict.fromkeys(digits[1:], "int")}
@@ -50,7 +51,7 @@ NUMBER_ENDS: Final = frozenset(("0", "int", "frac", "exp"))
 
 
 class JsonScan:
-    """The place in one value. Whitespace before it is read, whitespace after it is not."""
+    """The state within one value. Whitespace before the value is read, whitespace after it is not."""
 
     __slots__ = ("_closers", "_digits", "_is_key", "_part", "_state", "_word_left", "is_done")
 
@@ -58,26 +59,26 @@ class JsonScan:
         self._closers: list[str] = []  # of the open containers, innermost last
         self._state: Callable[[str, int], int] = self._value
         self._is_key = False
-        self._part = ""  # of a number
-        self._word_left = ""  # what is to come of a word
-        self._digits = 0  # how many are to come of an escape
+        self._part = ""  # the part of a number
+        self._word_left = ""  # remaining characters of a literal
+        self._digits = 0  # remaining digits of an escape
         self.is_done = False
 
     @property
     def is_whole(self) -> bool:
-        """Whether the text may end here. Only what follows a number that stands alone says that it is done."""
+        """Whether the text may end here. A top-level number is done only when something follows it."""
         return self.is_done or (not self._closers and self._state == self._number and self._part in NUMBER_ENDS)
 
     def feed(self, text: str, at: int = 0) -> int:
-        """Reads from a place on, to the end of the text or of the value; returns the place after what was read.
+        """Read from position `at` to the end of the text or of the value; returns the position after what was read.
 
-        Raises NotJson, after which nothing more is fed.
+        Raises NotJson; nothing may be fed afterwards.
         """
         while at < len(text) and not self.is_done:
             at = self._state(text, at)
         return at
 
-    # Each reads at least one character or goes to another state. A state is where a character of its kind may stand.
+    # Each state function reads at least one character or changes the state.
 
     def _value(self, text: str, at: int) -> int:
         character = text[at]

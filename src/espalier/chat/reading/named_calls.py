@@ -1,4 +1,4 @@
-"""Calls as a name and then JSON: `NAME middle {...}`. It knows nothing of what stands around a call."""
+"""Parse calls that are a name and then JSON: `NAME middle {...}`. The text around a call is not known here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from espalier.chat.wire.formats import WireFormat
 
 
 class NamedCalls:
-    """`get_weather[ARGS]{"city": "Paris"}` where `[ARGS]` is the format's middle."""
+    """`get_weather[ARGS]{"city": "Paris"}`, where `[ARGS]` is the format's middle."""
 
     def __init__(self, wire: WireFormat, names: Collection[str]) -> None:
         self._middle = wire.middle.strip()

@@ -1,6 +1,7 @@
-"""Calls as Python writes them: `NAME(a=1, b="x")`, with literals as arguments; told as the JSON object they mean.
+"""Parse calls in Python syntax: `NAME(a=1, b="x")`, with literals as arguments; the arguments are passed on as a JSON
+object.
 
-It knows nothing of what stands around a call, and of literals only where they begin and end (`python_literals.py`).
+The text around a call is not known here; `python_literals.py` reads the literals.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _IDENTIFIER = re.compile(r"\w*")
 
 
 class PythonCalls:
-    """`get_weather(city="Paris")`; arguments without a name are refused, `**{"any name": 1}` is taken."""
+    """`get_weather(city="Paris")`; positional arguments are refused, `**{"any name": 1}` is accepted."""
 
     def __init__(self, _wire: WireFormat, names: Collection[str]) -> None:
         self._names = frozenset(names)
@@ -79,7 +80,7 @@ class _Arguments:
             more = yield from self._goes_on("}")
 
     def _key(self, key: str, at: int) -> None:
-        """key: in JSON."""
+        """key: as JSON."""
         name = json.loads(key)
         if name in self._seen:
             raise Fault(f"the argument {name!r:.80} comes twice", at)
@@ -87,7 +88,7 @@ class _Arguments:
         self._seen.add(name)
 
     def _goes_on(self, closer: str) -> Reading[bool]:
-        """Whether another comes after a comma; if not, the closer is read."""
+        """Whether another one follows after a comma; if not, the closer is consumed."""
         text = self._text
         yield from text.skip()
         if (yield from text.meets(",")):

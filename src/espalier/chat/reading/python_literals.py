@@ -1,6 +1,6 @@
-"""Literals of Python, told as the JSON they mean while they are read: `{'a': (1, None)}` as `{"a": [1, null]}`.
+"""Convert Python literals to JSON while they are read: `{'a': (1, None)}` becomes `{"a": [1, null]}`.
 
-Strings stream; of numbers and words the end has to be known first. It knows the text, and nothing of calls.
+Strings are streamed; numbers and words are passed on when complete. Calls are not known here.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from espalier.chat.reading.incoming import Fault, Incoming, Reading, Tell
 from espalier.chat.reading.json_scan import HEX
 
 WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
-"""Models write the words of JSON too."""
+"""Models also write JSON's words."""
 CLOSERS = {"{": "}", "[": "]", "(": ")"}
 QUOTES = "'\""
 DECIDED = -1
 MAX_HEX = 1000
-"""Characters of a number that is not decimal: others are told as they are written, without any arithmetic."""
+"""The most characters of a number that is not decimal; decimal ones are copied without arithmetic."""
 MAX_NAME = 100
-"""Characters of a name in `\\N{...}`: the longest that Unicode has are shorter."""
+r"""The most characters of a name in `\N{...}`; all Unicode names are shorter."""
 
 _WORD = re.compile(r"\w*")
 _NUMERIC = re.compile(r"[\w.]*")
@@ -35,15 +35,15 @@ _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b":
 
 
 def copy_literal(text: Incoming, tell: Tell) -> Reading[None]:
-    """One literal after any whitespace, told as JSON.
+    """Read one literal after any whitespace, and pass it on as JSON.
 
-    Raises Fault after all that fits was told, Cut if the text ends within.
+    Raises Fault after the fitting part was passed on, Cut if the text ends within.
     """
     yield from _Literal(text, tell).read()
 
 
 def copy_string(text: Incoming, tell: Tell) -> Reading[None]:
-    """One string, or several side by side, told as one of JSON. Raises as `copy_literal`."""
+    """Read one string, or several adjacent ones, and pass it on as one JSON string. Raises as `copy_literal`."""
     if (yield from text.need()) not in QUOTES:
         raise Fault("a string in quotes is missing", text.offset)
     tell('"')
@@ -56,14 +56,14 @@ def copy_string(text: Incoming, tell: Tell) -> Reading[None]:
 class _Literal:
     """Reads one literal with a stack instead of recursion.
 
-    `(1)` is a number and `(1,)` a tuple: what such parentheses hold waits until it is known which they are.
+    `(1)` is a number and `(1,)` a tuple: the content of such parentheses is held back until that is decided.
     """
 
     def __init__(self, text: Incoming, tell: Tell) -> None:
         self._text = text
         self._told = tell
         self._closers: list[str] = []
-        self._places: list[int] = []  # by open container: the place in `_waiting` that its "[" may take, or DECIDED
+        self._places: list[int] = []  # per open container: index in `_waiting` where its "[" may go, or DECIDED
         self._waiting: list[str] = []
         self._undecided = 0
 
@@ -85,7 +85,7 @@ class _Literal:
             self._told(text)
 
     def _open(self, opener: str) -> Reading[bool]:
-        """Whether something is inside."""
+        """Open a container; whether it has content."""
         text, closer = self._text, CLOSERS[opener]
         yield from text.take()
         yield from text.skip()
@@ -104,7 +104,7 @@ class _Literal:
         return True
 
     def _key(self) -> Reading[None]:
-        """What stands before a value: in a dict its key."""
+        """Read what precedes a value: in a dict, its key."""
         if self._closers[-1] == "}":
             if (yield from self._text.need()) not in QUOTES:
                 raise Fault("the keys of a dict are strings", self._text.offset)
@@ -113,7 +113,7 @@ class _Literal:
             self._tell(": ")
 
     def _goes_on(self) -> Reading[bool]:
-        """Whether another value comes after one; closes what ends there."""
+        """Whether another value follows; closes the containers that end here."""
         text = self._text
         while self._closers:
             closer = self._closers[-1]
@@ -139,7 +139,7 @@ class _Literal:
             self._tell("}" if closer == "}" else "]")
 
     def _decide(self, opener: str) -> None:
-        """What the innermost container begins with, where that is open."""
+        """Decide how the innermost container begins, if that is open."""
         place = self._places[-1]
         if place == DECIDED:
             return
@@ -212,7 +212,7 @@ def _run(text: Incoming, wanted: re.Pattern[str]) -> Reading[str]:
 
 
 def _body(text: Incoming, tell: Tell) -> Reading[None]:
-    """One string with its quotes, told without any."""
+    """Read one string with its quotes, and pass on its content without quotes."""
     quote = end = yield from text.take()
     if (yield from text.meets(quote)):
         if not (yield from text.meets(quote)):
@@ -244,7 +244,7 @@ def _escape(text: Incoming, tell: Tell) -> Reading[None]:
     elif character in "01234567":
         tell(_quoted((yield from _octal(text, character))))
     else:
-        tell("\\\\" + _quoted(character))  # Python leaves what it does not know
+        tell("\\\\" + _quoted(character))  # Python keeps unknown escapes as they are
 
 
 def _hex(count: int) -> Callable[[Incoming, int], Reading[str]]:
@@ -281,5 +281,5 @@ _CODES = {"x": _hex(2), "u": _hex(4), "U": _hex(8), "N": _named}
 
 
 def _quoted(text: str) -> str:
-    """Characters as they stand in a string of JSON."""
+    """Characters escaped for a JSON string."""
     return "".join(_SHORT.get(c) or (f"\\u{ord(c):04x}" if c < " " or "\ud800" <= c <= "\udfff" else c) for c in text)

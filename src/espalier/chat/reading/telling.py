@@ -1,6 +1,6 @@
-"""What a parser has found in a turn: as deltas since they were last asked for, and as the Turn of all of them.
+"""`Telling`: collects what a parser finds in a turn, as deltas since the last request and as the whole Turn.
 
-It knows no text and no format. A stretch of content that is whitespace only, beside a call, is dropped here.
+It knows no format. Whitespace-only content beside a call is dropped here.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from espalier.chat.tools import ToolCall
 
 
 class Telling:
-    """Takes what is found, piece by piece. Neighbouring pieces of a kind become one delta."""
+    """Takes findings piece by piece. Adjacent pieces of one kind become one delta."""
 
     def __init__(self) -> None:
         self._deltas: list[Delta] = []
         self._make: Callable[[str], Delta] | None = None
-        self._parts: list[str] = []  # of the delta that is next
-        self._blank: list[str] | None = []  # whitespace of a stretch that has been nothing else, None where it has
+        self._parts: list[str] = []  # of the next delta
+        self._blank: list[str] | None = []  # whitespace so far in a stretch of content; None once it has other text
         self._reasoning: list[str] | None = None
         self._content: list[str] = []
         self._names: list[str] = []
         self._arguments: list[list[str]] = []
         self._ended = 0
         self._fault = ""
-        self._more_arguments: Callable[[str], Delta] | None = None  # of the call that has begun
+        self._more_arguments: Callable[[str], Delta] | None = None  # of the current call
 
     @property
     def open_call(self) -> str:
-        """The name of the call that has begun and not ended; "" if none has."""
+        """The name of the current call; "" if there is none."""
         return self._names[-1] if self._ended < len(self._names) else ""
 
     @property
     def complete_calls(self) -> int:
         return self._ended
 
-    # What is found
+    # Called by the parsers
 
     def reasoning(self, text: str) -> None:
-        """More of the reasoning; "" says that there is one."""
+        """More reasoning; "" records that there is some."""
         if self._reasoning is None:
             self._reasoning = []
         self._add(ReasoningDelta, self._reasoning, text)
@@ -66,29 +66,29 @@ class Telling:
         self._add(self._more_arguments, self._arguments[-1], text)
 
     def end(self) -> None:
-        """The call is complete, and what was wrong before it no longer matters."""
+        """Complete the call; an earlier fault no longer matters."""
         self._fault = ""
         self._event(CallEnded(self._ended))
         self._ended += 1
 
     def fault(self, message: str) -> None:
-        """What is wrong; the first since the last complete call is kept."""
+        """Record a fault; the first one since the last complete call is kept."""
         self._fault = self._fault or message
 
     def stop(self, message: str) -> None:
-        """What is wrong so that nothing after it is told; said besides what was wrong before."""
+        """Record a fault that ends the reading, added to an earlier one."""
         self._fault = f"{self._fault}; {message}" if self._fault else message
 
     def settle(self) -> None:
-        """The text is over. Whitespace alone is content only in a turn without calls."""
+        """End the text. Whitespace alone is content only in a turn without calls."""
         if self._blank and not self._names:
             text, self._blank = "".join(self._blank), None
             self._add(ContentDelta, self._content, text)
 
-    # What was found
+    # Results
 
     def take(self) -> list[Delta]:
-        """The deltas since the last time."""
+        """The deltas since the last call of `take`."""
         self._flush()
         found, self._deltas = self._deltas, []
         return found

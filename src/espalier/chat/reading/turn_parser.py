@@ -1,7 +1,6 @@
-"""`TurnParser`: the text of a turn, in pieces of any size, to reasoning, content and calls.
+"""`TurnParser`: parse a model's turn, in pieces of any size, into reasoning, content and calls.
 
-It knows where reasoning ends; how calls are written is known to `call_walk.py` and the shapes it is given. It asks no
-schema whether arguments are valid.
+It separates the reasoning; `call_walk.py` and the shapes read the calls. Arguments are not validated against a schema.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from espalier.chat.wire.formats import CALL_PARSERS, WireFormat
 from espalier.errors import InputError
 
 GAP = 4
-"""Whitespace characters that may stand before the start marker, as in the constraint `Thinking`."""
+"""The most whitespace characters before the start marker, as in the constraint `Thinking`."""
 CUT_REASONING = "the reasoning was cut off"
 
 
 class TurnParser:
-    """Feed it the text as it comes and then `finish` it; each returns what became clear, and `turn` is all of it.
+    """Call `feed` with the text as it arrives, then `finish`; each returns new deltas, and `turn` is the whole.
 
-    format: how calls are written, None for none. names: the tools there are; a call of any other is no call. reasoning:
-    the markers of reasoning, which comes first if at all. inside: whether the prompt ended with its start marker.
+    format: how calls are written, None for none. names: the known tools; a call of another name is no call. reasoning:
+    the markers of reasoning, which comes first if at all. inside: whether the prompt ended with the start marker.
 
-    Whatever the text is, nothing is raised for it: `turn.fault` says what is wrong. `is_reasoning`: whether what was
-    fed ends within the reasoning.
+    No text raises an error: `turn.fault` says what is wrong. `is_reasoning`: whether the text so far ends within the
+    reasoning.
     """
 
     def __init__(
@@ -47,21 +46,21 @@ class TurnParser:
         self._reading = self._read(format, frozenset(names), reasoning, inside)
 
     def feed(self, text: str) -> list[Delta]:
-        """What more of the text makes clear. Raises InputError after `finish`."""
+        """The new deltas after more text. Raises InputError after `finish`."""
         if self._is_over:
             raise InputError("the turn is finished", hint="begin another parser for the next turn")
         self._text.push(text)
         return self._advance()
 
     def finish(self) -> list[Delta]:
-        """The text is over: what was held back. Another time there is nothing more."""
+        """End the text; returns what was held back. Later calls return nothing."""
         self._is_over = True
         self._text.close()
         return self._advance()
 
     @property
     def turn(self) -> Turn:
-        """What there is so far; all of it once the turn is finished."""
+        """The turn so far; complete once finished."""
         return self._telling.turn
 
     def _advance(self) -> list[Delta]:
@@ -88,7 +87,7 @@ class TurnParser:
             telling.settle()
 
     def _starts(self, reasoning: Reasoning) -> Reading[bool]:
-        """Reads the start marker if the text begins with it."""
+        """Consume the start marker if the text begins with it."""
         text = self._text
         text.hold()
         try:
@@ -116,7 +115,7 @@ class TurnParser:
 
 
 class _Trimmed:
-    """Reasoning whose last whitespace waits until something follows."""
+    """Reasoning whose trailing whitespace is held back until something follows."""
 
     def __init__(self, telling: Telling) -> None:
         self._telling = telling
@@ -143,7 +142,7 @@ def parse_turn(
     reasoning: Reasoning | None = None,
     inside: bool = False,
 ) -> Turn:
-    """A whole text at once."""
+    """Parse a whole text at once."""
     parser = TurnParser(format=format, names=names, reasoning=reasoning, inside=inside)
     parser.feed(text)
     parser.finish()

@@ -1,3 +1,2 @@
-"""How models write tool calls: one `WireFormat` value for each format, its detection from a chat template, and calls
-written in it. Parsers are in `reading/`, constraints in `constraints/tools/`.
-"""
+"""Wire formats of tool calls: one `WireFormat` value per format, its detection from a chat template, and rendering of
+calls. Parsers are in `reading/`, constraints in `constraints/tools/`."""

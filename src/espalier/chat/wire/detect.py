@@ -1,6 +1,6 @@
-"""The wire format that a model's own chat template shows, told from the template's source.
+"""Detect the wire format of tool calls from a chat template's source.
 
-It renders nothing and knows no model names: only the marks that a template of that format cannot do without.
+Nothing is rendered and no model is known by name: only the marks that every template of a format contains.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ _COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sign:
-    """What tells one format: patterns that the source shows, and patterns of near relatives that it must not show."""
+    """How to recognise one format: patterns that the source contains, and patterns of similar formats that it must
+    not."""
 
     format: str
     shows: tuple[str, ...]
@@ -21,30 +22,30 @@ class Sign:
 
 
 SIGNS = (
-    # Only Mistral's templates write this marker. With [CALL_ID] an id stands between name and arguments, and where
-    # the name follows the marker without [ARGS] there is no list: neither is a format that we have.
+    # Only Mistral's templates contain this marker. With [CALL_ID] an id stands between name and arguments, and where
+    # the name follows the marker without [ARGS] there is no list: neither is a supported format.
     Sign(format="mistral_args", shows=(r"\[TOOL_CALLS\]", r"\[ARGS\]"), lacks=(r"\[CALL_ID\]",)),
     Sign(
         format="mistral",
         shows=(r"\[TOOL_CALLS\]",),
         lacks=(r"\[ARGS\]", r"\[CALL_ID\]", r"\[TOOL_CALLS\]['\"]\s*[+~]\s*[\w.\[\]'\"]*name\b"),
     ),
-    # `<tool_call>` holds JSON in Hermes and Qwen, but XML in Qwen3-Coder, pairs of tags in GLM and a plain name in
-    # Hunyuan. Before functionary, whose tag those of Qwen3-Coder hold.
+    # `<tool_call>` contains JSON in Hermes and Qwen, but XML in Qwen3-Coder, pairs of tags in GLM and a plain name in
+    # Hunyuan. Before functionary, whose tag Qwen3-Coder's templates contain.
     Sign(
         format="hermes",
         shows=(r"<tool_call>", r'\\?"name\\?"\s*:', r"\barguments\b"),
         lacks=(r"<function=", r"<parameter=", r"<arg_key>", r"<tool_sep>"),
     ),
-    # Before llama3: Llama's template for custom tools speaks of ipython and of "parameters" too.
+    # Before llama3: Llama's template for custom tools also mentions ipython and "parameters".
     Sign(format="functionary", shows=(r"<function=", r"</function>"), lacks=(r"<parameter=", r"<tool_call>")),
-    # Before llama3: Llama's pythonic templates speak of ipython too. Behind a tag the list has a marker, as in LFM2.
+    # Before llama3: Llama's pythonic templates also mention ipython. After a tag the list has a marker, as in LFM2.
     Sign(format="pythonic", shows=(r"(?<!>)\[func_name1\(param\w*=",), lacks=(r"<\|tool_call_start\|>",)),
-    # Plain JSON with short keys, as agents' prompts have it; no marker, so all those above come first.
+    # Plain JSON with short keys, as in agents' prompts; it has no marker, so all formats with one come first.
     Sign(format="args", shows=(r'\\?"name\\?"\s*:(?:(?!description).){0,160}?\\?"args\\?"\s*:',)),
     Sign(format="tool_args", shows=(r'\\?"tool\\?"\s*:(?:(?!description).){0,160}?\\?"args\\?"\s*:',)),
-    # Last, since it has no marker: a name and then "parameters" (a list of tools has the description between them),
-    # and the words by which Llama's templates begin the environment of tools.
+    # Last, since it has no marker: a name and then "parameters" (a list of tools has the description between them), and
+    # the words with which Llama's templates begin the tool environment.
     Sign(
         format="llama3",
         shows=(r'\\?"name\\?"\s*:(?:(?!description).){0,160}?\\?"parameters\\?"\s*:', r"ipython|<\|python_tag\|>"),
@@ -54,7 +55,7 @@ SIGNS = (
 
 
 def detect_format(template_source: str) -> str | None:
-    """The name of the format (a key of WIRE_FORMATS); None where the template shows none, or one that is not ours."""
+    """The name of the format (a key of WIRE_FORMATS); None if the template shows none, or an unsupported one."""
     source = _COMMENT.sub("", template_source)
     return next((sign.format for sign in SIGNS if _fits(sign, source)), None)
 

@@ -1,7 +1,7 @@
-"""How models write tool calls: one `WireFormat` each, as data. Parsers and constraints are made of these values.
+"""`WireFormat`: how models write tool calls, as data. Parsers and constraints are built from these values.
 
-A text of a format is `begin open head CALL tail separator head CALL tail close`. Whitespace at the border of a piece is
-as models usually write it; constraints make it optional, and parsers take any. It knows no schema and no vocabulary.
+A text of a format is `begin open head CALL tail separator head CALL tail close`. Whitespace at the edges of a piece is
+the usual one; constraints make it optional, and parsers accept any. Schemas and vocabularies are not known here.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ CallShape = Literal["json", "named", "python"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireFormat:
-    """lead: what may stand before a call that has no marker. begin: once, before everything. open, close: around all
-    calls. head, tail: around each. separator: between two.
+    """lead: what may precede a call that has no marker. begin: once, before everything. open, close: around all calls.
+    head, tail: around each. separator: between two.
 
     shape of CALL: `json` is `{"<name_key>": "NAME", "<args_key>": ARGUMENTS}`, `named` is `NAME middle ARGUMENTS` with
-    arguments in JSON, `python` is `NAME(a=1, b="x")` with Python's literals.
+    JSON arguments, `python` is `NAME(a=1, b="x")` with Python literals.
 
-    exact: parsers take as calls only what a constraint writes: the format's own keys, the name first, a tool that there
-    is. For turns whose content may look like calls, such as documents of a schema.
+    exact: parsers accept as calls only what a constraint writes: the format's own keys, the name first, a known tool.
+    For turns whose content may look like calls, such as documents of a schema.
     """
 
     name: str
@@ -42,8 +42,8 @@ class WireFormat:
 
     @property
     def marker(self) -> str:
-        """What begins a call wherever it stands in free text, such as `<tool_call>`; "" for a format without one, in
-        which a call stands alone and begins with `opener`."""
+        """What begins a call in free text, such as `<tool_call>`; "" for a format without one, whose call stands alone
+        and begins with `opener`."""
         return (self.begin or self.head).strip()
 
     @property
@@ -88,7 +88,7 @@ CALL_PARSERS = Registry(
         "python": "espalier.chat.reading.python_calls:PythonCalls",
     },
 )
-"""By shape: see `chat/reading/turn_parser.py`."""
+"""Shape -> parser: see `chat/reading/turn_parser.py`."""
 
 
 def wire_format(name: str) -> WireFormat:

@@ -1,7 +1,4 @@
-"""Calls spelled as a model would write them in a wire format: the way back from what the parsers read.
-
-It knows no template, no tools and no schema: what it is given, it spells.
-"""
+"""Write tool calls in a wire format: the inverse of the parsers. Templates, tools and schemas are not known here."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ PYTHON_WORDS: Words = {True: "True", False: "False", None: "None"}
 
 
 def render_calls(wire: WireFormat, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    """The calls, names with arguments, in the format's usual spelling; "" for none.
+    """The calls, as pairs of name and arguments, in the format's usual spelling; "" for none.
 
-    Raises InputError for arguments that no JSON could hold, and for ones nested too deeply.
+    Raises InputError for arguments that JSON cannot express, or that are nested too deeply.
     """
     try:
         return join_calls(wire, [spell_call(wire, name, _ARGUMENTS[wire.shape](args)) for name, args in calls])
@@ -31,7 +28,7 @@ def render_calls(wire: WireFormat, calls: Sequence[tuple[str, Mapping[str, Any]]
 
 
 def spell_call(wire: WireFormat, name: str, arguments: str) -> str:
-    """One call without what surrounds it. arguments: spelled already, in JSON or, in the python shape, `a=1, b="x"`."""
+    """One call without what surrounds it. arguments: already spelled, in JSON or, in the python shape, `a=1, b="x"`."""
     return _SHAPES[wire.shape](wire, name, arguments)
 
 
@@ -42,7 +39,7 @@ def join_calls(wire: WireFormat, calls: Iterable[str]) -> str:
 
 
 def literal(value: Any, words: Words = JSON_WORDS) -> str:
-    """A JSON value as a literal of JSON or, with PYTHON_WORDS, of Python. Raises InputError for anything else."""
+    """A JSON value as a literal of JSON or, with PYTHON_WORDS, of Python. Raises InputError for other values."""
     write = _LITERALS.get(type(value))
     if write is None:
         raise InputError(f"{value!r:.60} is no value of JSON", field="arguments")
@@ -52,7 +49,7 @@ def literal(value: Any, words: Words = JSON_WORDS) -> str:
 def _float(value: float, _words: Words) -> str:
     if math.isnan(value):
         raise InputError("NaN is no value of JSON", field="arguments")
-    # In both languages a number too large for a float reads back as infinity; neither has a name for that.
+    # In both languages a number too large for a float reads back as infinity, which has no literal.
     return repr(value) if math.isfinite(value) else ("1e999" if value > 0 else "-1e999")
 
 
@@ -87,7 +84,7 @@ _LITERALS: dict[type, Callable[[Any, Words], str]] = {
 
 
 def _keywords(arguments: Mapping[str, Any]) -> str:
-    """`a=1, b="x"`; names that Python cannot spell stand in `**{...}` at the end."""
+    """`a=1, b="x"`; names that are no Python identifiers go into `**{...}` at the end."""
     plain = {key: value for key, value in arguments.items() if str(key).isidentifier() and not iskeyword(key)}
     spelled = [f"{key}={literal(value, PYTHON_WORDS)}" for key, value in plain.items()]
     others = {key: value for key, value in arguments.items() if key not in plain}
