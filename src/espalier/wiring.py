@@ -1,4 +1,4 @@
-"""The composition root: Settings -> App. Nothing else reads settings, nothing here decides anything else."""
+"""The composition root: builds an App from Settings. No other module reads settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMPILERS_KEPT = 4  # vocabularies whose trie and compiled specs are kept by `co
 
 
 class App:
-    """What one process shares: settings, presets, the default engine, a compiler per vocabulary."""
+    """What a process shares: settings, presets, the default engine, a compiler for each vocabulary."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -32,8 +32,8 @@ class App:
         self._compilers: OrderedDict[tuple[str, str], Compiler] = OrderedDict()
 
     def open(self, model: str | None = None, options: EngineOptions = DEFAULT) -> Engine:
-        """A new engine. Without a name: the configured model, else the demo model. What an option leaves open is as the
-        settings say, where the engine takes it."""
+        """A new engine for a model; without a name, for the configured or the demo model. An option that is not set is
+        as in the settings, if the engine takes it. Raises UnknownModel and what the engine raises."""
         if model is not None and not model.strip():
             raise UnknownModel("the name of the model is empty", field="model")
         return open_engine(
@@ -41,18 +41,18 @@ class App:
         )
 
     def model_name(self, model: str | None = None) -> str:
-        """The one that was given, else the configured one, else the demo model."""
+        """The given name, else the configured one, else the demo model's path."""
         return model or self.settings.model or str(demo_model())
 
     def default_engine(self) -> Engine:
-        """The configured or demo model, loaded when first needed and kept."""
+        """The configured or demo model, loaded at the first call and kept."""
         with self._lock:
             if self._default is None:
                 self._default = self.open()
             return self._default
 
     def compiler(self, vocab: Vocab) -> Compiler:
-        """The compiler of a vocabulary, kept for the next call."""
+        """The compiler of a vocabulary; the last COMPILERS_KEPT are kept."""
         with self._lock:
             key = vocab.fingerprint, vocab.name  # reports say the name
             found = self._compilers.get(key)
@@ -66,14 +66,14 @@ class App:
 
 
 def demo_model() -> Path:
-    """The folder of the bundled model: in the wheel, or in the clone that is installed in place."""
+    """The folder of the demo model, in the wheel or in the clone. Raises UnknownModel."""
     package = Path(str(files("espalier")))
     for folder in (package / "_models" / "demo", package.parents[1] / "models" / "demo"):
         if (folder / "config.json").is_file():
             return folder
-    raise UnknownModel("the demo model is not here", hint="run `make train-demo`, or name a model")
+    raise UnknownModel("the demo model is missing", hint="run `make train-demo`, or name a model")
 
 
 def build_app(settings: Settings | None = None, *, environ: Mapping[str, str] | None = None) -> App:
-    """environ: where settings are read from if none are given; the process's own environment without it."""
+    """An App. Without settings they are read from environ, or from the environment of the process."""
     return App(read_settings(environ) if settings is None else settings)

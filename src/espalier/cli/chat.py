@@ -1,4 +1,4 @@
-"""`espalier chat`: a conversation in the terminal; the constraint can be switched while it goes on."""
+"""`espalier chat`: a conversation in the terminal, whose constraint can be switched between answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HELP = """\
 
 @dataclass
 class Conversation:
-    """All that a chat remembers."""
+    """The state of a chat."""
 
     engine: api.LoadedEngine
     sampling: SamplingConfig
@@ -96,7 +96,7 @@ def command(
 
 
 def talk(conversation: Conversation) -> None:
-    """Read lines until the end of input or /quit. A fault in one line is told, and the talk goes on."""
+    """Read lines until the end of input or /quit. An error in one line is printed, and the chat goes on."""
     while True:
         try:
             line = _read_line()
@@ -117,7 +117,7 @@ def talk(conversation: Conversation) -> None:
 
 
 def answer(conversation: Conversation, line: str) -> None:
-    """Send one line and stream the answer. Ctrl-C stops it; what was said so far stays in the conversation."""
+    """Send one line and stream the answer. Ctrl-C stops the answer; its text so far stays in the conversation."""
     conversation.messages.append({"role": "user", "content": line})
     shown: list[str] = []
     was_stopped = False
@@ -136,14 +136,14 @@ def answer(conversation: Conversation, line: str) -> None:
         raise
     output.piece("\n")
     if was_stopped:
-        output.note("stopped; what was said stays in the conversation")
+        output.note("stopped; the text so far stays in the conversation")
     conversation.messages.append({"role": "assistant", "content": "".join(shown)})
     if conversation.last is not None:
         report(conversation.last)
 
 
 def _stream(conversation: Conversation) -> Generator[Event, None, None]:
-    """A generator, so that it can be closed; nothing is rendered or compiled before its first event."""
+    """The events of an answer, as a generator that can be closed. It renders and compiles at its first event."""
     yield from conversation.engine.stream(
         conversation.prompt(),
         constraint=conversation.constraint,
@@ -155,7 +155,7 @@ def _stream(conversation: Conversation) -> Generator[Event, None, None]:
 
 
 def switch(conversation: Conversation, line: str) -> None:
-    """Run one /command. Raises InputError for one that does not exist or is not written right."""
+    """Run one /command. Raises InputError for an unknown command or a wrong argument."""
     name, _, rest = line[1:].partition(" ")
     rest = rest.strip()
     run = COMMANDS.get(name)
@@ -165,7 +165,7 @@ def switch(conversation: Conversation, line: str) -> None:
 
 
 def _constrain(conversation: Conversation, **given: Any) -> None:
-    # What was banned when the talk began stays banned.
+    # Bans and filters of the command line stay.
     spec = conversation.safety.join(ConstraintFlags(**given, ban=conversation.ban).spec())
     if spec is not None:
         # Compile now, so that a fault shows here and not at the next question.
@@ -200,7 +200,7 @@ def _system(conversation: Conversation, rest: str) -> None:
 
 
 def _strategy(conversation: Conversation, rest: str) -> None:
-    """What was said of the strategy before goes with it: beams mean nothing to another."""
+    """Options of the old strategy are dropped: beams mean nothing to another one."""
     name = _need(rest, "the name of a strategy")
     kept = conversation.decoding
     decoding = DecodingFlags(strategy=name, on_budget=kept.on_budget, max_rewinds=kept.max_rewinds)
@@ -235,7 +235,7 @@ COMMANDS: dict[str, Callable[[Conversation, str], None]] = {
 
 
 def _read_line() -> str | None:
-    """One line; the prompt sign goes to stderr, so that stdout holds answers only. None at the end of input."""
+    """One line, or None at the end of input. The prompt `> ` goes to stderr: stdout holds answers only."""
     if sys.stdin.isatty():
         output.ask("> ")
     try:

@@ -1,6 +1,6 @@
-"""`espalier check`: what of a JSON Schema an engine will enforce, what may go wrong, and which documents can come out.
+"""`espalier check`: reports what an engine enforces of a JSON Schema, its hazards, and which documents it accepts.
 
-How that is found out is `constraints/json_schema/check.py`'s affair; here it is put into words and 80 columns.
+`constraints/json_schema/check.py` finds this out; this module prints it in 80 columns.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from rich.cells import cell_len, set_cell_size
 from espalier import api
 from espalier.cli import output
 from espalier.cli.columns import WIDTH, middle, shown, wrapped
+from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.inputs import read_text
-from espalier.cli.flags.schema import read_spec
+from espalier.cli.flags.schema import SchemaArgument, SchemaFlags
 from espalier.constraints.json_schema.check import CompileCost, SchemaReport, check_schema
 from espalier.constraints.json_schema.instances import Instance, read_instances
 from espalier.engines.open import is_gguf, read_gguf_vocab
@@ -28,36 +29,32 @@ from espalier.tokens.vocab import Vocab
 POINTER = 32  # columns of a pointer in the table
 
 
+@with_flags
 def command(
-    schema: Annotated[str, typer.Argument(help="A file, `-` for stdin, JSON, or `name, age int`.", metavar="SCHEMA")],
+    *,
+    schema: SchemaArgument,
     engine: Annotated[str, typer.Option(help=f"{', '.join(ENGINES)}.", metavar="ENGINE")] = "transformers",
     tokenizer: Annotated[
-        str | None, typer.Option(help="Compile for this: a file, GGUF too, a folder or hub name.", metavar="M")
+        str | None, typer.Option(help="Tokenizer to compile for: a file, a folder or a hub name.", metavar="M")
     ] = None,
     instances: Annotated[
-        str | None, typer.Option(help="Documents to hold against it: JSON lines, `-` for stdin.", metavar="FILE")
+        str | None, typer.Option(help="Documents to check: JSON lines, `-` for stdin.", metavar="FILE")
     ] = None,
-    whitespace: Annotated[str, typer.Option(help="natural, compact, flexible, indented.", metavar="STYLE")] = "natural",
-    schema_format: Annotated[
-        str, typer.Option("--format", help="What `format` does: annotate, assert.", metavar="WHAT")
-    ] = "annotate",
-    order: Annotated[
-        str, typer.Option(help="Of properties: schema, required_first, a,b,c.", metavar="ORDER")
-    ] = "schema",
+    details: SchemaFlags,
     allow: Annotated[
-        str | None, typer.Option(help="checked: what is only checked afterwards is fine.", metavar="VERDICT")
+        str | None, typer.Option(help="checked: accept keywords that are only checked afterwards.", metavar="VERDICT")
     ] = None,
-    show_all: Annotated[bool, typer.Option("--all", help="Annotations and other engines' hazards too.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Show annotations and other engines' hazards too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Say what of a JSON Schema will be enforced, keyword by keyword, and what it costs.
+    """Show what an engine enforces of a JSON Schema, keyword by keyword, and what it costs.
 
-    enforced: always, and nothing is left out; narrowed: always, but some values or spellings cannot come out;
+    enforced: exactly as the schema says; narrowed: always, but some values or spellings cannot be generated;
     checked: only afterwards; refused: not at all.
 
-    Exit 1 if something would not be enforced, or a document is judged otherwise than by jsonschema.
+    Exit 1 if a keyword is not enforced, or if jsonschema judges a document otherwise.
     """
-    spec = read_spec(schema, whitespace=whitespace, format=schema_format, order=order, allow=allow)
+    spec = details.spec(schema, allow=allow)
     if schema.strip() == "-" and instances == "-":
         raise InputError("the schema and the documents cannot both be standard input", field="instances")
     lines = None if instances is None else read_instances(read_text(instances, "instances"), _source(instances))
@@ -82,7 +79,7 @@ def _source(path: str) -> str:
 
 
 def read_vocab(name: str) -> Vocab:
-    """A tokenizer's file, a GGUF file, a folder, or a name on the hub. Raises VocabError, UnknownModel,
+    """The vocabulary of a tokenizer file, a GGUF file, a folder, or a hub name. Raises VocabError, UnknownModel,
     CapabilityError, MissingDependency."""
     path = Path(name).expanduser()
     if is_gguf(name):
@@ -103,7 +100,7 @@ def read_vocab(name: str) -> Vocab:
 
 
 def summary(report: SchemaReport) -> str:
-    """One line."""
+    """The result in one line."""
     parts = []
     if count := len(report.lacking):
         parts.append(f"{count} keyword{'s' * (count > 1)} would not be enforced")
@@ -173,7 +170,7 @@ def _field(name: str, text: str) -> list[str]:
 
 
 def contract_table(contract: Contract, *, show_all: bool) -> Iterator[str]:
-    """A line a keyword, its note wrapped beside it."""
+    """One line for each keyword, with its note wrapped beside it."""
     entries = [e for e in contract.entries if show_all or e.verdict != "annotation"]
     if not entries:
         return
@@ -192,12 +189,12 @@ def contract_table(contract: Contract, *, show_all: bool) -> Iterator[str]:
 
 
 def name(entry: Entry) -> str:
-    """What is not of one keyword is named by what it is about."""
+    """The pointer of an entry; an entry of no single keyword is named by its subject."""
     return entry.pointer or (f"({entry.keyword})" if entry.keyword else "(the whole)")
 
 
 def instance_lines(report: SchemaReport) -> Iterator[str]:
-    """Counts, then a paragraph for each that is refused or disputed."""
+    """Counts, then a paragraph for each document that is refused or disputed."""
     found = report.instances
     taken = sum(one.accepted for one in found)
     yield f"Documents: {len(found):,}, {taken:,} accepted, {len(found) - taken:,} refused"

@@ -11,12 +11,12 @@ ISOLATE, END_ISOLATE = "\u2068", "\u2069"  # between them a direction has no eff
 
 
 def shown(text: str) -> str:
-    """On one line: what a terminal would act on is written as an escape."""
+    """A text on one line, with control characters as escapes."""
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
 def middle(text: str, cells: int) -> str:
-    """At most so many columns; the middle of what is longer is left out."""
+    """A text of at most so many columns; a longer one loses its middle."""
     if cell_len(text) <= cells:
         return text
     head = set_cell_size(text, (cells - 1) // 2).rstrip()
@@ -41,7 +41,7 @@ def _words(words: Iterable[str], cells: int) -> Iterator[str]:
 
 
 def clip(text: str, cells: int) -> str:
-    """At most so many columns. What is cut off may hold the end of an isolate, which is then written again."""
+    """A text of at most so many columns; a longer one loses its end. The end of an isolate is written again."""
     if cell_len(text) <= cells:
         return text
     kept = set_cell_size(text, cells - 1).rstrip()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from espalier.cli import output
-from espalier.cli.flags.groups import with_flags
+from espalier.cli.flags.groups import sub_app, with_flags
 from espalier.cli.flags.server import EnvFile, ServerFlags, need_server, read_server, variables_of
 from espalier.server.settings import FIELDS, ServerSettings
 from espalier.wiring import build_app
@@ -16,7 +16,7 @@ from espalier.wiring import build_app
 if TYPE_CHECKING:
     from espalier.server.environment import Environment
 
-app = typer.Typer(no_args_is_help=True, help="Settings: what they are, and where they come from.")
+app = sub_app("Show the settings and where they come from.")
 VALUE_COLUMNS = 48  # a longer value moves the origin in its own line only
 
 
@@ -28,7 +28,7 @@ def show_command(
     env_file: EnvFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Print every setting, its value (secrets are masked) and where it comes from."""
+    """Print every setting, its value (secrets masked) and where the value comes from."""
     need_server()
     rows = list(_rows(*read_server(variables_of(settings), env_file)))
     if as_json:

@@ -1,4 +1,4 @@
-"""`espalier doctor`: what is installed, what each extra would add, which engines can run."""
+"""`espalier doctor`: shows what is installed, what each extra adds, and which engines can run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def installed(package: str) -> str | None:
 
 
 def examine() -> dict[str, Any]:
-    """Everything doctor knows, as plain JSON. llama.cpp's library is really opened, in a process of its own."""
+    """The report as plain JSON. llama.cpp's library is opened for it, in a process of its own."""
     engines: dict[str, dict[str, Any]] = {}
     for name, needs in ENGINE_NEEDS.items():
         missing = [package for package in needs if not installed(package)]
@@ -84,7 +84,7 @@ def examine() -> dict[str, Any]:
 
 
 def command(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-    """Say what is installed, what each extra would add, and which engines can run."""
+    """Show what is installed, what each extra adds, and which engines can run."""
     found = examine()
     if as_json:
         output.data_json(found)
@@ -105,7 +105,7 @@ def command(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = 
 
 
 def engine_lines(name: str, engine: dict[str, Any]) -> Iterator[str]:
-    """Whether an engine can run, else why not; and what llama.cpp was built with."""
+    """Lines for an engine: whether it can run, why not, and what llama.cpp was built with."""
     missing = ", ".join(engine["missing"])
     state = "can run" if engine["can_run"] else f"needs {missing}" if missing else "CANNOT RUN"
     yield f"  {name:<14}{state}"

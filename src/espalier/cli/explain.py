@@ -1,6 +1,6 @@
-"""`espalier explain`: generate once, and say on one screen what the constraint cost, where, why, and what to do.
+"""`espalier explain`: generates once and shows on one screen what the constraint cost, where, why, and what to do.
 
-What is found is `trace/report/diagnose.py`'s affair and the trace's own; here it is laid out in 80 columns.
+It lays out in 80 columns what the trace and `trace/report/diagnose.py` compute.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def command(
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
     engine: EngineFlags,
 ) -> None:
-    """Generate once, and say what the constraint cost, where, why, and what to do about it.
+    """Generate once, and explain what the constraint cost: where, why, and what to do about it.
 
-    One screen: the text and whether it is valid, tokens and nats, the dearest places and tokens, findings, flags.
+    One screen: the text and its verdict, tokens and nats, the most expensive places and tokens, findings, remedies.
     """
     spec = constraint.spec()
     if spec is None and sampling.preset is None:
@@ -89,7 +89,7 @@ def command(
 
 
 def as_dict(result: Result, trace: Trace) -> dict[str, Any]:
-    """All of it, unshortened."""
+    """Everything, unshortened."""
     return {
         "text": result.text,
         "finish_reason": result.finish_reason,
@@ -102,7 +102,7 @@ def as_dict(result: Result, trace: Trace) -> dict[str, Any]:
 
 
 def screen(result: Result, trace: Trace) -> list[str]:
-    """At most 24 lines of 80 columns: text, verdict, cost, where, why, what to do. --json has what is left out."""
+    """At most 24 lines of 80 columns: text, verdict, cost, places, findings, remedies. `--json` has the rest."""
     found = diagnose(trace)
     lines = [*_field("text", [clip(one, WIDTH - LABEL) for one in _text(result.text)])]
     lines += _field("valid", wrapped(_validity(result), WIDTH - LABEL)[:2])
@@ -116,7 +116,7 @@ def screen(result: Result, trace: Trace) -> list[str]:
 
 
 def cost(trace: Trace) -> str:
-    """Tokens, nats, and at how many steps what happened."""
+    """Tokens, nats, and the number of rejected, changed and forced steps."""
     found = trace.summary()
     steps = found["total_steps"]
     tax = found["total_tax_nats"]
@@ -130,12 +130,12 @@ def cost(trace: Trace) -> str:
 
 
 def places(trace: Trace) -> Iterator[str]:
-    """The dearest paths of a document, or rules of a grammar."""
+    """The most expensive paths of a document, or rules of a grammar."""
     for what, table in (("path", trace.by_path()), ("rule", trace.by_rule())):
         if table:
             yield from _places(what, table)
             return
-    yield "nothing tells places in this text"
+    yield "this text has no paths or rules to count by"
 
 
 def _places(what: str, table: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
@@ -149,7 +149,7 @@ def _places(what: str, table: Mapping[str, Mapping[str, float]]) -> Iterator[str
 
 
 def worst(trace: Trace) -> Iterator[str]:
-    """The dearest tokens, and what the model wanted instead."""
+    """The most expensive tokens, and what the model wanted instead."""
     steps = {one.step: one for one in trace.steps}
     for one in trace.summary()["worst_tokens"][:WORST]:
         step = steps[one["step"]]
@@ -159,7 +159,7 @@ def worst(trace: Trace) -> Iterator[str]:
 
 
 def to_do(found: Sequence[Finding]) -> Iterator[str]:
-    """Each remedy once, those of the first findings first."""
+    """Each remedy once, in the order of the findings."""
     remedies = list(dict.fromkeys(one.text for finding in found for one in finding.remedies))
     for text in remedies[:REMEDIES]:
         yield from wrapped(text, WIDTH - LABEL)

@@ -1,4 +1,4 @@
-"""`espalier generate`: one prompt, one answer, under a constraint, with its trace."""
+"""`espalier generate`: one prompt, one answer under a constraint, and its trace."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def command(
     safety: SafetyFlags,
     tools: ToolFlags,
     reasoning: ReasoningFlags,
-    soft_json: Annotated[bool, typer.Option("--soft-json", help="Nudge towards JSON, force nothing.")] = False,
+    soft_json: Annotated[bool, typer.Option("--soft-json", help="Bias towards JSON; nothing is forced.")] = False,
     vocab: WordFlags,
     sampling: SamplingFlags,
     sampler: Sampler = "espalier",
@@ -49,7 +49,7 @@ def command(
     engine: EngineFlags,
 ) -> None:
     """Generate text that satisfies a constraint, and show what the constraint did."""
-    # Everything that can be wrong is found before the model is loaded.
+    # Every error of the flags is found before the model is loaded.
     words = vocab.wordlist()
     soft_words = vocab.soft(words) if words else None
     spec = safety.join(constraint.spec(None if soft_words else words))
@@ -99,8 +99,8 @@ def _is_terminal() -> bool:
 
 
 def show(events: Iterable[Event], *, live: bool, split: bool = False) -> Result:
-    """Run the events to their end, writing the text as it comes if `live`; split: its content alone, and the reasoning
-    on stderr."""
+    """Run to the end and return the result. live: write the text as it comes. split: write the content to stdout, and
+    the reasoning to stderr."""
     for event in events:
         if live and split:
             for delta in event.deltas:
@@ -113,8 +113,8 @@ def show(events: Iterable[Event], *, live: bool, split: bool = False) -> Result:
 
 
 def write(result: Result, *, live: bool, split: bool) -> None:
-    """The answer on stdout, as far as it is not there already: the text, or the content and one line for each call.
-    Further texts of the same run follow, best first."""
+    """Write the answer to stdout: the text or, with split, the content and one line for each call. live: the text is
+    there already, and only its line is ended. Further texts of the same run follow, best first."""
     _write_one(result, live=live, split=split)
     for other in result.others:
         _write_one(other, live=False, split=split)
@@ -131,7 +131,7 @@ def _write_one(result: Result, *, live: bool, split: bool) -> None:
 
 
 def report(result: Result) -> int:
-    """Say on stderr what a user must not miss. Returns the exit code: 1 for an answer that breaks its constraint."""
+    """Report on stderr: limits, cut calls, verdicts. Returns the exit code: 1 if a text breaks its constraint."""
     for line in told(result):
         output.note(line)
     if result.finish_reason == "length" and not result.closed_by_budget:
@@ -150,9 +150,9 @@ def report(result: Result) -> int:
 
 
 def as_dict(result: Result, model: str) -> dict[str, Any]:
-    """The result as plain JSON; the same run gives the same bytes. What only some strategies give is in it only then:
-    `score`, `weighing`, `closed_by_budget`, `rewinds`, `safety`, what filters refused and took back by category and
-    pattern, and `others`, the further texts, best first."""
+    """The result as plain JSON; equal runs give equal bytes. Keys that only some runs have: `score`, `weighing`,
+    `closed_by_budget`, `rewinds`, `safety` (what filters refused and rewound, by category and pattern) and `others`
+    (further texts, best first)."""
     more: dict[str, Any] = {}
     if result.score is not None:
         more["score"] = result.score

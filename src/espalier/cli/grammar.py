@@ -1,4 +1,4 @@
-"""`espalier grammar check|print|sample|accepts|convert`: look at a GBNF grammar, or make one of a JSON Schema.
+"""`espalier grammar check|print|sample|accepts|convert`: inspect a GBNF grammar, or convert a JSON Schema to one.
 
 A grammar is a file, `-` for stdin, or `@name` for one that ships with Espalier.
 """
@@ -15,7 +15,8 @@ import typer
 from espalier import api
 from espalier.cli import output
 from espalier.cli.flags.constraint import read_grammar
-from espalier.cli.flags.schema import read_spec
+from espalier.cli.flags.groups import sub_app, with_flags
+from espalier.cli.flags.schema import SchemaArgument, SchemaFlags
 from espalier.constraints.json_schema.backends import LoweredSchema
 from espalier.constraints.json_schema.check import grammar_contract
 from espalier.constraints.spec import Gbnf
@@ -27,12 +28,7 @@ from espalier.grammar.printer import print_grammar
 from espalier.grammar.sample import Sampler
 from espalier.schema.gbnf.convert import printed
 
-app = typer.Typer(
-    help="Check, print, sample and try GBNF grammars, and make them of JSON Schemas.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = sub_app("Check, print, sample and try GBNF grammars; convert JSON Schemas to GBNF.")
 
 File = Annotated[str, typer.Argument(help="A file, `-` for stdin, or @NAME for a built-in.", metavar="GRAMMAR")]
 Root = Annotated[str, typer.Option(help="The start rule.")]
@@ -40,15 +36,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 
 def read(path: str, root: str) -> Grammar:
-    """Parsed and free of errors. Raises GrammarError with line and column."""
+    """The parsed grammar, without errors. Raises GrammarError with line and column."""
     grammar = parse(read_grammar(path), root=root)
     validate(grammar)
     return grammar
 
 
-@app.command("check", short_help="Say what is wrong or remarkable.")
+@app.command("check", short_help="Find errors and remarkable rules.")
 def check_command(grammar: File, root: Root = "root", as_json: AsJson = False) -> None:
-    """Say what is wrong or remarkable: undefined, unreachable and endless rules."""
+    """Find errors and remarkable rules: undefined, unreachable and endless ones."""
     parsed = parse(read_grammar(grammar), root=root)
     findings = check(parsed)
     failed = any(found.severity == "error" for found in findings)
@@ -82,19 +78,19 @@ def check_command(grammar: File, root: Root = "root", as_json: AsJson = False) -
 
 
 def too_large(text: str, root: str) -> list[Finding]:
-    """What only compiling tells: a grammar whose automaton would not fit."""
+    """A finding for a grammar whose automaton exceeds the limits, which only compiling shows."""
     try:
         api.compile(Gbnf(text, root=root))
     except LimitExceeded as error:
         return [Finding(severity="error", code="too-large", message=error.message, hint=error.hint)]
     except VocabError:
-        return []  # it names tokens, which the byte vocabulary has not; a model's may
+        return []  # it names tokens, which the byte vocabulary does not have; a model's may
     return []
 
 
-@app.command("print", short_help="Print it in one normal form.")
+@app.command("print", short_help="Print a grammar in normal form.")
 def print_command(grammar: File, root: Root = "root") -> None:
-    """Print it in one normal form, which parses to the same grammar."""
+    """Print a grammar in normal form, which parses to the same grammar."""
     output.data(print_grammar(parse(read_grammar(grammar), root=root)))
 
 
@@ -102,12 +98,12 @@ def print_command(grammar: File, root: Root = "root") -> None:
 def sample_command(
     grammar: File,
     root: Root = "root",
-    count: Annotated[int, typer.Option("-n", "--count", help="How many.")] = 5,
+    count: Annotated[int, typer.Option("-n", "--count", help="Number of sentences.")] = 5,
     seed: Annotated[int, typer.Option(help="The same seed gives the same sentences.")] = 0,
-    max_size: Annotated[int, typer.Option(help="At most this many characters, where that is possible.")] = 200,
+    max_size: Annotated[int, typer.Option(help="At most this many characters, if possible.")] = 200,
     as_json: AsJson = False,
 ) -> None:
-    """Draw random sentences, one a line (as JSON strings with --json)."""
+    """Draw random sentences of a grammar, one on each line (as JSON strings with --json)."""
     if count < 1:
         raise InputError(f"--count: {count} must be at least 1", field="count")
     if max_size < 0:
@@ -122,14 +118,14 @@ def sample_command(
         output.data(sentence)
 
 
-@app.command("accepts", short_help="Say whether a text is a sentence of it, and why not.")
+@app.command("accepts", short_help="Check whether a grammar accepts a text.")
 def accepts_command(
     grammar: File,
     text: Annotated[str, typer.Argument(help="The text; `-` reads stdin, to the byte.")],
     root: Root = "root",
     as_json: AsJson = False,
 ) -> None:
-    """Say whether a text is a sentence of it and, if not, at which byte and why. Exit 1 if it is not."""
+    """Check whether a grammar accepts a text and, if not, at which byte and why. Exit 1 if not."""
     data = sys.stdin.buffer.read() if text == "-" else text.encode("utf-8", "surrogateescape")
     answer = judge(read_grammar(grammar), root, data)
     if as_json:
@@ -139,25 +135,22 @@ def accepts_command(
     raise typer.Exit(0 if answer["accepted"] else 1)
 
 
-@app.command("convert", short_help="Make one of a JSON Schema.")
+@app.command("convert", short_help="Convert a JSON Schema to GBNF.")
+@with_flags
 def convert_command(
-    schema: Annotated[str, typer.Argument(help="A file, `-` for stdin, JSON, or shorthand.", metavar="SCHEMA")],
-    whitespace: Annotated[str, typer.Option(help="natural, compact, flexible, indented.", metavar="STYLE")] = "natural",
-    indent: Annotated[int, typer.Option(help="With `indented`: spaces a level.")] = 2,
-    schema_format: Annotated[
-        str, typer.Option("--format", help="What `format` does: annotate, assert.", metavar="WHAT")
-    ] = "annotate",
-    order: Annotated[
-        str, typer.Option(help="Of properties: schema, required_first, a,b,c.", metavar="ORDER")
-    ] = "schema",
+    *,
+    schema: SchemaArgument,
+    details: SchemaFlags,
+    indent: Annotated[int, typer.Option(help="With `--whitespace indented`: spaces a level.")] = 2,
     target: Annotated[str | None, typer.Option("-o", "--output", help="Default: stdout.", metavar="FILE")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
-    """Make a grammar of a JSON Schema, as llama.cpp takes it, with the place in the schema above each rule.
+    """Convert a JSON Schema to a GBNF grammar for llama.cpp, with the JSON pointer of each rule in a comment.
 
-    What a grammar cannot say is refused, with its place; what it leaves out is told on stderr.
+    A keyword that a grammar cannot express is an error with its pointer; values that the grammar leaves out are named
+    on stderr.
     """
-    spec = read_spec(schema, whitespace=whitespace, indent=indent, format=schema_format, order=order)
+    spec = details.spec(schema, indent=indent)
     lowered = LoweredSchema(spec)
     contract = grammar_contract(lowered)
     contract.check()
@@ -171,7 +164,7 @@ def convert_command(
 
 
 def judge(grammar: str, root: str, data: bytes) -> dict[str, Any]:
-    """Walk the bytes: accepted, or the first byte that has no way on and what could have come."""
+    """Walk the bytes of a text: accepted, or the first byte that is refused and what was expected."""
     matcher = api.compile(Gbnf(grammar, root=root)).matcher()
     for place, byte in enumerate(data):
         if not matcher.allows(byte):

@@ -1,6 +1,6 @@
-"""The `espalier` command: its sub-commands, and the one place where errors become exit codes.
+"""The `espalier` command: registers the commands, and turns errors into messages and exit codes.
 
-Exit codes: 0 done, 1 failed, 2 asked wrongly, 130 interrupted.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -58,24 +58,22 @@ def main(
 
 
 app.command("generate", short_help="Generate text under a constraint.", cls=WithOverrides)(generate.command)
-app.command("explain", short_help="Say what a constraint costs, where, why, and what to do.", cls=WithOverrides)(
-    explain.command
-)
+app.command("explain", short_help="Explain what a constraint costs, where and why.", cls=WithOverrides)(explain.command)
 app.command("chat", short_help="Talk with a model.", cls=WithOverrides)(chat.command)
-app.command("check", short_help="Say what of a JSON Schema will be enforced.")(check.command)
-app.add_typer(grammar.app, name="grammar", short_help="Check, print, sample, try and make GBNF grammars.")
-app.add_typer(wordlist.app, name="wordlist", short_help="Make, list and check against word lists.")
-app.add_typer(trace.app, name="trace", short_help="Look at traces; merge, compare and replay them.")
+app.command("check", short_help="Show what an engine enforces of a JSON Schema.")(check.command)
+app.add_typer(grammar.app, name="grammar", short_help="Check, print, sample, try and convert GBNF grammars.")
+app.add_typer(wordlist.app, name="wordlist", short_help="Build, list and check against word lists.")
+app.add_typer(trace.app, name="trace", short_help="Show, merge, compare and replay traces.")
 app.add_typer(presets.app, name="presets", short_help="List, show, add and remove presets.")
-app.add_typer(safety.app, name="safety", short_help="Say what safety filters catch.")
-app.command("vocab", short_help="Say what is in a tokenizer's vocabulary.")(vocab.command)
+app.add_typer(safety.app, name="safety", short_help="Show what safety filters catch.")
+app.command("vocab", short_help="Show what is in a tokenizer's vocabulary.")(vocab.command)
 app.command("serve", short_help="Serve a model over HTTP, to any OpenAI client.")(serve.command)
 app.add_typer(config.app, name="config", short_help="Show the settings and where they come from.")
-app.command("doctor", short_help="Say what is installed and what can run.")(doctor.command)
+app.command("doctor", short_help="Show what is installed and what can run.")(doctor.command)
 
 
 def run(arguments: list[str] | None = None) -> None:
-    """The console script. Every error a user can meet ends in one clear line and an exit code."""
+    """The console script: runs the command line and exits with its code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # data is UTF-8 whatever the locale says
     sys.exit(main_code(arguments))
@@ -88,7 +86,7 @@ def main_code(arguments: list[str] | None = None) -> int:
     except EspalierError as error:
         return output.fail(error)
     except typer.TyperException as error:
-        return _asked_wrongly(error)
+        return _wrong_usage(error)
     except typer.Exit as leaving:
         return leaving.exit_code
     except (KeyboardInterrupt, typer.Abort):
@@ -99,13 +97,13 @@ def main_code(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        # What is read is read elsewhere (cli/flags/inputs.py); what is left is writing to stdout.
+        # Reading has its own errors (cli/flags/inputs.py): this one comes from writing to stdout.
         return output.fail(OutputError(f"cannot write to standard output: {error.strerror or error}"))
     return code if isinstance(code, int) else 0
 
 
-def _asked_wrongly(error: typer.TyperException) -> int:
-    """A flag or value that typer refused. Some of its errors are a help text, others one line."""
+def _wrong_usage(error: typer.TyperException) -> int:
+    """Print what typer says of a wrong flag or value: a help text, or one line. Returns the exit code."""
     message = str(getattr(error, "message", "") or error)
     parameter = getattr(error, "param", None)
     where = f"{'/'.join(parameter.opts)}: " if parameter is not None and parameter.opts else ""

@@ -114,12 +114,12 @@ def end_line() -> None:
 
 
 def write_file(path: Path, text: str, *, force: bool = False) -> None:
-    """Raises InputError for a file that is there, OutputError for one that cannot be written."""
+    """Write a new file, or with force any. Raises InputError if it exists, OutputError if it cannot be written."""
     try:
         with path.open("w" if force else "x", encoding="utf-8", newline="\n") as file:
             file.write(text)
     except FileExistsError as error:
-        raise InputError(f"{path} is there already", hint="--force overwrites it", field="output") from error
+        raise InputError(f"{path} exists already", hint="--force overwrites it", field="output") from error
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 

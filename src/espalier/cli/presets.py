@@ -1,6 +1,7 @@
-"""`espalier presets list|show|add|remove|path`: the presets there are, and files of one's own.
+"""`espalier presets list|show|add|remove|path`: list presets, and write files of your own.
 
-It shows and writes them; what a preset asks for is `constraints/presets.py`'s to say.
+`constraints/presets.py` says what a preset's constraints mean. Tables are laid out by hand: rich cuts a text between
+the marks that isolate right-to-left text, and drops whole columns where a line is too long.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from rich.cells import cell_len, set_cell_size
 from espalier.cli import output
 from espalier.cli.columns import END_ISOLATE, ISOLATE
 from espalier.cli.flags.constraint import read_grammar
+from espalier.cli.flags.groups import sub_app
 from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.sampling import WithOverrides, read_fields
 from espalier.cli.flags.schema import read_schema_argument
@@ -26,12 +28,7 @@ from espalier.sampling.presets.files import SUFFIX, parse_preset, preset_text
 from espalier.sampling.presets.spec import BUILTIN, Preset
 from espalier.wiring import build_app
 
-app = typer.Typer(
-    help="List, show, add and remove presets: sampling and constraint under one name.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = sub_app("List, show, add and remove presets: sampling and constraint under one name.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 Name = Annotated[str, typer.Argument(help="The name of a preset.", metavar="NAME")]
@@ -39,9 +36,9 @@ COLUMNS = 80
 NAME_COLUMNS = 24
 
 
-@app.command("list", short_help="Say which presets there are.")
+@app.command("list", short_help="List the presets.")
 def list_command(as_json: AsJson = False) -> None:
-    """Say which presets there are, and which of them cannot be used."""
+    """List the presets, and the reason why one cannot be used."""
     presets = _presets()
     rows = [_row(presets, name) for name in presets.names()]
     rows += [_hidden_row(name, path) for name, path in presets.hidden().items()]
@@ -52,7 +49,7 @@ def list_command(as_json: AsJson = False) -> None:
 
 
 def _row(presets: Presets, name: str) -> dict[str, Any]:
-    """A preset that is broken, or asks for what cannot be enforced, is listed with the reason."""
+    """A row; a preset that is broken, or cannot be enforced, has the reason in `problem`."""
     row: dict[str, Any] = {"name": name, "source": "file", "description": "", "problem": None}
     try:
         row["source"] = presets.source(name)
@@ -72,7 +69,7 @@ def _hidden_row(name: str, path: Path) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    """For people, in 80 columns."""
+    """The list for people, in 80 columns."""
     wide = min(max([cell_len(visible(row["name"])) for row in rows] + [4]), NAME_COLUMNS)
     lines = [f"{'name':<{wide}}   temp  top_k  text"]
     for row in rows:
@@ -111,7 +108,7 @@ def _clip(text: str, columns: int) -> str:
 
 @app.command("show", short_help="Print a preset.")
 def show_command(name: Name, as_json: AsJson = False) -> None:
-    """Print a preset, as TOML such as `add` reads, or as JSON."""
+    """Print a preset as TOML, which `add` reads, or as JSON."""
     preset = _presets().get(name)
     if as_json:
         output.data_json(preset.to_json())
@@ -123,25 +120,25 @@ def show_command(name: Name, as_json: AsJson = False) -> None:
         output.note(f"cannot be used: {error.message}")
 
 
-@app.command("add", short_help="Make a preset of your own.", cls=WithOverrides)
+@app.command("add", short_help="Save a preset of your own.", cls=WithOverrides)
 def add_command(
     source: Annotated[
         str,
-        typer.Argument(help="Its name, or a TOML or JSON file that describes it; `-` is stdin.", metavar="NAME|FILE"),
+        typer.Argument(help="A name, or a TOML or JSON file; `-` is stdin.", metavar="NAME|FILE"),
     ],
-    description: Annotated[str, typer.Option(help="What it is for.")] = "",
-    like: Annotated[str | None, typer.Option(help="Begin with all that another one says.", metavar="NAME")] = None,
+    description: Annotated[str, typer.Option(help="What the preset is for.")] = "",
+    like: Annotated[str | None, typer.Option(help="Start from another preset.", metavar="NAME")] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option("-o", "--option", help="A field of the sampling; repeat it.", metavar="KEY VALUE"),
+        typer.Option("-o", "--option", help="A sampling field; repeat it.", metavar="KEY VALUE"),
     ] = None,
     grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file, or @NAME.", metavar="FILE")] = None,
     schema: Annotated[
         str | None, typer.Option(help="A JSON Schema: a file, JSON, or `name, age int`.", metavar="SCHEMA")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace one of your own of that name.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace your own preset of that name.")] = False,
 ) -> None:
-    """Make a preset of your own, from a file or from flags: `espalier presets add mine -o temperature 0.2`."""
+    """Save a preset of your own, from a file or from flags: `espalier presets add mine -o temperature 0.2`."""
     presets = _presets()
     flags = {"--description": description, "--like": like, "-o": option, "--grammar": grammar, "--schema": schema}
     given = [flag for flag, value in flags.items() if value]
@@ -193,9 +190,9 @@ def remove_command(name: Name) -> None:
     output.note(f"removed {_presets().remove(name)}")
 
 
-@app.command("path", short_help="Say where your own presets are.")
+@app.command("path", short_help="Print the folder of your own presets.")
 def path_command() -> None:
-    """Say in which folder the files of your own presets are: ESPALIER_CONFIG_DIR, or ~/.config/espalier."""
+    """Print the folder of your own presets, in ESPALIER_CONFIG_DIR or ~/.config/espalier."""
     output.data(str(_presets().folder))
 
 

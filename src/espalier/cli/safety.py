@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from espalier.cli import output
+from espalier.cli.flags.groups import sub_app
 from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.safety import read_lists, tell_unenforced
 from espalier.constraints.safety.catalogue import CATEGORIES, NEEDS_LIST, PATTERNS, PRESETS
@@ -18,24 +19,20 @@ from espalier.constraints.safety.judge import Finding, NotSearched, find
 from espalier.constraints.safety.spec import Safety
 from espalier.errors import UnsupportedError
 
-app = typer.Typer(
-    help="Say what a safety filter catches, and what it would have caught in a text.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = sub_app("List what safety filters catch, and check a text with one.")
 
-Preset = Annotated[str | None, typer.Option(help=f"{', '.join(PRESETS)}.", metavar="PRESET")]
+Preset = Annotated[str | None, typer.Option(help=f"Filter: {', '.join(PRESETS)}.", metavar="PRESET")]
 Category = Annotated[list[str] | None, typer.Option(help="One more category; repeat it.", metavar="NAME")]
-Include = Annotated[list[str] | None, typer.Option(help="A pattern that is off unless named, such as email.")]
+Include = Annotated[list[str] | None, typer.Option(help="An optional pattern, such as email; repeat it.")]
 Lists = Annotated[
-    list[str] | None, typer.Option("--list", help="Phrases of a category, one a line; repeat it.", metavar="NAME=FILE")
+    list[str] | None,
+    typer.Option("--list", help="Phrases of a category, one on each line; repeat it.", metavar="NAME=FILE"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 SHOWN = 60  # characters of a match
 
 
-@app.command("check", short_help="Say what of a text would have been caught, and where.")
+@app.command("check", short_help="Find what a filter would catch in a text.")
 def check_command(
     text: Annotated[str, typer.Argument(help="The text; `-` reads stdin.", metavar="TEXT")],
     preset: Preset = None,
@@ -43,12 +40,12 @@ def check_command(
     include: Include = None,
     lists: Lists = None,
     pattern: Annotated[list[str] | None, typer.Option(help="A text of your own; repeat it.", metavar="TEXT")] = None,
-    regex: Annotated[list[str] | None, typer.Option(help="An expression of your own; repeat it.")] = None,
+    regex: Annotated[list[str] | None, typer.Option(help="A regular expression of your own; repeat it.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what of a text a filter would have caught: category, pattern, place. Exit 1 if there is anything.
+    """Find what a filter would catch in a text: category, pattern, position. Exit 1 if it finds anything.
 
-    Without --preset and --category the filter is `maximum`, with every pattern but the optional ones.
+    Without --preset and --category the filter is `maximum`, with all patterns except the optional ones.
     """
     found_lists = read_lists(lists or ())
     spec = Safety(
@@ -73,7 +70,7 @@ def check_command(
         for match in found:
             output.data(_line(match))
         if not found:
-            output.note("nothing would have been caught")
+            output.note("nothing would be caught")
     raise typer.Exit(1 if found else 0)
 
 
@@ -84,7 +81,7 @@ def _line(one: Finding) -> str:
 
 @app.command("list", short_help="List categories, presets and patterns.")
 def list_command(as_json: AsJson = False) -> None:
-    """List the categories, the presets and the patterns, and which categories need a list."""
+    """List categories, presets and patterns, and the categories that need a list of phrases."""
     if as_json:
         patterns = [
             {"name": one.name, "category": one.category, "about": one.about, "optional": one.is_option}

@@ -70,7 +70,7 @@ def command(
 
 @contextlib.contextmanager
 def _listen(settings: ServerSettings) -> Iterator[socket.socket]:
-    """A socket that is bound, not yet listening. Raises InputError."""
+    """A bound socket that does not listen yet. Raises InputError."""
     if settings.uds is not None:
         with _unix_socket(Path(settings.uds)) as bound:
             yield bound
@@ -90,7 +90,7 @@ def _listen(settings: ServerSettings) -> Iterator[socket.socket]:
 
 @contextlib.contextmanager
 def _unix_socket(path: Path) -> Iterator[socket.socket]:
-    """One that was left behind by a server that is no more is taken away. Owner and group may connect."""
+    """A bound UNIX socket for owner and group. A socket file that a dead server left behind is replaced."""
     with socket.socket(socket.AF_UNIX) as bound:
         try:
             if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and not _answers(path):
@@ -123,7 +123,7 @@ def _cannot_listen(where: str, error: Exception, field: str, hint: str | None) -
 
 @contextlib.contextmanager
 def _metrics_folder(found: Environment) -> Iterator[str]:
-    """Where workers put their figures together: a private folder of its own, or the one that was named, emptied."""
+    """The folder where workers share their metrics: the named one, emptied, or a private temporary one."""
     if named := found.values.get("PROMETHEUS_MULTIPROC_DIR"):
         folder = Path(named)
         try:
@@ -154,7 +154,7 @@ def _announce(
         where = f"http://{host}:{listening.getsockname()[1]}{settings.root_path}"
         docs = f"{where}/docs"
     keys = len(keyring)
-    auth = f"{keys} API key{'s' if keys != 1 else ''}" if keys else "off: whoever reaches this address is let in"
+    auth = f"{keys} API key{'s' if keys != 1 else ''}" if keys else "off: anyone who reaches this address may use it"
     lines = [f"Espalier {__version__} serves at {where}", f"  model    {settings.model_name or 'the demo model'}"]
     lines += [f"  docs     {docs}", f"  auth     {auth}"]
     lines += [f"  routes   {only}"] if only != "all" else []
@@ -166,8 +166,8 @@ def _announce(
 
 
 def _run(target: str, settings: ServerSettings, listening: socket.socket) -> None:
-    """Until a signal. SIGTERM and SIGINT let what runs end, for DRAIN_SECONDS at most. One process answers while its
-    model is being loaded; of several, each listens once it is there."""
+    """Run until a signal. After SIGTERM or SIGINT running requests may finish, for at most DRAIN_SECONDS. A single
+    process answers /health while its model is loading; of several, each listens when its model is loaded."""
     import uvicorn  # noqa: PLC0415
     from uvicorn.config import STARTUP_FAILURE  # noqa: PLC0415
     from uvicorn.supervisors import Multiprocess  # noqa: PLC0415
@@ -221,8 +221,7 @@ def _application(target: str, settings: ServerSettings, failed: Callable[[Except
 
 @contextlib.contextmanager
 def _signals_taken() -> Iterator[None]:
-    """A signal that has ended the server is not raised once more, as uvicorn does when all is done: that it was told
-    to end, and did, is no failure."""
+    """Ignore the signal that uvicorn raises again after it stopped: a server that ended as told has not failed."""
     before = {one: signal.signal(one, lambda *_: None) for one in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield

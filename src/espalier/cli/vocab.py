@@ -1,6 +1,6 @@
-"""`espalier vocab`: what is in a tokenizer's vocabulary, in 80 columns. No model is loaded.
+"""`espalier vocab`: shows what is in a tokenizer's vocabulary, in 80 columns. No model is loaded.
 
-What is found out is `tokens/analyse.py`'s affair; here a tokenizer is found, and tokens are made visible.
+`tokens/analyse.py` computes the report; this module finds the tokenizer and makes tokens visible.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ def command(
     tokenizer: Annotated[
         str | None, typer.Argument(help="Folder, file or hub name. Default: the demo model.", metavar="MODEL")
     ] = None,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="The same, as elsewhere.", metavar="M")] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="The same as MODEL.", metavar="M")] = None,
     search: Annotated[list[str] | None, typer.Option(help="Text to find tokens of; repeat it.", metavar="TERM")] = None,
-    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="For --search.")] = False,
-    category: Annotated[str | None, typer.Option(help="List these: latin, digits, special, ...", metavar="C")] = None,
-    contains: Annotated[
-        str | None, typer.Option(help="List tokens with this text or `0xE2 0x80`.", metavar="B")
+    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Ignore case in --search.")] = False,
+    category: Annotated[
+        str | None, typer.Option(help="List the tokens of a category: latin, digits, ...", metavar="C")
     ] = None,
-    glitches: Annotated[
-        bool, typer.Option("--glitches", help="List tokens that their own text is not split into.")
-    ] = False,
+    contains: Annotated[
+        str | None, typer.Option(help="List tokens that contain this text, or `0xE2 0x80`.", metavar="B")
+    ] = None,
+    glitches: Annotated[bool, typer.Option("--glitches", help="List tokens whose text is encoded otherwise.")] = False,
     limit: Annotated[int, typer.Option(min=0, help="Rows of each table; 0 is all.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, with all rows.")] = False,
 ) -> None:
-    """Say what is in a tokenizer's vocabulary: its size, special tokens, categories, and where a text is found.
+    """Show what is in a tokenizer's vocabulary: its size, special tokens, categories, and the tokens of a text.
 
     MODEL is a model's folder or name, a GGUF file, a tokenizer.json, a SentencePiece model, or `bytes`. Only the
     tokenizer is read.
 
-    In tables ␠ is a space, `\\n` a line end, `\\xe2` a byte that is no whole character.
+    In tables ␠ is a space, `\\n` a line end, `\\xe2` a byte that is not a whole character.
     """
     if tokenizer is not None and model is not None:
         raise InputError("MODEL and --model are the same; give one", field="model")
@@ -86,9 +86,10 @@ def command(
 
 
 def read(name: str | None) -> tuple[Vocab, int | None]:
-    """A vocabulary, and the model's number of logits where its config says so. No weights are read.
+    """A vocabulary, and the model's number of logits if its config has it. No weights are read.
 
-    Without a name: of the configured, else the demo model. Raises VocabError, UnknownModel, MissingDependency.
+    Without a name: those of the configured model, else the demo model. Raises VocabError, UnknownModel,
+    MissingDependency.
     """
     name = name if name is not None else api.default_app().settings.model or str(demo_model())
     if not name.strip():
@@ -128,7 +129,7 @@ def _hub_config(name: str) -> dict[str, Any]:
 
 
 def summary(report: VocabReport, logits: int | None, limit: int) -> list[str]:
-    """What a vocabulary is, without a question."""
+    """The overview, shown if nothing is searched for."""
     vocab = report.vocab
     counts = report.counts
     missing = vocab.missing_bytes()
@@ -163,7 +164,7 @@ def _field(name: str, text: str) -> Iterator[str]:
 
 
 def matches_page(report: VocabReport, found: Matches, limit: int) -> list[str]:
-    """Where one term is found."""
+    """The tokens that match one search term."""
     lines = [
         clip(f"Search {visible(found.term)}", WIDTH),
         *_field("  exactly", ", ".join(map(str, found.exact)) or "none"),
@@ -175,7 +176,7 @@ def matches_page(report: VocabReport, found: Matches, limit: int) -> list[str]:
 
 
 def token_table(report: VocabReport, title: str, ids: Sequence[int], limit: int) -> list[str]:
-    """A line a token: what can be of any width comes last."""
+    """One line for each token; the column of variable width is last."""
     lines = [f"{clip(title, WIDTH - 20)}: {len(ids):,} token{'s' * (len(ids) != 1)}"]
     if ids:
         lines.append(f"{'id':>8}  {'category':<12}  {'bytes':<20}  text")
@@ -186,7 +187,7 @@ def token_table(report: VocabReport, title: str, ids: Sequence[int], limit: int)
 
 
 def glitch_table(report: VocabReport, found: Sequence[Glitch], limit: int) -> list[str]:
-    """A line a token, and what it is split into below it."""
+    """One line for each token, and the tokens that its text is encoded as below it."""
     lines = [f"Not split into themselves: {len(found):,} token{'s' * (len(found) != 1)}"]
     for one in found[:limit]:
         lines.append(f"{one.id:>8}  {one.reason:<38}  {clip(visible(one.text), WIDTH - 50)}")
@@ -217,10 +218,10 @@ def label(report: VocabReport, token: int) -> str:
 
 
 def visible(text: str) -> str:
-    """A text on one line of a terminal: every character can be seen, and none reaches beyond the text.
+    """A text on one line of a terminal, with every character visible and without effect on the rest of the line.
 
-    A space is ␠; controls and a backslash are escapes, a lone surrogate of `VocabReport.texts` is its byte. An
-    accent stands on a dotted circle, and what runs from right to left is isolated.
+    A space is ␠; control characters and backslashes are escapes; a lone surrogate of `VocabReport.texts` is its byte.
+    A combining mark stands on a dotted circle, and right-to-left text is isolated.
     """
     written: list[str] = []
     based = False

@@ -1,6 +1,6 @@
-"""`espalier wordlist build|check|list`: make ranked word lists, see which there are, and hold a text against one.
+"""`espalier wordlist build|check|list`: build and list ranked word lists, and check a text against one.
 
-It writes lists and reads texts; what a list means is the constraint's to say.
+It writes lists and reads texts; `constraints/words/` decides what fits a list.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import typer
 from rich.cells import cell_len, set_cell_size
 
 from espalier.cli import output
+from espalier.cli.flags.groups import sub_app
 from espalier.cli.flags.inputs import read_text
 from espalier.constraints.words.judge import line_and_column
 from espalier.constraints.words.report import Found, WordReport, oov_report
@@ -21,19 +22,14 @@ from espalier.lexicon.build import build_words, list_text
 from espalier.lexicon.files import WordFiles, read_words
 from espalier.wiring import build_app
 
-app = typer.Typer(
-    help="Make ranked word lists, see which there are, and hold a text against one.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = sub_app("Build and list ranked word lists, and check a text against one.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 ROWS = 15
 WIDTH = 44  # of a word in a table
 
 
-@app.command("build", short_help="Make a list from word frequencies.")
+@app.command("build", short_help="Build a list from word frequencies.")
 def build_command(
     lang: Annotated[str, typer.Argument(help="A language code such as es.", metavar="LANG")],
     count: Annotated[int, typer.Option("-n", "--count", help="How many words.")] = 10_000,
@@ -43,9 +39,9 @@ def build_command(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
-    """Make a ranked list of the most frequent words of a language.
+    """Build a ranked list of the most frequent words of a language.
 
-    The frequencies are those of the package wordfreq, which the extra `wordlists` installs (`espalier doctor`).
+    The frequencies come from the package wordfreq, in the extra `wordlists` (see `espalier doctor`).
 
     The folder is ESPALIER_WORDLIST_DIR, or ./wordlists; `-o -` writes to stdout.
     """
@@ -63,7 +59,7 @@ def build_command(
 
 
 def _is_read(path: Path, lang: str) -> bool:
-    """Whether this is the file that the language's list is read from."""
+    """Whether the language's list is read from this file."""
     try:
         return _files().path(lang).resolve() == path.resolve()
     except UnknownName:
@@ -71,7 +67,7 @@ def _is_read(path: Path, lang: str) -> bool:
 
 
 def _write(path: Path, text: str, *, make_folder: bool, force: bool) -> None:
-    """Raises InputError for a file that is there, OutputError for one that cannot be written."""
+    """Write a list. Raises InputError for a file that exists, OutputError for one that cannot be written."""
     if make_folder:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,9 +76,9 @@ def _write(path: Path, text: str, *, make_folder: bool, force: bool) -> None:
     output.write_file(path, text, force=force)
 
 
-@app.command("list", short_help="Say which lists there are.")
+@app.command("list", short_help="List the word lists.")
 def list_command(as_json: AsJson = False) -> None:
-    """Say which lists there are, how many words each has and where it is."""
+    """List the word lists: language, number of words, file."""
     files = _files()
     found = []
     for lang in files.languages():
@@ -102,28 +98,28 @@ def list_command(as_json: AsJson = False) -> None:
         output.note("there are none; `espalier wordlist build es` makes one")
 
 
-@app.command("check", short_help="Say which words of a text are not in a list.")
+@app.command("check", short_help="Find the words of a text that are not in a list.")
 def check_command(
     file: Annotated[str, typer.Argument(help="A text file; `-` reads stdin.", metavar="FILE")],
     lang: Annotated[
-        str | None, typer.Option(help="The language, with --words for its rules of writing alone.", metavar="LANG")
+        str | None, typer.Option(help="Language; with --words, for its spelling rules only.", metavar="LANG")
     ] = None,
-    top: Annotated[int | None, typer.Option("-n", "--top", help="Only so many of the first words.")] = None,
+    top: Annotated[int | None, typer.Option("-n", "--top", help="The first N words of the list only.")] = None,
     words: Annotated[str | None, typer.Option(help="A list of your own.", metavar="FILE")] = None,
-    extra: Annotated[list[str] | None, typer.Option(help="A word beside the list; repeat it.", metavar="W")] = None,
-    name: Annotated[list[str] | None, typer.Option(help="Written exactly so; repeat it.", metavar="W")] = None,
+    extra: Annotated[list[str] | None, typer.Option(help="One more word; repeat it.", metavar="W")] = None,
+    name: Annotated[list[str] | None, typer.Option(help="A name, written exactly so; repeat it.", metavar="W")] = None,
     capitals: Annotated[str, typer.Option(help="never, sentence or anywhere.")] = "sentence",
     digits: Annotated[bool, typer.Option("--digits", help="Allow numbers.")] = False,
     quotes: Annotated[bool, typer.Option("--quotes", help="Allow quotation marks.")] = False,
     hyphens: Annotated[bool, typer.Option("--hyphens", help="Allow hyphens and dashes.")] = False,
     colons: Annotated[bool, typer.Option("--colons", help="Allow colons and semicolons.")] = False,
     separators: Annotated[str, typer.Option(help="Other characters between words.", metavar="CHARS")] = "",
-    max_run: Annotated[int, typer.Option(help="Separators in a row, at most.")] = 8,
+    max_run: Annotated[int, typer.Option(help="At most this many separators in a row.")] = 8,
     as_json: AsJson = False,
 ) -> None:
-    """Say which words and characters of a text are not in a list, how often they come and where first.
+    """Find the words and characters of a text that are not in a list, with their counts and first positions.
 
-    Exit 1 if the text is not made of the list's words alone, as a word list constraint would have it.
+    Exit 1 if a word list constraint would not accept the text.
     """
     if lang is None and words is None:
         raise InputError("there is no list", hint="--lang es, or --words FILE", field="lang")

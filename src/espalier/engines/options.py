@@ -60,17 +60,18 @@ def parse_lora(text: str, *, field: str = "lora") -> Lora:
 class EngineOptions:
     """How to open a model; None lets the engine choose. Raises InputError naming the option.
 
-    tool_format: how calls are written where the chat template does not tell. sequences: how many there may be at once.
-    The fields after it are llama.cpp's; docs/llamacpp.md has their defaults.
+    From `sequences` on the fields are llama.cpp's; docs/llamacpp.md has their defaults.
     """
 
-    device: Annotated[str | None, Field("cpu, cuda, cuda:1, mps.", flags=("--device",))] = None
-    dtype: Annotated[str | None, Field("float32, bfloat16, float16, auto.", flags=("--dtype",))] = None
-    tool_format: Annotated[str | None, Field("How calls are written, if the template does not tell.")] = None
+    device: Annotated[str | None, Field("Device: cpu, cuda, cuda:1, mps.", flags=("--device",))] = None
+    dtype: Annotated[
+        str | None, Field("Type of the weights: float32, bfloat16, float16, auto.", flags=("--dtype",))
+    ] = None
+    tool_format: Annotated[str | None, Field("Wire format of calls, if the chat template does not tell.")] = None
     sequences: Annotated[int | None, Field("GGUF: sequences at once.", least=1, most=INT32)] = None
     context: Annotated[
         int | None,
-        Field("GGUF: tokens of one sequence.", least=2, most=INT32, flags=("--ctx-size", "-c"), metavar="N",
+        Field("GGUF: context of one sequence, in tokens.", least=2, most=INT32, flags=("--ctx-size", "-c"), metavar="N",
               hint="a prompt is at least one token, and its answer another"),
     ] = None  # fmt: skip
     gpu_layers: Annotated[
@@ -81,28 +82,33 @@ class EngineOptions:
     ] = None
     threads: Annotated[
         int | None,
-        Field("GGUF: threads of the model.", least=1, most=MOST_THREADS, flags=("--threads", "-t"), metavar="N"),
+        Field("GGUF: threads of the forward pass.", least=1, most=MOST_THREADS, flags=("--threads", "-t"), metavar="N"),
     ] = None
     kv_type: Annotated[
         str | None,
-        Field(f"GGUF: of the KV cache: {', '.join(KV_TYPES)}.", choices=KV_TYPES, flags=("--kv-type",), metavar="TYPE"),
+        Field(
+            f"GGUF: type of the KV cache: {', '.join(KV_TYPES)}.",
+            choices=KV_TYPES,
+            flags=("--kv-type",),
+            metavar="TYPE",
+        ),
     ] = None
     kv_size: Annotated[
         int | None,
-        Field("GGUF: tokens that the KV cache holds.", least=1, most=INT32, flags=("--kv-size",), metavar="N"),
+        Field("GGUF: size of the KV cache, in tokens.", least=1, most=INT32, flags=("--kv-size",), metavar="N"),
     ] = None
     batch_size: Annotated[
         int | None,
-        Field("GGUF: tokens of one pass.", least=1, most=INT32, flags=("--batch-size", "-b"), metavar="N"),
+        Field("GGUF: tokens of one decode.", least=1, most=INT32, flags=("--batch-size", "-b"), metavar="N"),
     ] = None
     flash_attention: Annotated[
         str | None,
-        Field(f"GGUF: {', '.join(FLASH_ATTENTION)}.", choices=FLASH_ATTENTION, flags=("--flash-attn", "-fa"),
-              metavar="WHEN"),
+        Field(f"GGUF: flash attention: {', '.join(FLASH_ATTENTION)}.", choices=FLASH_ATTENTION,
+              flags=("--flash-attn", "-fa"), metavar="WHEN"),
     ] = None  # fmt: skip
     lora: Annotated[
         tuple[Lora, ...],
-        Field("GGUF: an adapter; repeat it.", parse=parse_lora, flags=("--lora",), metavar="FILE[:SCALE]"),
+        Field("GGUF: a LoRA adapter; repeat it.", parse=parse_lora, flags=("--lora",), metavar="FILE[:SCALE]"),
     ] = ()
 
     def __post_init__(self) -> None:

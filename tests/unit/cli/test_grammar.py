@@ -108,7 +108,7 @@ def test_a_conversion_has_a_style_an_order_and_a_file(run, tmp_path):
     assert run("convert", "a int, b int", *options)[:2] == (0, "")
     assert run("accepts", "x.gbnf", '{\n "b": 1,\n "a": 2\n}')[:2] == (0, "accepted\n")
     code, _, err = run("convert", "a int", "-o", "x.gbnf")
-    assert (code, "there already" in err) == (2, True)
+    assert (code, "exists already" in err) == (2, True)
     assert run("convert", "a int", "-o", "x.gbnf", "--force")[0] == 0
     date = '{"type": "string", "format": "date"}'
     assert run("convert", date, "--format", "assert", "-o", "x.gbnf", "--force")[0] == 0

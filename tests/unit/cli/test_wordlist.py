@@ -172,7 +172,7 @@ def test_a_file_that_is_there_is_kept_unless_forced(run, tmp_path, wordfreq):
     before = (tmp_path / "own.txt").read_text()
     code, _, err = run("build", "es", "-n", "3", "-o", "own.txt")
     assert (code, (tmp_path / "own.txt").read_text()) == (2, before)
-    assert "own.txt is there already" in err
+    assert "own.txt exists already" in err
     assert "--force" in err
     assert run("build", "es", "-n", "3", "-o", "own.txt", "--force")[0] == 0
     assert len(read_words(tmp_path / "own.txt")) == 3

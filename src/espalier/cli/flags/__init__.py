@@ -1,3 +1,4 @@
-"""The flags that several commands share, and what their values become: constraints, models, sampling, decoding,
-tools. A command takes them from here and never reads them itself.
+"""Flags that several commands share, one module for each group: constraints, models, sampling, decoding, tools.
+
+A flag is one field of a group's dataclass. `groups.py` builds the commands from them; start there.
 """

@@ -22,7 +22,7 @@ from espalier.grammar.builtin import GRAMMARS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstraintFlags:
-    """Flags that ask for constraints; several hold together."""
+    """Flags that ask for constraints; all that are given hold together."""
 
     schema: Annotated[
         str | None, typer.Option(help="A JSON Schema: a file, JSON, or `name, age int`.", metavar="SCHEMA")
@@ -31,32 +31,34 @@ class ConstraintFlags:
         str | None, typer.Option(help="What `format` does: annotate (the default), assert.", metavar="WHAT")
     ] = None
     schema_order: Annotated[
-        str | None, typer.Option(help="Of properties: schema (the default), required_first, a,b,c.", metavar="ORDER")
+        str | None,
+        typer.Option(help="Order of properties: schema (the default), required_first, a,b,c.", metavar="ORDER"),
     ] = None
     allow_checked: Annotated[
-        bool, typer.Option("--allow-checked", help="Check afterwards what cannot be enforced.")
+        bool, typer.Option("--allow-checked", help="Accept keywords that are only checked afterwards.")
     ] = False
-    regex: Annotated[str | None, typer.Option(help="A pattern the whole answer must match.")] = None
+    regex: Annotated[str | None, typer.Option(help="A regular expression for the whole answer.")] = None
     grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file, or @NAME.", metavar="FILE")] = None
     choice: Annotated[list[str] | None, typer.Option(help="An allowed answer; repeat it.", metavar="TEXT")] = None
     json_object: Annotated[bool, typer.Option("--json-object", help="Any JSON object.")] = False
     whitespace: Annotated[
-        str | None, typer.Option(help="In JSON: natural (the default), compact, flexible, indented.", metavar="STYLE")
+        str | None,
+        typer.Option(help="JSON white space: natural (the default), compact, flexible, indented.", metavar="STYLE"),
     ] = None
     constraint: Annotated[
         str | None, typer.Option(help="Any constraint, as a JSON file with a `kind`.", metavar="FILE")
     ] = None
     ban: Annotated[list[str] | None, typer.Option(help="A text that must not occur; repeat it.", metavar="TEXT")] = None
     after: Annotated[
-        str | None, typer.Option(help='The constraint begins after this, such as "</think>".', metavar="MARKER")
+        str | None, typer.Option(help='Text after which the constraint starts, such as "</think>".', metavar="MARKER")
     ] = None
     max_before: Annotated[
-        int | None, typer.Option(help="With --after: at most so many tokens before it.", metavar="N")
+        int | None, typer.Option(help="With --after: at most N tokens before that text.", metavar="N")
     ] = None
 
     def spec(self, words: Wordlist | None = None) -> Spec | None:
-        """What the flags ask for, with a word list beside it; several hold together, and a marker delays them all.
-        Raises InputError, SpecError and its kin."""
+        """The constraint that the flags ask for, joined with a word list; None without any. All of them hold, and start
+        after the text of `--after`. Raises InputError, SpecError and its kin."""
         found = [*self._specs(), *([words] if words is not None else []), *([Ban(tuple(self.ban))] if self.ban else [])]
         whole = None if not found else found[0] if len(found) == 1 else AllOf(*found)
         if self.after is None:
@@ -91,7 +93,7 @@ class ConstraintFlags:
             yield read_spec(self.constraint)
 
     def _check_details(self) -> None:
-        """Raises InputError for a detail of a flag that was not given."""
+        """Raises InputError for an option of a flag that is not given."""
         if self.whitespace is not None and self.schema is None and not self.json_object:
             raise InputError("--whitespace is for --schema and --json-object", field="whitespace")
         for name in ("schema_format", "schema_order", "allow_checked"):
@@ -113,5 +115,5 @@ def read_spec(path: str) -> Spec:
 
 
 def read_grammar(path: str) -> str:
-    """The text of a grammar: a file, `-`, or `@name` for a built-in one. Raises InputError, UnknownName."""
+    """The text of a grammar: a file, `-` for stdin, or `@name` for a built-in one. Raises InputError, UnknownName."""
     return str(GRAMMARS.load(path[1:])) if path.startswith("@") else read_text(path, "grammar")

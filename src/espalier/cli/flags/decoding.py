@@ -14,7 +14,7 @@ from espalier.decoding.plan import STRATEGIES
 from espalier.engines.base import Result
 from espalier.errors import InputError
 
-NumReturnSequences = Annotated[int | None, typer.Option(help="So many texts of one run, the best first.", metavar="N")]
+NumReturnSequences = Annotated[int | None, typer.Option(help="Print the N best texts of one run.", metavar="N")]
 
 STOPPING: Mapping[str, Any] = {"true": True, "false": False, "never": "never"}
 CHOICES = {"on_budget": get_args(OnBudget), "target": get_args(Target), "early_stopping": tuple(STOPPING)}
@@ -29,24 +29,25 @@ class DecodingFlags:
     strategy: Annotated[
         str | None, typer.Option(help="mask (the default), rejection, jump, beam, ...", metavar="NAME")
     ] = None
-    num_beams: Annotated[int | None, typer.Option(help=f"Of beam. Default: {USUAL_BEAMS}.", metavar="N")] = None
-    length_penalty: Annotated[float | None, typer.Option(help="Of beam: above 1, longer texts win.", metavar="X")] = (
-        None
-    )
+    num_beams: Annotated[
+        int | None, typer.Option(help=f"beam: number of beams. Default: {USUAL_BEAMS}.", metavar="N")
+    ] = None
+    length_penalty: Annotated[float | None, typer.Option(help="beam: above 1, longer texts win.", metavar="X")] = None
     early_stopping: Annotated[
-        str | None, typer.Option(help="Of beam: true, false (the default), never.", metavar="WHAT")
+        str | None, typer.Option(help="beam: true, false (the default), never.", metavar="WHAT")
     ] = None
     particles: Annotated[
-        int | None, typer.Option(help=f"Of best_of, smc and awrs. Default: {USUAL_PARTICLES}.", metavar="N")
+        int | None,
+        typer.Option(help=f"best_of, smc, awrs: number of particles. Default: {USUAL_PARTICLES}.", metavar="N"),
     ] = None
-    ess_threshold: Annotated[float | None, typer.Option(help="Of smc and awrs: resample below it.", metavar="X")] = None
-    target: Annotated[str | None, typer.Option(help="Of these three: full, or truncated.", metavar="WHAT")] = None
-    on_budget: Annotated[str | None, typer.Option(help="At --max-tokens: close, truncate, error.", metavar="WHAT")] = (
-        None
-    )
-    max_rewinds: Annotated[int | None, typer.Option(help="Text is taken back so often. Default: 100.", metavar="N")] = (
-        None
-    )
+    ess_threshold: Annotated[
+        float | None, typer.Option(help="smc, awrs: resample below this share of particles.", metavar="X")
+    ] = None
+    target: Annotated[str | None, typer.Option(help="best_of, smc, awrs: full, or truncated.", metavar="WHAT")] = None
+    on_budget: Annotated[
+        str | None, typer.Option(help="At --max-tokens: close, truncate or error.", metavar="WHAT")
+    ] = None
+    max_rewinds: Annotated[int | None, typer.Option(help="At most N rewinds. Default: 100.", metavar="N")] = None
 
     def options(self) -> dict[str, Any]:
         """Options of `make_request`. Raises InputError and UnknownName naming the flag."""
@@ -63,7 +64,8 @@ class DecodingFlags:
         return found
 
     def for_log(self, *, sampler: str) -> DecodingFlags:
-        """With a strategy that fills a rejection log, where none was named. Raises InputError where it stays empty."""
+        """The flags of a run with a rejection log, whose strategy is LOGGED. Raises InputError for another strategy:
+        it would leave the log empty."""
         if sampler != "espalier":
             return self
         if self.strategy is None:
@@ -79,7 +81,7 @@ class DecodingFlags:
 
 
 def told(result: Result) -> list[str]:
-    """What a strategy has to say of a result, a line each."""
+    """Lines that report what a strategy did: rewinds, safety, weights, score."""
     lines = []
     if result.closed_by_budget:
         lines.append(f"closed after {result.usage.completion_tokens} tokens, to end within the limit")

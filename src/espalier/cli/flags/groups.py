@@ -27,6 +27,16 @@ from espalier.errors import InputError
 from espalier.fields import Entry, WrongValue, entries
 
 
+def sub_app(description: str) -> typer.Typer:
+    """An app of several commands, such as `espalier trace ...`, with help in plain text."""
+    return typer.Typer(
+        help=description,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
 class Group(Protocol):
     """The flags that stand for one parameter of a command."""
 

@@ -1,4 +1,4 @@
-"""What commands read: prompts and files. Schemas are read in `schema.py`, other constraints in `constraint.py`."""
+"""Reads prompts and text files, and checks the path of a trace. Schemas are read in `schema.py`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _stdin() -> str:
 
 
 def read_prompt(prompt: str | None) -> str:
-    """The argument; `-`, or nothing while something is piped in, is stdin."""
+    """The prompt. `-` is stdin, and so is no argument if stdin is piped. Raises InputError."""
     if prompt is None and (sys.stdin is None or sys.stdin.isatty()):
         raise InputError("there is no prompt", hint='espalier generate "Write ..." (or - for stdin)', field="prompt")
     text = read_text("-", "prompt") if prompt in (None, "-") else str(prompt)
@@ -46,7 +46,7 @@ def read_prompt(prompt: str | None) -> str:
 
 
 def check_trace_path(path: str | None) -> Path | None:
-    """The path to write to. Fails before a long generation, not after it. Raises InputError."""
+    """The path of a trace file, checked before a long generation starts. Raises InputError."""
     if path is None:
         return None
     target = Path(path).expanduser()

@@ -1,4 +1,4 @@
-"""Safety flags: `--safety` and so on, the filter that they ask for, and what of a filter is not enforced."""
+"""Safety flags: `--safety` and so on, the filter that they ask for, and a warning for categories without patterns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from espalier.errors import InputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SafetyFlags:
-    """The `--safety...` flags. level: a preset, or categories with commas between them."""
+    """The `--safety...` flags. level: a preset, or categories separated by commas."""
 
     level: Annotated[
         str | None,
@@ -37,7 +37,7 @@ class SafetyFlags:
     ] = None
 
     def filter(self) -> Safety | None:
-        """Raises InputError and its kin."""
+        """The filter, or None without `--safety`. Raises InputError and its kin."""
         if self.level is None:
             for name, value in (("--safety-mode", self.mode), ("--safety-list", self.lists)):
                 if value:
@@ -54,13 +54,13 @@ class SafetyFlags:
         )
 
     def join(self, constraint: Spec | None) -> Spec | None:
-        """The constraint with the filter. Raises as `filter`."""
+        """The constraint joined with the filter. Raises as `filter`."""
         found = self.filter()
         return constraint if found is None else with_safety(constraint, [found])
 
 
 def read_lists(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """From `NAME=FILE`. Raises InputError, UnknownName, LimitExceeded."""
+    """Phrases by category, from `NAME=FILE`. Raises InputError, UnknownName, LimitExceeded."""
     found: dict[str, tuple[str, ...]] = {}
     for one in given:
         name, equals, path = one.partition("=")
@@ -71,13 +71,13 @@ def read_lists(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def tell_filters(constraint: Spec | None) -> None:
-    """What of the safety filters in a constraint is not enforced, a preset's too, on stderr."""
+    """Warn on stderr of categories that a constraint's safety filters cannot enforce, filters of a preset included."""
     for one in filters_in(constraint):
         tell_unenforced(one)
 
 
 def tell_unenforced(spec: Safety) -> None:
-    """One line on stderr for each category of which nothing is looked for."""
+    """Warn on stderr of each category for which the filter has no patterns."""
     for entry in spec.describe():
         if not entry["enforced"]:
             output.note(f"safety: {entry['category']}: {entry['note']}")

@@ -21,11 +21,11 @@ OVERRIDE = ("-o", "--option")
 PER_ANSWER = 512
 """Tokens of an answer in a chat, unless a preset says otherwise."""
 TEXTS = ("stop", "bad_words", "dry_breakers")
-"""Fields of texts: what is no JSON list there is one text as it stands."""
+"""Fields that are lists of texts: a value that is no JSON list is one text, as written."""
 
 
 Sampler = Annotated[
-    str, typer.Option(help="espalier, or native: llama.cpp's own, token by token as llama-server.", metavar="NAME")
+    str, typer.Option(help="espalier, or native: llama.cpp's own chain, as in llama-server.", metavar="NAME")
 ]
 
 
@@ -50,7 +50,7 @@ class SamplingFlags:
     )
     option: Annotated[
         list[str] | None,
-        typer.Option("-o", "--option", help="Any field of the sampling; repeat it.", metavar="KEY VALUE"),
+        typer.Option("-o", "--option", help="Any other sampling field; repeat it.", metavar="KEY VALUE"),
     ] = None
 
     def fields(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class SamplingFlags:
 
 
 class WithOverrides(TyperCommand):
-    """A command that takes `-o KEY VALUE` as well as `-o KEY=VALUE`: a list of pairs is more than typer can say."""
+    """A command that takes `-o KEY VALUE` as well as `-o KEY=VALUE`: typer itself has no option of repeated pairs."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         with_value = {name for one in self.params if not getattr(one, "is_flag", False) for name in one.opts}
@@ -80,7 +80,7 @@ class WithOverrides(TyperCommand):
 
 
 def read_fields(overrides: Sequence[str] | None = None, **flags: Any) -> dict[str, Any]:
-    """The fields of SamplingConfig that were given; None and empty lists are not. Raises InputError, SamplingError."""
+    """The fields of SamplingConfig that are set; None and empty lists are not. Raises InputError, SamplingError."""
     found = {name: value for name, value in flags.items() if value is not None and value != []}
     for text in overrides or ():
         key, given, value = text.partition("=")
@@ -98,13 +98,13 @@ KNOWN = tuple(sorted(one.name for one in fields(SamplingConfig)))
 
 
 def check_single(sampling: SamplingConfig) -> None:
-    """Raises InputError where several outputs are asked for, of which a terminal would show one."""
+    """Raises InputError if several outputs are asked for: the commands show one."""
     if sampling.n != 1:
         raise InputError(f"n: this command gives one answer, not {sampling.n}", hint="run it again", field="n")
 
 
 def _value(key: str, text: str) -> Any:
-    """As JSON where it is JSON, else the text itself."""
+    """The value of a JSON text; any other text is itself."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,11 +1,14 @@
-"""What `--schema` may be: a file, stdin, JSON itself, or the shorthand of `schema/shorthand.py`; and the spec of it."""
+"""Reads a JSON Schema argument: a file, stdin, JSON itself, or the shorthand of `schema/shorthand.py`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from espalier.cli.flags.inputs import read_text
 from espalier.constraints.spec import JsonSchema
@@ -14,6 +17,29 @@ from espalier.schema.read.walk import subschemas
 from espalier.schema.shorthand import parse_shorthand
 
 ORDERS = ("schema", "required_first")
+
+SchemaArgument = Annotated[
+    str, typer.Argument(help="A file, `-` for stdin, JSON, or `name, age int`.", metavar="SCHEMA")
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaFlags:
+    """How to read a JSON Schema, for commands that take one as their argument."""
+
+    whitespace: Annotated[
+        str, typer.Option(help="White space: natural, compact, flexible, indented.", metavar="STYLE")
+    ] = "natural"
+    format: Annotated[str, typer.Option(help="What `format` does: annotate, assert.", metavar="WHAT")] = "annotate"
+    order: Annotated[str, typer.Option(help="Order of properties: schema, required_first, a,b,c.", metavar="ORDER")] = (
+        "schema"
+    )
+
+    def spec(self, schema: str, *, indent: int = 2, allow: str | None = None) -> JsonSchema:
+        """The constraint. Raises as `read_spec`."""
+        return read_spec(
+            schema, whitespace=self.whitespace, indent=indent, format=self.format, order=self.order, allow=allow
+        )
 
 
 def read_spec(
@@ -25,8 +51,8 @@ def read_spec(
     order: str = "schema",
     allow: str | None = None,
 ) -> JsonSchema:
-    """The constraint. order: of `ORDERS`, or names of properties with commas between them. The rest is checked by
-    JsonSchema itself. Raises InputError, and what `read_schema_argument` and `JsonSchema` raise."""
+    """The constraint. order: one of `ORDERS`, or names of properties separated by commas. `JsonSchema` checks the other
+    values. Raises InputError, and what `read_schema_argument` and `JsonSchema` raise."""
     schema = read_schema_argument(argument, read_text)
     return JsonSchema(
         schema,
@@ -39,7 +65,7 @@ def read_spec(
 
 
 def read_names(text: str, schema: Any) -> tuple[str, ...]:
-    """Names of properties that the schema declares. Raises InputError for others."""
+    """Property names from `a,b,c`. Raises InputError for a name that the schema does not declare."""
     names = tuple(name.strip() for name in text.split(","))
     nodes = [node for _, node in subschemas(schema) if isinstance(node, Mapping)]
     groups = [node["properties"] for node in nodes if isinstance(node.get("properties"), Mapping)]
@@ -54,11 +80,11 @@ def read_names(text: str, schema: Any) -> tuple[str, ...]:
 
 
 def read_schema_argument(text: str, read: Callable[[str, str], str]) -> Any:
-    """The schema: `-` is stdin, a text that starts with `{` (or is `true` or `false`) is JSON, a file that exists is
-    read, and anything else is shorthand. What looks like a path and is no file is an error, not the name of a field.
+    """The schema: `-` is stdin; a text that starts with `{`, or is `true` or `false`, is JSON; a file that exists is
+    read; anything else is shorthand. What looks like the path of a missing file is an error, not a field's name.
 
-    read: gives the text of a file, or of stdin for `-`, and is told what it is for. Raises InputError for a file that
-    is not there, SchemaError with line and column for what is not JSON, with the character for what is no shorthand.
+    read: takes a path (`-` for stdin) and a noun for error messages, and returns the text. Raises InputError for a
+    missing file, SchemaError with line and column for invalid JSON, or with the character for invalid shorthand.
     """
     stripped = text.strip()
     if stripped.startswith("{") or stripped in ("true", "false"):
@@ -73,7 +99,7 @@ def read_schema_argument(text: str, read: Callable[[str, str], str]) -> Any:
 
 
 def parse_json(text: str, source: str) -> Any:
-    """Raises SchemaError, naming the source, for what is not JSON or has a key twice."""
+    """The value of a JSON text. Raises SchemaError naming the source for invalid JSON and for a repeated key."""
     try:
         return json.loads(text, object_pairs_hook=_no_duplicates)
     except json.JSONDecodeError as error:

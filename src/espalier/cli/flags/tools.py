@@ -25,9 +25,9 @@ class ToolFlags:
         str | None, typer.Option(help="auto (the default), required, none, or a tool's name.", metavar="WHAT")
     ] = None
     tool_format: Annotated[
-        str | None, typer.Option(help="How calls are written, if the template does not tell.", metavar="NAME")
+        str | None, typer.Option(help="Wire format of calls, if the chat template does not tell.", metavar="NAME")
     ] = None
-    max_calls: Annotated[int | None, typer.Option(help="At most so many calls.", metavar="N")] = None
+    max_calls: Annotated[int | None, typer.Option(help="At most N calls.", metavar="N")] = None
 
     def options(self) -> dict[str, Any]:
         """Options of `make_request`. Raises InputError."""
@@ -42,13 +42,15 @@ class ToolFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasoningFlags:
-    """Flags for what the model writes before its answer, and what it is shown."""
+    """Flags for reasoning before the answer, and for the schema in the prompt."""
 
     reasoning: Annotated[
         str | None, typer.Option(help='The model may think first: auto, think, or "START,END".', metavar="MARKERS")
     ] = None
-    max_reasoning: Annotated[int | None, typer.Option(help="For at most so many tokens.", metavar="N")] = None
-    schema_in_prompt: Annotated[bool, typer.Option("--schema-in-prompt", help="Show the model the schema too.")] = False
+    max_reasoning: Annotated[int | None, typer.Option(help="At most N tokens of reasoning.", metavar="N")] = None
+    schema_in_prompt: Annotated[
+        bool, typer.Option("--schema-in-prompt", help="Put the schema into the prompt too.")
+    ] = False
 
     def options(self) -> dict[str, Any]:
         """Options of `make_request`."""
@@ -61,7 +63,7 @@ class ReasoningFlags:
 
 
 def read_tools_file(path: str) -> Any:
-    """The JSON of a file of tools, or of stdin for `-`. Raises InputError."""
+    """Tools from JSON itself, from a file, or from stdin for `-`. Raises InputError."""
     return _json(path if path.lstrip().startswith(("[", "{")) else read_text(path, "tools"), "tools")
 
 
@@ -78,7 +80,7 @@ def _json(text: str, field: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Python keeps the last of two values of one name; a tool must not get lost so."""
+    """An object whose names differ. Python's reader keeps the last of two equal names, which could lose a tool."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -88,7 +90,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def show_delta(delta: Delta) -> None:
-    """Content goes to stdout as it comes, reasoning to stderr; calls are printed when they are complete."""
+    """Stream a delta: content to stdout, reasoning to stderr. Calls are not streamed: `call_line` prints them whole."""
     if isinstance(delta, ReasoningDelta):
         output.aside(delta.text)
     elif isinstance(delta, ContentDelta):
@@ -96,7 +98,7 @@ def show_delta(delta: Delta) -> None:
 
 
 def call_line(call: ToolCall) -> str:
-    """One call on one line; arguments that were cut are the text there is."""
+    """A call as one line of JSON; arguments that were cut off are given as their text."""
     parsed: Mapping[str, Any] | None = call.parsed
     if parsed is None:
         return json.dumps({"name": call.name, "arguments": call.arguments, "complete": False}, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Trace flags: where a run is written down, and how much of each step."""
+"""Trace flags: files that record a run, and how much of each step they keep."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ TraceFile = Annotated[str | None, typer.Option(help="Write the trace: .html or .
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFlags:
-    """Flags for the trace of a run, and for files that are written while it goes on."""
+    """Flags for the trace of a run, and for files that are written during the run."""
 
     trace: TraceFile = None
-    trace_level: Annotated[str | None, typer.Option(help="off, summary, steps, full.", metavar="LEVEL")] = None
+    trace_level: Annotated[
+        str | None, typer.Option(help="What the trace keeps: off, summary, steps, full.", metavar="LEVEL")
+    ] = None
     rejection_log: Annotated[
-        str | None, typer.Option(help="Log every refused token, as llama.cpp.", metavar="FILE")
+        str | None, typer.Option(help="Log every rejected token in llama.cpp's form.", metavar="FILE")
     ] = None
     record: Annotated[str | None, typer.Option(help="Append each step as JSON lines.", metavar="FILE")] = None
 
     def level(self) -> TraceLevel:
-        """How much of each step is kept: what was asked for, or what the trace needs. Raises InputError."""
+        """How much of each step is kept: as asked, or as much as the trace file needs. Raises InputError."""
         level = self.trace_level
         if level is None:
             return "steps" if self.trace else "summary"

@@ -21,15 +21,17 @@ class WordFlags:
     """The `--vocab-...` flags: lang and n_words together, or words, a file, with either."""
 
     lang: Annotated[
-        str | None, typer.Option("--vocab-lang", help="Only words of this language's list.", metavar="LANG")
+        str | None, typer.Option("--vocab-lang", help="Allow only the words of this language's list.", metavar="LANG")
     ] = None
-    n_words: Annotated[int | None, typer.Option("--vocab-n-words", help="The first N of them.", metavar="N")] = None
+    n_words: Annotated[
+        int | None, typer.Option("--vocab-n-words", help="The first N words of the list.", metavar="N")
+    ] = None
     words: Annotated[str | None, typer.Option("--vocab-words", help="A word list of your own.", metavar="FILE")] = None
     extra: Annotated[
         list[str] | None, typer.Option("--vocab-extra", help="One more word; repeat it.", metavar="WORD")
     ] = None
     names: Annotated[
-        list[str] | None, typer.Option("--vocab-name", help="A name, as written; repeat it.", metavar="NAME")
+        list[str] | None, typer.Option("--vocab-name", help="A name, written exactly so; repeat it.", metavar="NAME")
     ] = None
     allow: Annotated[
         list[str] | None, typer.Option("--vocab-allow", help=f"{', '.join(ALLOWED)}; repeat it.", metavar="WHAT")
@@ -37,19 +39,21 @@ class WordFlags:
     capitals: Annotated[
         str | None, typer.Option("--vocab-capitals", help="never, sentence (the default), anywhere.", metavar="WHERE")
     ] = None
-    mode: Annotated[str, typer.Option("--vocab-mode", help="hard, or soft: rarer words cost.", metavar="MODE")] = "hard"
+    mode: Annotated[
+        str, typer.Option("--vocab-mode", help="hard, or soft: rarer words get a penalty.", metavar="MODE")
+    ] = "hard"
     tier2_multiplier: Annotated[
-        float | None, typer.Option("--vocab-tier2-multiplier", help="Soft: tier 2 ends at rank k·N.", metavar="K")
+        float | None, typer.Option("--vocab-tier2-multiplier", help="Soft: tier 2 ends at rank K·N.", metavar="K")
     ] = None
     tier2_penalty: Annotated[
-        float | None, typer.Option("--vocab-tier2-penalty", help="Soft: what tier 2 costs.", metavar="X")
+        float | None, typer.Option("--vocab-tier2-penalty", help="Soft: penalty of words of tier 2.", metavar="X")
     ] = None
     tier3_penalty: Annotated[
-        float | None, typer.Option("--vocab-tier3-penalty", help="Soft: what all else costs.", metavar="X")
+        float | None, typer.Option("--vocab-tier3-penalty", help="Soft: penalty of all other words.", metavar="X")
     ] = None
 
     def wordlist(self) -> Wordlist | None:
-        """Raises InputError for flags that want others, SpecError for values."""
+        """The word list, or None without one. Raises InputError for a flag that needs another, and SpecError."""
         if self.words is None:
             if self.lang is None and self.n_words is None:
                 self._refuse_details()
@@ -86,7 +90,7 @@ class WordFlags:
             )
 
     def soft(self, wordlist: Wordlist) -> SoftWordlist | None:
-        """The soft form, where that is asked for. Raises InputError, SpecError."""
+        """The soft constraint of `--vocab-mode soft`, else None. Raises InputError, SpecError."""
         tiers = {
             "tier2_max_rank_multiplier": self.tier2_multiplier,
             "tier2_penalty": self.tier2_penalty,

@@ -1,4 +1,4 @@
-"""`espalier trace ...`: look at traces, rejection logs and replies of servers, put them together, compare, replay."""
+"""`espalier trace ...`: show traces, rejection logs and server replies; merge, compare, export and diagnose them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from espalier.cli import output
+from espalier.cli.flags.groups import sub_app, with_flags
 from espalier.cli.trace import list as trace_list
 from espalier.cli.trace import replay as trace_replay
 from espalier.cli.trace import show as trace_show
-from espalier.cli.trace.read import Choice, DatabaseUrl, Slot, Task, Temperature, TraceArgument, read_trace
+from espalier.cli.trace.read import DatabaseUrl, SourceFlags, TraceArgument, read_trace
 from espalier.errors import InputError
 from espalier.trace import page
 from espalier.trace.files import write_text
@@ -22,35 +23,28 @@ from espalier.trace.records import Trace
 from espalier.trace.report.diagnose import diagnose
 from espalier.trace.report.export import FORMATS
 
-app = typer.Typer(
-    help="Look at traces, rejection logs and replies of servers; merge, compare and replay them.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("replay", short_help="Go through a run once more, as it was or otherwise.")(trace_replay.replay_command)
-app.command("diff", short_help="Say where two traces part, and what each cost.")(trace_replay.diff_command)
+app = sub_app("Show traces, rejection logs and server replies; merge, compare and replay them.")
+app.command("replay", short_help="Replay a run, as it was or with changes.")(trace_replay.replay_command)
+app.command("diff", short_help="Compare two traces: first difference and costs.")(trace_replay.diff_command)
 
 DEFAULT_OUT = "combined_output.json"
-"""As the rejection tracer's own script."""
+"""The same name as in the rejection tracer's own script."""
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 
 @app.command("show", short_help="Draw a trace in the terminal.")
+@with_flags
 def show_command(
+    *,
     trace: TraceArgument,
-    step: Annotated[int | None, typer.Option(help="One step, its stages as bars.", metavar="N")] = None,
-    limit: Annotated[int | None, typer.Option(help="Tokens and rows of tables; 0 is all.", metavar="N")] = None,
-    choice: Choice = 0,
-    task: Task = None,
-    slot: Slot = None,
-    temperature: Temperature = None,
-    database: DatabaseUrl = None,
+    step: Annotated[int | None, typer.Option(help="Show the stages of one step as bars.", metavar="N")] = None,
+    limit: Annotated[int | None, typer.Option(help="At most N tokens and table rows; 0: all.", metavar="N")] = None,
+    source: SourceFlags,
 ) -> None:
-    """Draw a trace: what it cost, its tokens, where it was dear, what was found and what to do about it."""
+    """Draw a trace: its cost, its tokens, the most expensive places, findings and remedies."""
     if limit is not None and limit < 0:
         raise InputError(f"--limit: {limit} must be at least 0", field="limit")
-    read = read_trace(trace, choice=choice, task=task, slot=slot, temperature=temperature, database=database)
+    read = read_trace(trace, source)
     if step is None:
         trace_show.show(read, trace_show.terminal(), limit=limit)
     else:
@@ -58,29 +52,27 @@ def show_command(
 
 
 @app.command("html", short_help="Write a trace as a page.")
+@with_flags
 def html_command(
+    *,
     trace: TraceArgument,
     out: Annotated[str | None, typer.Argument(help="Default: TRACE with .html; `-` is stdout.")] = None,
     beside: Annotated[
         str | None, typer.Option("--with", help="A second trace, shown beside it.", metavar="TRACE")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
-    choice: Choice = 0,
-    task: Task = None,
-    slot: Slot = None,
-    temperature: Temperature = None,
-    database: DatabaseUrl = None,
+    source: SourceFlags,
 ) -> None:
-    """Write a trace, or two side by side, as one HTML file that needs nothing else."""
-    target = Path(out or f"{trace}.html" if database else out or Path(trace).with_suffix(".html")).expanduser()
+    """Write a trace, or two side by side, as one self-contained HTML file."""
+    target = Path(out or f"{trace}.html" if source.database else out or Path(trace).with_suffix(".html")).expanduser()
     if out != "-" and target.exists() and not force:
-        raise InputError(f"{target} is there already", hint="--force overwrites it", field="out")
-    read = read_trace(trace, choice=choice, task=task, slot=slot, temperature=temperature, database=database)
+        raise InputError(f"{target} exists already", hint="--force overwrites it", field="out")
+    read = read_trace(trace, source)
     if beside is None:
         text = page.render(read.to_json(), findings=_found(read))
     else:
-        # What says which part of a file to read is said of the first; a second one that needs it can be merged before.
-        other = read_trace(beside, database=database)
+        # --choice, --task, --slot are for the first file; a second one that needs them can be merged before.
+        other = read_trace(beside, SourceFlags(database=source.database))
         text = page.render_pair(read.to_json(), other.to_json(), titles=(Path(trace).name, Path(beside).name))
     if out == "-":
         output.data(text)
@@ -89,18 +81,16 @@ def html_command(
         output.note(f"page: {target}")
 
 
-@app.command("diagnose", short_help="Say what went wrong, and what to do.")
+@app.command("diagnose", short_help="Find what went wrong, and what to do.")
+@with_flags
 def diagnose_command(
+    *,
     trace: TraceArgument,
     as_json: AsJson = False,
-    choice: Choice = 0,
-    task: Task = None,
-    slot: Slot = None,
-    temperature: Temperature = None,
-    database: DatabaseUrl = None,
+    source: SourceFlags,
 ) -> None:
-    """Say what was found in a trace, faults first, and what to do about each."""
-    read = read_trace(trace, choice=choice, task=task, slot=slot, temperature=temperature, database=database)
+    """List the findings of a trace, faults first, and a remedy for each."""
+    read = read_trace(trace, source)
     if has_gaps(read):
         raise InputError(
             "a rejection log by itself has no run of tokens to diagnose",
@@ -114,30 +104,28 @@ def diagnose_command(
 
 
 @app.command("export", short_help="Print a trace as CSV, JSON, JSON lines or SVG.")
+@with_flags
 def export_command(
+    *,
     trace: TraceArgument,
     kind: Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.", metavar="NAME")] = "csv",
-    choice: Choice = 0,
-    task: Task = None,
-    slot: Slot = None,
-    temperature: Temperature = None,
-    database: DatabaseUrl = None,
+    source: SourceFlags,
 ) -> None:
-    """Print a trace: a row or line for each step, the whole as JSON, or its cost over time as a drawing."""
+    """Print a trace: a row or line for each step, the whole as JSON, or a drawing of its cost."""
     if kind not in FORMATS:
         raise InputError(f"--format: unknown format {kind!r}", hint=f"known are {', '.join(FORMATS)}", field="format")
-    read = read_trace(trace, choice=choice, task=task, slot=slot, temperature=temperature, database=database)
+    read = read_trace(trace, source)
     output.piece(FORMATS[kind](read))
 
 
 @app.command("list", short_help="List the traces of a folder or a database.")
 def list_command(
-    folder: Annotated[str | None, typer.Argument(help="Default: this one.", show_default=False)] = None,
+    folder: Annotated[str | None, typer.Argument(help="Default: the working directory.", show_default=False)] = None,
     database: DatabaseUrl = None,
-    limit: Annotated[int, typer.Option(help="Of a database, the newest N.", metavar="N")] = 100,
+    limit: Annotated[int, typer.Option(help="The newest N traces of a database.", metavar="N")] = 100,
     as_json: AsJson = False,
 ) -> None:
-    """List what `show` can show: file or id, model, steps, cost, rejected steps, how it ended."""
+    """List traces: file or id, model, steps, cost, rejected steps, finish reason."""
     if folder is not None and database is not None:
         raise InputError("a folder and --database are two places", hint="give one", field="database")
     if limit < 1:
@@ -158,22 +146,23 @@ def _found(trace: Trace) -> list[dict[str, object]]:
     return [] if has_gaps(trace) else [one.to_json() for one in diagnose(trace)]
 
 
-@app.command("merge", short_help="A reply and a rejection log become one.")
+@app.command("merge", short_help="Merge a reply and a rejection log.")
 def merge_command(
-    response: Annotated[str, typer.Argument(help="The reply of a server, or a recorded stream of one.")],
+    response: Annotated[str, typer.Argument(help="The reply of a server, or a recorded stream.")],
     log: Annotated[str | None, typer.Argument(help="The rejection log.", show_default=False)] = None,
     out: Annotated[str | None, typer.Argument(help=f"Default: {DEFAULT_OUT}; `-` is stdout.")] = None,
     task: Annotated[int | None, typer.Option(help="The task of the log that the reply belongs to.")] = None,
-    slot: Annotated[int | None, typer.Option(help="Its slot.")] = None,
-    choice: Annotated[int, typer.Option(help="Of several choices, which.")] = 0,
+    slot: Annotated[int | None, typer.Option(help="The slot of the log that the reply belongs to.")] = None,
+    choice: Annotated[int, typer.Option(help="Index of the choice in the reply.")] = 0,
     estimated: Annotated[
-        bool, typer.Option("--estimate", help="No log: what the reply alone proves, marked as estimated.")
+        bool,
+        typer.Option("--estimate", help="Without a log: rejections that the reply alone proves, marked as estimated."),
     ] = False,
     temperature: Annotated[
-        float | None, typer.Option(help="With --estimate, where the reply does not tell it.")
+        float | None, typer.Option(help="With --estimate: temperature of the reply, if it does not say.")
     ] = None,
 ) -> None:
-    """Put a reply with log probabilities and a rejection log together, in the rejection tracer's combined form."""
+    """Merge a reply with log probabilities and a rejection log into the rejection tracer's combined form."""
     if estimated and out is not None:
         raise InputError("--estimate takes no log", hint="espalier trace merge --estimate RESPONSE [OUT]", field="log")
     if estimated and (task is not None or slot is not None):

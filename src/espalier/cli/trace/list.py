@@ -1,4 +1,4 @@
-"""`espalier trace list`: the traces of a folder, or of a server's database, as a table or as JSON."""
+"""`espalier trace list`: lists the traces of a folder, or of a server's database."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from espalier.trace.foreign.read import KIND_NAMES, FormatError, read
 
 SUFFIXES = (".json", ".txt", ".sse", ".log")
 PAGE = 100
-"""Rows of the database that are asked for at once."""
+"""Rows of one query."""
 
 
 def rows_of_folder(folder: str) -> list[dict[str, Any]]:
-    """One for each file that tells of a generation, by name; notes on stderr for those that are damaged. Raises
-    InputError for what is no folder."""
+    """A row for each file that describes a generation, by name; damaged files are named on stderr. Raises InputError if
+    the folder does not exist."""
     path = Path(folder).expanduser()
     if not path.is_dir():
         raise InputError(f"{folder} is not a folder", field="folder")
@@ -67,7 +67,7 @@ def _values(name: str, **told: Any) -> dict[str, Any]:
 
 
 def rows_of_database(url: str, *, limit: int) -> list[dict[str, Any]]:
-    """Newest first, at most `limit`. Raises InputError for a database that is not there."""
+    """At most `limit` rows, newest first. Raises InputError if the database does not exist."""
     return list(_stored(url, limit))
 
 
@@ -96,7 +96,7 @@ def _stored(url: str, limit: int) -> Iterator[dict[str, Any]]:
 
 
 def draw(rows: list[dict[str, Any]], to: Console) -> None:
-    """As a table; names are never cut."""
+    """Print rows as a table; names are never cut."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("name", overflow="fold")
     table.add_column("kind", overflow="fold")

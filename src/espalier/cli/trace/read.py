@@ -1,7 +1,8 @@
-"""What the commands of `espalier trace` read: a file of any format, or a trace of a server's database by its id."""
+"""Reads a trace: from a file of any supported format, or from a server's database by its id."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,39 +19,39 @@ if TYPE_CHECKING:
 TraceArgument = Annotated[
     str, typer.Argument(help="A trace, merged file, rejection log or reply; with --database an id.", metavar="TRACE")
 ]
-Choice = Annotated[int, typer.Option(help="Of a reply with several choices, which.")]
-Task = Annotated[int | None, typer.Option(help="Of a rejection log, which task.")]
-Slot = Annotated[int | None, typer.Option(help="Of a rejection log, which slot.")]
-Temperature = Annotated[float | None, typer.Option(help="Of a reply that does not tell its own.")]
 DatabaseUrl = Annotated[
     str | None, typer.Option(help="A server's database, such as sqlite:///espalier.db.", metavar="URL")
 ]
 
 
-def read_trace(
-    path: str,
-    *,
-    choice: int = 0,
-    task: int | None = None,
-    slot: int | None = None,
-    temperature: float | None = None,
-    database: str | None = None,
-) -> Trace:
-    """A trace, and on stderr what a person should know about it. Raises what `foreign.read` does, and InputError for an
-    id that the database does not have."""
-    if database is not None:
-        for name, value in {"choice": choice or None, "task": task, "slot": slot, "temperature": temperature}.items():
-            if value is not None:
-                raise InputError(f"--{name} is for a file, and --database has whole traces", field=name)
-        return stored(path, database)
-    found = foreign.read(Path(path).expanduser(), choice=choice, task=task, slot=slot, temperature=temperature)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceFlags:
+    """Where to read a trace from, and which part of a file."""
+
+    choice: Annotated[int, typer.Option(help="Reply: index of the choice.")] = 0
+    task: Annotated[int | None, typer.Option(help="Rejection log: id of the task.")] = None
+    slot: Annotated[int | None, typer.Option(help="Rejection log: id of the slot.")] = None
+    temperature: Annotated[float | None, typer.Option(help="Reply: its temperature, if it does not say.")] = None
+    database: DatabaseUrl = None
+
+
+def read_trace(path: str, source: SourceFlags) -> Trace:
+    """A trace; notes about it go to stderr. Raises what `foreign.read` raises, and InputError for an id that the
+    database does not have."""
+    parts = [one for one in fields(source) if one.name != "database"]
+    if source.database is not None:
+        for one in parts:
+            if getattr(source, one.name) != one.default:
+                raise InputError(f"--{one.name} is for a file, and --database has whole traces", field=one.name)
+        return stored(path, source.database)
+    found = foreign.read(Path(path).expanduser(), **{one.name: getattr(source, one.name) for one in parts})
     for note in found.notes:
         output.note(f"note: {note}")
     return found.trace
 
 
 def stored(trace_id: str, url: str) -> Trace:
-    """Of a database. Raises InputError for one that is not there, and for an id that is not in it."""
+    """A trace of a database. Raises InputError if the database or the id does not exist."""
     store = open_there(url)
     try:
         data = store.trace(trace_id, caller=None)
@@ -62,7 +63,7 @@ def stored(trace_id: str, url: str) -> Trace:
 
 
 def open_there(url: str) -> Store:
-    """A database that is there: looking at one makes none. Raises InputError."""
+    """Open an existing database; a missing one is not created. Raises InputError."""
     from espalier.store.open import open_store  # noqa: PLC0415  # sqlalchemy is of an extra
 
     kind, found, path = url.partition(":///")

@@ -1,7 +1,7 @@
-"""`espalier trace replay` and `espalier trace diff`: a run gone through once more, and two runs side by side.
+"""`espalier trace replay` and `espalier trace diff`: replay a run along its tokens, and compare two runs.
 
-`api/replaying.py` and `trace/report/diff.py` compute; this module reads and shows traces. Exit codes are those of
-`diff`: 0 the same, 1 not the same, 2 asked wrongly.
+`api/replaying.py` and `trace/report/diff.py` compute; this module reads and prints. Exit codes are those of `diff`:
+0 equal, 1 different, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ WIDTH = 80
 @with_flags
 def replay_command(
     *,
-    trace: Annotated[str, typer.Argument(help="A trace that was written as .json.")],
+    trace: Annotated[str, typer.Argument(help="A trace written as .json.")],
     other: Annotated[
         str | None,
         typer.Option(
             "--with", help="Another constraint: a schema, a .gbnf, @NAME, or JSON with a `kind`.", metavar="FILE"
         ),
     ] = None,
-    strategy: Annotated[str | None, typer.Option(help="As another strategy would take them.", metavar="NAME")] = None,
+    strategy: Annotated[str | None, typer.Option(help="Replay as another strategy.", metavar="NAME")] = None,
     out: Annotated[
         str | None, typer.Option("-o", "--out", help="Write the replay as a trace: .json or .html.", metavar="FILE")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="All of it, step by step, as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every step as JSON.")] = False,
     model: Model = None,
     engine: EngineFlags,
 ) -> None:
-    """Go through a run once more, along its tokens: under another constraint, as another strategy, or as it was.
+    """Replay a run along its tokens: as it was, under another constraint, or as another strategy.
 
-    A trace of level full holds every distribution and needs the vocabulary alone: --model then names whose. Otherwise
-    the model computes them anew. Exit code 0: every step takes the stored token; 1: one does not, or is refused.
+    A trace of level full holds every distribution and needs no model: --model is for any other trace, or computes the
+    logits anew. Exit code 0: every step takes the stored token; 1: a step takes another, or is refused.
     """
     found = Trace.load(trace)
     if strategy is not None:
@@ -77,11 +77,11 @@ def replay_command(
 
 
 def diff_command(
-    left: Annotated[str, typer.Argument(help="A trace that was written as .json.")],
-    right: Annotated[str, typer.Argument(help="Another one.")],
+    left: Annotated[str, typer.Argument(help="A trace written as .json.")],
+    right: Annotated[str, typer.Argument(help="Another trace.")],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Say where two traces part, and what each cost, by path and by rule. Exit code 0: the same; 1: not."""
+    """Compare two traces: their first difference, and costs by path and by rule. Exit code 0: equal; 1: not."""
     found = diff(Trace.load(left), Trace.load(right))
     if as_json:
         output.data_json(found.to_json())
@@ -92,13 +92,13 @@ def diff_command(
 
 
 def is_here(name: str) -> bool:
-    """Whether the name that a trace has of its model leads to a vocabulary without the network."""
+    """Whether the model that a trace names is on this machine."""
     return name in ("fake", "bytes") or bool(name and Path(name).expanduser().exists())
 
 
 def read_other(argument: str, trace: Trace) -> Spec:
-    """A constraint from a file: GBNF by its name, a constraint by its `kind`, else a JSON Schema, with the white space
-    of the trace's own where that had one. Raises InputError, SpecError and its kin."""
+    """A constraint from a file: GBNF by its suffix, any constraint by its `kind`, else a JSON Schema, with the white
+    space style of the trace's own constraint. Raises InputError, SpecError and its kin."""
     if argument.startswith("@") or argument.lower().endswith(".gbnf"):
         return Gbnf(read_grammar(argument))
     data: Any = parse_json(read_text(argument, "constraint"), argument)
@@ -114,7 +114,7 @@ def read_other(argument: str, trace: Trace) -> Spec:
 
 
 def replay_lines(made: Replaying) -> list[str]:
-    """What a replay found, for a terminal of 80 columns."""
+    """The result of a replay, in 80 columns."""
     whose = "its own constraint" if made.is_own else "what was asked now"
     if made.replayed is None:
         lines = [f"run afresh as {made.strategy}, with the same seed, under {whose}:"]
@@ -144,7 +144,7 @@ def replay_lines(made: Replaying) -> list[str]:
 
 
 def told(what: str, one: Divergence) -> list[str]:
-    """A divergence, on lines of its own."""
+    """Lines that describe a divergence."""
     now = "nothing can be taken" if one.drawn is None else f"now {one.drawn_text!r}"
     then = "is refused" if one.is_refused else "then"
     lines = [clip(f"{what}: step {one.step}, {one.text!r} {then}, {now}", WIDTH)]

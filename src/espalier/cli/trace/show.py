@@ -1,7 +1,7 @@
-"""A trace in a terminal: sums, tokens coloured by what they cost, tables, findings; or one step with its stages.
+"""Draws a trace in a terminal: sums, tokens coloured by cost, tables, findings; or one step with its stages.
 
-It draws what a Trace holds and computes nothing but shares of a bar. What tokens spell is shown so that no text of a
-model reaches the terminal as a command.
+It computes nothing but the lengths of bars. Control characters of a model's text are escaped, so that they cannot
+command the terminal.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from espalier.trace.report.findings import Finding
 
 ROWS = 10
 TOKENS = 400
-"""So many rows and tokens without --limit."""
+"""Rows and tokens shown without --limit."""
 LEVELS = ((0.05, ""), (0.7, "yellow"), (2.3, "bold magenta"), (math.inf, "bold white on red"))
-"""Nats below which a token has a colour: 0.7 is half of the probability, 2.3 nine tenths."""
+"""Upper bounds in nats of each colour: 0.7 nats remove half of the probability, 2.3 remove nine tenths."""
 STAGES = (
     ("pre_masking", "what the model wanted"),
     ("post_grammar", "after the constraint"),
@@ -36,22 +36,22 @@ MARKS = {"fault": "bold red", "cost": "magenta", "note": "cyan"}
 
 
 def terminal() -> Console:
-    """On stdout; without colour where it is no terminal, and with NO_COLOR. 80 columns where nothing tells."""
+    """A console on stdout: no colour if redirected or with NO_COLOR; 80 columns if the width is unknown."""
     return Console(highlight=False, markup=False, emoji=False)
 
 
 def visible(text: str) -> str:
-    """Within quotes, with an escape for what is no letter, mark or space."""
+    """A text in quotes, with control characters as escapes."""
     return json.dumps(printable(text, newline="\n"), ensure_ascii=False).replace("\\\\u", "\\u")
 
 
 def printable(text: str, *, newline: str) -> str:
-    """newline: what stands for one; other controls, and marks that turn the direction of writing, become escapes."""
+    """A text with control and direction characters as escapes. newline: what a line break is shown as."""
     return "".join(newline if one == "\n" else one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
 
 
 def show(trace: Trace, to: Console, *, limit: int | None = None) -> None:
-    """limit: of tokens, and of rows of each table; 0 is no limit."""
+    """Draw a whole trace. limit: of tokens and of rows of each table; 0 is no limit."""
     tokens, rows = (TOKENS, ROWS) if limit is None else (limit or len(trace.steps), limit or len(trace.steps))
     for line in head(trace):
         to.print(line)
@@ -70,7 +70,7 @@ def show(trace: Trace, to: Console, *, limit: int | None = None) -> None:
 
 
 def head(trace: Trace) -> list[str]:
-    """What was run, and the sums. What is known within bounds only is said to be at least so much."""
+    """Lines that name the run and its sums. A sum that is known within bounds is shown as `≥` its lower bound."""
     sums = trace.summary()
     bounded = any(one.exactness == "bounded" for one in trace.steps)
     least = "≥ " if bounded else ""
@@ -99,7 +99,7 @@ def head(trace: Trace) -> list[str]:
 
 
 def _tokens(trace: Trace, to: Console, limit: int) -> None:
-    """In their order. Without colour, those with a high tax are in brackets; a rejected one is underlined, or ^."""
+    """Print the tokens in order. Without colour a high tax is marked by brackets, and a rejection by ^."""
     is_plain = not to.is_terminal or to.no_color
     line = Text()
     last = -1
@@ -139,7 +139,7 @@ def _worst(trace: Trace, to: Console, limit: int) -> None:
     dear = sorted((one for one in trace.steps if one.tax_nats > 0), key=lambda one: (-one.tax_nats, one.step))
     if not dear:
         return
-    to.print(Text("\ndearest tokens", style="bold"))
+    to.print(Text("\nmost expensive tokens", style="bold"))
     table = _table(("step", "token", "nats", "removed", "model wanted", "where"))
     for one in dear[:limit]:
         wish = one.rejected if one.rejected is not None and not one.pre_masking else next(iter(one.pre_masking), None)
@@ -155,7 +155,7 @@ def _worst(trace: Trace, to: Console, limit: int) -> None:
 
 
 def show_findings(found: Sequence[Finding], to: Console) -> None:
-    """Each with what to do about it."""
+    """Print findings, each with its remedies."""
     to.print()
     if not found:
         to.print("nothing found")
@@ -171,7 +171,7 @@ def show_findings(found: Sequence[Finding], to: Console) -> None:
 
 
 def show_step(trace: Trace, number: int, to: Console, *, limit: int | None = None) -> None:
-    """One step's stages as bars. Raises InputError for one that is not there."""
+    """Draw the stages of one step as bars. Raises InputError if the step does not exist."""
     one = next((step for step in trace.steps if step.step == number), None)
     if one is None:
         known = f"{trace.steps[0].step} to {trace.steps[-1].step}" if trace.steps else "none"
@@ -229,7 +229,7 @@ def _chance(prob: float) -> str:
 
 
 def _bar(share: float) -> str:
-    """Eighths of a block; at least one where there is anything."""
+    """A bar in eighths of a block; a share above 0 has at least one."""
     eighths = round(share * BAR * 8)
     if share > 0:
         eighths = max(1, eighths)
