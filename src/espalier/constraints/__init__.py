@@ -1,4 +1,4 @@
-"""What a user may ask of a text, and how it is enforced: Spec (asked for), Compiled (for one vocabulary, shared),
-Matcher (for one sequence). It knows no model and no sampling. Start with `base.py` and `spec.py`; each kind is a
-module or room.
+"""Constraints: what a user may demand of a text, and how it is enforced. Spec (as asked for), Compiled (for one
+vocabulary, shared), Matcher (for one sequence). They know no model and no sampling. Start with `base.py`, `spec.py` and
+`kinds.py`, the table of kinds; each kind is a module or a room.
 """

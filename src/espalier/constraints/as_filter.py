@@ -1,6 +1,6 @@
-"""Matchers as LogitFilters, for a loop over one's own logits: what a constraint refuses is -inf, EOS until it is due.
+"""LogitFilters that mask with a constraint, for a user's own sampling loop: refused tokens get -inf.
 
-They know no model and no sampler. In an engine's request a constraint is given as a Spec instead.
+They know no model and no sampler. In a request to an engine, pass the Spec itself instead.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from espalier.tokens.vocab import Vocab
 
 
 class MatcherFilter:
-    """A LogitFilter of any compiled constraint: `MatcherFilter(espalier.compile(spec, vocab=vocab), "dates")`.
+    """A LogitFilter for any compiled constraint: `MatcherFilter(espalier.compile(spec, vocab=vocab), "dates")`.
 
-    High priority: a truncation that ran before it could keep none of the tokens that are allowed.
+    It has high priority: a truncation that ran first could remove every allowed token.
     """
 
     priority = Priority.HIGH
@@ -56,10 +56,10 @@ class MatcherFilter:
         return self._matcher.is_finished
 
     def apply(self, logits: Logits, context: FilterContext) -> Logits:
-        """`(V,) float32` in, `(V,) float32` out: refused tokens are -inf, each EOS too unless the text is complete.
+        """`(V,) float32` in, `(V,) float32` out: refused tokens are -inf, as is each EOS unless the text is complete.
 
-        Raises DeadEnd, saying what refused the favourite, where no token is left; InputError for logits of another
-        shape or width.
+        Raises DeadEnd where no token is left, saying why the token with the highest logit is refused; InputError for
+        logits of another shape or width.
         """
         logits, width = as_row(logits), self.compiled.vocab.width
         if logits.shape[0] != width:
@@ -75,11 +75,11 @@ class MatcherFilter:
         return out
 
     def on_token(self, token: int) -> None:
-        """Raises TokenRefused, and changes nothing, for a token that is not allowed."""
+        """Advance by the sampled token. Raises TokenRefused, and changes nothing, for a token that is not allowed."""
         self._matcher.advance(token)
 
     def rollback(self, count: int) -> None:
-        """Raises ValueError for more tokens than there were."""
+        """Undo the last tokens. Raises ValueError for more tokens than were taken."""
         self._matcher.rollback(count)
 
     def reset(self) -> None:
@@ -108,7 +108,7 @@ class MatcherFilter:
 
 
 class GrammarFilter(MatcherFilter):
-    """A llama.cpp grammar. vocab: a Compiler instead of it keeps what is costly to make for other filters.
+    """A llama.cpp grammar. vocab: pass a Compiler to share its token trie and compiled specs between filters.
 
     Raises GrammarError with line and column, VocabError, LimitExceeded.
     """
@@ -145,7 +145,7 @@ class ToolCallFilter(MatcherFilter):
 
 
 def schema_spec(schema: Any) -> JsonSchema:
-    """As `JsonSchemaFilter` takes it. Raises SchemaError."""
+    """The spec of a schema in any form that `JsonSchemaFilter` takes. Raises SchemaError."""
     if isinstance(schema, JsonSchema):
         return schema
     if isinstance(schema, str):

@@ -1,6 +1,6 @@
-"""Matchers over our own byte automata: grammars exactly as written, and automata that other parts hand in.
+"""Compiles grammars and automata, and the matcher that walks a byte automaton. Most kinds of constraint use it.
 
-It knows nothing of how masks are made (`automata/`). Each EOS id is allowed exactly when the text is complete.
+It does not know how masks are computed (`automata/`). Every EOS id is allowed exactly when the text is complete.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from espalier.tokens.vocab import Vocab
 def compile_grammar(
     grammar: Grammar, spec: Spec, vocab: Vocab, trie: TokenTrie, *, max_states: int = MAX_STATES
 ) -> AutomatonCompiled:
-    """Any grammar, exactly. A regular one becomes one deterministic automaton, the rest a lazy pushdown automaton.
+    """Compile a grammar exactly as written: a deterministic automaton if it is regular, else a lazy pushdown automaton.
 
-    Raises GrammarError (undefined rules, empty language), LimitExceeded (more than `max_states`), VocabError
+    Raises GrammarError (undefined rules, no text matches), LimitExceeded (more than `max_states` states), VocabError
     (bytes or tokens that the grammar needs and the vocabulary lacks).
     """
     network = build_network(grammar, max_states=max_states)
@@ -41,35 +41,34 @@ def compile_grammar(
 
 
 def automaton_of(grammar: Grammar) -> Dfa | Network:
-    """The texts of a grammar: one deterministic automaton if it calls no rules and names no tokens once those that are
-    not recursive are put in their places. Raises GrammarError, LimitExceeded."""
+    """The automaton of a grammar: a Dfa if no rule is recursive and no token is named, else a Network. Raises
+    GrammarError, LimitExceeded."""
     network = build_network(grammar)
     return network if any(network.calls) or any(network.tokens) else Dfa.of_network(network)
 
 
 def compile_automaton(automaton: Dfa | Network, spec: Spec, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
-    """Whichever it is. Raises VocabError, LimitExceeded."""
+    """Compile a Dfa or a Network. Raises VocabError, LimitExceeded."""
     if isinstance(automaton, Dfa):
         return compile_dfa(automaton, spec, vocab, trie)
     return compile_network(automaton, spec, vocab, trie)
 
 
 def compile_network(network: Network, spec: Spec, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
-    """A network as it stands, such as a grammar's intersection with automata (`automata/languages/product.py`). What it
-    explains names no rules. Raises VocabError, LimitExceeded."""
+    """Compile a network, such as a grammar's intersection with automata (`automata/languages/product.py`). Its blames
+    name no rules. Raises VocabError, LimitExceeded."""
     if network.is_regular:
         return compile_dfa(Dfa.of_network(network), spec, vocab, trie)
     return AutomatonCompiled(spec, vocab, trie, PushdownMachine(network, vocab, trie))
 
 
 def compile_dfa(dfa: Dfa, spec: Spec, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
-    """A deterministic automaton: words, an expression, an intersection. Raises VocabError, LimitExceeded."""
+    """Compile a deterministic automaton. Raises VocabError, LimitExceeded."""
     return AutomatonCompiled(spec, vocab, trie, RegularMachine(dfa, vocab, trie))
 
 
 class AutomatonCompiled:
-    """An automaton for one vocabulary. What it remembers of masks and states grows within bounds; nothing else
-    changes, so it is safe across threads."""
+    """An automaton for one vocabulary. Only its caches change, which are bounded; safe across threads."""
 
     def __init__(self, spec: Spec, vocab: Vocab, trie: TokenTrie, machine: Machine) -> None:
         self.spec = spec
@@ -235,7 +234,7 @@ class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
 
     @property
     def state(self) -> State:
-        """Of the compiled constraint's machine, after all tokens but EOS."""
+        """The state of the compiled constraint's machine after all tokens but EOS."""
         return self._state
 
     def _explainer_state(self, explainer: Explainer) -> State:

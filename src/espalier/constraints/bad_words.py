@@ -1,4 +1,4 @@
-"""A request's `bad_words` joined to its constraint, so that neither can lead the other into a dead end.
+"""Joins a request's `bad_words` to its constraint as one constraint, so that the two cannot meet in a dead end.
 
 It knows no request and no engine: a constraint and some texts go in, a constraint comes out.
 """
@@ -16,8 +16,8 @@ from espalier.errors import UnsupportedError
 
 
 def with_bad_words(constraint: Spec | None, words: Sequence[str]) -> Spec | None:
-    """The constraint's texts in which none of `words` occurs, exactly as written and across token borders; where there
-    is no constraint, all such texts. Raises UnsupportedError for a kind that cannot be joined, SpecError."""
+    """The constraint and a ban of `words`, exactly as written and across token boundaries; without a constraint the ban
+    alone. Raises UnsupportedError for a kind without an automaton, SpecError."""
     if not words:
         return constraint
     ban = Ban(tuple(words))

@@ -1,4 +1,4 @@
-"""`Ban`: texts in which none of some phrases occurs, byte for byte and across token borders."""
+"""`Ban`: forbids phrases anywhere in the text, byte for byte and across token boundaries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.kinds import Kind
 from espalier.constraints.spec import Spec, check_text
-from espalier.constraints.undoable import LuredCompiled
+from espalier.constraints.undoable import UndoableCompiled
 from espalier.constraints.verdict import Verdict
 from espalier.errors import SpecError
 from espalier.lexicon.files import WordFiles
@@ -27,14 +27,15 @@ BanMode: TypeAlias = Literal["mask", "rewind"]
 
 @dataclass(frozen=True, slots=True)
 class Ban(Spec):
-    """Any text in which none of the phrases occurs: exactly these characters, wherever in the text.
+    """Any text in which none of the phrases occurs, character for character, wherever in the text.
 
-    A phrase that holds another one is left out: where the shorter may not occur, the longer cannot.
+    A phrase that contains another one is dropped: where the shorter is forbidden, the longer cannot occur.
 
-    mode: `mask` forbids the token that would complete a phrase, so that the text goes on from its beginning in another
-    way. `rewind` lets it be tried: then the text goes back to the token in which the phrase begins, and another one is
-    taken there. What has begun like a phrase is not shown before it is clear that it is none. It goes alone or in an
-    AllOf, with the strategy `mask`; once `max_rewinds` are used up it masks. Raises SpecError.
+    mode: `mask` forbids the token that would complete a phrase, so the text continues differently after the phrase's
+    beginning. `rewind` allows that token to be sampled, then undoes the tokens back to the one in which the phrase
+    begins, and samples another one there. Text that may be the beginning of a phrase is not streamed until it is clear
+    that it is none. `rewind` works alone or as a member of an AllOf, with the strategy `mask`; once `max_rewinds` are
+    used up, it masks. Raises SpecError.
     """
 
     kind: ClassVar[str] = "ban"
@@ -55,7 +56,7 @@ class Ban(Spec):
         object.__setattr__(self, "phrases", _shortest(self.phrases))
 
     def to_json(self) -> dict[str, Any]:
-        """As `Spec.to_json`; the mode only where it is not as usual."""
+        """As `Spec.to_json`; the mode only if it is not the default."""
         found: dict[str, Any] = {"kind": self.kind, "phrases": list(self.phrases)}
         return found if self.mode == "mask" else found | {"mode": self.mode}
 
@@ -65,7 +66,7 @@ class Ban(Spec):
 
 
 def _shortest(phrases: Sequence[str]) -> tuple[str, ...]:
-    """Without doubles, and without phrases that hold another one."""
+    """The phrases without duplicates, and without those that contain another one."""
     distinct = tuple(dict.fromkeys(phrases))
     known = frozenset(distinct)
     lengths = sorted({len(phrase) for phrase in distinct})
@@ -90,20 +91,20 @@ def _shortest(phrases: Sequence[str]) -> tuple[str, ...]:
 
 
 def compile_ban(spec: Ban, compiler: Compiler) -> Compiled:
-    """Raises LimitExceeded for more phrases than an automaton can hold, VocabError."""
+    """Raises LimitExceeded for more phrases than an automaton holds, VocabError."""
     found = search([phrase.encode() for phrase in spec.phrases])
     compiled = compile_dfa(found.avoiding, spec, compiler.vocab, compiler.trie)
     compiled.explain_with(lambda: _Explainer(compiled.machine, found, spec))
-    return LuredCompiled(compiled, _Phrases(found)) if spec.rewinds else compiled
+    return UndoableCompiled(compiled, _Phrases(found)) if spec.rewinds else compiled
 
 
 def ban_language(spec: Ban, compiler: Compiler) -> Dfa:
-    """As `compile_ban`; the same texts in either mode."""
+    """The texts without any phrase, which are the same in either mode. Raises LimitExceeded."""
     return avoiding([phrase.encode() for phrase in spec.phrases])
 
 
 class _Explainer:
-    """Names the phrase that a token would complete."""
+    """Explains a refusal by the phrase that the token would complete."""
 
     def __init__(self, machine: Machine, found: Search, spec: Ban) -> None:
         self.machine = machine
@@ -114,7 +115,7 @@ class _Explainer:
         return None, None
 
     def reason(self, state: State, read: bytes, refused: bytes) -> str | None:
-        """As `Reasoner.reason`. None for bytes that no text holds here at all."""
+        """As `Reasoner.reason`. None for bytes that no text can hold here at all."""
         text = self._search.begun(state) + refused[:1]
         phrase = next((text[at:] for at in range(len(text)) if text[at:] in self._phrases), None)
         if phrase is None:
@@ -127,7 +128,7 @@ class _Explainer:
 
 
 class _Phrases:
-    """A `Reader` of phrases: a state of the search stands for the longest beginning of one that the text ends with."""
+    """The `Reader` of phrases: a search state stands for the longest phrase prefix that the text ends with."""
 
     def __init__(self, found: Search) -> None:
         self._search = found
@@ -148,7 +149,7 @@ def _shown(data: bytes) -> str:
 
 
 def judge_ban(spec: Ban, text: str, words: WordFiles) -> Verdict:
-    """Python's `in`."""
+    """Valid if no phrase is `in` the text."""
     found = [phrase for phrase in spec.phrases if phrase in text]
     errors = tuple(f"the banned {quoted(phrase)} occurs at character {text.index(phrase)}" for phrase in found)
     return Verdict(valid=not found, judge="search", errors=errors[:MAX_SHOWN])

@@ -1,8 +1,8 @@
-"""The contract every constraint keeps: Spec -> Compiled -> Matcher. Laws: tests/laws.py.
+"""The interfaces of every constraint: Spec -> Compiled -> Matcher. Laws: tests/laws.py.
 
-A `Compiled` is immutable and shared between sequences and threads; a `Matcher` belongs to one sequence.
-`A_t`, the allowed set, is every token whose bytes keep the text viable, however they are split. Special ids are
-allowed only where a constraint names them, or as EOS; each EOS id exactly when the text so far is complete.
+A `Compiled` is immutable and shared between sequences and threads; a `Matcher` holds the state of one sequence. A token
+is allowed if its bytes keep the text viable, however the text is split into tokens. Special ids are allowed only where
+a constraint names them, or as EOS; every EOS id is allowed exactly when the text so far is complete.
 """
 
 from __future__ import annotations
@@ -65,21 +65,21 @@ class Matcher(Protocol):
 
 @runtime_checkable
 class Composite(Protocol):
-    """What a matcher of several members can tell besides."""
+    """What a matcher of several members offers besides."""
 
     def member_masks(self) -> list[tuple[str, Mask]]:
-        """The mask of each member alone, in order of blame, by the names that `explain` gives; last, the whole's own.
-        Changes nothing that another method shows. Raises NotAvailable, LimitExceeded."""
+        """The mask of each member alone, `(W,) int32`, in order of blame and with the names that `explain` uses; last,
+        the mask of the whole. Changes nothing. Raises NotAvailable, LimitExceeded."""
         ...
 
 
 @runtime_checkable
 class Ruled(Protocol):
-    """What a matcher whose text has named parts can tell besides."""
+    """What a matcher whose text has named parts offers besides."""
 
     def rule_of(self, token: int) -> str | None:
-        """The rule of the grammar, or the place in the schema, in which the first byte of an allowed token would stand;
-        None where there is none. Changes nothing that another method shows. Raises LimitExceeded."""
+        """The grammar rule, or the JSON pointer into the schema, that the first byte of an allowed token belongs to;
+        None where there is none. Changes nothing. Raises LimitExceeded."""
         ...
 
 
@@ -95,14 +95,14 @@ class Compiled(Protocol):
 
     @property
     def spelled(self) -> Mapping[int, bytes]:
-        """Special ids that are part of the text when this constraint takes them, and how they are spelled there."""
+        """Special ids that are part of the text when this constraint takes them, and their bytes in the text."""
         ...
 
     def matcher(self, *, before: str = "") -> Matcher:
-        """A new matcher at the start of a text. before: what the prompt already holds of the model's turn; a
-        constraint that waits for a marker looks for it there, others begin at the start all the same."""
+        """A new matcher at the start of a text. before: what the prompt already holds of the model's turn; constraints
+        that wait for a marker look for it there, the others ignore it. Raises InputError where it does not fit."""
         ...
 
     def accepts(self, text: str | bytes) -> bool:
-        """Whether the whole text is in the language: a matcher walked over its tokens to the end."""
+        """Whether the whole text is complete and valid, by walking a matcher over its tokens."""
         ...

@@ -1,7 +1,7 @@
-"""What a matcher can tell besides of the way to the end, so that a limit on tokens costs little until it is near.
+"""Ending a text within a token limit: which tokens still leave a completion that is short enough.
 
-`loose`, `closing` and `within` ask any matcher; one that is no `Closing` is asked token by token, which is slow.
-Completions are counted in tokens, EOS too. It knows no kind of constraint.
+`is_loose`, `closing` and `within` ask any matcher; one that does not implement `Closing` is asked token by token, which
+is slow. Completions are counted in tokens, EOS included. It knows no kind of constraint.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from espalier.tokens.mask import Mask
 
 @runtime_checkable
 class Closing(Protocol):
-    """Beside the methods of a Matcher; none of these changes anything that another method shows."""
+    """Methods that a matcher may offer besides those of `Matcher`. None of them changes its state."""
 
     def is_loose(self, most: int) -> bool:
-        """Whether after every allowed token at most `most` more complete the text, EOS counted. May be False where that
-        is not known cheaply; where it is True, `within` knows such a completion after each of them."""
+        """Whether the token limit cannot matter yet: after every allowed token, `within(most)` knows a completion. May
+        be False where finding out would be costly."""
         ...
 
     def closing(self, most: int) -> Mask:
-        """The allowed tokens after which a completion of at most `most` tokens, EOS counted, is known, `(W,) int32`;
-        none is needed after EOS."""
+        """The allowed tokens after which a completion of at most `most` tokens is known, `(W,) int32`; EOS, where it is
+        allowed, needs none."""
         ...
 
     def within(self, most: int) -> tuple[int, ...] | None:
-        """A completion of at most `most` tokens, EOS last; None where none is known. `()` once finished."""
+        """A completion of at most `most` tokens, EOS last; None if none is known. `()` once finished."""
         ...
 
 
@@ -69,10 +69,10 @@ def known_within(matcher: Matcher, most: int) -> tuple[int, ...] | None:
 
 
 def known(matcher: Matcher) -> tuple[int, ...] | None:
-    """The matcher's completion; None where it knows none."""
+    """The matcher's shortest completion; None if it knows none."""
     try:
         return matcher.shortest_completion()
     except OutOfTime:
-        raise  # that nobody waits any longer says nothing of the text
+        raise  # the request was given up, which says nothing about the text
     except (NotAvailable, LimitExceeded, VocabError):
         return None

@@ -25,8 +25,8 @@ CACHE_LIMIT = 16  # compiled specs kept per vocabulary, least recently used drop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folders:
-    """cache: where token tries are kept between runs, None keeps none. wordlists: `<lang>.txt` files that come before
-    the lists that ship with Espalier."""
+    """Where files are. cache: token tries, kept between runs; None keeps none. wordlists: `<lang>.txt` files that
+    replace the lists shipped with Espalier."""
 
     cache: Path | None = None
     wordlists: Path | None = None
@@ -36,9 +36,9 @@ NOWHERE = Folders()
 
 
 class Compiler:
-    """Compiles for one vocabulary and keeps what is costly: the token trie and the last compiled specs.
+    """Compiles specs for one vocabulary. Keeps the token trie and the compiled specs used last.
 
-    Safe across threads: a spec that two threads ask for at once may be compiled twice, and one is kept.
+    Safe across threads: a spec that two threads ask for at once may be compiled twice, and one result is kept.
     """
 
     def __init__(self, vocab: Vocab, *, folders: Folders = NOWHERE) -> None:
@@ -55,8 +55,8 @@ class Compiler:
 
     @property
     def by_grammar(self) -> Compiler:
-        """The same for matchers that go along with another engine's grammar: they accept exactly the texts of what
-        `portable` writes, as no schema goes through llguidance, whose spellings of a value differ in places."""
+        """A compiler whose matchers accept exactly the texts of the grammar that `to_gbnf.portable` writes, to follow
+        another engine's sampler. It never uses llguidance, which allows other spellings of some values."""
         with self._lock:
             if self._by_grammar is None:
                 made = Compiler(self.vocab)
@@ -74,7 +74,7 @@ class Compiler:
             return self._trie
 
     def part(self, cls: type[Part]) -> Part:
-        """A shared helper of a compiler module, made once as `cls(vocab, trie)`."""
+        """An object that a kind's compiler shares between specs, made once as `cls(vocab, trie)`."""
         with self._lock:
             found = self._parts.get(cls.__qualname__)
             if not isinstance(found, cls):
@@ -83,8 +83,8 @@ class Compiler:
             return found
 
     def compile(self, spec: Spec, *, keep: bool = False) -> Compiled:
-        """The compiled spec. keep: it is not dropped for others that come later. Raises SpecError and its kin,
-        UnsupportedError, VocabError."""
+        """The compiled spec, from the cache where it is there. keep: never drop it from the cache. Raises SpecError and
+        its subclasses, UnsupportedError, VocabError, LimitExceeded."""
         if not isinstance(spec, Spec):
             raise SpecError(
                 f"a constraint is a Spec such as JsonSchema(...) or Regex(...), not {type(spec).__name__}",
@@ -114,7 +114,7 @@ class Compiler:
             self._compiled.popitem(last=False)
 
     def language(self, spec: Spec, *, wanted_by: str) -> Dfa | Network:
-        """The texts of a spec as an automaton. Raises UnsupportedError, naming `wanted_by`, for a kind without one."""
+        """A spec's automaton over bytes. Raises UnsupportedError, naming `wanted_by`, for a kind without one."""
         make = KINDS.find(spec.kind, "automaton")
         if make is None:
             raise UnsupportedError(f"{wanted_by} cannot hold {spec.kind} yet", hint=f"it can hold: {with_automaton()}")

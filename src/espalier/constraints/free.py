@@ -1,8 +1,8 @@
-"""`Free`: free text in which a trigger begins a region that a constraint holds, as often as the text likes.
+"""`Free`: free text in which each trigger starts a region that must satisfy a constraint, any number of times.
 
-Free text and regions become one network, whose start is the free text and whose triggers call the regions; where they
-are all regular, one deterministic automaton. It knows no kind: a region holds any constraint that has an automaton
-(`Kind.automaton`).
+Free text and regions become one network: it starts in the free text, and a trigger calls its region as a rule. If all
+regions are regular, the network becomes one deterministic automaton. It knows no kind: a region holds any constraint
+that has an automaton (`Kind.automaton`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from espalier.tokens.vocab import Vocab
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A text that `spec` accepts, and `end` after it, literally."""
+    """A text that `spec` accepts, followed by the literal text `end`."""
 
     spec: Spec
     end: str = field(default="", kw_only=True)
@@ -68,11 +68,11 @@ class Region:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Free(Spec):
-    """Free text; where a trigger occurs in it, its region must follow, and then the text is free again.
+    """Free text; where a trigger occurs, its region must follow, and then the text is free again.
 
-    A Spec in the place of a Region is a region without an end. A trigger that is a special token of the vocabulary is
-    met as that token too, and its spelling is then part of the text; so is an end. No trigger may be part of another.
-    Raises SpecError.
+    A Spec instead of a Region is a region without an end. If a trigger or an end is spelled like a special token of the
+    vocabulary, that token counts as the trigger or end too, and its spelling is part of the text. No trigger may be
+    part of another. Raises SpecError.
     """
 
     kind: ClassVar[str] = "free"
@@ -136,7 +136,7 @@ def compile_free(spec: Free, compiler: Compiler) -> Compiled:
 
 
 def free_language(spec: Free, compiler: Compiler) -> Dfa | Network:
-    """As `compile_free`; UnsupportedError too where a trigger or an end is a special token."""
+    """Raises as `compile_free`, and UnsupportedError where a trigger or an end is a special token."""
     specials = _specials(spec, compiler.vocab)
     if specials:
         raise UnsupportedError(
@@ -150,7 +150,7 @@ def free_language(spec: Free, compiler: Compiler) -> Dfa | Network:
 
 
 def _specials(spec: Free, vocab: Vocab) -> dict[str, int]:
-    """The triggers and ends that are special tokens."""
+    """The ids of triggers and ends that are special tokens."""
     texts = dict.fromkeys(text for trigger, region in spec.regions for text in (trigger, region.end))
     found = {text: vocab.special_id(text) for text in texts if text}
     return {text: token for text, token in found.items() if token is not None}
@@ -181,7 +181,7 @@ def _assembled(spec: Free, compiler: Compiler, specials: Mapping[str, int]) -> A
 
 
 def _fill(body: Fragment, held: Symbol, end: bytes, token: Symbol | None) -> None:
-    """What the region holds, then its end, by bytes or as a token."""
+    """The body of a region's rule: its constraint, then its end, in bytes or as one token."""
     last = len(end) + 1
     body.edges.append([])
     body.symbols.append([(held, (1,))])
@@ -202,14 +202,14 @@ def _reference(spelling: str, token: int) -> TokenRef:
 
 
 def judge_free(spec: Spec, text: str, words: WordFiles) -> Verdict:
-    """Each region is judged by the judge of what it holds, wherever it may end."""
+    """Valid if the text can be split so that the judge of each region's constraint accepts it."""
     assert isinstance(spec, Free)
     return _Judging(spec, text, words).verdict()
 
 
 class _Judging:
-    """Looks for one way to part a text into free text and regions. Every place where free text begins is looked at
-    once: what comes after it does not depend on what came before."""
+    """Searches for one valid split of a text into free text and regions. Each offset where free text starts is visited
+    once, because what follows does not depend on what came before."""
 
     def __init__(self, spec: Free, text: str, words: WordFiles) -> None:
         self._spec, self._text, self._words = spec, text, words
@@ -236,7 +236,7 @@ class _Judging:
         except Unjudgeable as error:
             return self._said(None, (str(error),))
         faults = self._unsure or self._faults
-        far = max(faults.values())  # what was found to be wrong before may have been a region parted too early
+        far = max(faults.values())  # an error before the last may come from a region that was ended too early
         return self._said(None if self._unsure else False, [told for told, at in faults.items() if at == far])
 
     def _said(self, valid: bool | None, errors: Iterable[str]) -> Verdict:
@@ -245,7 +245,7 @@ class _Judging:
         )
 
     def _after(self, start: int) -> Iterator[int]:
-        """Where free text may go on after the first region from `start` on; -1 if there is none."""
+        """Offsets where free text may resume after the first region from `start` on; -1 if there is no region."""
         met = [(at, trigger) for trigger, _ in self._spec.regions if (at := self._text.find(trigger, start)) >= 0]
         if not met:
             yield -1
@@ -273,7 +273,8 @@ class _Judging:
                     raise Unjudgeable(next(iter(self._unsure)))
 
     def _ends(self, first: int, end: str) -> Sequence[int]:
-        """Where a region from `first` on could end: before each `end`, or anywhere, after a JSON document first."""
+        """Offsets where a region that starts at `first` could end: before each `end`, or without one anywhere, the end
+        of a JSON document first."""
         if end:
             return [found.start() for found in re.compile(f"(?={re.escape(end)})").finditer(self._text, first)]
         try:
@@ -284,9 +285,9 @@ class _Judging:
 
 
 MAX_UNKNOWN = 3
-"""Pieces that nobody can judge, after which the text is given up: a judge may take seconds to say that it cannot."""
+"""Regions that could not be judged, after which judging stops: each may take seconds."""
 MAX_PIECES = 500
-"""Regions judged in one text, whichever way it is parted: some judges start another process."""
+"""The limit on regions judged in one text, over all splits: some judges start another process."""
 
 
 KIND = Kind(spec=Free, compile=compile_free, automaton=free_language, judge=judge_free)

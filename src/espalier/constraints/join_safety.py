@@ -1,4 +1,4 @@
-"""A constraint and safety filters as one constraint: filters add up, wherever they come from. It knows no pattern."""
+"""Joins a constraint and safety filters as one constraint; filters from several sources are merged into one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from espalier.constraints.spec import Spec
 
 
 def with_safety(constraint: Spec | None, filters: Sequence[Safety]) -> Spec | None:
-    """All of it at once. A filter that the constraint is, or that stands beside others in its `AllOf`, counts among the
-    filters; they come last, as one. Raises SpecError."""
+    """The constraint and the filters in one `AllOf`. A filter that the constraint itself is, or that is a member of its
+    `AllOf`, is merged with the others; the merged filter comes last. Raises SpecError."""
     members = constraint.members if isinstance(constraint, AllOf) else () if constraint is None else (constraint,)
     found = [*(one for one in members if isinstance(one, Safety)), *filters]
     if not filters:

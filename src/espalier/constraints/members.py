@@ -1,6 +1,6 @@
-"""What constraints of several members have in common: how members are given, named and written as JSON.
+"""Base class of `AllOf` and `AnyOf`: how members are given, named and written as JSON.
 
-It knows nothing of what joins them.
+It does not know how the members are combined.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from espalier.errors import SpecError
 
 @dataclass(frozen=True, slots=True, init=False)
 class Joined(Spec):
-    """Members, given one by one or as one sequence. One of the same kind among them counts as its members; of equal
-    members one is kept. Raises SpecError."""
+    """Members, given one by one or as one sequence. A member of the same kind is replaced by its own members, and equal
+    members are kept once. Raises SpecError."""
 
     members: tuple[Spec, ...]
 
@@ -54,5 +54,5 @@ class Joined(Spec):
         return next((found for member in self.members if (found := member.begun(before))), "")
 
     def names(self) -> list[str]:
-        """How each member is called in reasons and errors: `all_of[1].regex`."""
+        """The name of each member in blames and errors: `all_of[1].regex`."""
         return [f"{self.kind}[{place}].{member.kind}" for place, member in enumerate(self.members)]

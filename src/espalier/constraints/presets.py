@@ -1,6 +1,6 @@
-"""What a preset asks for: its constraint and its sampling, alone or under what a request says itself.
+"""Turns a preset into a constraint and a sampling config, and merges both with the fields of a request.
 
-A preset is applied whole: one that names what cannot be enforced is refused. It knows no engine and no file.
+A preset is applied whole: if a part of it cannot be enforced, it is refused. It knows no engine and no file.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ SPECS: Mapping[str, Spec] = {
     "json_container": JsonObject(kinds=("object", "array")),
     "tool_call": ANY_CALL,
 }
-"""Grammars that come with Espalier, and what allows the same values and can be judged and parsed besides: JSON mode
-writes no half of a surrogate pair, and a schema's strings have no escapes that need not be."""
+"""Built-in grammars that are replaced by a spec of the same values, since the texts of a spec can be judged and parsed.
+JSON mode writes no lone surrogates, and strings under a schema have no unneeded escapes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one filter adds. A request's own constraint takes the place of `spec`; bans, safety and biases stay beside
-    it. categories, patterns: of safety, which add up to one filter."""
+    """What one filter of a preset contributes. A request's own constraint replaces `spec`; bans, safety and biases are
+    kept beside it. categories, patterns: of safety, merged over all parts into one filter."""
 
     spec: Spec | None = None
     ban: Ban | None = None
@@ -55,7 +55,7 @@ class Part:
 
 
 class FilterType(NamedTuple):
-    """make: from the options. needs, takes: the names of options that must, and that may be there."""
+    """make: builds the part from the filter's options. needs, takes: the names of required and of optional options."""
 
     make: Callable[..., Part]
     needs: tuple[str, ...] = ()
@@ -105,10 +105,10 @@ FILTER_TYPES: Mapping[str, FilterType] = {
     "token_ban": FilterType(_token_ban, ("ids",)),
     "safety": FilterType(_safety, takes=("categories", "preset", "patterns")),
 }
-"""By type, what a preset's filters become."""
+"""The types of preset filters."""
 
 IMPLIED = {"@json_object": "json_object", "@tool_call": "tool_call"}
-"""Grammars that a filter of that type says at least as much as, so that both need not be held."""
+"""Built-in grammars that a filter of that type implies, so that the grammar is dropped beside it."""
 
 CONSTRAINING = ("grammar", "json_schema", "json_object", "tool_call")
 """Types that give a `spec`."""
@@ -118,7 +118,7 @@ CALL_GRAMMAR = "@tool_call"
 
 
 def demands_calls(preset: Preset) -> bool:
-    """Whether the preset is for calls of tools alone: tools of a request must be called then."""
+    """Whether the preset allows only tool calls, so that a request's tools must be called."""
     filters = [one for one in preset.filters if one.enabled]
     return (
         preset.grammar == CALL_GRAMMAR
@@ -128,8 +128,8 @@ def demands_calls(preset: Preset) -> bool:
 
 
 def preset_parts(preset: Preset) -> list[Part]:
-    """Of the preset's texts and of each enabled filter. Raises UnknownName, InputError and its kin, each naming the
-    preset."""
+    """The parts of the preset's own fields and of each enabled filter. Raises UnknownName, InputError and its
+    subclasses, each naming the preset."""
     parts = [_part(preset, one) for one in preset.filters]
     types = {one.type for one in preset.filters if one.enabled}
     if preset.grammar is not None and IMPLIED.get(preset.grammar) not in types:
@@ -144,14 +144,14 @@ def preset_parts(preset: Preset) -> list[Part]:
 
 
 def safety_of_parts(parts: Sequence[Part]) -> Safety | None:
-    """What all of them ask for as one filter, None if nothing. Raises SpecError where none of it can be enforced."""
+    """The safety of all parts as one filter; None without any. Raises SpecError where none of it can be enforced."""
     categories = [name for part in parts for name in part.categories]
     patterns = [one for part in parts for one in part.patterns]
     return Safety(categories=categories, patterns=patterns) if categories or patterns else None
 
 
 def _named(preset: Preset, make: Callable[[], Any]) -> Any:
-    """What is made, with the preset named in what is wrong with it."""
+    """What `make` returns; an error that it raises is reworded to name the preset."""
     try:
         return make()
     except InputError as error:
@@ -161,7 +161,7 @@ def _named(preset: Preset, make: Callable[[], Any]) -> Any:
 
 
 def grammar_spec(text: str) -> Spec:
-    """Of GBNF, or of `@NAME`. Raises UnknownName."""
+    """The spec of GBNF text, or of the built-in grammar `@NAME`. Raises UnknownName."""
     if not text.startswith(BUILTIN):
         return Gbnf(text)
     name = text.removeprefix(BUILTIN)
@@ -177,9 +177,10 @@ def merged(
 ) -> tuple[Spec | None, SamplingConfig]:
     """The constraint and the sampling of a request that names a preset.
 
-    Its own constraint, or its tools, and its own sampling fields take the place of the preset's, as mirostat does of
-    truncations; bans and safety add up: phrases, words, categories, and tokens with a bias of -inf. A request's finite
-    biases take the place of the field's, and go over those of filters. Raises as `preset_parts`, and SamplingError.
+    The request's own constraint or tools replace the preset's, and its sampling fields replace those of the preset (for
+    mirostat see `over_config`). Bans and safety add up: phrases, words, categories, and tokens with a bias of -inf. The
+    request's finite biases replace those of the preset's `logit_bias` field and override those of its filters. Raises
+    as `preset_parts`, and SamplingError.
     """
     parts, fields = preset_parts(preset), dict(fields or {})
     own = constraint is not None or has_tools
@@ -204,9 +205,9 @@ def merged(
 
 
 def over_config(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Sampling fields over those of a preset. Where they switch mirostat on, the preset's truncations are left out, as
-    it takes their place."""
-    # A mirostat of 0 wants no aims, and a request may switch it on.
+    """Sampling fields over those of a preset. If they switch mirostat on, the preset's truncations are dropped, because
+    mirostat replaces them."""
+    # A preset's mirostat of 0 is the default anyway, and the request may switch mirostat on.
     kept = {name: value for name, value in config.items() if name not in MIROSTAT or value}
     if fields.get("mirostat"):
         kept = {name: value for name, value in kept.items() if name not in NEUTRAL}
@@ -238,7 +239,7 @@ def _part(preset: Preset, one: PresetFilter) -> Part | None:
         raise UnsupportedError(
             f"the preset {preset.name!r}: {error.message}", hint=error.hint, field="preset"
         ) from error
-    except (TypeError, ValueError, AttributeError, RecursionError) as error:  # a value of a kind nobody expects there
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:  # an option of an unexpected type
         raise InputError(
             f"the preset {preset.name!r}: the filter {one.type!r} has an option that is not right: {error}",
             hint=f"options: {', '.join((*kind.needs, *kind.takes)) or 'none'}",
@@ -247,5 +248,5 @@ def _part(preset: Preset, one: PresetFilter) -> Part | None:
 
 
 def _over(new: dict[int | str, float], old: dict[int | str, float]) -> dict[int | str, float]:
-    """New biases over old ones; what is banned stays so."""
+    """New biases over old ones; a banned token stays banned."""
     return old | {key: value for key, value in new.items() if old.get(key) != -math.inf}

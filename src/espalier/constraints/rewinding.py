@@ -1,7 +1,7 @@
-"""What a matcher says that lets a text begin what it must not become: tokens that may be tried and are then taken back.
+"""The interface of matchers that rewind: tokens that may be sampled against the mask and are then undone.
 
-`mask` stays what the laws of `base.py` ask for, so whoever knows nothing of this keeps to the constraint all the same.
-It does not know who takes tokens back (`decoding/rewinding/strategy.py`), nor which place is tried again.
+`mask` still obeys the laws of `base.py`, so a strategy that ignores this interface keeps the constraint all the same.
+It does not know the strategy that undoes tokens (`decoding/rewinding/strategy.py`), nor where sampling resumes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from espalier.errors import CapabilityError
 from espalier.tokens.mask import Mask
 
 EVERYTHING = 2**31
-"""More tokens than any text has: `unsettled` of what can meet a dead end."""
+"""More tokens than any text has: `unsettled` of a matcher that can reach a dead end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recall:
-    """What a token that was tried costs. count: how many tokens go back, itself included, so at least 2: a token that
-    is at fault alone is not tried at all. blame: why."""
+    """The cost of sampling an undoable token. count: how many tokens are undone, that token included, so at least 2 (a
+    token that alone completes a match is never undoable). blame: why."""
 
     count: int
     blame: Blame
@@ -30,41 +30,42 @@ class Recall:
 
 @runtime_checkable
 class Rewinding(Protocol):
-    """What such a matcher has beside the methods of `Matcher`. Nothing here changes what another method shows.
+    """Methods besides those of `Matcher`. None of them changes the state.
 
-    Who tries a token does not `advance` by it: `recall` tells how far the text goes back, and `rollback` by one less
-    than its `count` brings the matcher there, as the tried token was never taken.
+    An undoable token is never passed to `advance`: `recall` says how many tokens to undo, and `rollback` by one less
+    than its `count` undoes them, because the matcher never took the undoable token itself.
     """
 
     @property
     def unsettled(self) -> int:
-        """How many of the last tokens may still have to go back: these are not shown. It counts the tokens taken, EOS
-        aside, may be larger than their number, and grows by at most one a token: what was settled stays so."""
+        """How many of the last tokens may still be undone, so they must not be streamed yet. Without EOS; may exceed
+        the number of tokens taken; grows by at most one per token, so a settled token stays settled."""
         ...
 
-    def tempting(self) -> Mask:
-        """The tokens that `mask` refuses and that may be tried, `(W,) int32`, a fresh copy. Nothing where
-        `unsettled` is 0, and once finished."""
+    def undoable(self) -> Mask:
+        """The tokens that `mask` refuses and that may be sampled and then undone, `(W,) int32`, a fresh copy. Empty
+        where `unsettled` is 0, and once finished."""
         ...
 
     def recall(self, token: int) -> Recall:
-        """What trying a tempting token costs: no more than `unsettled` and the token itself. Raises ValueError for one
-        that is not tempting."""
+        """The cost of sampling an undoable token: at most `unsettled` tokens and the token itself. Raises ValueError
+        for a token that is not undoable."""
         ...
 
 
 @runtime_checkable
 class RewindingMatcher(Matcher, Rewinding, Protocol):
-    """Both."""
+    """A matcher that rewinds."""
 
 
 def rewinding_parts(spec: Spec | None) -> tuple[Spec, ...]:
-    """The spec itself and what it holds, however deep, as far as it asks to take text back (`Spec.rewinds`)."""
+    """The parts of a spec, itself included, that rewind (`Spec.rewinds`)."""
     return () if spec is None else tuple(one for one in spec.walk() if one.rewinds)
 
 
 def check_only_masks(spec: Spec | None, who: str, *, field: str) -> None:
-    """For those who cannot take text back. who: `a logits processor`. Raises CapabilityError naming the field."""
+    """For callers that cannot undo tokens. who: for example `a logits processor`. Raises CapabilityError, naming the
+    field, for a spec that rewinds."""
     for part in rewinding_parts(spec):
         raise CapabilityError(
             f"{part.kind} takes text back, which {who} cannot",

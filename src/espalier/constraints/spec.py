@@ -20,7 +20,7 @@ from espalier.schema.python.schemas import schema_of
 
 
 class Spec(ABC):
-    """A constraint as asked for. Subclasses are frozen dataclasses with a `kind`."""
+    """A constraint as a user asks for it. Subclasses are frozen dataclasses with a `kind`."""
 
     kind: ClassVar[str]
 
@@ -31,11 +31,11 @@ class Spec(ABC):
 
     @classmethod
     def json_fields(cls) -> tuple[str, ...]:
-        """The names of the fields in JSON, which are the arguments of the class."""
+        """The names of the JSON fields, which are the arguments of the class."""
         return tuple(f.name for f in fields(cls))  # type: ignore[arg-type]  # a dataclass
 
     def key(self) -> str:
-        """Equal specs have equal keys; the order of object keys in a schema counts, since it is enforced."""
+        """A cache key: equal specs have equal keys. The order of keys in a schema counts, because it is enforced."""
         return json.dumps(self.to_json(), ensure_ascii=False, separators=(",", ":"))
 
     @staticmethod
@@ -60,7 +60,7 @@ class Spec(ABC):
 
     @classmethod
     def from_fields(cls, values: dict[str, Any]) -> Spec:
-        """From the values of `json_fields`, some of which may be left out. Raises TypeError for one that may not."""
+        """A spec from values of `json_fields`. Raises TypeError for a required field that is missing."""
         return cls(**values)
 
     def parts(self) -> tuple[Spec, ...]:
@@ -110,7 +110,7 @@ def _held(value: Any) -> list[Any]:
 
 
 def _missing(error: TypeError) -> str:
-    """What Python says of arguments that were left out, in our words."""
+    """Python's message for missing arguments, reworded for users."""
     if "missing" not in str(error):
         return f": {error}"
     names = re.findall(r"'(\w+)'", str(error))
@@ -118,7 +118,7 @@ def _missing(error: TypeError) -> str:
 
 
 def _json_text(value: Any) -> str:
-    """A JSON value as text; NaN and infinities, and what JSON cannot say, raise SchemaError."""
+    """A JSON value as text. Raises SchemaError for NaN, infinities and values that are not JSON."""
     try:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -128,7 +128,7 @@ def _json_text(value: Any) -> str:
 
 
 def check_text(value: Any, what: str, name: str) -> None:
-    """Raises SpecError, naming the field, for what is no string or holds half a character."""
+    """Raises SpecError, naming the field, for a value that is no string or holds a lone surrogate."""
     if not isinstance(value, str):
         raise SpecError(f"{what} is a string, not {type(value).__name__}", field=name)
     place = next((i for i, c in enumerate(value) if 0xD800 <= ord(c) < 0xE000), None)
@@ -140,15 +140,16 @@ def check_text(value: Any, what: str, name: str) -> None:
 class JsonSchema(Spec):
     """JSON valid under a JSON Schema: drafts 2020-12 (where `$schema` says nothing), 2019-09, 7, 6, 4.
 
-    `schema` is a dict, a boolean, or a Python type or function, of which `r.parsed` is then made: see
-    `espalier.schema_of`. text: the schema as JSON; each `.schema` is a copy of its own, so that nobody can change what
-    was compiled.
+    `schema` is a dict, a boolean, or a Python type or function; then `r.parsed` is an instance of that type (see
+    `espalier.schema_of`). text: the schema as JSON. `.schema` returns a new copy each time, so that callers cannot
+    change what was compiled.
 
     whitespace: `natural`, `compact`, `flexible`, or `indented`, exactly as `json.dumps(indent=indent)` writes.
-    separators: regular expressions for what stands between items and after keys, instead. order: of properties:
-    `schema` (as in its text), `required_first`, or names that come first. format: `annotate`, or `assert` to enforce
-    the known formats, as is usual for a Python type. allow: `checked` takes keywords that can only be checked when the
-    text is complete. documents: other schemas that `$ref` may name, by address; nothing is ever fetched.
+    separators: two regular expressions instead, for the text between items and the text after keys.
+    order: of properties: `schema` (as in its text), `required_first`, or a list of names that come first.
+    format: `annotate`, or `assert` to enforce the known formats, which is the default for a Python type.
+    allow: `checked` accepts keywords that can only be checked when the text is complete.
+    documents: other schemas that `$ref` may name, by address; nothing is ever fetched.
 
     Raises SchemaError, SpecError naming the field.
     """
@@ -195,7 +196,7 @@ class JsonSchema(Spec):
             raise SpecError(
                 f"unknown order {order!r}", hint="schema, required_first, or a list of names", field="order"
             )
-        if format is None:  # a date that is none makes no datetime
+        if format is None:  # building a datetime from a string that is no date would fail
             format = "annotate" if python is None else "assert"  # noqa: A001
         if format not in ("annotate", "assert"):
             raise SpecError(f"unknown format {format!r}", hint="annotate or assert", field="format")
@@ -222,7 +223,7 @@ class JsonSchema(Spec):
         return json.loads(self.text)
 
     def to_json(self) -> dict[str, Any]:
-        """As `Spec.to_json`; beside schema and whitespace only what is not as usual."""
+        """As `Spec.to_json`; fields other than schema and whitespace only where they differ from their defaults."""
         found = {"kind": self.kind, "schema": self.schema, "whitespace": self.whitespace}
         usual = {"indent": 2, "separators": None, "order": "schema", "format": "annotate", "allow": None}
         for name, value in usual.items():
@@ -252,9 +253,8 @@ JSON_SCHEMA = Kind(
 class JsonObject(Spec):
     """JSON mode: any JSON object, or any document of the `kinds` asked for.
 
-    whitespace: as in JsonSchema, or `indented`: exactly as `json.dumps(indent=indent)` writes. max_depth: how deep
-    objects and arrays may nest; None is no limit (12 for `indented`). kinds: of `object`, `array`, `string`, `number`,
-    `boolean`, `null`.
+    whitespace: as in JsonSchema. max_depth: how deep objects and arrays may nest; None is no limit (12 for `indented`).
+    kinds: some of `object`, `array`, `string`, `number`, `boolean`, `null`.
     """
 
     kind: ClassVar[str] = "json_object"

@@ -1,6 +1,6 @@
-"""Compile regexes, choices, GBNF grammars and JSON mode: each becomes a grammar, and the grammar a byte automaton.
+"""Compiles expressions, choices, GBNF grammars and JSON mode: each becomes a grammar, and the grammar an automaton.
 
-GBNF is compiled as written: the checks of `grammar/check.py` are not repeated here. JSON Schema is in `json_schema/`.
+GBNF is compiled as written, without the checks of `grammar/check.py`. JSON Schema is in `json_schema/`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ ROOT = "root"
 
 
 def compile_regex(spec: Regex, compiler: Compiler) -> Compiled:
-    """Raises RegexError with an offset, UnsupportedError for what is not regular, LimitExceeded for a pattern whose
-    automaton is too large."""
+    """Raises RegexError with an offset, UnsupportedError for a pattern that is not regular (such as back references),
+    LimitExceeded for one whose automaton is too large."""
     return compile_grammar(regex_grammar(spec), spec, compiler.vocab, compiler.trie)
 
 
@@ -41,7 +41,7 @@ def regex_grammar(spec: Regex, *_: object) -> Grammar:
 
 
 def compile_choice(spec: Choice, compiler: Compiler) -> Compiled:
-    """Raises SpecError for a text that UTF-8 cannot say, LimitExceeded for more choices than an automaton can hold."""
+    """Raises SpecError for a text that is not valid Unicode, LimitExceeded for more choices than an automaton holds."""
     return compile_grammar(_one_rule(_options(spec)), spec, compiler.vocab, compiler.trie)
 
 
@@ -68,7 +68,7 @@ def gbnf_language(spec: Gbnf, compiler: Compiler) -> Dfa | Network:
 
 
 def compile_object(spec: JsonObject, compiler: Compiler) -> Compiled:
-    """JSON mode is a grammar of our own. Raises VocabError."""
+    """Compile JSON mode from our own JSON grammar. Raises VocabError."""
     return compile_grammar(object_grammar(spec), spec, compiler.vocab, compiler.trie)
 
 

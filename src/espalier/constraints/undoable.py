@@ -1,7 +1,8 @@
-"""The matcher of texts in which no match may be found, where one may be tried and is then taken back.
+"""Rewind mode of bans and safety filters: masks like the strict matcher, and names the tokens that may be sampled and
+then undone.
 
-Masks and steps are those of the automaton of the texts without a match. Beside it stands a `Reader`, who knows what a
-match is: which tokens would complete one, and where it begins. It knows neither phrases nor patterns.
+Masks and steps come from the automaton of the texts without a match. A `Reader` says which tokens would complete a
+match and where that match begins. This module knows neither phrases nor patterns.
 """
 
 from __future__ import annotations
@@ -20,64 +21,63 @@ from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 
 CACHE_BYTES = 16 * 1024 * 1024
-"""Of tempting tokens, for all states of one constraint."""
+"""The limit on cached masks of undoable tokens, for all states of one constraint."""
 
 
 class Reader(Protocol):
-    """What a match is. state: of the automaton of the texts without one, after `text`, all the bytes so far, which are
-    not to be changed. Safe across threads."""
+    """Knows what a match is. state: of the automaton of the texts without a match, after the bytes `text`, which must
+    not be changed. Safe across threads."""
 
     def begun(self, state: State, text: bytearray) -> int:
-        """How many bytes at the end of the text belong to the earliest match that has begun and could still be
-        completed; 0 for none."""
+        """How many bytes at the end of the text belong to the earliest match that has begun and can still be completed;
+        0 for none."""
         ...
 
     def completes(self, state: State, data: bytes) -> bool:
-        """Whether reading the bytes of a token completes a match, and the first that it completes began before them. By
-        the state alone. False for bytes that no text holds there."""
+        """Whether a token's bytes complete a match, and the first match that they complete began before them. Decided
+        by the state alone. False for bytes that no text can hold there."""
         ...
 
     def reach(self, state: State, text: bytearray, data: bytes) -> int:
-        """Where `data` completes a match: how many bytes at the end of the text belong to it, at least one and at most
-        as many as have `begun`."""
+        """For bytes that complete a match: how many bytes at the end of the text belong to it, from 1 to `begun`."""
         ...
 
 
-class LuredCompiled(WrappingCompiled):
-    """strict: the texts without a match, which explains its refusals by the match that a token would complete."""
+class UndoableCompiled(WrappingCompiled):
+    """strict: the compiled texts without a match; its blames name the match that a token would complete."""
 
     def __init__(self, strict: AutomatonCompiled, reader: Reader) -> None:
         super().__init__(strict)
         self.strict = strict
         self.reader = reader
-        self._tempting: ByteCache[State, Mask] = ByteCache(CACHE_BYTES)
+        self._undoable: ByteCache[State, Mask] = ByteCache(CACHE_BYTES)
 
-    def matcher(self, *, before: str = "") -> LuredMatcher:
-        return LuredMatcher(self, self.strict.matcher(before=before))
+    def matcher(self, *, before: str = "") -> UndoableMatcher:
+        return UndoableMatcher(self, self.strict.matcher(before=before))
 
-    def tempting(self, state: State) -> Mask:
-        """See `Rewinding.tempting`; shared, read only."""
-        found = self._tempting.get(state)
+    def undoable(self, state: State) -> Mask:
+        """See `Rewinding.undoable`; shared, read only."""
+        found = self._undoable.get(state)
         if found is None:
             vocab, completes = self.vocab, self.reader.completes
             refused = masks.unpack(~self.strict.machine.mask(state), vocab.width)  # (V,) bool
             ids = [int(i) for i in np.flatnonzero(refused) if completes(state, vocab.bytes_of(int(i)))]
             found = masks.from_ids(ids, vocab.width)
             found.setflags(write=False)
-            self._tempting.put(state, found, found.nbytes)
+            self._undoable.put(state, found, found.nbytes)
         return found
 
 
-class LuredMatcher(WrappingMatcher[LuredCompiled, AutomatonMatcher]):
+class UndoableMatcher(WrappingMatcher[UndoableCompiled, AutomatonMatcher]):
     """One sequence's state. Laws: tests/laws.py."""
 
     __slots__ = ("_ends", "_states", "_text")
 
-    def __init__(self, compiled: LuredCompiled, strict: AutomatonMatcher) -> None:
+    def __init__(self, compiled: UndoableCompiled, strict: AutomatonMatcher) -> None:
         super().__init__(compiled, strict)
         self._text = bytearray()
-        self._ends: list[int] = []  # bytes of the text after each token, EOS aside
-        self._states: list[State] = [compiled.strict.machine.start]  # before each token, and now's
+        self._ends: list[int] = []  # length of the text in bytes after each token but EOS
+        self._states: list[State] = [compiled.strict.machine.start]  # before each token, and the current one
 
     def advance(self, token: int) -> None:
         super().advance(token)
@@ -108,16 +108,16 @@ class LuredMatcher(WrappingMatcher[LuredCompiled, AutomatonMatcher]):
         begun = 0 if self.is_finished else self._compiled.reader.begun(self._states[-1], self._text)
         return self._tokens_of(begun)
 
-    def tempting(self) -> Mask:
-        """See `Rewinding.tempting`."""
+    def undoable(self) -> Mask:
+        """See `Rewinding.undoable`."""
         if not self.unsettled:
             return masks.empty(self._compiled.vocab.width)
-        return self._compiled.tempting(self._states[-1]).copy()
+        return self._compiled.undoable(self._states[-1]).copy()
 
     def recall(self, token: int) -> Recall:
         """See `Rewinding.recall`."""
-        if not self.unsettled or not masks.test(self._compiled.tempting(self._states[-1]), token):
-            raise ValueError(f"token {token} is not to be tried here")
+        if not self.unsettled or not masks.test(self._compiled.undoable(self._states[-1]), token):
+            raise ValueError(f"token {token} is not undoable here")
         data = self._compiled.vocab.bytes_of(token)
         reach = self._compiled.reader.reach(self._states[-1], self._text, data)
         return Recall(count=self._tokens_of(reach) + 1, blame=self._inner.explain(token))

@@ -1,4 +1,4 @@
-"""What an independent validator says of a finished text. It never looks at a matcher: it judges the text alone."""
+"""Judges finished texts with independent validators, and parses their values. It never asks a matcher."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ JUDGE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """valid is None where nothing independent could judge. judge: who did. errors: in words, at most five."""
+    """The result of judging one text. valid: None where no independent judge could decide. judge: the validator's name.
+    errors: messages, at most five."""
 
     valid: bool | None
     judge: str
@@ -48,13 +49,13 @@ CUT = Verdict(valid=False, judge="matcher", errors=("the text was cut before it 
 
 
 class Unjudgeable(Exception):
-    """The text is beyond what this judge can hold; its verdict is then None."""
+    """The text exceeds what this judge can process; the verdict is then `valid=None`."""
 
 
 def judge(spec: Spec, text: str, words: WordFiles | None = None) -> Verdict:
-    """The verdict on one output. Never raises for a text: that is what a verdict is for.
+    """The verdict on one output. Never raises because of the text.
 
-    words: where the lists of languages are; those that ship with Espalier if not given.
+    words: the word files of languages; those that ship with Espalier if not given.
     """
     judges = KINDS.find(spec.kind, "judge")
     if judges is None:
@@ -73,7 +74,7 @@ def parse(spec: Spec | None, text: str) -> Any:
 
 
 def parse_json(spec: Spec, text: str) -> Any:
-    """The JSON value, None if the text does not parse; of a schema that was given as a Python type, an instance of it.
+    """The JSON value; None if the text does not parse. For a schema given as a Python type, an instance of the type.
 
     Raises BuildError for a value that the type itself refuses.
     """
@@ -122,7 +123,7 @@ def _float(digits: str) -> float:
 
 
 def _multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
-    """`multipleOf` on the decimal numbers that were written: 0.3 is a multiple of 0.1, which floats deny."""
+    """`multipleOf` on exact decimals: 0.3 is a multiple of 0.1, which is false in floating point."""
     if validator.is_type(value, "number") and Fraction(str(value)) % Fraction(str(factor)):
         yield jsonschema.ValidationError(f"{value!r} is not a multiple of {factor}")
 
@@ -166,7 +167,7 @@ def judge_schema(spec: Spec, text: str, words: WordFiles) -> Verdict:
 
 
 def _registry(spec: JsonSchema, cls: Any) -> Registry[Any]:
-    """The documents that were given and the official metaschemas; nothing is ever fetched."""
+    """The spec's `documents` and the official metaschemas; nothing is ever fetched."""
     usual = specification_with(cls.META_SCHEMA["$schema"])
     given = [
         (uri, Resource.from_contents(json.loads(text), default_specification=usual)) for uri, text in spec.documents
@@ -186,7 +187,7 @@ def judge_object(spec: Spec, text: str, words: WordFiles) -> Verdict:
 
 
 def judge_regex(spec: Spec, text: str, words: WordFiles) -> Verdict:
-    """Python's `re`, whose dialect ours is. What `re` does not read (`\\p{L}`) nobody judges."""
+    """Judge with Python's `re`, whose dialect ours is. Patterns that `re` does not read (`\\p{L}`) are not judged."""
     assert isinstance(spec, Regex)
     try:
         with warnings.catch_warnings():
@@ -212,7 +213,8 @@ def _full_match(pattern: str, text: str) -> bool:
 
 
 def _in_another_process(asked: list[tuple[str, str, str]]) -> list[bool]:
-    """The same by a process that can be told to stop, for what may have no end. (function of `re`, pattern, text)."""
+    """Run functions of `re` in a process with a time limit, for patterns that may not finish. asked: tuples of function
+    name, pattern and text. Raises subprocess.SubprocessError."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-W", "ignore", "-c", MATCHER],
         input=json.dumps(asked),
@@ -226,15 +228,15 @@ def _in_another_process(asked: list[tuple[str, str, str]]) -> list[bool]:
 
 
 class _Searches:
-    """Searches that may have no end, for one judgement. What is not known yet is taken to be found and remembered;
-    `settle` finds it out, all at once, and then the judgement is made again."""
+    """Pattern searches of one judgement that may not finish. A search whose result is not known yet counts as found and
+    is noted; `settle` runs all noted searches in one process, and then the text is judged again."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], bool] = {}
         self._asked: dict[tuple[str, str], None] = {}
 
     def within(self, cls: Any) -> Any:
-        """The validator with these searches for `pattern`."""
+        """The validator class with these searches for the keyword `pattern`."""
 
         def pattern(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
             if validator.is_type(value, "string") and not self._finds(wanted, value):
@@ -250,7 +252,8 @@ class _Searches:
         return self._known.get((pattern, text), True)
 
     def settle(self) -> bool:
-        """Whether something was not known. Raises subprocess.SubprocessError, also for what `re` does not read."""
+        """Run the noted searches. Returns whether there were any. Raises subprocess.SubprocessError, also for a pattern
+        that `re` does not read."""
         asked, self._asked = [*self._asked], {}
         if asked:
             self._known |= zip(asked, _in_another_process([("search", *one) for one in asked]), strict=True)

@@ -20,7 +20,7 @@ from espalier.constraints.closing import Closing
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.compose.any_of import AnyOf
-from espalier.constraints.compose.side_by_side import LuringAllOfCompiled, SideBySideCompiled
+from espalier.constraints.compose.side_by_side import RewindingAllOfCompiled, SideBySideCompiled
 from espalier.constraints.free import Free, Region
 from espalier.constraints.rewinding import (
     EVERYTHING,
@@ -88,7 +88,7 @@ def test_a_ban_that_rewinds_keeps_the_laws_and_the_texts_of_one_that_masks(vocab
 @pytest.mark.parametrize("vocab", VOCABS)
 def test_compositions_with_an_automaton_keep_all_laws(spec, accepted, rejected, vocab):
     one, made = compiled(spec, vocab)
-    assert isinstance(made, LuringAllOfCompiled)
+    assert isinstance(made, RewindingAllOfCompiled)
     assert isinstance(made.matcher(), RewindingMatcher)
     check_matcher(made, trie=one.trie, accepted=accepted, rejected=rejected)
 
@@ -129,14 +129,14 @@ def test_side_by_side_blames_the_first_member_that_refuses():
     with pytest.raises(ValueError, match="allowed"):
         matcher.explain(ord("b"))
     assert matcher.unsettled == EVERYTHING
-    assert not matcher.tempting().any()
+    assert not matcher.undoable().any()
 
 
 # What may be tried
 
 
 def tempted(matcher, vocab):
-    return {int(i) for i in masks.allowed_ids(matcher.tempting(), vocab.width)}
+    return {int(i) for i in masks.allowed_ids(matcher.undoable(), vocab.width)}
 
 
 @pytest.mark.parametrize("vocab", VOCABS)
@@ -171,7 +171,7 @@ def test_what_is_tried_and_how_far_it_goes_back_by_looking_at_the_text(vocab, ph
         crosses = first is not None and first[1] < len(text)
         assert (token in found) == crosses
         if not crosses:
-            with pytest.raises(ValueError, match="not to be tried"):
+            with pytest.raises(ValueError, match="not undoable"):
                 matcher.recall(token)
             continue
         recall = matcher.recall(token)
@@ -190,7 +190,7 @@ def test_in_a_composition_only_what_the_others_allow_is_tried():
     matcher.rollback(3)
     assert matcher.unsettled == 0
     assert not tempted(matcher, made.vocab)
-    with pytest.raises(ValueError, match="not to be tried"):
+    with pytest.raises(ValueError, match="not undoable"):
         matcher.recall(ord("y"))
 
 

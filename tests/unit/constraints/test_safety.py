@@ -296,12 +296,12 @@ def test_a_match_that_is_tried_is_taken_back_to_its_beginning():
     for byte in b"we krump the":
         matcher.advance(byte)
     assert matcher.unsettled == len("krump the")
-    assert list(masks.allowed_ids(matcher.tempting(), 257)) == [ord("M"), ord("m")]
+    assert list(masks.allowed_ids(matcher.undoable(), 257)) == [ord("M"), ord("m")]
     recall = matcher.recall(ord("m"))
     assert (recall.count, recall.blame.rule) == (len("krump them"), "custom/krump them")
     matcher.advance(ord("y"))
     assert matcher.unsettled == 0
-    assert not matcher.tempting().any()
+    assert not matcher.undoable().any()
 
 
 # No output of any tokenisation holds a match, and none is trapped.

@@ -1,7 +1,7 @@
-"""The border between a marker and the constraint that follows it: some whitespace, then that constraint's first bytes.
+"""The border between a marker and the constraint behind it: up to four whitespace characters, then the inner text.
 
-Whitespace with which the inner constraint can begin belongs to it; any other may stand before it, a few characters at
-most. So every text is read in one way. It knows nothing of the marker.
+Whitespace that the inner constraint can begin with belongs to the inner text; other whitespace belongs to the gap
+before it. So every text has one reading. It knows nothing about the marker.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ TOO_WIDE = f"at most {GAP} whitespace characters may stand between the marker an
 
 
 class Landing(NamedTuple):
-    """gap: whitespace characters since the marker. tokens: what the inner matcher takes then, `()` before it begins."""
+    """Where bytes behind the marker lead. gap: whitespace characters since the marker. tokens: what the inner matcher
+    takes then, `()` while the inner text has not begun."""
 
     gap: int
     tokens: tuple[int, ...] = ()
 
 
 class Border:
-    """What the inner constraint makes of bytes at its start. It remembers within bounds; safe across threads."""
+    """Reads the gap and the first bytes of the inner text. Its caches are bounded; safe across threads."""
 
     def __init__(self, inner: Compiled, trie: TokenTrie, *, gap: bool) -> None:
         self.inner = inner
@@ -62,30 +63,31 @@ class Border:
         return Landing(gap + count, tokens) if tokens else None
 
     def take(self, token: int, gap: int) -> Landing | None:
-        """Where one token leads; None if it is refused. EOS leads nowhere."""
+        """Where one token leads; None if it is refused, and for EOS."""
         if not masks.test(self.mask(gap), token) or token in self._vocab.eos_ids:
             return None
         data = self._vocab.bytes_of(token)
-        # A token that the inner constraint names has no bytes.
+        # A special token that the inner constraint names has no bytes.
         return self.land(data, gap) if self._leading(data) else Landing(gap, (token,))
 
     def mask(self, gap: int) -> Mask:
-        """The tokens allowed after `gap` whitespace characters, EOS as the inner one says, `(W,) int32`; shared."""
+        """The tokens allowed after `gap` whitespace characters, `(W,) int32`, shared; EOS if the inner text may be
+        empty."""
         with self._lock:
             if self._masks is None:
                 self._masks = self._all_masks()
             return self._masks[gap]
 
     def forced(self, gap: int) -> tuple[int, ...]:
-        """Tokens that every completion goes on with."""
+        """Tokens that every completion continues with."""
         return () if self._skipped and gap < GAP else self.inner.matcher().forced()
 
     def shortest(self) -> tuple[int, ...]:
-        """A shortest completion. Raises NotAvailable."""
+        """A shortest completion, EOS last. Raises NotAvailable."""
         return self.inner.matcher().shortest_completion()
 
     def explain(self, data: bytes, gap: int, member: str) -> Blame:
-        """Why bytes that lead nowhere do. Raises NotAvailable where the inner constraint cannot tell."""
+        """Why `land` refuses these bytes. Raises NotAvailable where the inner constraint cannot tell."""
         count = self._leading(data)
         if gap + count > GAP:
             return Blame(member=member, reason=TOO_WIDE, offset=GAP - gap)
@@ -99,18 +101,18 @@ class Border:
         raise NotAvailable("no sequence of tokens spells the rest of this one")
 
     def explain_token(self, token: int, gap: int, member: str) -> Blame:
-        """Why a token is refused. Raises NotAvailable."""
+        """Why `take` refuses a token. Raises NotAvailable."""
         data = self._vocab.bytes_of(token) if 0 <= token < self._vocab.width else b""
         if self._leading(data):
             return self.explain(data, gap, member)
         return within(self.inner.matcher().explain(token), member)
 
     def _leading(self, data: bytes) -> int:
-        """How many bytes at the start are whitespace with which the inner constraint cannot begin."""
+        """How many bytes at the start are whitespace that the inner constraint cannot begin with."""
         return next((at for at, byte in enumerate(data) if byte not in self._skipped), len(data))
 
     def _spelled(self, rest: bytes) -> tuple[int, ...]:
-        """Tokens over which the inner constraint reads `rest` from its start; `()` if it does not."""
+        """Tokens that spell `rest` and that the inner constraint takes from its start; `()` if it refuses `rest`."""
         if rest[0] not in self._first:
             return ()
         found = self._known.get(rest)
@@ -141,7 +143,7 @@ class Border:
 
 
 def advanced(matcher: Matcher, tokens: Iterable[int]) -> bool:
-    """Advance by tokens until one is refused: whether all were taken."""
+    """Advance by tokens until one is refused. Returns whether all were taken."""
     for token in tokens:
         if not matcher.allows(token):
             return False
@@ -150,5 +152,5 @@ def advanced(matcher: Matcher, tokens: Iterable[int]) -> bool:
 
 
 def within(blame: Blame, member: str) -> Blame:
-    """What an inner constraint says, with where it stands."""
+    """The blame of an inner constraint, prefixed with the name of the outer one: `after.regex`."""
     return replace(blame, member=f"{member}.{blame.member}")

@@ -1,12 +1,12 @@
-"""The ways to the end of a text that is to come to a marker first: which tokens leave how much. See `closing.py`.
+"""Completions of `After` within a token limit: which tokens leave a completion that is short enough. See `closing.py`.
 
-Up to the marker the waiting automaton is asked, behind it the inner constraint. It knows no limit on tokens.
+Before the marker they come from the waiting automaton, behind it from the inner constraint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from espalier.automata.masks.machine import Landings
 from espalier.automata.masks.regular import RegularMachine
 from espalier.constraints.after.border import Border, advanced
 from espalier.constraints.after.marker import Waiting
+from espalier.constraints.after.state import AfterState
 from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.closing import closing, is_loose, known, within
 from espalier.tokens import mask as masks
@@ -23,23 +24,13 @@ from espalier.tokens.vocab import Vocab
 
 CACHE_BYTES = 16 * 2**20
 MATCHER_BYTES = 2000
-"""What an inner matcher is taken to hold, for the cache."""
+"""Assumed size of an inner matcher, for the cache's bound."""
 
 Tokens = tuple[int, ...]
 
 
-class Place(Protocol):
-    """A place of `matcher.py`. at: the automaton's state, negative behind the marker."""
-
-    @property
-    def at(self) -> int: ...
-
-    @property
-    def gap(self) -> int: ...
-
-
 class Marked(Protocol):
-    """What is asked of `after_matcher.AfterCompiled`; its methods are described there."""
+    """The methods used of `matcher.AfterCompiled`, where they are described."""
 
     vocab: Vocab
     inner: Compiled
@@ -50,75 +41,75 @@ class Marked(Protocol):
 
     def hurried(self, count: int) -> bool: ...
 
-    def follow(self, place: Any, token: int, hurried: bool) -> tuple[Place, Tokens] | None: ...
+    def follow(self, state: AfterState, token: int, hurried: bool) -> tuple[AfterState, Tokens] | None: ...
 
     def way(self, at: int, count: int) -> Tokens: ...
 
 
 class AfterEnds:
-    """Of one compiled constraint. Remembers within bounds; safe across threads."""
+    """The completions of one compiled constraint. Its caches are bounded; safe across threads."""
 
     def __init__(self, compiled: Marked) -> None:
         self._compiled = compiled
         self._start = compiled.inner.matcher()
         self.shortest = known(self._start)
-        """The inner constraint's completion; None where it knows none."""
+        """The inner constraint's shortest completion; None if it knows none."""
         self._inners: ByteCache[Tokens, Matcher] = ByteCache(CACHE_BYTES)
         self._landings: ByteCache[tuple[int, bool], Landings] = ByteCache(CACHE_BYTES)
-        self._crossing: ByteCache[tuple[int, bool], tuple[tuple[int, Place, Tokens], ...]] = ByteCache(CACHE_BYTES)
+        self._crossing: ByteCache[tuple[int, bool], tuple[tuple[int, AfterState, Tokens], ...]] = ByteCache(CACHE_BYTES)
         self._leading: dict[int, tuple[tuple[int, Tokens], ...]] = {}
 
-    def is_loose(self, place: Place, count: int, most: int) -> bool:
-        """See `Closing`; before the inner text has begun. count: tokens so far."""
+    def is_loose(self, state: AfterState, count: int, most: int) -> bool:
+        """See `Closing.is_loose`, before the inner text has begun. count: tokens so far."""
         if self.shortest is None or len(self.shortest) > most:
             return False
-        if place.at < 0:
-            inner: Iterable[Tokens] = (tokens for _, tokens in self._leading_at(place.gap))
+        if state.at < 0:
+            inner: Iterable[Tokens] = (tokens for _, tokens in self._leading_at(state.gap))
             return is_loose(self._start, most) and all(self._fits(tokens, most) for tokens in inner)
         compiled = self._compiled
-        # A hurried way has no more bytes than the free one.
-        return compiled.waiting.machine.stays_near(place.at, most - len(self.shortest)) and all(
-            self._place_fits(after, tokens, count + 1, most)
-            for _, after, tokens in self._crossing_at(place, compiled.hurried(count))
+        # Once `max_before` tokens are used, the way to the marker has no more bytes than before.
+        return compiled.waiting.machine.stays_near(state.at, most - len(self.shortest)) and all(
+            self._state_fits(after, tokens, count + 1, most)
+            for _, after, tokens in self._crossing_at(state, compiled.hurried(count))
         )
 
-    def closing(self, place: Place, count: int, most: int) -> Mask:
-        """As `is_loose`."""
+    def closing(self, state: AfterState, count: int, most: int) -> Mask:
+        """See `Closing.closing`, as for `is_loose`."""
         compiled = self._compiled
         width = compiled.vocab.width
-        if place.at < 0:
+        if state.at < 0:
             found = closing(self._start.fork(), most, width)
-            more = tuple(token for token, tokens in self._leading_at(place.gap) if self._fits(tokens, most))
+            more = tuple(token for token, tokens in self._leading_at(state.gap) if self._fits(tokens, most))
             masks.set_bits_inplace(found, more, True)
             return found
         hurried = compiled.hurried(count)
         flags = np.zeros(width, dtype=np.bool_)  # (V,)
-        landings = self._landings_at(place.at, hurried)
+        landings = self._landings_at(state.at, hurried)
         near = np.array([self._waits(state, count + 1, most) for state in landings.states], dtype=np.bool_)
         if near.size:
             flags[landings.ids[near[landings.which]]] = True
-        for token, after, tokens in self._crossing_at(place, hurried):
-            flags[token] = self._place_fits(after, tokens, count + 1, most)
+        for token, after, tokens in self._crossing_at(state, hurried):
+            flags[token] = self._state_fits(after, tokens, count + 1, most)
         return masks.from_bool(flags)
 
-    def within(self, place: Place, count: int, most: int) -> Tokens | None:
-        """As `is_loose`."""
-        if place.at < 0:
+    def within(self, state: AfterState, count: int, most: int) -> Tokens | None:
+        """See `Closing.within`, as for `is_loose`."""
+        if state.at < 0:
             return self.shortest if self.shortest is not None and len(self.shortest) <= most else None
-        if not self._waits(place.at, count, most) or self.shortest is None:
+        if not self._waits(state.at, count, most) or self.shortest is None:
             return None
-        return (*self._compiled.way(place.at, count), *self.shortest)
+        return (*self._compiled.way(state.at, count), *self.shortest)
 
     def _waits(self, at: int, count: int, most: int) -> bool:
         if self.shortest is None or len(self.shortest) > most:
             return False
         return len(self._compiled.way(at, count)) + len(self.shortest) <= most
 
-    def _place_fits(self, place: Place, tokens: Tokens, count: int, most: int) -> bool:
-        return self._waits(place.at, count, most) if place.at >= 0 else self._fits(tokens, most)
+    def _state_fits(self, state: AfterState, tokens: Tokens, count: int, most: int) -> bool:
+        return self._waits(state.at, count, most) if state.at >= 0 else self._fits(tokens, most)
 
     def _fits(self, tokens: Tokens, most: int) -> bool:
-        """Whether the inner text is completed within `most` once it has begun like this."""
+        """Whether the inner text, begun with `tokens`, has a completion of at most `most` tokens."""
         if not tokens:
             return self.shortest is not None and len(self.shortest) <= most
         inner = self._inners.get(tokens)
@@ -130,7 +121,7 @@ class AfterEnds:
         return within(inner.fork(), most) is not None
 
     def _leading_at(self, gap: int) -> tuple[tuple[int, Tokens], ...]:
-        """The tokens that begin with whitespace before the inner text, and what the inner matcher takes of each."""
+        """The tokens that begin with whitespace of the gap, each with what the inner matcher takes for it."""
         found = self._leading.get(gap)
         if found is None:
             border, width = self._compiled.border, self._compiled.vocab.width
@@ -146,14 +137,15 @@ class AfterEnds:
             self._landings.put((at, hurried), found, found.ids.nbytes + found.which.nbytes)
         return found
 
-    def _crossing_at(self, place: Place, hurried: bool) -> tuple[tuple[int, Place, Tokens], ...]:
-        """The tokens that the automaton alone does not tell of: those that go on behind the marker, or are it."""
-        key = (place.at, hurried)
+    def _crossing_at(self, state: AfterState, hurried: bool) -> tuple[tuple[int, AfterState, Tokens], ...]:
+        """The tokens that leave the waiting automaton: those that end the marker and go on, and special tokens that are
+        the marker; each with its next state and the tokens that the inner matcher takes."""
+        key = (state.at, hurried)
         found = self._crossing.get(key)
         if found is None:
             waiting = self._compiled.waiting
             ids = dict.fromkeys((*waiting.spanning, *waiting.specials))
-            followed = ((token, self._compiled.follow(place, token, hurried)) for token in ids)
+            followed = ((token, self._compiled.follow(state, token, hurried)) for token in ids)
             found = tuple((token, *to) for token, to in followed if to is not None)
             self._crossing.put(key, found, 200 * len(found))
         return found

@@ -1,8 +1,8 @@
-"""The text before a marker: any text, which must come to the marker; and in a hurry, nothing but the way there.
+"""The automaton of the text before a marker: any text up to it; under a token limit, only the shortest way there.
 
-Where the text must open with something, such as `<think>`, that comes first, and the marker is looked for behind it.
-Special tokens that are spelled like the marker, like the tag that it closes or like the opening are text here. It knows
-nothing of what follows the marker but whether bytes lead on there.
+If the text must begin with an opening such as `<think>`, the marker is looked for behind the opening. Special tokens
+that are spelled like the marker, like the tag that it closes or like the opening count as text here. It knows nothing
+about what follows the marker.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Waiting:
         tags: Collection[bytes] = (),
         hurries: bool = False,
     ) -> None:
-        """opens: what the text must begin with, some whitespace aside. tags: of special tokens that are text."""
+        """opens: what the text must begin with, after up to GAP whitespace characters. tags: spellings of special
+        tokens that count as text. hurries: whether an automaton of the shortest ways to the marker is needed."""
         self.marker = marker
         self.opens = opens
         self.specials = _ids(vocab, marker)
@@ -61,9 +62,9 @@ class Waiting:
             )
         dfa = until([marker])
         self.inside = dfa.start
-        """Where the text has been opened, or need not be."""
+        """The start state behind the opening; the start where there is no opening."""
         self.opening_states = 0
-        """States below this are within the opening."""
+        """States below this number are within the opening."""
         if opens is not None:
             rest = dfa
             dfa, self.inside = _opened(opens, rest)
@@ -80,13 +81,14 @@ class Waiting:
         return self.opens is not None and opened(data, self.opens) is not None
 
     def head(self, data: bytes) -> int | None:
-        """How many bytes a whole text has up to the first marker's last byte; None where it does not come there."""
+        """How many bytes a text has up to the end of its first marker; None if it has no marker, or does not begin
+        with the opening."""
         behind = 0 if self.opens is None else opened(data, self.opens)
         at = -1 if behind is None else data.find(self.marker, behind)
         return None if at < 0 else at + len(self.marker)
 
     def walk(self, machine: RegularMachine, state: int, token: int) -> tuple[int, bytes] | None:
-        """Where a token leads, and its bytes past the marker; None if it leads nowhere."""
+        """The state after a token, and the token's bytes past the marker; None if the token is refused."""
         after = machine.advance(state, token)
         if after is not None:
             return after, b""
@@ -101,7 +103,7 @@ class Waiting:
         return None
 
     def forced(self, machine: RegularMachine, state: int) -> tuple[int, ...]:
-        """Tokens that every way to the marker goes on with."""
+        """Tokens that every way to the marker continues with."""
         return forced(machine, self.trie, state)
 
     def shortest(self, machine: RegularMachine, state: int) -> tuple[int, ...]:
@@ -114,10 +116,8 @@ class Waiting:
 
 
 def opened(data: bytes, opens: bytes) -> int | None:
-    """How many bytes the opening takes at the start of a text, with the whitespace before it; None if it is not there.
-
-    It is read at the first place that is possible.
-    """
+    """The length in bytes of the whitespace and opening at the start of a text; None if the opening is not there. The
+    first position where it occurs counts."""
     for count in range(GAP + 1):
         if data.startswith(opens, count):
             return count + len(opens)
@@ -127,15 +127,15 @@ def opened(data: bytes, opens: bytes) -> int | None:
 
 
 def _opened(opens: bytes, rest: Dfa) -> tuple[Dfa, int]:
-    """`rest` behind an opening, which some whitespace may precede; and where `rest` begins."""
+    """The automaton of optional whitespace, an opening, and then `rest`; and the state in which `rest` begins."""
     blanks = CharClass(merge((blank, blank) for blank in WHITESPACE))
     head = language(seq(Repeat(blanks, 0, GAP), Literal(opens.decode())))
     if head is None:
-        raise AssertionError("an opening is a text")
+        raise AssertionError("an opening is not empty, so its language is not")
     kept = np.flatnonzero(~head.accepting)
     number = np.full(len(head) + 1, -1, dtype=np.int32)  # (S + 1,), the last stands for -1
     number[kept] = np.arange(len(kept))
-    number[:-1][head.accepting] = len(kept) + rest.start  # read at the first place: nothing goes on from there
+    number[:-1][head.accepting] = len(kept) + rest.start  # the first opening counts: no other way goes on
     first = number[head.table[kept][:, head.classes]]  # (K, 256)
     then = rest.table[:, rest.classes]  # (R, 256)
     whole = np.concatenate([first, np.where(then >= 0, then + len(kept), -1)])
@@ -155,7 +155,7 @@ def _ids(vocab: Vocab, text: bytes) -> tuple[int, ...]:
 
 
 def _with_text(vocab: Vocab, trie: TokenTrie, spelled: dict[int, bytes]) -> tuple[Vocab, TokenTrie]:
-    """The vocabulary in which some special tokens are text."""
+    """The vocabulary and its trie, with the special tokens `spelled` as ordinary text."""
     if not spelled:
         return vocab, trie
     tokens = [*vocab.tokens, *(b"" for _ in range(max(spelled) + 1 - len(vocab)))]
@@ -166,7 +166,7 @@ def _with_text(vocab: Vocab, trie: TokenTrie, spelled: dict[int, bytes]) -> tupl
 
 
 def _shortest_ways(dfa: Dfa, machine: RegularMachine) -> Dfa:
-    """The same states, with those steps alone that lead closer to the end."""
+    """The automaton with only those steps that lead closer to an accepting state."""
     far = np.array([*(machine.least(state) for state in range(len(dfa))), -1])  # (S + 1,), the last stands for -1
     closer = far[dfa.table] == far[:-1, None] - 1  # (S, C)
     table = np.where(closer & (dfa.table >= 0), dfa.table, -1).astype(np.int32)
@@ -174,7 +174,7 @@ def _shortest_ways(dfa: Dfa, machine: RegularMachine) -> Dfa:
 
 
 def _spanning(vocab: Vocab, marker: bytes) -> tuple[int, ...]:
-    """The tokens that may complete the marker and go on."""
+    """The tokens that may complete the marker and have bytes after it."""
     last = marker[-1:]
     found: list[int] = []
     for token, data in enumerate(vocab.tokens):

@@ -1,8 +1,8 @@
-"""Matchers of `After`: the text before the marker, the border behind it, then the inner constraint's own matcher.
+"""The matcher of `After`: walks the text before the marker, then the gap, then the inner constraint's own matcher.
 
-It knows no kind of constraint: the inner one is used through the contract of `base.py` alone. One token may read the
-end of the marker, whitespace and the beginning of the inner text; the inner matcher then takes that beginning as the
-fewest tokens that spell it, since bytes matter and not how they are split.
+One token may hold the end of the marker, whitespace and the beginning of the inner text. The inner matcher then takes
+that beginning as the fewest tokens that spell it, since masks depend on bytes and not on how they are split. It knows
+no kind of constraint: the inner one is used through the interface of `base.py` alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.regular import RegularMachine
@@ -21,6 +20,7 @@ from espalier.constraints import closing
 from espalier.constraints.after.border import Border, Landing, advanced, within
 from espalier.constraints.after.ends import AfterEnds
 from espalier.constraints.after.marker import Waiting
+from espalier.constraints.after.state import IN_GAP, INSIDE, AfterState
 from espalier.constraints.base import Composite, Matcher
 from espalier.constraints.matcher_base import MatcherBase, check_undo
 from espalier.constraints.spec import Spec
@@ -30,24 +30,11 @@ from espalier.tokens.mask import Mask
 from espalier.tokens.vocab import Vocab
 
 CACHE_BYTES = 32 * 2**20
-BEHIND = -1
-"""The place behind the marker while the inner constraint has not begun; places before it are the automaton's states."""
-INSIDE = -2
-"""The place within the inner constraint's text."""
-
-
-class Place(NamedTuple):
-    """Where a text stands. gap: whitespace characters since the marker. tokens: how many the inner matcher took for the
-    last token."""
-
-    at: int
-    gap: int = 0
-    tokens: int = 0
 
 
 class AfterCompiled:
-    """A marker and an inner constraint for one vocabulary. What it remembers of masks is bounded; nothing else changes,
-    so it is safe across threads."""
+    """A marker and an inner constraint for one vocabulary. Only its caches change, which are bounded; safe across
+    threads."""
 
     def __init__(
         self,
@@ -59,8 +46,8 @@ class AfterCompiled:
         answer_in: Callable[[str], str | None],
         opened_in: Callable[[str], bool],
     ) -> None:
-        """answer_in: what of the answer a prompt holds already, None while the marker is still to come. opened_in:
-        whether a prompt holds the opening, if one is asked for."""
+        """answer_in: the part of the answer that a prompt holds already, None while the marker is still to come.
+        opened_in: whether a prompt holds the opening, if there is one."""
         self.spec = spec
         self.vocab: Vocab = border.inner.vocab
         self.inner = border.inner
@@ -76,18 +63,18 @@ class AfterCompiled:
 
     @property
     def ends(self) -> AfterEnds:
-        """What knows the ways to the end, made when it is first needed."""
+        """Completions within a token limit, made when first needed."""
         with self._lock:
             if self._ends is None:
                 self._ends = AfterEnds(self)
             return self._ends
 
     def matcher(self, *, before: str = "") -> AfterMatcher:
-        """As in `Compiled`. Raises InputError where what the prompt holds of the answer does not fit."""
+        """See `Compiled.matcher`. Raises InputError where the part of the answer that the prompt holds is refused."""
         answer = self._answer_in(before)
         if answer is None:
             start = self.waiting.inside if self._opened_in(before) else self.waiting.start
-            return AfterMatcher(self, Place(start), None)
+            return AfterMatcher(self, AfterState(start), None)
         landing = self.border.land(answer.encode("utf-8", "surrogatepass"))
         if landing is None:
             shown = answer if len(answer) <= 60 else f"{answer[:60]}…"
@@ -98,12 +85,12 @@ class AfterCompiled:
                 field="prompt",
             )
         if not landing.tokens:
-            return AfterMatcher(self, Place(BEHIND, landing.gap), None)
+            return AfterMatcher(self, AfterState(IN_GAP, landing.gap), None)
         inner = self.inner.matcher()
         taken = advanced(inner, landing.tokens)
         if not taken:
             raise AssertionError("the inner constraint refuses what it took before")
-        return AfterMatcher(self, Place(INSIDE), inner)
+        return AfterMatcher(self, AfterState(INSIDE), inner)
 
     def accepts(self, text: str | bytes) -> bool:
         try:
@@ -125,56 +112,56 @@ class AfterCompiled:
 
     @property
     def marker(self) -> str:
-        """The marker for people, in quotes."""
+        """The marker in quotes, for messages."""
         return quoted(self.waiting.marker.decode())
 
     def machine(self, hurried: bool) -> RegularMachine:
-        """The automaton of the text before the marker; hurried: of the shortest ways there."""
+        """The automaton of the text before the marker; hurried: the one with only the shortest ways to the marker."""
         hurry = self.waiting.hurry
         return hurry if hurried and hurry is not None else self.waiting.machine
 
     def hurried(self, count: int) -> bool:
-        """Whether after `count` tokens before the marker it must come."""
+        """Whether `max_before` is used up after `count` tokens, so that only the shortest way to the marker is left."""
         return self.max_before is not None and count >= self.max_before
 
-    def follow(self, place: Place, token: int, hurried: bool) -> tuple[Place, tuple[int, ...]] | None:
-        """Where a token leads from a place before the inner text, and what the inner matcher takes; None if nowhere.
-        EOS leads nowhere."""
+    def follow(self, state: AfterState, token: int, hurried: bool) -> tuple[AfterState, tuple[int, ...]] | None:
+        """The state after a token, from a state before the inner text, and the tokens that the inner matcher takes for
+        it; None if the token is refused, and for EOS."""
         landing: Landing | None
-        if place.at >= 0:
-            # A special token is the marker whole: it leads there at once, however much of the marker was written.
-            walked = self.waiting.walk(self.machine(hurried and token not in self.waiting.specials), place.at, token)
+        if state.at >= 0:
+            # A special token that is the marker leads behind it at once, even after a part of the marker was written.
+            walked = self.waiting.walk(self.machine(hurried and token not in self.waiting.specials), state.at, token)
             if walked is None:
                 return None
             after, rest = walked
             if after != self.waiting.done:
-                return Place(after), ()
+                return AfterState(after), ()
             landing = self.border.land(rest)
         else:
-            landing = self.border.take(token, place.gap)
+            landing = self.border.take(token, state.gap)
         if landing is None:
             return None
-        at = INSIDE if landing.tokens else BEHIND
-        return Place(at, landing.gap, len(landing.tokens)), landing.tokens
+        at = INSIDE if landing.tokens else IN_GAP
+        return AfterState(at, landing.gap, len(landing.tokens)), landing.tokens
 
     def mask_before(self, at: int, hurried: bool) -> Mask:
-        """The tokens allowed in a state before the marker, `(W,) int32`; shared."""
+        """The tokens allowed in a state before the marker, `(W,) int32`, shared."""
         found = self._masks.get((at, hurried))
         if found is None:
             waiting = self.waiting
             found = self.machine(hurried).mask(at).copy()
             more = (*waiting.spanning, *waiting.specials)
-            ids = tuple(token for token in more if self.follow(Place(at), token, hurried) is not None)
+            ids = tuple(token for token in more if self.follow(AfterState(at), token, hurried) is not None)
             masks.set_bits_inplace(found, ids, True)
             found.setflags(write=False)
             self._masks.put((at, hurried), found, found.nbytes)
         return found
 
     def way(self, at: int, count: int) -> tuple[int, ...]:
-        """Few tokens to the marker's last byte from a state before it, after `count` tokens."""
+        """A short way, in tokens, from a state before the marker to its last byte, after `count` tokens."""
         waiting = self.waiting
         ways = [] if self.hurried(count) else [waiting.shortest(waiting.machine, at)]
-        # The shortest way in tokens may not be open any more once the marker must come.
+        # The way with the fewest tokens need not have the fewest bytes, and may be closed once `max_before` is used up.
         if not ways or (self.max_before is not None and count + len(ways[0]) > self.max_before):
             ways = [waiting.shortest(self.machine(True), at)]
             whole = (waiting.done, b"")
@@ -208,20 +195,20 @@ class AfterCompiled:
 class AfterMatcher(MatcherBase[AfterCompiled]):
     """One sequence's state. Laws: tests/laws.py."""
 
-    __slots__ = ("_count", "_finished", "_history", "_inner", "_place")
+    __slots__ = ("_count", "_finished", "_history", "_inner", "_state")
 
-    def __init__(self, compiled: AfterCompiled, place: Place, inner: Matcher | None) -> None:
+    def __init__(self, compiled: AfterCompiled, state: AfterState, inner: Matcher | None) -> None:
         super().__init__(compiled)
-        self._place = place
+        self._state = state
         self._inner = inner  # None until the inner text has begun
-        self._history: list[Place] = []  # the place before each token, without EOS
+        self._history: list[AfterState] = []  # the state before each token, without EOS
         self._count = 0  # tokens up to the marker's last byte
         self._finished = False
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the marker is still to come."""
-        return self._place.at >= 0
+        """Whether the text is still before the marker."""
+        return self._state.at >= 0
 
     @property
     def is_accepting(self) -> bool:
@@ -240,8 +227,8 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
         if self._inner is not None:
             return self._inner.mask()
         if self.is_waiting:
-            return compiled.mask_before(self._place.at, self._hurried).copy()
-        return compiled.border.mask(self._place.gap).copy()
+            return compiled.mask_before(self._state.at, self._hurried).copy()
+        return compiled.border.mask(self._state.gap).copy()
 
     def allows(self, token: int) -> bool:
         compiled = self._compiled
@@ -251,7 +238,7 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
             return self._inner.allows(token)
         if token in compiled.vocab.eos_ids:
             return self.is_accepting
-        return compiled.follow(self._place, token, self._hurried) is not None
+        return compiled.follow(self._state, token, self._hurried) is not None
 
     def advance(self, token: int) -> None:
         compiled = self._compiled
@@ -262,19 +249,19 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
                     return
             elif self._inner is not None:
                 self._inner.advance(token)
-                self._take(Place(INSIDE, self._place.gap, 1))
+                self._take(AfterState(INSIDE, self._state.gap, 1))
                 return
             else:
-                found = compiled.follow(self._place, token, self._hurried)
+                found = compiled.follow(self._state, token, self._hurried)
                 if found is not None:
-                    place, tokens = found
+                    state, tokens = found
                     if tokens:
                         inner = compiled.inner.matcher()
                         for one in tokens:
                             inner.advance(one)
                         self._inner = inner
                     self._count += self.is_waiting
-                    self._take(place)
+                    self._take(state)
                     return
         raise self._refusal(token)
 
@@ -287,18 +274,18 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
         if not count:
             return
         kept = len(self._history) - count
-        place = self._history[kept]
-        if place.at != INSIDE:
+        state = self._history[kept]
+        if state.at != INSIDE:
             self._inner = None
         elif self._inner is not None:
-            self._inner.rollback(sum(one.tokens for one in (*self._history[kept + 1 :], self._place)))
-        self._place = place
+            self._inner.rollback(sum(one.tokens for one in (*self._history[kept + 1 :], self._state)))
+        self._state = state
         self._count = min(self._count, kept)
         del self._history[kept:]
 
     def fork(self) -> AfterMatcher:
         inner = None if self._inner is None else self._inner.fork()
-        other = AfterMatcher(self._compiled, self._place, inner)
+        other = AfterMatcher(self._compiled, self._state, inner)
         other._history = self._history.copy()
         other._count = self._count
         other._finished = self._finished
@@ -311,20 +298,20 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
         if self._inner is not None:
             return self._inner.forced()
         if not self.is_waiting:
-            return compiled.border.forced(self._place.gap)
+            return compiled.border.forced(self._state.gap)
         machine = compiled.machine(self._hurried)
-        for token in compiled.waiting.specials:  # it may lead to the marker beside the way that is forced
-            if self.allows(token) and machine.advance(self._place.at, token) is None:
+        for token in compiled.waiting.specials:  # an alternative to the forced bytes
+            if self.allows(token) and machine.advance(self._state.at, token) is None:
                 return ()
-        return compiled.waiting.forced(machine, self._place.at)
+        return compiled.waiting.forced(machine, self._state.at)
 
     def _blame(self, token: int) -> Blame:
         compiled = self._compiled
         if self._inner is not None:
             return within(self._inner.explain(token), self._kind)
         if self.is_waiting:
-            return compiled.explain_before(self._place.at, token, self._hurried)
-        return compiled.border.explain_token(token, self._place.gap, self._kind)
+            return compiled.explain_before(self._state.at, token, self._hurried)
+        return compiled.border.explain_token(token, self._state.gap, self._kind)
 
     def shortest_completion(self) -> tuple[int, ...]:
         compiled = self._compiled
@@ -332,7 +319,7 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
             return ()
         if self._inner is not None:
             return self._inner.shortest_completion()
-        way = compiled.way(self._place.at, self._count) if self.is_waiting else ()
+        way = compiled.way(self._state.at, self._count) if self.is_waiting else ()
         return (*way, *compiled.border.shortest())
 
     def is_loose(self, most: int) -> bool:
@@ -341,7 +328,7 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
             return True
         if self._inner is not None:
             return closing.is_loose(self._inner, most)
-        return self._compiled.ends.is_loose(self._place, self._count, most)
+        return self._compiled.ends.is_loose(self._state, self._count, most)
 
     def closing(self, most: int) -> Mask:
         compiled = self._compiled
@@ -349,17 +336,17 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
             return masks.empty(compiled.vocab.width)
         if self._inner is not None:
             return closing.closing(self._inner, most, compiled.vocab.width)
-        return compiled.ends.closing(self._place, self._count, most)
+        return compiled.ends.closing(self._state, self._count, most)
 
     def within(self, most: int) -> tuple[int, ...] | None:
         if self._finished:
             return ()
         if self._inner is not None:
             return closing.within(self._inner, most)
-        return self._compiled.ends.within(self._place, self._count, most)
+        return self._compiled.ends.within(self._state, self._count, most)
 
     def member_masks(self) -> list[tuple[str, Mask]]:
-        """As in `Composite`: of an inner matcher that has members, once its text has begun; else this alone."""
+        """As in `Composite`: the inner matcher's members, once its text has begun; else this matcher alone."""
         if self._finished or not isinstance(self._inner, Composite):
             return [(self._compiled.spec.kind, self.mask())]
         return [(f"{self._compiled.spec.kind}.{name}", mask) for name, mask in self._inner.member_masks()]
@@ -368,6 +355,6 @@ class AfterMatcher(MatcherBase[AfterCompiled]):
     def _hurried(self) -> bool:
         return self._compiled.hurried(self._count)
 
-    def _take(self, place: Place) -> None:
-        self._history.append(self._place)
-        self._place = place
+    def _take(self, state: AfterState) -> None:
+        self._history.append(self._state)
+        self._state = state

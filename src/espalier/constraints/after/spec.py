@@ -1,6 +1,6 @@
-"""`After`: any text up to a marker, then what another constraint says: thinking first, then the answer.
+"""`After`: any text up to a marker, then a text that another constraint accepts.
 
-The spec, and the verdict on a finished text; `matcher.py` enforces it over any compiled constraint.
+The spec, its compiler and its judge; `matcher.py` enforces it over any compiled constraint.
 """
 
 from __future__ import annotations
@@ -23,27 +23,26 @@ from espalier.errors import SpecError
 from espalier.lexicon.files import WordFiles
 
 InPrompt = Literal["auto", "yes", "no"]
-"""Whether the prompt may already hold the marker. auto: it is looked for in what the prompt holds of the model's turn.
-yes: the text begins after it. no: the text must come to it."""
+"""Whether the prompt already holds the marker. auto: look for it in the part of the model's turn that the prompt holds.
+yes: the text begins behind it. no: the text must contain it."""
 _BRACKETS = {"<": ">", "[": "]"}
 
 
 @dataclass(frozen=True, slots=True)
 class After(Spec):
-    """Any text without the marker, then the marker, then exactly what `spec` says; the text ends where `spec` ends.
+    """Any text without the marker, then the marker, then a text that `spec` accepts, with which the whole ends.
 
     Only the first occurrence of the marker counts. A special token of the vocabulary that is spelled like the marker
-    is the marker too, and its spelling is then part of the text; so is one spelled like the marker's opening tag
-    (`<think>` for `</think>`) or like `opens`, before it.
+    counts as the marker, and its spelling is part of the text; likewise, before the marker, a special token spelled
+    like the marker's opening tag (`<think>` for `</think>`) or like `opens`.
 
-    opens: what the text before the marker must begin with, such as `<think>`; up to four spaces, tabs or line ends may
-    stand before it. Where the prompt has opened it already, and not closed it, the text goes on from there. So
+    opens: what the text before the marker must begin with, such as `<think>`, after up to four spaces, tabs or line
+    ends. If the prompt holds the opening and no marker after it, the text continues from there. So
     `AnyOf(After("</think>", spec, opens="<think>"), spec)` may think first or answer at once.
-
-    max_before: so many tokens at most before the marker is on its way: after them only what leads to it by the fewest
-    bytes is allowed. It is a budget, so it counts tokens, however the text is split. in_prompt: whether the prompt may
-    hold the marker already. gap: up to four spaces, tabs or line ends may stand between the marker and the text of
-    `spec`; whitespace that `spec` itself can begin with belongs to it.
+    max_before: after so many tokens, only the tokens are allowed that lead to the marker by the fewest bytes.
+    in_prompt: whether the prompt already holds the marker.
+    gap: whether up to four spaces, tabs or line ends may stand between the marker and the text of `spec`; whitespace
+    that `spec` can begin with belongs to `spec`.
 
     Raises SpecError naming the field.
     """
@@ -112,7 +111,7 @@ class After(Spec):
 
     @property
     def opening(self) -> str | None:
-        """The tag that the marker closes, `<think>` for `</think>`; None where the marker is no closing tag."""
+        """The tag that the marker closes, `<think>` for `</think>`; None if the marker is no closing tag."""
         text = self.marker
         if len(text) > 3 and text[1] == "/" and _BRACKETS.get(text[0]) == text[-1]:
             return text[0] + text[2:]
@@ -120,14 +119,12 @@ class After(Spec):
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """What opens the text before the marker: as asked for, and as the marker shows it."""
+        """The texts that open the part before the marker: `opens`, and the tag that the marker closes."""
         return tuple(dict.fromkeys(tag for tag in (self.opens, self.opening) if tag is not None))
 
     def answer_in(self, before: str) -> str | None:
-        """What of the answer the prompt holds already, None while the marker is still to come.
-
-        The last marker counts, unless it is opened again after it; whitespace after it is ignored.
-        """
+        """The part of the answer that the prompt holds already, without leading whitespace; None while the marker is
+        still to come. The last marker counts, unless an opening follows it."""
         if self.in_prompt != "auto":
             return "" if self.in_prompt == "yes" else None
         _, found, rest = before.rpartition(self.marker)
@@ -136,13 +133,13 @@ class After(Spec):
         return rest.lstrip(WHITESPACE.decode())
 
     def opened_in(self, before: str) -> bool:
-        """Whether the prompt has opened the text before the marker, and not closed it."""
+        """Whether the prompt holds the opening and no marker after it."""
         if self.opens is None or self.in_prompt != "auto":
             return False
         return self.opens in before.rpartition(self.marker)[2]
 
     def begun(self, before: str) -> str:
-        """The opening and the marker too, so that the judge finds them where they are."""
+        """As `Spec.begun`, with the opening and the marker, since the judge looks for them."""
         answer, opens = self.answer_in(before), self.opens or ""
         if answer is None:
             return opens if self.opened_in(before) else ""
@@ -150,9 +147,8 @@ class After(Spec):
 
 
 def compile_after(spec: After, compiler: Compiler) -> Compiled:
-    """Raises what the inner constraint's compiler raises; UnsupportedError for a marker that is a token which ends the
-    text; VocabError for a vocabulary that cannot spell the marker, or that lacks bytes where `max_before` is given;
-    LimitExceeded."""
+    """Raises what the inner compiler raises; UnsupportedError for a marker that is an EOS token; VocabError for a
+    vocabulary that cannot spell the marker, or that lacks bytes where `max_before` is given; LimitExceeded."""
     inner = compiler.compile(spec.spec)
     waiting = Waiting(
         spec.marker.encode(),
@@ -169,10 +165,10 @@ def compile_after(spec: After, compiler: Compiler) -> Compiled:
 
 
 def judge_after(spec: Spec, text: str, words: WordFiles) -> Verdict:
-    """What the inner constraint's judge says of what follows the first marker.
+    """The verdict of the inner constraint's judge on the text behind the first marker.
 
-    The text holds the marker, also where the prompt had it (see `begun`); with `in_prompt="yes"` a text may also be
-    the answer alone. How many tokens came before the marker is not judged.
+    The text holds the marker even if the prompt held it (see `begun`); with `in_prompt="yes"` it may also be the answer
+    alone. `max_before` is not judged.
     """
     assert isinstance(spec, After)
     _, verdict = _judged(spec, text, words)
@@ -180,7 +176,7 @@ def judge_after(spec: Spec, text: str, words: WordFiles) -> Verdict:
 
 
 def parse_after(spec: Spec, text: str) -> Any:
-    """The value of what follows the first marker, as the inner constraint parses it."""
+    """The value of the text behind the first marker, as the inner constraint parses it."""
     assert isinstance(spec, After)
     found = _answers(spec, text)
     answer = found[0] if len(found) == 1 else _judged(spec, text, None)[0]
@@ -188,7 +184,7 @@ def parse_after(spec: Spec, text: str) -> Any:
 
 
 def _judged(spec: After, text: str, words: WordFiles | None) -> tuple[str, Verdict]:
-    """The first answer that is valid; else one that nobody can judge, else the likeliest, with what is wrong."""
+    """The first valid answer and its verdict; else one that cannot be judged, else the likeliest invalid one."""
     answers = _answers(spec, text)
     if not answers:
         return text, Verdict(valid=False, judge="search", errors=(_missing(spec, text),))
@@ -209,7 +205,7 @@ def _missing(spec: After, text: str) -> str:
 
 
 def _behind_opening(spec: After, text: str) -> str | None:
-    """The text, or what follows its opening if one is asked for; None where it does not begin with that."""
+    """The text behind the opening, or the text itself if there is no opening; None if the opening is missing."""
     if spec.opens is None:
         return text
     data = text.encode("utf-8", "surrogatepass")
@@ -218,8 +214,8 @@ def _behind_opening(spec: After, text: str) -> str | None:
 
 
 def _answers(spec: After, text: str) -> list[str]:
-    """What may be the answer in a text: after the marker or, where the prompt is said to have held it, the whole; each
-    with all its whitespace or without some of what a gap may hold."""
+    """The candidates for the answer in a text: the part behind the marker and, with `in_prompt="yes"`, the whole text;
+    each with all its leading whitespace, and without 1 to GAP characters of it."""
     behind = _behind_opening(spec, text)
     _, marker, rest = ("", "", "") if behind is None else behind.partition(spec.marker)
     found: list[str] = []

@@ -1,6 +1,6 @@
-"""`Thinking`: a model may think first, between two markers and free of the constraint, or answer at once.
+"""`Thinking`: optional unconstrained reasoning between two markers, then the constrained answer.
 
-The spec and the verdict on a finished text; `thinking_matcher.py` enforces it over any compiled constraint.
+The spec, its compiler and its judge; `thinking_matcher.py` enforces it over any compiled constraint.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from espalier.lexicon.files import WordFiles
 
 @dataclass(frozen=True, slots=True)
 class Thinking(Spec):
-    """Either `start`, any text without `end`, `end` and then what `spec` says; or what `spec` says, at once.
+    """Either `start`, any text without `end`, `end` and then a text that `spec` accepts; or such a text at once.
 
-    A text that begins with `start` (up to four spaces, tabs or line ends before it) is always thinking, also where
-    `spec` itself has such texts. Where the prompt has opened the thinking it goes on from there; where it has closed
-    it, the text is the answer. max_tokens: how many tokens thinking may take, the start marker included.
+    A text that begins with `start` (after up to four spaces, tabs or line ends) is always read as thinking, even if
+    `spec` accepts texts that begin so. If the prompt has opened the thinking, the text continues it; if the prompt has
+    closed it, the text is the answer. max_tokens: how many tokens the thinking may take, the start marker included.
     Raises SpecError naming the field.
     """
 
@@ -47,7 +47,7 @@ class Thinking(Spec):
 
     @property
     def thought(self) -> After:
-        """The texts that think first."""
+        """The constraint on texts that think first."""
         return After(self.end, self.spec, opens=self.start, max_before=self.max_tokens)
 
     def to_json(self) -> dict[str, Any]:
@@ -76,14 +76,14 @@ class Thinking(Spec):
 
 
 def compile_thinking(spec: Thinking, compiler: Compiler) -> Compiled:
-    """As `compile_after`."""
+    """Raises as `compile_after`."""
     thought = compiler.compile(spec.thought)
     assert isinstance(thought, AfterCompiled)
     return ThinkingCompiled(spec, thought, is_begun=lambda before: bool(spec.begun(before)))
 
 
 def judge_thinking(spec: Spec, text: str, words: WordFiles) -> Verdict:
-    """As `After` where the text begins with the start marker, else as the constraint alone."""
+    """Judge as `After` if the text begins with the start marker, else as the inner constraint."""
     assert isinstance(spec, Thinking)
     return judge(_meant(spec, text), text, words)
 

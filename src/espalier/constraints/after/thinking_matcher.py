@@ -32,7 +32,7 @@ class ThinkingCompiled(ParallelCompiled):
     """A thought and an answer for one vocabulary. Safe across threads."""
 
     def __init__(self, spec: Spec, thought: AfterCompiled, *, is_begun: Callable[[str], bool]) -> None:
-        """is_begun: whether a prompt has opened the thought, or closed it."""
+        """is_begun: whether a prompt has opened the thought already, closed or not."""
         super().__init__(spec, (spec.kind, spec.kind), (thought, thought.inner))
         self.thought = thought
         self.answer = thought.inner
@@ -41,7 +41,7 @@ class ThinkingCompiled(ParallelCompiled):
         self._lock = threading.Lock()
 
     def matcher(self, *, before: str = "") -> ThinkingMatcher:
-        """As in `Compiled`. Raises InputError as the thought's."""
+        """See `Compiled.matcher`. Raises InputError as the thought's matcher."""
         begun = self._is_begun(before)
         return ThinkingMatcher(
             self,
@@ -56,7 +56,8 @@ class ThinkingCompiled(ParallelCompiled):
         return self.answer.accepts(text)
 
     def follow(self, guard: int, token: int) -> int | None:
-        """Where in the opening a token leads; OPENED where it completes it, None where the text opens otherwise."""
+        """The state in the opening after a token; OPENED where the token completes the opening, None where the text can
+        no longer open a thought."""
         waiting = self.thought.waiting
         after = waiting.machine.advance(guard, token)
         if after is None:
@@ -64,7 +65,7 @@ class ThinkingCompiled(ParallelCompiled):
         return OPENED if after >= waiting.opening_states else after
 
     def openers(self, guard: int) -> tuple[int, ...]:
-        """The tokens that complete the opening from a place in it."""
+        """The tokens that complete the opening from a state in it."""
         with self._lock:
             found = self._openers.get(guard)
             if found is None:
@@ -121,7 +122,9 @@ class ThinkingMatcher(ParallelMatcher[ThinkingCompiled]):
         return found
 
     def _blame(self, token: int) -> Blame:
-        if all(one.allows(token) for one in self._living()):  # the answer would take it, and the thought is out
+        if all(
+            one.allows(token) for one in self._living()
+        ):  # the thought has dropped out, and the answer may not take it
             return Blame(member=self._kind, reason="it would open a thought that can no longer come")
         return super()._blame(token)
 
@@ -154,7 +157,7 @@ class ThinkingMatcher(ParallelMatcher[ThinkingCompiled]):
         return found
 
     def _answers_within(self, token: int, most: int) -> bool:
-        """Whether the answer takes a token and knows a completion after it that no thought is read into."""
+        """Whether the answer takes a token and knows a completion after it that does not open a thought."""
         if ANSWER not in self._takers(token):
             return False
         ahead = self.fork()
@@ -166,7 +169,7 @@ class ThinkingMatcher(ParallelMatcher[ThinkingCompiled]):
         return None if found is None or (place == ANSWER and self._opens(found)) else found
 
     def _opens(self, tokens: tuple[int, ...]) -> bool:
-        """Whether an answer that goes on like this would be read as a thought."""
+        """Whether an answer that continues with these tokens would open a thought."""
         guard = self._guard
         for token in tokens:
             if guard is None or not self._is_text(token):

@@ -1,7 +1,7 @@
 """`AllOf`: the texts that every one of several constraints accepts.
 
-The members' automata are intersected, and what leads nowhere is taken away, so members that each could go on never
-meet in a dead end. It knows no kind: a member is whatever has an automaton (`Kind.automaton`).
+The members' automata are intersected, and states that cannot reach acceptance are removed, so no token leads to a dead
+end. It knows no kind: a member is any constraint that has an automaton (`Kind.automaton`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from espalier.constraints.automaton_matcher import compile_automaton
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.all_of_matcher import AllOfCompiled
-from espalier.constraints.compose.side_by_side import LuringAllOfCompiled, SideBySideCompiled
+from espalier.constraints.compose.side_by_side import RewindingAllOfCompiled, SideBySideCompiled
 from espalier.constraints.kinds import KINDS, Kind
 from espalier.constraints.members import Joined
 from espalier.constraints.spec import Spec
@@ -31,17 +31,17 @@ DeadEnds: TypeAlias = Literal["refuse", "rewind"]
 
 @dataclass(frozen=True, slots=True, init=False)
 class AllOf(Joined):
-    """Texts that all members accept: any number of regular ones and at most one that is not, such as a grammar.
+    """Texts that all members accept: any number of regular members and at most one that is not, such as a grammar.
 
-    The members are given one by one or as one sequence. An AllOf among them counts as its members; of equal members
-    one is kept. Their order is the order of blame: a token is refused by the first member that refuses it.
+    The members are given one by one or as one sequence. An AllOf among them is replaced by its members, and equal
+    members are kept once. Their order is the order of blame: the first member that refuses a token gets the blame.
 
-    dead_ends: what becomes of members without an automaton in common, such as two grammars, which could each go on
-    without there being a text for all. `refuse` refuses them. `rewind` lets them go along with one another: where no
-    token is left, the text goes back one token, which is not taken there again, and so on (`max_rewinds`, strategy
-    `mask`). As any token may go back, such a text is shown when it has ended. An AllOf among the members that rewinds
-    makes the whole do so. A member that takes text back itself, such as `Ban(..., mode="rewind")`, needs no more than
-    to be a member. Raises SpecError.
+    dead_ends: what to do with members whose automata cannot be intersected, such as two grammars, because they could
+    each allow tokens without any text that satisfies all. `refuse` raises an error. `rewind` masks with all members in
+    parallel; where no token is left, the last token is undone and not sampled there again (`max_rewinds`, strategy
+    `mask`). Because any token may be undone, such a text is streamed only once it has ended. The whole rewinds if an
+    AllOf among its members does. A member that rewinds itself, such as `Ban(..., mode="rewind")`, does not need
+    `dead_ends`. Raises SpecError.
     """
 
     kind: ClassVar[str] = "all_of"
@@ -56,7 +56,7 @@ class AllOf(Joined):
         object.__setattr__(self, "dead_ends", "rewind" if inner else dead_ends)
 
     def to_json(self) -> dict[str, Any]:
-        """As `Spec.to_json`; dead_ends only where it is not as usual."""
+        """As `Spec.to_json`; dead_ends only if it is not the default."""
         found = Joined.to_json(self)
         return found if self.dead_ends == "refuse" else found | {"dead_ends": self.dead_ends}
 
@@ -66,7 +66,7 @@ class AllOf(Joined):
         return AllOf(found.members, dead_ends=values.get("dead_ends", "refuse"))
 
     def named(self) -> list[tuple[str, Spec]]:
-        """The members by their names."""
+        """Name and member, in order."""
         return list(zip(self.names(), self.members, strict=True))
 
     @property
@@ -76,8 +76,8 @@ class AllOf(Joined):
 
 def compile_all_of(spec: AllOf, compiler: Compiler) -> Compiled:
     """A single member compiles as itself. Raises what the members' own compilers raise; SpecError, naming them, for
-    members that contradict one another; UnsupportedError for two that are not regular, unless dead ends are accepted;
-    LimitExceeded."""
+    members that contradict one another; UnsupportedError for two members that are not regular, unless
+    `dead_ends="rewind"`; LimitExceeded."""
     if len(spec.members) == 1:
         return compiler.compile(spec.members[0])
     takers = [member for member in spec.members if member.rewinds]
@@ -90,17 +90,17 @@ def compile_all_of(spec: AllOf, compiler: Compiler) -> Compiled:
     whole = compile_automaton(language, spec, compiler.vocab, compiler.trie)
     if not spec.rewinds and not takers:
         return AllOfCompiled(whole, spec.names(), lambda: [compiler.compile(member) for member in spec.members])
-    return LuringAllOfCompiled(
+    return RewindingAllOfCompiled(
         whole,
         spec.names(),
         lambda: [compiler.compile(member) for member in spec.members],
-        lured=[(name, compiler.compile(one)) for name, one in spec.named() if one.rewinds],
+        rewinding=[(name, compiler.compile(one)) for name, one in spec.named() if one.rewinds],
         rest=_rest(spec, compiler),
     )
 
 
 def _rest(spec: AllOf, compiler: Compiler) -> Compiled | None:
-    """The automaton of the members that do not rewind, where others do."""
+    """The compiled members that do not rewind, as one; None if all or none of them rewind."""
     others = [member for member in spec.members if not member.rewinds]
     if not others or len(others) == len(spec.members):
         return None
@@ -109,8 +109,8 @@ def _rest(spec: AllOf, compiler: Compiler) -> Compiled | None:
 
 
 def _side_by_side(spec: AllOf, compiler: Compiler) -> Compiled:
-    """Members without an automaton in common. Where dead ends are not accepted, those that do not rewind are made one
-    first: beside them, one that rewinds forbids little."""
+    """Members whose automata cannot all be intersected, in parallel. With `dead_ends="refuse"` those that do not rewind
+    must be intersected first, so that only members that rewind run beside them."""
     named = spec.named()
     if spec.dead_ends == "refuse":
         others = [(name, one) for name, one in named if not one.rewinds]
@@ -124,7 +124,7 @@ def _side_by_side(spec: AllOf, compiler: Compiler) -> Compiled:
 
 
 def all_of_language(spec: AllOf, compiler: Compiler) -> Dfa | Network:
-    """As `compile_all_of`."""
+    """The intersection. Raises as `compile_all_of`."""
     names = spec.names()
     found: dict[str, Dfa | Network] = {}
     for name, member in zip(names, spec.members, strict=True):
@@ -154,7 +154,7 @@ def all_of_language(spec: AllOf, compiler: Compiler) -> Dfa | Network:
 
 
 def _intersection(parts: Collection[Dfa | Network]) -> Dfa | Network:
-    """Raises GrammarError if nothing is left, LimitExceeded, UnsupportedError for a grammar that names tokens."""
+    """Raises GrammarError if no text is left, LimitExceeded, UnsupportedError for a grammar that names tokens."""
     regular = sorted((part for part in parts if isinstance(part, Dfa)), key=len)
     both = intersect(*regular) if regular else None
     for part in parts:
@@ -166,19 +166,19 @@ def _intersection(parts: Collection[Dfa | Network]) -> Dfa | Network:
 
 
 def _contradiction(found: dict[str, Dfa | Network]) -> tuple[str, ...]:
-    """The first two members that no text satisfies, `()` if any two have one."""
+    """The first two members that no text satisfies together; `()` if there is no such pair."""
     for pair in combinations(found, 2):
         try:
             _intersection([found[name] for name in pair])
         except GrammarError:
             return pair
         except (LimitExceeded, UnsupportedError):
-            continue  # this pair is not known to contradict itself
+            continue  # it is not known whether this pair contradicts itself
     return ()
 
 
 def judge_all_of(spec: Spec, text: str, words: WordFiles) -> Verdict:
-    """What the judge of each member says."""
+    """Valid if the judges of all members say so; unknown if one cannot judge and none says invalid."""
     assert isinstance(spec, AllOf)
     found = {name: judge(member, text, words) for name, member in spec.named()}
     said = [verdict.valid for verdict in found.values()]
@@ -190,7 +190,7 @@ def judge_all_of(spec: Spec, text: str, words: WordFiles) -> Verdict:
 
 
 def parse_all_of(spec: Spec, text: str) -> Any:
-    """As the first member of a kind that parses its texts."""
+    """The value from the first member whose kind parses its texts; else the text."""
     assert isinstance(spec, AllOf)
     return next((parse(member, text) for member in spec.members if KINDS.find(member.kind, "parse") is not None), text)
 

@@ -1,7 +1,7 @@
-"""The matcher of several members at once: one automaton for all, and each member's own to say who refuses what.
+"""The matcher of `AllOf`: masks from the intersection, and each member's own matcher to say which member refuses.
 
-Masks and steps come from the automaton of the whole. The members' own matchers are made when they are first asked,
-and follow the sequence as far as they are asked. It does not know how the automaton of the whole was made.
+The members' matchers are created when a blame is first asked for, and catch up with the sequence only when asked again.
+It does not know how the intersection was made.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOGETHER = "each member allows it, but no text that goes on satisfies all of the
 
 
 class AllOfCompiled(WrappingCompiled):
-    """Members made one. names: of the members, in order of blame. make: compiles them each on its own."""
+    """An intersection. names: of the members, in order of blame. make: compiles each member alone when first needed."""
 
     def __init__(self, whole: AutomatonCompiled, names: Sequence[str], make: Callable[[], list[Compiled]]) -> None:
         super().__init__(whole)
@@ -34,7 +34,7 @@ class AllOfCompiled(WrappingCompiled):
         self._lock = threading.Lock()
 
     def members(self) -> list[Compiled]:
-        """The members each on its own. Raises NotAvailable where one cannot be had alone."""
+        """The members, each compiled alone. Raises NotAvailable where one cannot be compiled alone."""
         with self._lock:
             if self._members is None and not self._fault:
                 try:
@@ -42,7 +42,7 @@ class AllOfCompiled(WrappingCompiled):
                 except EspalierError as error:
                     self._fault = error.message  # it would be the same the next time
             if self._members is None:
-                raise NotAvailable(f"which member refuses what cannot be told: {self._fault}")
+                raise NotAvailable(f"it is not known which member refuses a token: {self._fault}")
             return self._members
 
     def matcher(self, *, before: str = "") -> AllOfMatcher:
@@ -81,7 +81,7 @@ class AllOfMatcher(WrappingMatcher[AllOfCompiled, AutomatonMatcher]):
         return other
 
     def _blame(self, token: int) -> Blame:
-        """By the first member that refuses it."""
+        """The blame of the first member that refuses the token."""
         for place, name in enumerate(self._compiled.names):
             if not (member := self._member(place)).allows(token):
                 return blame_of(member, name, token)
@@ -93,7 +93,7 @@ class AllOfMatcher(WrappingMatcher[AllOfCompiled, AutomatonMatcher]):
         return [*found, (self._compiled.spec.kind, self.mask())]
 
     def _member(self, place: int) -> Matcher:
-        """A member's own matcher after the same tokens."""
+        """A member's own matcher, after the same tokens as the whole."""
         if not self._members:
             self._members = [one.matcher() for one in self._compiled.members()]
             self._seen = [0] * len(self._members)

@@ -1,7 +1,7 @@
 """`AnyOf`: the texts that at least one of several constraints accepts.
 
-The spec, its language where all members have one, and the verdict on a finished text; `any_of_matcher.py` enforces it
-over any compiled constraints. It knows no kind.
+The spec, its automaton where all members have one, and its judge; `any_of_matcher.py` enforces it over any compiled
+constraints. It knows no kind.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from espalier.lexicon.files import WordFiles
 class AnyOf(Joined):
     """Texts that at least one member accepts; members are constraints of any kind.
 
-    They are given one by one or as one sequence. An AnyOf among them counts as its members; of equal members one is
-    kept. A text may begin as several members want it, until it goes on as only some of them do. Where it matters which
-    member a text belongs to, such as in parsing it, the first counts. Raises SpecError.
+    They are given one by one or as one sequence. An AnyOf among them is replaced by its members, and equal members are
+    kept once. A text may fit several members until a token rules some of them out. Where it matters which member a text
+    belongs to, such as for parsing, the first valid one counts. Raises SpecError.
     """
 
     kind: ClassVar[str] = "any_of"
@@ -45,8 +45,8 @@ def compile_any_of(spec: AnyOf, compiler: Compiler) -> Compiled:
 
 
 def any_of_language(spec: AnyOf, compiler: Compiler) -> Dfa | Network:
-    """One automaton where all members have one and it is not too large. Raises UnsupportedError for a member without
-    an automaton, LimitExceeded, naming the member."""
+    """The union of the members' automata. Raises UnsupportedError for a member without an automaton, LimitExceeded,
+    naming the member."""
     made = Assembly()
     either = Fragment(edges=[[], []], symbols=[[], []], final=[False, True], leaf=[None, None])
     made.rule(either, "")
@@ -62,19 +62,20 @@ def any_of_language(spec: AnyOf, compiler: Compiler) -> Dfa | Network:
 
 
 def judge_any_of(spec: Spec, text: str, words: WordFiles) -> Verdict:
-    """Valid if one member's judge says so; where nobody does, what is wrong by the member that is nearest."""
+    """Valid if one member's judge says so; else the errors of the nearest member."""
     assert isinstance(spec, AnyOf)
     return _judged(spec, text, words)[1]
 
 
 def parse_any_of(spec: Spec, text: str) -> Any:
-    """As the first member whose judge says that it is valid, else as the one that is nearest."""
+    """The value from the first member whose judge says valid, else from the nearest one."""
     assert isinstance(spec, AnyOf)
     return parse(_judged(spec, text, None)[0], text)
 
 
 def _judged(spec: AnyOf, text: str, words: WordFiles | None) -> tuple[Spec, Verdict]:
-    """The member that counts. The nearest is the first that nobody can judge, else the one with the fewest errors."""
+    """The first valid member and its verdict, else the nearest: the first that cannot be judged, else the one with the
+    fewest errors."""
     found: list[tuple[str, Spec, Verdict]] = []
     for name, member in zip(spec.names(), spec.members, strict=True):
         verdict = judge(member, text, words)

@@ -1,7 +1,7 @@
-"""Matchers of several members of which some take text back: an automaton of all where there is one, else side by side.
+"""Matchers of `AllOf` whose members rewind, or may reach a dead end: over an intersection, or with members in parallel.
 
-Members are used through the contracts of `base.py` and `rewinding.py` alone. Side by side the mask is what all of them
-allow, which may be nothing before the text is complete. It does not know who takes the text back then.
+In parallel, the mask is what all members allow, which may be empty before the text is complete. Members are used
+through the interfaces of `base.py` and `rewinding.py` alone. It does not know the strategy that undoes tokens.
 """
 
 from __future__ import annotations
@@ -29,55 +29,55 @@ from espalier.tokens.mask import Mask
 NOT_KNOWN = "the members have no automaton in common"
 
 
-def _lured(matcher: Matcher) -> RewindingMatcher:
+def _as_rewinding(matcher: Matcher) -> RewindingMatcher:
     if not isinstance(matcher, RewindingMatcher):
-        raise AssertionError(f"{type(matcher).__name__} cannot take text back, as its spec says it does")
+        raise AssertionError(f"{type(matcher).__name__} cannot rewind, although its spec says so")
     return matcher
 
 
-class Luring(MatcherBase[AnyCompiled]):
-    """The methods of `Rewinding` for members of which some are `Rewinding`: a token may be tried where each member
-    allows it or may try it, and of those that would take it back, the one that goes back farthest counts."""
+class RewindingMembers(MatcherBase[AnyCompiled]):
+    """Implements `Rewinding` over members of which some are `Rewinding`. A token is undoable if every member allows it
+    or finds it undoable; the member that undoes most tokens decides how many go back."""
 
     __slots__ = ()
 
     @abstractmethod
-    def lured(self) -> Sequence[tuple[str, RewindingMatcher]]:
-        """The members that may go back, by name."""
+    def rewinding(self) -> Sequence[tuple[str, RewindingMatcher]]:
+        """The members that rewind, by name."""
 
     @abstractmethod
-    def unwilling(self) -> Sequence[Matcher]:
-        """The others, or one that is all of them."""
+    def strict(self) -> Sequence[Matcher]:
+        """Matchers of the other members, or one matcher of their intersection."""
 
     @property
     def unsettled(self) -> int:
         """See `Rewinding.unsettled`."""
-        return max((one.unsettled for _, one in self.lured()), default=0)
+        return max((one.unsettled for _, one in self.rewinding()), default=0)
 
-    def tempting(self) -> Mask:
-        """See `Rewinding.tempting`."""
-        members = [one for _, one in self.lured()]
-        found = reduce(np.bitwise_or, [one.tempting() for one in members], masks.empty(self._vocab.width))
-        if not found.any():  # mostly; the others need not be asked then
+    def undoable(self) -> Mask:
+        """See `Rewinding.undoable`."""
+        members = [one for _, one in self.rewinding()]
+        found = reduce(np.bitwise_or, [one.undoable() for one in members], masks.empty(self._vocab.width))
+        if not found.any():  # the usual case: the other members need not be asked
             return found
         np.bitwise_and(found, ~self.mask(), out=found)
         for one in members:
-            np.bitwise_and(found, one.mask() | one.tempting(), out=found)
-        for other in self.unwilling():
+            np.bitwise_and(found, one.mask() | one.undoable(), out=found)
+        for other in self.strict():
             np.bitwise_and(found, other.mask(), out=found)
         return found
 
     def recall(self, token: int) -> Recall:
         """See `Rewinding.recall`."""
-        if not masks.test(self.tempting(), token):
-            raise ValueError(f"token {token} is not to be tried here")
-        found = [(name, one.recall(token)) for name, one in self.lured() if masks.test(one.tempting(), token)]
+        if not masks.test(self.undoable(), token):
+            raise ValueError(f"token {token} is not undoable here")
+        found = [(name, one.recall(token)) for name, one in self.rewinding() if masks.test(one.undoable(), token)]
         name, farthest = max(found, key=lambda pair: pair[1].count)  # the first of equal ones
         return replace(farthest, blame=replace(farthest.blame, member=name))
 
 
-class LuringAllOfCompiled(AllOfCompiled):
-    """Members made one, of which some take text back."""
+class RewindingAllOfCompiled(AllOfCompiled):
+    """An intersection of members of which some rewind."""
 
     def __init__(
         self,
@@ -85,39 +85,39 @@ class LuringAllOfCompiled(AllOfCompiled):
         names: Sequence[str],
         make: Callable[[], list[Compiled]],
         *,
-        lured: Sequence[tuple[str, Compiled]],
+        rewinding: Sequence[tuple[str, Compiled]],
         rest: Compiled | None,
     ) -> None:
-        """whole: of the texts that all accept. lured: the members that take text back. rest: the automaton of the
-        others, None where there are none."""
+        """whole: the intersection. rewinding: the members that rewind, by name. rest: the intersection of the others,
+        None where there are none."""
         super().__init__(whole, names, make)
-        self.lured = tuple(lured)
+        self.rewinding = tuple(rewinding)
         self.rest = rest
 
-    def matcher(self, *, before: str = "") -> LuringAllOfMatcher:
-        return LuringAllOfMatcher(self, self.whole.matcher(before=before))
+    def matcher(self, *, before: str = "") -> RewindingAllOfMatcher:
+        return RewindingAllOfMatcher(self, self.whole.matcher(before=before))
 
 
-class LuringAllOfMatcher(Luring[LuringAllOfCompiled], AllOfMatcher):
+class RewindingAllOfMatcher(RewindingMembers[RewindingAllOfCompiled], AllOfMatcher):
     """One sequence's state. Laws: tests/laws.py; the mask is the whole's, so there are no traps."""
 
-    __slots__ = ("_lured", "_rest", "_rest_seen")
-    _compiled: LuringAllOfCompiled
+    __slots__ = ("_rest", "_rest_seen", "_rewinding")
+    _compiled: RewindingAllOfCompiled
 
-    def __init__(self, compiled: LuringAllOfCompiled, whole: AutomatonMatcher) -> None:
+    def __init__(self, compiled: RewindingAllOfCompiled, whole: AutomatonMatcher) -> None:
         AllOfMatcher.__init__(self, compiled, whole)
-        self._lured = [(name, _lured(one.matcher())) for name, one in compiled.lured]
+        self._rewinding = [(name, _as_rewinding(one.matcher())) for name, one in compiled.rewinding]
         self._rest = None if compiled.rest is None else compiled.rest.matcher()
         self._rest_seen = 0  # how many tokens it has taken: it follows when it is asked
 
     def advance(self, token: int) -> None:
         super().advance(token)
-        for _, one in self._lured:
+        for _, one in self._rewinding:
             one.advance(token)  # takes whatever the whole takes
 
     def rollback(self, count: int) -> None:
         super().rollback(count)
-        for _, one in self._lured:
+        for _, one in self._rewinding:
             one.rollback(count)
         kept = len(self._tokens)
         if self._rest is not None and self._rest_seen > kept:
@@ -126,14 +126,14 @@ class LuringAllOfMatcher(Luring[LuringAllOfCompiled], AllOfMatcher):
 
     def fork(self) -> Self:
         other = super().fork()
-        other._lured = [(name, _lured(one.fork())) for name, one in self._lured]
+        other._rewinding = [(name, _as_rewinding(one.fork())) for name, one in self._rewinding]
         other._rest = None if self._rest is None else self._rest.fork()
         return other
 
-    def lured(self) -> Sequence[tuple[str, RewindingMatcher]]:
-        return self._lured
+    def rewinding(self) -> Sequence[tuple[str, RewindingMatcher]]:
+        return self._rewinding
 
-    def unwilling(self) -> Sequence[Matcher]:
+    def strict(self) -> Sequence[Matcher]:
         if self._rest is None:
             return ()
         for token in self._tokens[self._rest_seen :]:
@@ -143,8 +143,8 @@ class LuringAllOfMatcher(Luring[LuringAllOfCompiled], AllOfMatcher):
 
 
 class SideBySideCompiled(ParallelCompiled):
-    """Members that all must take a token, in order of blame. may_strand: whether the tokens that all of them take may
-    be none, so that any token may have to go back."""
+    """Members that must all take a token, in order of blame. may_strand: whether there may be no token that all of them
+    take, so that any token may have to be undone."""
 
     def __init__(self, spec: Spec, names: Sequence[str], members: Sequence[Compiled], *, may_strand: bool) -> None:
         super().__init__(spec, names, members)
@@ -157,17 +157,17 @@ class SideBySideCompiled(ParallelCompiled):
         return all(one.accepts(text) for one in self.members)
 
 
-class SideBySideMatcher(Luring[SideBySideCompiled], ParallelMatcher[SideBySideCompiled]):
-    """One sequence's state. Laws: tests/laws.py, but for traps: what each member could go on with need not be the same,
-    so the mask may be empty before the text is complete, and no completion is known."""
+class SideBySideMatcher(RewindingMembers[SideBySideCompiled], ParallelMatcher[SideBySideCompiled]):
+    """One sequence's state. Laws: tests/laws.py, except that the mask may be empty before the text is complete, because
+    the members may allow different tokens; for the same reason no completion is known."""
 
-    __slots__ = ("_rewinding",)
+    __slots__ = ("_rewinds",)
 
     UNITE = np.bitwise_and
 
     def __init__(self, compiled: SideBySideCompiled, members: Sequence[Matcher]) -> None:
         ParallelMatcher.__init__(self, compiled, members)
-        self._rewinding = tuple(isinstance(one, RewindingMatcher) for one in members)
+        self._rewinds = tuple(isinstance(one, RewindingMatcher) for one in members)
 
     @property
     def is_accepting(self) -> bool:
@@ -177,7 +177,7 @@ class SideBySideMatcher(Luring[SideBySideCompiled], ParallelMatcher[SideBySideCo
         return self._alive if all(one.allows(token) for one in self._living()) else ()
 
     def forced(self) -> tuple[int, ...]:
-        return ()  # what one member forces, another may refuse
+        return ()  # another member may refuse what one member forces
 
     def shortest_completion(self) -> tuple[int, ...]:
         raise NotAvailable(f"how {' and '.join(self._compiled.names)} end together cannot be known: {NOT_KNOWN}")
@@ -186,7 +186,7 @@ class SideBySideMatcher(Luring[SideBySideCompiled], ParallelMatcher[SideBySideCo
     is_loose, closing, within = MatcherBase.is_loose, MatcherBase.closing, MatcherBase.within
 
     def _blame(self, token: int) -> Blame:
-        """By the first member that refuses it."""
+        """The blame of the first member that refuses the token."""
         return self._blame_of(next(at for at in self._alive if not self._member(at).allows(token)), token)
 
     def member_masks(self) -> list[tuple[str, Mask]]:
@@ -194,12 +194,12 @@ class SideBySideMatcher(Luring[SideBySideCompiled], ParallelMatcher[SideBySideCo
         found = [(name, one.mask()) for name, one in zip(self._compiled.names, self._living(), strict=True)]
         return [*found, (self._kind, self.mask())]
 
-    def lured(self) -> Sequence[tuple[str, RewindingMatcher]]:
-        found = zip(self._compiled.names, self._living(), self._rewinding, strict=True)
+    def rewinding(self) -> Sequence[tuple[str, RewindingMatcher]]:
+        found = zip(self._compiled.names, self._living(), self._rewinds, strict=True)
         return [(name, cast(RewindingMatcher, one)) for name, one, rewinds in found if rewinds]
 
-    def unwilling(self) -> Sequence[Matcher]:
-        return [one for one, rewinds in zip(self._living(), self._rewinding, strict=True) if not rewinds]
+    def strict(self) -> Sequence[Matcher]:
+        return [one for one, rewinds in zip(self._living(), self._rewinds, strict=True) if not rewinds]
 
     @property
     def unsettled(self) -> int:

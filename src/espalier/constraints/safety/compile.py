@@ -32,7 +32,7 @@ from espalier.constraints.safety.judge import first_found
 from espalier.constraints.safety.machine import MAX_IDLE, SafetyMachine
 from espalier.constraints.safety.phrases import Phrase, phrase_automaton, phrase_labels
 from espalier.constraints.safety.spec import Custom, Safety
-from espalier.constraints.undoable import LuredCompiled
+from espalier.constraints.undoable import UndoableCompiled
 from espalier.errors import SpecError
 from espalier.grammar.ast import EMPTY, NEVER
 from espalier.grammar.regex.parse import parse_regex
@@ -156,7 +156,7 @@ def compile_safety(spec: Safety, compiler: Compiler) -> Compiled:
     idle = np.array([state for state in range(len(found.dfa)) if found.guard.idle(state)][:MAX_IDLE], dtype=np.intp)
     machine = SafetyMachine(found.dfa, compiler.vocab, compiler.trie, idle)
     strict = SafetyCompiled(spec, compiler, machine, found)
-    return LuredCompiled(strict, _Reader(spec, found)) if spec.rewinds else strict
+    return UndoableCompiled(strict, _Reader(spec, found)) if spec.rewinds else strict
 
 
 def safety_language(spec: Safety, compiler: Compiler) -> Dfa:

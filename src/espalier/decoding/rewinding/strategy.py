@@ -134,7 +134,7 @@ class _Run:
         began = clock() if clock is not None else 0.0
         self._strict = self._matcher.mask()
         is_tempted = self._can_rewind and self._rewinding.unsettled > 0
-        self._lure = self._rewinding.tempting() if is_tempted else None
+        self._lure = self._rewinding.undoable() if is_tempted else None
         self._allowed = self._strict.copy() if self._lure is None else self._strict | self._lure
         masks.set_bits_inplace(self._allowed, tuple(self._retries.forbidden), False)
         if clock is not None and self._seconds is not None:

@@ -1,0 +1,23 @@
+"""Where a text stands that is to come to a marker first: before the marker, in the gap behind it, or past both."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+IN_GAP = -1
+"""`AfterState.at` behind the marker, while the inner text has not begun."""
+INSIDE = -2
+"""`AfterState.at` within the inner text."""
+
+
+class AfterState(NamedTuple):
+    """One state of an `AfterMatcher`.
+
+    at: before the marker the state of its automaton (>= 0), else IN_GAP or INSIDE.
+    gap: whitespace characters read since the marker.
+    tokens: how many tokens the inner matcher took for the last token of the text.
+    """
+
+    at: int
+    gap: int = 0
+    tokens: int = 0
