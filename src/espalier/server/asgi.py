@@ -1,5 +1,7 @@
-"""Around everything: a request id in and out, and an answer to what nobody caught. Pure ASGI, so that streams and
-disconnects pass through as they are. It knows no route and no error but the unexpected one."""
+"""ASGI middleware: request ids, replies to unexpected exceptions, and loopback-only access while no API key is set.
+
+Pure ASGI, so that streams and disconnects pass through unchanged. It knows no route but the public ones.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,13 @@ from espalier.server.http.errors import ErrorShape, internal_error, openai_shape
 
 log = logging.getLogger(__name__)
 PUBLIC = frozenset({"/health", "/ready"})
-"""What orchestrators ask, from wherever they are."""
+"""Open to every host, for the probes of orchestrators."""
 SANE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
-"""Request ids that are taken over: nothing that could break a log line or a header."""
+"""Request ids of clients that are kept: nothing that could break a log line or a header."""
 
 
 class Edge:
-    """The outermost layer of ours. `request.state.request_id` is the id of a request."""
+    """Sets `request.state.request_id` and the header x-request-id, and replies 500 to unexpected exceptions."""
 
     def __init__(self, app: ASGIApp, *, shape: ErrorShape = openai_shape) -> None:
         self.app = app
@@ -48,21 +50,21 @@ class Edge:
         try:
             await self.app(scope, receive, send_with_id)
         except Exception:
-            # The log gets the traceback, with the id that the client is told.
+            # The log gets the traceback, with the id that the client sees.
             log.exception("request failed", extra={"fields": {"request_id": request_id}})
             if has_begun:
-                raise  # the connection must be cut, so that nobody takes a torn answer for a whole one
+                raise  # the server must cut the connection, or the client would take half a reply for a whole one
             answer = self._shape(internal_error(request_id), Request(scope, receive))
             await answer(scope, receive, send_with_id)
 
 
 def new_id(prefix: str) -> str:
-    """An id that nobody can guess."""
+    """A random id that cannot be guessed."""
     return f"{prefix}{secrets.token_hex(16)}"
 
 
 class LocalOnly:
-    """Keeps strangers out of a server that asks nobody for a key."""
+    """Refuses requests from other hosts while the server has no API key."""
 
     def __init__(self, app: ASGIApp, *, shape: ErrorShape = openai_shape) -> None:
         self.app = app
@@ -74,7 +76,7 @@ class LocalOnly:
             server = (scope.get("server") or (None,))[0]
             if refuses_stranger(server, Headers(scope=scope).get("host")):
                 error = Forbidden(
-                    "this server has no API key, and answers to its own machine alone",
+                    "this server has no API key, so it answers to its own machine only",
                     hint="set SECRET_TOKEN or API_KEYS_FILE",
                 )
                 await self._shape(error, Request(scope, receive))(scope, receive, send)

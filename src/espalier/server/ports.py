@@ -1,4 +1,4 @@
-"""What the routes need from the parts around them. Owned by the routes; each part is made in `apps.py`."""
+"""Protocols that the routes need of the gate, the meter and the trace store, which `process/opening.py` makes."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from espalier.engines.base import Result
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks. name: of the key, `anonymous` without one; never the key itself."""
+    """Who sent a request. name: the name of the API key (never the key itself), `anonymous` without one."""
 
     name: str
     may_read_metrics: bool = True
 
 
 class Gate(Protocol):
-    """Lets callers in, as many and as often as they may."""
+    """Identifies callers and holds their rate and concurrency limits."""
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody is asked for a key."""
+        """Whether no API key is set, so that requests need none."""
         ...
 
     def identify(self, authorization: str | None, query_token: str | None) -> Caller:
-        """Who asks, by the header and `?token=`. Raises Unauthorized."""
+        """The caller, from the Authorization header or `?token=`. Raises Unauthorized."""
         ...
 
     def admit(self, caller: Caller, *, requests: int = 1) -> AbstractAsyncContextManager[None]:
-        """Held while a generation runs. Raises TooManyRequests with its `retry_after` seconds."""
+        """Held open while a generation runs. requests: how many outputs. Raises TooManyRequests with `retry_after`."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """One output that has ended, as the meter counts it. Times in seconds, from the arrival of the request but for
-    `queued`, the time spent waiting for a place, after the `preparing`: reading, rendering, compiling. error: the code
-    of what went wrong. gaps: between one token and the next, where that was measured. is_first: of its prompt's
-    outputs, so that the prompt is counted once."""
+    """One output that has ended, for the meter. Times are seconds. preparing: from arrival until the engine took it
+    (read, rendered, compiled). queued: after that, until it ran. to_first_token, total: from arrival. error: the code
+    of what went wrong. gaps: from one token to the next, if measured. is_first: the first output of its prompt, for
+    which the prompt is counted."""
 
     route: str
     model: str
@@ -57,7 +57,7 @@ class Finish:
 
 
 class Meter(Protocol):
-    """Counts. Never raises for what it is told."""
+    """Counts. No method raises."""
 
     def started(self, *, route: str, max_tokens: int, outputs: int) -> None: ...
 
@@ -68,39 +68,40 @@ class Meter(Protocol):
     def refused(self, *, route: str, code: str) -> None: ...
 
     def unrecorded(self) -> None:
-        """A recorder has failed to write something down."""
+        """A recorder failed."""
         ...
 
     def answered(self, *, route: str, status: int) -> None:
-        """A response has been sent. route: the path as it was declared, never one that was asked for."""
+        """A response was sent. route: the declared path of the route, never the path of the request."""
         ...
 
     def text(self) -> bytes:
-        """What `/metrics` answers."""
+        """The body of `/metrics`."""
         ...
 
 
 class TraceStore(Protocol):
-    """Traces and generations, kept for a while. Every method blocks: call it in a worker thread."""
+    """Stores traces and rows of generations. Every method blocks: call it in a thread. caller: None for every
+    caller."""
 
     def save_trace(
         self, trace: Mapping[str, Any], *, request_id: str, caller: str, index: int, route: str | None = None
     ) -> str:
-        """Returns its id."""
+        """Store a trace (`Trace.to_json()`) and return its id. index: which output of the request."""
         ...
 
     def save_generation(self, row: Mapping[str, Any]) -> None: ...
 
     def traces(self, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
-        """Newest first, without steps."""
+        """Newest first, without steps. after: the last id of the page before."""
         ...
 
     def trace(self, trace_id: str, *, caller: str | None) -> Mapping[str, Any] | None:
-        """The whole trace as `Trace.to_json` gave it, or None."""
+        """The whole trace as it was stored, None if there is none of this caller."""
         ...
 
     def delete_trace(self, trace_id: str, *, caller: str | None) -> bool:
-        """Whether there was one."""
+        """Delete a trace; returns whether it existed."""
         ...
 
     def close(self) -> None: ...

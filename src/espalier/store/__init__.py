@@ -1,1 +1,4 @@
-"""Traces, figures of generations and counters in SQLite or PostgreSQL. All SQL is here. Start with `open.py`."""
+"""Stores traces, rows of generations and counters of limits in SQLite or PostgreSQL. All SQL is here.
+
+It knows neither HTTP nor engines. Start with `open.py`.
+"""

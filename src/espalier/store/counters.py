@@ -1,7 +1,7 @@
-"""What API keys use, counted in the database, so that the workers of a host hold their limits together.
+"""Rate and slot counters in the database, so that the workers of a host hold limits together.
 
-It knows neither keys nor HTTP: names, numbers and times come from outside. A worker that is killed keeps its slots
-until their lease has run out.
+A killed worker keeps its slots until their lease ends. It knows neither API keys nor HTTP: names, numbers and times are
+arguments.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SLOTS = Table(
 
 
 class StoredCounters:
-    """Counters in a database whose tables are there. Every method blocks, and raises what the database raises."""
+    """Counters in a migrated database. Every method blocks, and raises what `Database.writing` raises."""
 
     is_shared = True
 
@@ -43,9 +43,9 @@ class StoredCounters:
         self._lease = lease
 
     def take(self, key: str, limit: int, now: float, count: int = 1) -> float:
-        """Take `count` of `limit` requests a minute. Seconds until there are as many, 0.0 where they were taken."""
+        """Take `count` of `limit` requests a minute. Returns 0.0, or the seconds until they are available."""
         with self._database.writing() as connection:
-            full_at = self._turn(connection, key, now)
+            full_at = self._lock_key(connection, key, now)
             if wait := wait_for(full_at, limit, now, count):
                 return wait
             connection.execute(
@@ -54,9 +54,9 @@ class StoredCounters:
             return 0.0
 
     def enter(self, key: str, limit: int, holder: str, now: float, count: int = 1) -> bool:
-        """Take `count` of `limit` slots. False where there are fewer free."""
+        """Take `count` of `limit` slots for a holder. Returns False if fewer are free."""
         with self._database.writing() as connection:
-            self._turn(connection, key, now)
+            self._lock_key(connection, key, now)
             connection.execute(delete(SLOTS).where(SLOTS.c.name == key, SLOTS.c.until <= now))
             taken = connection.execute(select(func.sum(SLOTS.c.held)).where(SLOTS.c.name == key)).scalar_one() or 0
             if taken + count > limit:
@@ -65,7 +65,7 @@ class StoredCounters:
             return True
 
     def renew(self, holders: Sequence[str], now: float) -> None:
-        """Their slots are held for another lease."""
+        """Hold the slots of these holders for another lease."""
         with self._database.writing() as connection:
             connection.execute(update(SLOTS).where(SLOTS.c.holder.in_(holders)).values(until=now + self._lease))
 
@@ -75,11 +75,12 @@ class StoredCounters:
             connection.execute(delete(SLOTS).where(SLOTS.c.holder == holder))
 
     def close(self) -> None:
-        """Give the connections back. Idempotent."""
+        """Close the connections. Idempotent."""
         self._database.close()
 
-    def _turn(self, connection: Connection, key: str, now: float) -> float:
-        """The key's row, held until the transaction ends: one at a time counts for a key. On SQLite all wait anyway."""
+    def _lock_key(self, connection: Connection, key: str, now: float) -> float:
+        """Lock the key's row until the transaction ends, and return when its bucket is full. SQLite has one writer
+        anyway."""
         new = self._database.insert(RATES).values(name=key, full_at=now).on_conflict_do_nothing()
         connection.execute(new)
         row = select(RATES.c.full_at).where(RATES.c.name == key).with_for_update()

@@ -1,7 +1,7 @@
-"""An open database: connections, transactions, and what each dialect needs. It knows no tables and no migrations.
+"""Opens a database: connections, transactions, and the settings of each dialect. It knows no tables and no migrations.
 
-SQLite is used in WAL mode: readers and one writer at a time, in several processes. A write starts with BEGIN IMMEDIATE,
-so that it waits for its turn (`busy_timeout`) instead of failing half way.
+SQLite is used in WAL mode: any number of readers and one writer, in several processes. A write starts with BEGIN
+IMMEDIATE, so that it waits for its turn (`busy_timeout`) at the start instead of failing half way.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from espalier.store.faults import typed
 FIELD = "database_url"
 BUSY_SECONDS = 10.0
 JOURNAL_BYTES = 16 * 2**20
-"""To what the write-ahead log shrinks after a checkpoint."""
+"""The size to which the write-ahead log shrinks after a checkpoint."""
 
 CONNECTION_PRAGMAS = (
     "PRAGMA foreign_keys=ON",
-    "PRAGMA synchronous=NORMAL",  # in WAL mode a killed process loses nothing; a power cut the last moments at most
+    "PRAGMA synchronous=NORMAL",  # in WAL mode a killed process loses nothing; a power cut, the last writes
     f"PRAGMA journal_size_limit={JOURNAL_BYTES}",
     "PRAGMA trusted_schema=OFF",
 )
@@ -41,7 +41,7 @@ _WRITES = "espalier_writes"
 
 
 class Database:
-    """An engine and its transactions. Safe to use from any thread, and for several processes on one database."""
+    """An SQLAlchemy engine and its transactions. Safe from any thread, and with several processes on one database."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -54,50 +54,50 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that only reads. Raises what `faults.typed` raises, Unavailable once closed."""
+        """A read-only transaction. Raises what `faults.typed` raises, and Unavailable once closed."""
         with self._transaction({}) as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction: all of it is there at the end, or on any error nothing. On SQLite the only one that writes.
+        """A transaction, rolled back on any exception. On SQLite only one of them is open at a time.
 
-        Raises OutputError where nothing could be written, Unavailable where the database is away or closed.
+        Raises OutputError if nothing could be written, Unavailable if the database is unreachable or closed.
         """
         with self._transaction({_WRITES: True}) as connection:
             yield connection
 
     def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
-        """INSERT of this dialect, which has `on_conflict_do_update` and `on_conflict_do_nothing`."""
+        """The INSERT of this dialect, with `on_conflict_do_update` and `on_conflict_do_nothing`."""
         return sqlite.insert(table) if self.is_sqlite else postgresql.insert(table)
 
     def vacuum(self, pages: int) -> bool:
-        """SQLite: give that many free pages back; whether there are more. PostgreSQL does so itself: False."""
+        """SQLite: return this many free pages to the file system, and whether there are more. PostgreSQL: False."""
         if not self.is_sqlite:
             return False
-        with self._bare() as raw:
+        with self._raw_connection() as raw:
             free = int(raw.execute("PRAGMA freelist_count").fetchone()[0])
             raw.executescript(f"PRAGMA incremental_vacuum({int(pages)})")  # `execute` would stop after one page
         return free > pages
 
     def checkpoint(self) -> None:
-        """SQLite: move what the log holds into the file, as far as nobody reads the old state. Waits for nobody."""
+        """SQLite: move the write-ahead log into the file, as far as no reader needs it. Does not wait."""
         if self.is_sqlite:
-            with self._bare() as raw:
+            with self._raw_connection() as raw:
                 raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def hide_name(self) -> None:
-        """From now on errors do not say where the database is: they are told to whoever asks a server."""
+        """From now on errors leave out the database's address, since clients of a server see them."""
         self.shown = "the database"
 
     def close(self) -> None:
-        """Give the connections back. Twice is once."""
+        """Close the connections. Idempotent."""
         self._is_closed = True
         self.engine.dispose()
 
     @contextmanager
-    def _bare(self) -> Iterator[sqlite3.Connection]:
-        """SQLite's own connection, in no transaction, for what cannot be in one."""
+    def _raw_connection(self) -> Iterator[sqlite3.Connection]:
+        """SQLite's own connection, outside any transaction, for statements that cannot be in one."""
         self._check_open()
         with typed(self.shown), closing(self.engine.raw_connection()) as pooled:
             raw = pooled.driver_connection
@@ -118,10 +118,10 @@ class Database:
 
 
 def open_database(url: str | None = None, *, environ: Mapping[str, str] | None = None) -> Database:
-    """Connect to the database at a URL; without one, to a SQLite file in the user's data folder. Tables are not made.
+    """Connect to the database at a URL; without one, to a SQLite file in the user's data folder. Creates no tables.
 
-    Raises InputError for a URL or file that is no database of a kind we use, OutputError for a place that cannot be
-    written, Unavailable for a server that does not answer, MissingDependency without PostgreSQL's driver.
+    Raises InputError for an unsupported URL or file, OutputError for a place that cannot be written, Unavailable if the
+    database server does not answer, MissingDependency without PostgreSQL's driver.
     """
     parsed = _parse(url) if url else default_url(os.environ if environ is None else environ)
     is_sqlite = parsed.get_backend_name() == "sqlite"
@@ -139,14 +139,14 @@ def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except exc.ArgumentError as error:
-        raise InputError("the URL of the database is not a URL", hint=hint, field=FIELD) from error
+        raise InputError("the database URL is not a URL", hint=hint, field=FIELD) from error
     if parsed.drivername in POSTGRES_NAMES:
         return parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername not in ("sqlite", "sqlite+pysqlite"):
-        raise InputError(f"databases of the kind {parsed.drivername!r} are not supported", hint=hint, field=FIELD)
+        raise InputError(f"databases of type {parsed.drivername!r} are not supported", hint=hint, field=FIELD)
     name = parsed.database or ""
     if not name or name.startswith((":memory:", "file:")) or "\0" in name or parsed.query:
-        raise InputError("a SQLite database is given as the path of a file, without more", hint=hint, field=FIELD)
+        raise InputError("a SQLite URL must be the path of a file, without options", hint=hint, field=FIELD)
     return parsed
 
 
@@ -169,7 +169,7 @@ def _open_sqlite(url: URL, *, makes_folder: bool) -> Database:
 
 
 def _make_file(path: Path, *, makes_folder: bool) -> None:
-    """An empty file that nobody else may read, where there is none. SQLite gives its log files the same mode."""
+    """Create the file, readable by its owner only, unless it exists. SQLite gives its log files the same mode."""
     try:
         if makes_folder:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -183,7 +183,7 @@ def _make_file(path: Path, *, makes_folder: bool) -> None:
 
 
 def _on_sqlite_connect(connection: sqlite3.Connection, _: object) -> None:
-    connection.isolation_level = None  # BEGIN is ours to say: sqlite3 itself would begin late, and only before writes
+    connection.isolation_level = None  # we send BEGIN ourselves: sqlite3 would send it late, and only before writes
     for pragma in CONNECTION_PRAGMAS:
         connection.execute(pragma)
 
@@ -194,18 +194,20 @@ def _on_sqlite_begin(connection: Connection) -> None:
 
 
 def _prepare(engine: Engine) -> None:
-    """Put a new file into WAL mode, and let it shrink when rows go. Another process may be doing the same."""
+    """Set WAL mode and incremental vacuum for a new file. Another process may do the same at the same time."""
     give_up = time.monotonic() + BUSY_SECONDS
     waiting = threading.Event()
     while True:
         try:
             with closing(engine.raw_connection()) as raw:
-                raw.cursor().execute("PRAGMA auto_vacuum=INCREMENTAL")  # takes effect on an empty file only: before WAL
+                raw.cursor().execute("PRAGMA auto_vacuum=INCREMENTAL")  # works on an empty file only, so before WAL
                 raw.cursor().execute("PRAGMA journal_mode=WAL")
-                raw.cursor().execute("SELECT count(*) FROM sqlite_master")  # reads the header: is it a database at all?
+                raw.cursor().execute(
+                    "SELECT count(*) FROM sqlite_master"
+                )  # reads the header, which fails if the file is no database
             return
         except sqlite3.OperationalError as error:
-            # Changing the mode does not wait for its turn as a transaction does.
+            # Changing the mode does not wait as a transaction does.
             if not str(error.sqlite_errorname).startswith("SQLITE_BUSY") or time.monotonic() > give_up:
                 raise
         waiting.wait(0.02)
@@ -216,7 +218,7 @@ def _open_postgres(url: URL) -> Database:
         engine = create_engine(
             url, hide_parameters=True, pool_pre_ping=True, connect_args={"application_name": "espalier"}
         )
-    except ImportError as error:  # psycopg itself, or the libpq that it is built on
+    except ImportError as error:  # psycopg itself, or its libpq
         raise MissingDependency("psycopg", extra="postgres") from error
     database = Database(engine)
     try:

@@ -1,6 +1,6 @@
-"""What a database says when it cannot, as our errors. It knows no tables.
+"""Maps errors of SQLAlchemy, SQLite and PostgreSQL to our errors. It knows no tables.
 
-Statements and their parameters are kept out of every message: they may hold what people wrote.
+No message contains a statement or its parameters, which may hold prompts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_ACCESS = (InputError, "cannot be opened", "check the path, the name and the 
 _AWAY = (Unavailable, "cannot be reached", "check that the database server runs")
 
 FAULTS: dict[str, tuple[type[EspalierError], str, str]] = {
-    # SQLite, by its extended code's name or the start of it.
+    # SQLite: extended result codes, or their prefix.
     "SQLITE_NOTADB": _NO_DATABASE,
     "SQLITE_CORRUPT": (OutputError, "is damaged", "move the file away and start again, or restore a backup"),
     "SQLITE_READONLY": _READ_ONLY,
@@ -31,7 +31,7 @@ FAULTS: dict[str, tuple[type[EspalierError], str, str]] = {
     "SQLITE_BUSY": _BUSY,
     "SQLITE_LOCKED": _BUSY,
     "SQLITE_TOOBIG": (OutputError, "cannot hold a row as large as this", "trace fewer tokens"),
-    # PostgreSQL, by its SQLSTATE or the class of it.
+    # PostgreSQL: SQLSTATE, or its class.
     "53100": _FULL,
     "25006": _READ_ONLY,
     "42501": _READ_ONLY,
@@ -47,9 +47,9 @@ FAULTS: dict[str, tuple[type[EspalierError], str, str]] = {
 
 @contextmanager
 def typed(shown: str) -> Iterator[None]:
-    """Whatever SQLAlchemy or SQLite raises inside becomes InputError, OutputError or Unavailable.
+    """Turn errors of SQLAlchemy and SQLite inside into InputError, OutputError or Unavailable.
 
-    shown: what the message calls the database, without its password.
+    shown: the name of the database in messages, without its password.
     """
     try:
         yield
@@ -60,7 +60,7 @@ def typed(shown: str) -> Iterator[None]:
 
 
 def fault(error: exc.SQLAlchemyError | sqlite3.Error, shown: str) -> EspalierError:
-    """What it means; an OutputError with the database's own words where that is not known."""
+    """Our error for a database error; an unknown one becomes an OutputError with the database's message."""
     cause = error if isinstance(error, sqlite3.Error) else getattr(error, "orig", None)
     code = _code(cause)
     for known in sorted(FAULTS, key=len, reverse=True):
@@ -68,7 +68,7 @@ def fault(error: exc.SQLAlchemyError | sqlite3.Error, shown: str) -> EspalierErr
             kind, what, hint = FAULTS[known]
             return kind(f"{shown} {what}", hint=hint)
     if cause is not None and not code and isinstance(error, exc.OperationalError):
-        kind, what, hint = _AWAY  # psycopg has no SQLSTATE for a connection that was never made
+        kind, what, hint = _AWAY  # psycopg has no SQLSTATE for a connection that failed
         return kind(f"{shown} {what}", hint=hint)
     words = (str(cause or error).splitlines() or [type(error).__name__])[0]
     return OutputError(f"{shown} refused: {words}")

@@ -1,4 +1,4 @@
-"""Generations in the database: one row each. Texts are kept only where they are given."""
+"""Stores generations, one row each: who asked which model, token counts, times, how it ended."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ FIELDS: dict[str, Callable[[Any], Any]] = {
     "error": rows.optional_text,
     "content": lambda value: None if value is None else pack(value, what="content"),
 }
-"""What a row may say, and how it is made fit for its column. content: a JSON object of the texts to keep."""
+"""The fields of a row, and how each value is converted for its column. content: a JSON object of texts to keep."""
 
 REQUIRED = ("request_id", "caller", "model")
 
 
 def save(database: Database, ids: Ids, row: Mapping[str, Any]) -> str:
-    """Keep one; returns its id. Raises InputError for a field that is unknown, missing or of a wrong type."""
+    """Insert one row and return its id. Raises InputError for an unknown, missing or wrongly typed field."""
     unknown = sorted(set(row) - set(FIELDS))
     if unknown:
         raise InputError(
@@ -49,7 +49,7 @@ def save(database: Database, ids: Ids, row: Mapping[str, Any]) -> str:
     missing = [name for name in REQUIRED if row.get(name) is None]
     if missing:
         raise InputError(f"a generation needs the field {missing[0]!r}", field=missing[0])
-    values = {name: _fit(name, value) for name, value in row.items()}
+    values = {name: _converted(name, value) for name, value in row.items()}
     values["id"], values["created"] = ids.new(PREFIX)
     with database.writing() as connection:
         connection.execute(insert(GENERATIONS).values(values))
@@ -57,7 +57,7 @@ def save(database: Database, ids: Ids, row: Mapping[str, Any]) -> str:
 
 
 def page(database: Database, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
-    """Newest first, every column but the content. Raises InputError for a limit or an `after` that is none."""
+    """Newest first, without the content. Raises InputError for a wrong limit or `after`."""
     with database.reading() as connection:
         return rows.newest(
             connection, GENERATIONS, prefix=PREFIX, without="content", caller=caller, limit=limit, after=after
@@ -65,7 +65,7 @@ def page(database: Database, *, caller: str | None, limit: int, after: str | Non
 
 
 def content(database: Database, generation_id: str) -> dict[str, Any] | None:
-    """The texts of one; None where there is no such generation, or none were kept."""
+    """The texts of a generation; None if there is no such row, or no texts were kept."""
     if not is_id(generation_id, PREFIX):
         return None
     with database.reading() as connection:
@@ -74,7 +74,7 @@ def content(database: Database, generation_id: str) -> dict[str, Any] | None:
     return None if packed is None else unpack(packed, what=f"generation {generation_id}")
 
 
-def _fit(name: str, value: Any) -> Any:
+def _converted(name: str, value: Any) -> Any:
     try:
         return FIELDS[name](value)
     except (TypeError, ValueError, OverflowError) as error:

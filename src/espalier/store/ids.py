@@ -1,4 +1,4 @@
-"""Ids that nobody can guess and that are ordered by the time they were made. They know nothing of what they name."""
+"""Makes random ids that are ordered by the time of their creation. It does not know what the ids name."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _FORM = re.compile(rf"[a-z]+_[{LETTERS}]{{{TIME_LETTERS + RANDOM_LETTERS}}}")
 
 
 class Ids:
-    """Makes ids `<prefix>_<time><random>`, each later than the one before also where the clock stands or goes back.
+    """Makes ids `<prefix>_<time><random>`, always increasing, even if the clock stands still or goes back.
 
-    clock: Unix seconds. Ids of several processes are in order as far as their clocks are.
+    clock: Unix seconds. Ids of several processes are ordered as well as their clocks agree.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -27,7 +27,7 @@ class Ids:
         self._lock = threading.Lock()
 
     def new(self, prefix: str) -> tuple[str, float]:
-        """The id, and the time in it as Unix seconds."""
+        """A new id, and its time in Unix seconds."""
         with self._lock:
             self._last = max(int(self._clock() * 1e6), self._last + 1)
             moment = self._last
@@ -36,12 +36,12 @@ class Ids:
 
 
 def first_id(prefix: str, moment: float) -> str:
-    """What every id made at that Unix time or later is not less than, and every earlier one is less than."""
+    """The lower bound of all ids made at this Unix time or later; earlier ids are smaller."""
     return f"{prefix}_{_spelled(min(max(0, int(moment * 1e6)), LAST))}"
 
 
 def is_id(text: str, prefix: str) -> bool:
-    """Whether it could be one, whether or not there is such a thing."""
+    """Whether a text has the form of an id with this prefix."""
     return text.startswith(f"{prefix}_") and _FORM.fullmatch(text) is not None
 
 

@@ -1,7 +1,7 @@
-"""Brings a database's tables to the newest form, or back. What changes is said in `migrations/versions`, not here.
+"""Migrates a database's tables up or down, with Alembic. The steps are in `migrations/versions`.
 
-All steps run in one transaction, which is also the lock: of several processes that start at once one migrates and the
-others find it done; killed half way, it has not begun.
+All steps run in one transaction, which is also the lock: if several processes start at once, one migrates and the
+others find it done. A migration that is killed half way has changed nothing.
 """
 
 from __future__ import annotations
@@ -25,48 +25,49 @@ from espalier.store.db import FIELD, Database
 VERSION_TABLE = "espalier_version"
 LOCK_KEY = 0x657370616C  # `espal`: one number for all processes on a PostgreSQL database
 
-_alembic = threading.Lock()  # `alembic.op` and `alembic.context` are one for the whole process
+_alembic = threading.Lock()  # `alembic.op` and `alembic.context` are global to the process
 
 
 def upgrade(database: Database, to: str = "head") -> None:
-    """Bring it to a revision, `head` being the newest. What is there already is left.
+    """Migrate up to a revision; `head` is the newest. Does nothing if the database is there already.
 
-    Raises InputError for a database that a newer version of Espalier wrote, OutputError where it cannot be written.
+    Raises InputError for a database of a newer version of Espalier, OutputError if it cannot be written.
     """
     with _alembic:
         known = _scripts()
         if _is_at(database, known, to):
             return  # without a lock: the usual case
         with database.writing() as connection:
-            _take_turn(connection)
+            _lock(connection)
             _check_known(connection, known, database.shown)
             _run(connection, to, command.upgrade)
 
 
 def downgrade(database: Database, to: str) -> None:
-    """Bring it back to a revision, `base` being before the first. What later revisions added is lost."""
+    """Migrate down to a revision; `base` is before the first. Data of later revisions is lost."""
     with _alembic, database.writing() as connection:
-        _take_turn(connection)
+        _lock(connection)
         _check_known(connection, _scripts(), database.shown)
         _run(connection, to, command.downgrade)
 
 
 def version(database: Database) -> str | None:
-    """The revision that it is at; None before the first."""
+    """The revision of the database; None before the first."""
     with database.reading() as connection:
         return _version(connection)
 
 
 def revisions() -> list[str]:
-    """All there are, oldest first."""
+    """All revisions, oldest first."""
     return [script.revision for script in _scripts().walk_revisions()][::-1]
 
 
 def script(dialect: str) -> str:
-    """The SQL of all of them, for whoever does not let a server make tables. dialect: `postgresql` or `sqlite`."""
-    with _alembic, StringIO() as said:
-        command.upgrade(_config(said, dialect_name=dialect, literal_binds=True), "head", sql=True)
-        return said.getvalue()
+    """The SQL of all migrations, for databases whose tables a server may not create. dialect: `postgresql` or
+    `sqlite`."""
+    with _alembic, StringIO() as output:
+        command.upgrade(_config(output, dialect_name=dialect, literal_binds=True), "head", sql=True)
+        return output.getvalue()
 
 
 def _is_at(database: Database, known: ScriptDirectory, to: str) -> bool:
@@ -92,7 +93,7 @@ def _check_known(connection: Connection, known: ScriptDirectory, shown: str) -> 
         ) from error
 
 
-def _take_turn(connection: Connection) -> None:
+def _lock(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":  # SQLite's BEGIN IMMEDIATE is a lock already
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
 

@@ -1,6 +1,6 @@
-"""The store that a server holds: one database, its tables brought up to date, and what is kept in them.
+"""Opens the store of a server: a migrated database, with methods for traces, generations and retention.
 
-It knows neither HTTP nor the engine. What it takes and gives is plain JSON.
+It knows neither HTTP nor engines. It takes and returns plain JSON.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from espalier.store.retention import Limits, Retention
 
 
 class Store:
-    """Traces and generations of all processes on one database. Every method blocks and is safe in any thread.
+    """Traces and generations of all processes on one database. Every method blocks and may be called from any thread.
 
-    All raise OutputError where the database cannot be written or is damaged, Unavailable where it is away or closed.
-    database: for what else is shared by workers.
+    All methods raise OutputError if the database cannot be written or is damaged, Unavailable if it is unreachable or
+    closed. database: for other things that workers share, such as counters.
     """
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
@@ -30,14 +30,14 @@ class Store:
     def save_trace(
         self, trace: Mapping[str, Any], *, request_id: str, caller: str, index: int, route: str | None = None
     ) -> str:
-        """Keep `Trace.to_json()`; returns its id, `trc_…`. index: which output of the request. Raises InputError for
-        what is no trace."""
+        """Store `Trace.to_json()` and return its id, `trc_…`. index: which output of the request. Raises InputError if
+        it is no trace."""
         return traces.save(
             self.database, self._ids, trace, request_id=request_id, caller=caller, index=index, route=route
         )
 
     def save_generation(self, row: Mapping[str, Any]) -> None:
-        """Keep one row; its fields are `generations.FIELDS`. Raises InputError for another."""
+        """Store one row with the fields of `generations.FIELDS`. Raises InputError for any other field."""
         generations.save(self.database, self._ids, row)
 
     def traces(self, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
@@ -60,15 +60,15 @@ class Store:
         return generations.page(self.database, caller=caller, limit=limit, after=after)
 
     def generation_content(self, generation_id: str) -> Mapping[str, Any] | None:
-        """The texts of a generation, where they were kept."""
+        """The texts of a generation, None if they were not kept."""
         return generations.content(self.database, generation_id)
 
     def retention(self, limits: Limits) -> Retention:
-        """What keeps this store within limits; run it now and then (`retention.keep`)."""
+        """Deletes what exceeds the limits; run it regularly (`retention.keep`)."""
         return Retention(self.database, limits, clock=self._clock)
 
     def close(self) -> None:
-        """Give the connections back. Twice is once."""
+        """Close the connections. Idempotent."""
         self.database.close()
 
 
@@ -78,10 +78,10 @@ def open_store(
     environ: Mapping[str, str] | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Store:
-    """Open the database at a URL, or the SQLite file in the user's data folder, with its tables brought up to date.
+    """Open and migrate the database at a URL, or the SQLite file in the user's data folder.
 
-    Raises InputError for a URL or file that cannot be used and for a database of a newer version, OutputError for a
-    place that cannot be written, Unavailable for a server that does not answer, MissingDependency without the driver.
+    Raises InputError for an unusable URL or file and for a database of a newer version, OutputError for a place that
+    cannot be written, Unavailable if the database server does not answer, MissingDependency without the driver.
     """
     database = open_database(url, environ=environ)
     try:

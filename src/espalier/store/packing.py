@@ -1,6 +1,6 @@
-"""JSON to few bytes and back. It knows nothing of what the JSON says.
+"""Compresses JSON to bytes and back. It does not know the content.
 
-A trace repeats itself: each stage of a step names much the same tokens. Compressed it takes a small part of its text.
+Traces repeat themselves, since each stage of a step names much the same tokens, so compression saves most of the text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ LEVEL = 6
 
 
 def pack(value: Mapping[str, Any], *, what: str) -> bytes:
-    """Its JSON, compressed. Infinities and NaN are null. Raises InputError naming `what` if it is not JSON."""
+    """The value as compressed JSON, with null for infinities and NaN. Raises InputError naming `what` if it is no
+    JSON."""
     try:
         try:
             text = json.dumps(value, separators=(",", ":"), allow_nan=False)
@@ -25,11 +26,11 @@ def pack(value: Mapping[str, Any], *, what: str) -> bytes:
             text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the {what} is not JSON: {error}", field=what) from error
-    return zlib.compress(text.encode("ascii"), LEVEL)  # ASCII: half a surrogate pair is an escape, as any other text
+    return zlib.compress(text.encode("ascii"), LEVEL)  # ASCII: a lone surrogate is an escape
 
 
 def unpack(packed: bytes, *, what: str) -> dict[str, Any]:
-    """What was packed. Raises OutputError naming `what` if the bytes are damaged."""
+    """The packed value. Raises OutputError naming `what` if the bytes are damaged."""
     try:
         value = json.loads(zlib.decompress(packed))
     except (zlib.error, ValueError, RecursionError) as error:

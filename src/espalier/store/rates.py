@@ -1,23 +1,23 @@
-"""The arithmetic of a token bucket that fills evenly and holds one minute's worth. No state, no clock.
+"""Arithmetic of a token bucket that refills evenly and holds the requests of one minute. It has no state and no clock.
 
-A bucket is one number: when it will be full again, in Unix seconds. That time, taken from now, is what is missing.
+A bucket is one number: when it will be full again, in Unix seconds.
 """
 
 from __future__ import annotations
 
 MINUTE = 60.0
-_ROUNDING = 1e-6  # seconds; sums of floats must not make a caller wait for nothing
+_ROUNDING = 1e-6  # seconds; rounding of floats must not make a caller wait
 
 
 def after(full_at: float, limit: int, now: float, count: int) -> float:
-    """The bucket once `count` were taken from it. limit: how many a minute.
+    """When the bucket is full again after `count` were taken. limit: requests per minute.
 
-    More than a minute's worth cannot be missing, unless the clock was set back: then the bucket is empty, not worse.
+    A bucket never lacks more than a minute's requests; if the clock was set back, it counts as empty.
     """
     return min(max(full_at, now), now + MINUTE) + count * MINUTE / limit
 
 
 def wait_for(full_at: float, limit: int, now: float, count: int) -> float:
-    """Seconds until `count` are in it, 0.0 where they are now. `count` is at most `limit`."""
+    """Seconds until the bucket holds `count`, 0.0 if it does now. `count` is at most `limit`."""
     short = after(full_at, limit, now, count) - (now + MINUTE)
     return short if short > _ROUNDING else 0.0

@@ -1,6 +1,6 @@
-"""Keeps the tables from growing for ever: by age and by number of rows, in small batches between which others write.
+"""Deletes old traces and generations, by age and by number of rows, in small batches between which others can write.
 
-It knows ids, which are times, and nothing else of a row. Only one process at a time does it (`leases.py`).
+It knows ids, which contain times, and no other column. Only one process at a time deletes (`leases.py`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from espalier.store.tables import GENERATIONS, TRACES
 LEASE = "retention"
 LEASE_SECONDS = 120.0
 BATCH_ROWS = 200
-VACUUM_PAGES = 500  # 2 MB a time
+VACUUM_PAGES = 500  # 2 MB at once
 
 KEPT: tuple[tuple[Table, str], ...] = ((TRACES, traces.PREFIX), (GENERATIONS, generations.PREFIX))
 
@@ -33,20 +33,20 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """seconds: how old a row may be. rows: how many of a table are kept, the newest. None: no limit."""
+    """seconds: the greatest age of a row. rows: how many of the newest rows of a table are kept. None: no limit."""
 
     seconds: float | None = None
     rows: int | None = None
 
     def __post_init__(self) -> None:
         if self.seconds is not None and self.seconds < 0:
-            raise InputError("an age to keep must not be negative", field="seconds")
+            raise InputError("the age limit must not be negative", field="seconds")
         if self.rows is not None and self.rows < 1:
-            raise InputError("at least one row is kept", field="rows")
+            raise InputError("the row limit must be at least 1", field="rows")
 
 
 class Retention:
-    """Deletes what is over the limits. clock: Unix seconds, the same that ids are made by."""
+    """Deletes rows over the limits. clock: Unix seconds, the clock of the ids."""
 
     def __init__(
         self,
@@ -63,9 +63,9 @@ class Retention:
         self._holder = secrets.token_hex(8)
 
     def run(self, stop: threading.Event | None = None) -> int:
-        """Delete all there is to delete; returns how many rows. Blocks. 0 while another process is at it.
+        """Delete all rows over the limits, and return how many; 0 while another process deletes. Blocks.
 
-        stop: once set, it ends after the batch in hand. Raises OutputError where nothing can be written.
+        stop: once set, it ends after the current batch. Raises OutputError if nothing can be written.
         """
         stop = stop or threading.Event()
         removed = 0
@@ -89,7 +89,7 @@ class Retention:
         return leases.take(self._database, LEASE, self._holder, now=self._clock(), seconds=LEASE_SECONDS)
 
     def _bound(self, table: Table, prefix: str) -> str | None:
-        """The id below which everything goes."""
+        """The id below which all rows are deleted."""
         bounds = []
         if self._limits.seconds is not None:
             bounds.append(first_id(prefix, self._clock() - self._limits.seconds))
@@ -107,7 +107,7 @@ class Retention:
             return connection.execute(delete(table).where(table.c.id.in_(oldest))).rowcount
 
     def _shrink(self, stop: threading.Event) -> None:
-        """Give the freed pages back to the file system, a few at a time."""
+        """Return freed pages to the file system, a few at a time."""
         while self._database.vacuum(VACUUM_PAGES) and not stop.is_set() and self._holds():
             pass
         self._database.checkpoint()
@@ -116,8 +116,8 @@ class Retention:
 async def keep(
     retention: Retention, *, every: float, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
 ) -> None:
-    """Run it now and every so many seconds, until cancelled; then it waits for the batch in hand, so that the database
-    may be closed. What goes wrong is logged, and tried again the next time."""
+    """Run `retention` now and every `every` seconds, until cancelled. Cancelling waits for the current batch, so that
+    the database can be closed then. An error is logged, and the next run tries again."""
     stop = threading.Event()
     while True:
         running = asyncio.ensure_future(asyncio.to_thread(retention.run, stop))

@@ -1,7 +1,7 @@
-"""What traces and generations have in common: text that every database holds, and pages of a list, newest first.
+"""Shared by traces and generations: text that every database can hold, and pages of a list, newest first.
 
-A list goes by id, which is by time. A page continues after the last id of the one before, whether or not that row is
-still there, so that rows which come or go between two pages neither repeat nor hide others.
+Lists are ordered by id, which means by time. A page continues after the last id of the previous one, even if that row
+is gone, so that rows inserted or deleted between two pages make no other row repeat or disappear.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from espalier.errors import InputError
 from espalier.store.ids import is_id
 
 TEXT_LIMIT = 1_000
-"""Characters of a column: names of models and requests come from outside."""
+"""The most characters of a text column, since names of models and requests come from clients."""
 
 
 def column_text(value: object) -> str:
-    """Text without what a database cannot hold (NUL, half a surrogate pair), and not too long."""
+    """Text for a column: NUL and lone surrogates replaced, cut to TEXT_LIMIT."""
     text = str(value)[:TEXT_LIMIT]
     return "".join("\ufffd" if c == "\0" or "\ud800" <= c <= "\udfff" else c for c in text)
 
@@ -29,7 +29,7 @@ def optional_text(value: object) -> str | None:
 
 
 def caller_text(caller: str) -> str:
-    """A caller's name, unchanged: two callers must never become one. Raises InputError where it cannot be stored."""
+    """A caller's name, unchanged, so that two callers never become one. Raises InputError if it cannot be stored."""
     if caller != column_text(caller):
         raise InputError(f"the name of a caller cannot be stored: {caller!r:.80}", field="caller")
     return caller

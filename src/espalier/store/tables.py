@@ -1,7 +1,7 @@
-"""The tables as SQLAlchemy values, for writing statements. How they came to be is in `migrations/versions`.
+"""The tables as SQLAlchemy values, for statements. `migrations/versions` creates them. It opens no database.
 
-A module that keeps something of its own defines its `Table` with this METADATA and adds the next numbered migration; a
-test compares all tables of this package with what the migrations make. Nothing here opens a database.
+A module with tables of its own defines them with this METADATA and adds the next numbered migration; a test compares
+all tables of this package with what the migrations create.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ ID_LENGTH = 40
 METADATA = MetaData()
 
 ID = String(ID_LENGTH).with_variant(postgresql.VARCHAR(ID_LENGTH, collation="C"), "postgresql")
-"""Ids are ordered by their bytes: a database's own order of letters may be another."""
+"""Ids are ordered by bytes; the default collation of a database may differ."""
 
 TRACES = Table(
     "traces",
@@ -28,13 +28,13 @@ TRACES = Table(
     Column("strategy", Text, nullable=False),
     Column("constraint_kind", Text),
     Column("finish_reason", Text, nullable=False),
-    Column("valid", Boolean),  # the verdict; NULL where there was none
+    Column("valid", Boolean),  # the verdict; NULL without one
     Column("tokens", Integer, nullable=False),
     Column("tax_nats", Double),
-    Column("removed_mass", Double),  # mean of the steps
+    Column("removed_mass", Double),  # mean over the steps
     Column("rejected_steps", Integer),
     Column("changed_steps", Integer),
-    Column("body", LargeBinary, nullable=False),  # packing.py; last, so that a list need not read past it
+    Column("body", LargeBinary, nullable=False),  # packing.py; the last column, so that lists need not read past it
     Index("traces_by_caller", "caller", "id"),
 )
 
@@ -54,10 +54,10 @@ GENERATIONS = Table(
     Column("queued", Double),  # seconds, as the next two
     Column("to_first_token", Double),
     Column("total", Double),
-    Column("finish_reason", Text),  # NULL where it ended in an error
+    Column("finish_reason", Text),  # NULL after an error
     Column("valid", Boolean),
     Column("error", Text),  # the error's code
-    Column("content", LargeBinary),  # packing.py; NULL unless the texts are to be kept
+    Column("content", LargeBinary),  # packing.py; NULL unless texts are kept
     Index("generations_by_caller", "caller", "id"),
 )
 

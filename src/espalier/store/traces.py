@@ -1,4 +1,4 @@
-"""Traces in the database: what a list shows as columns, all of it packed in one. It makes no trace and shows none."""
+"""Stores traces: the values that lists show as columns, and the whole trace packed into one column."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def save(
     index: int,
     route: str | None = None,
 ) -> str:
-    """Keep a trace, given as `Trace.to_json()`; returns its id.
+    """Insert a trace, given as `Trace.to_json()`, and return its id.
 
-    Raises InputError for what is no trace, OutputError where it could not be written.
+    Raises InputError if it is no trace, OutputError if it could not be written.
     """
-    body = pack(trace, what="trace")  # before the transaction: a long one takes a while
+    body = pack(trace, what="trace")  # before the transaction: packing a long trace takes time
     values = _columns(trace)
     trace_id, created = ids.new(PREFIX)
     values.update(
@@ -50,13 +50,13 @@ def save(
 
 
 def page(database: Database, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
-    """Newest first, every column but the body. Raises InputError for a limit or an `after` that is none."""
+    """Newest first, without the body. Raises InputError for a wrong limit or `after`."""
     with database.reading() as connection:
         return rows.newest(connection, TRACES, prefix=PREFIX, without="body", caller=caller, limit=limit, after=after)
 
 
 def load(database: Database, trace_id: str, *, caller: str | None) -> dict[str, Any] | None:
-    """The whole trace as it was given; None where this caller has none of that id. Raises OutputError if damaged."""
+    """The whole trace as it was given; None if this caller has no trace with the id. Raises OutputError if damaged."""
     if not is_id(trace_id, PREFIX):
         return None
     query = select(TRACES.c.body).where(TRACES.c.id == trace_id)
@@ -68,7 +68,7 @@ def load(database: Database, trace_id: str, *, caller: str | None) -> dict[str, 
 
 
 def remove(database: Database, trace_id: str, *, caller: str | None) -> bool:
-    """Whether there was one of that id for this caller to delete."""
+    """Delete a trace of this caller; returns whether it existed."""
     if not is_id(trace_id, PREFIX):
         return False
     statement = delete(TRACES).where(TRACES.c.id == trace_id)
@@ -79,7 +79,7 @@ def remove(database: Database, trace_id: str, *, caller: str | None) -> bool:
 
 
 def _columns(trace: Mapping[str, Any]) -> dict[str, Any]:
-    """What a list shows, from the trace itself. Raises InputError where that is not there."""
+    """The columns of a list, from the trace. Raises InputError if a value is missing."""
     try:
         metadata, summary = trace["metadata"], trace["summary"]
         verdict, constraint = metadata["verdict"], metadata["constraint"]
@@ -100,5 +100,5 @@ def _columns(trace: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def finite(value: Any) -> float | None:
-    """A number that every database holds; None for none."""
+    """The number if it is finite, else None."""
     return float(value) if value is not None and math.isfinite(value) else None

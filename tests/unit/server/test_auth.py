@@ -95,29 +95,32 @@ def test_the_scheme_is_read_in_any_case(header, secret):
 
 
 def test_another_scheme_is_refused():
-    with pytest.raises(Unauthorized, match="not of the scheme Bearer"):
+    with pytest.raises(Unauthorized, match="must have the scheme Bearer"):
         bearer("Basic abc")
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "holds [[key]] tables"),
-        ("key = 1", "holds [[key]] tables"),
-        ('[[key]]\nname="a"\nkey="the-key-itself"\n[other]', "holds [[key]] tables"),
+        ("", "must hold [[key]] tables"),
+        ("key = 1", "must hold [[key]] tables"),
+        ('[[key]]\nname="a"\nkey="the-key-itself"\n[other]', "must hold [[key]] tables"),
         ('[[key]]\nname="a"\nkey="the-key-itself', "is not TOML"),
-        ('[[key]]\nname="a"', "either `key` or `sha256`"),
+        ('[[key]]\nname="a"', "exactly one of `key` and `sha256`"),
         ('[[key]]\nname="a"\nkey="short"', "at least 8 characters"),
-        ('[[key]]\nname="a"\nkey="your-secret-token"', "not one that examples show"),
-        ('[[key]]\nname="a"\nkey="the-key-itself"\nsha256="00"', "either `key` or `sha256`"),
+        ('[[key]]\nname="a"\nkey="your-secret-token"', "not a value from examples"),
+        ('[[key]]\nname="a"\nkey="the-key-itself"\nsha256="00"', "exactly one of `key` and `sha256`"),
         ('[[key]]\nname="a"\nsha256="00"', "64 hexadecimal digits"),
         ('[[key]]\nname="default"\nkey="the-key-itself"', "neither `anonymous` nor `default`"),
-        ('[[key]]\nname="a b"\nkey="the-key-itself"', "`name` is"),
+        ('[[key]]\nname="a b"\nkey="the-key-itself"', "`name` must be"),
         ('[[key]]\nname="a"\nkey="the-key-itself"\nlimit=1', "unknown field 'limit'"),
-        ('[[key]]\nname="a"\nkey="the-key-itself"\nconcurrent=true', "`concurrent` is a whole number"),
-        ('[[key]]\nname="a"\nkey="the-key-itself"\nrequests_per_minute=0', "`requests_per_minute` is a whole number"),
-        ('[[key]]\nname="a"\nkey="the-key-itself"\nexpires="soon"', "`expires` is a date"),
-        ('[[key]]\nname="a"\nkey="the-key-itself"\nmay_read_metrics=1', "`may_read_metrics` is true or false"),
+        ('[[key]]\nname="a"\nkey="the-key-itself"\nconcurrent=true', "`concurrent` must be a whole number"),
+        (
+            '[[key]]\nname="a"\nkey="the-key-itself"\nrequests_per_minute=0',
+            "`requests_per_minute` must be a whole number",
+        ),
+        ('[[key]]\nname="a"\nkey="the-key-itself"\nexpires="soon"', "`expires` must be a date"),
+        ('[[key]]\nname="a"\nkey="the-key-itself"\nmay_read_metrics=1', "`may_read_metrics` must be true or false"),
         ('[[key]]\nname="a"\nkey="the-key-itself"\n[[key]]\nname="a"\nkey="another-key"', "two keys are named 'a'"),
         ('[[key]]\nname="a"\nkey="the-key-itself"\n[[key]]\nname="b"\nkey="the-key-itself"', "the same key"),
     ],
@@ -155,7 +158,7 @@ def test_beyond_loopback_a_key_is_needed_that_no_example_shows(host):
 
 def test_the_default_token_is_refused_beside_good_keys_too(tmp_path):
     keys = keys_of(tmp_path, TWO, SECRET_TOKEN="changeme")
-    with pytest.raises(InputError, match="one that examples show"):
+    with pytest.raises(InputError, match="a value from examples"):
         check_bind(settings_of({"HOST": "0.0.0.0", "SECRET_TOKEN": "changeme"}), keys)
 
 

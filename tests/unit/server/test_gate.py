@@ -117,7 +117,7 @@ def test_outputs_count_one_by_one_and_more_than_the_limit_is_a_wrong_request():
         async with gate.admit(TEAM, requests=2):
             with pytest.raises(TooManyRequests):
                 await admit(gate)
-        with pytest.raises(InputError, match="3 outputs are asked for, and this key may have 2 at once"):
+        with pytest.raises(InputError, match="3 outputs are asked for; this key may have 2 at once"):
             await admit(gate, requests=3)
 
     asyncio.run(main())

@@ -17,7 +17,7 @@ from fastapi import FastAPI, Request
 from starlette.testclient import TestClient
 
 from espalier.errors import DeadEnd
-from espalier.server.observe.logs import PASSWORD, AccessLog, configure, content, tell
+from espalier.server.observe.logs import PASSWORD, AccessLog, add_fields, configure, content
 from espalier.server.ports import Caller
 from espalier.server.settings import settings_of
 
@@ -58,7 +58,7 @@ def client_of(**more) -> TestClient:
     @app.get("/items/{name}")
     async def item(request: Request, name: str) -> dict:
         request.state.caller = Caller(name="team")
-        tell(request.scope["state"], tokens=5, finish_reason="stop")
+        add_fields(request.scope["state"], tokens=5, finish_reason="stop")
         return {}
 
     @app.get("/health")

@@ -131,7 +131,7 @@ def test_its_beams_are_searched(c: TestClient, changed: Any) -> None:
 
 def test_a_length_penalty_without_beams_is_refused_with_the_reason(c: TestClient) -> None:
     status, found = detail(c.post(ROUTE, json=ASK | {"length_penalty": 0.5}, headers=AUTH))
-    assert (status, "length_penalty wants beams" in found) == (400, True)
+    assert (status, "length_penalty needs beam search" in found) == (400, True)
 
 
 def test_unknown_fields_are_ignored_and_logged_by_name_alone(c: TestClient, caplog: pytest.LogCaptureFixture) -> None:

@@ -102,12 +102,12 @@ def test_off_it_does_nothing_and_needs_nothing(monkeypatch):
         span.first_token()
         span.finished(response_id="x", input_tokens=1, output_tokens=1, finish_reasons=())
     spans.close()
-    with pytest.raises(MissingDependency, match=r'pip install "espalier\[otel\]"'):
+    with pytest.raises(MissingDependency, match=r"pip install .*\[otel\]"):
         make_spans(is_on=True)
 
 
 def test_an_exporter_that_is_not_there_is_one_line():
-    with pytest.raises(MissingDependency, match=r'pip install "espalier\[otel\]"'):
+    with pytest.raises(MissingDependency, match=r"pip install .*\[otel\]"):
         make_spans(is_on=True, environ={"OTEL_TRACES_EXPORTER": "nobody_has_this_one"})
 
 

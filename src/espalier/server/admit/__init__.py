@@ -1,1 +1,1 @@
-"""Who may ask, how often, and how many at once: keys, rate limits, the gate."""
+"""API keys, rate limits and concurrency limits. It knows no route. Start with `gate.py`."""

@@ -1,7 +1,7 @@
-"""Who asks: API keys, their file, and where a server without any may listen. It counts nothing and knows no route.
+"""API keys: reads them, identifies callers, and checks where a server without keys may listen. It counts nothing.
 
-A key is compared by its SHA-256, with every key there is, in constant time: neither the time nor the error tells
-which key a wrong one resembles.
+The SHA-256 of a key is compared with that of every known key in constant time: neither the time nor the error reveals
+which key a wrong one resembles. It knows no route.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ WEAK = frozenset(
     {"changeme", "change-me", "change_me", "your-secret-token", "<your-secret-token>", "secret", "token", "password",
      "test", "default", "admin", "example", "sk-xxx", "empty", "none", "null"}
 )  # fmt: skip
-"""Tokens that examples show: no better than none."""
+"""Tokens that examples show, which are no secrets."""
 FIELDS = frozenset({"name", "key", "sha256", "requests_per_minute", "concurrent", "expires", "may_read_metrics"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """digest: SHA-256 of the key. expires: Unix time, None never. Limits that are None are as the settings say."""
+    """digest: SHA-256 of the key. expires: Unix seconds, None for never. A limit of None means the limit of the
+    settings."""
 
     name: str
     digest: bytes
@@ -47,7 +48,7 @@ class Key:
 
 
 class Keyring:
-    """The keys of a server; none at all means that nobody is asked for one."""
+    """The keys of a server. Without any key, requests need none."""
 
     def __init__(self, keys: Sequence[Key], *, now: Callable[[], float] = time.time) -> None:
         names = [key.name for key in keys]
@@ -67,14 +68,14 @@ class Keyring:
         return self._by_name.get(name)
 
     def identify(self, secret: str | None) -> Caller:
-        """Raises Unauthorized, alike for a wrong key, an expired one and none, but for the words."""
+        """The caller with this key. Raises Unauthorized for a wrong key, an expired key and no key."""
         if not self._keys:
             return Caller(name=ANONYMOUS)
         if not secret:
-            raise Unauthorized("an API key is needed", hint="send the header Authorization: Bearer <key>")
+            raise Unauthorized("an API key is required", hint="send the header Authorization: Bearer <key>")
         digest = _digest(secret)
         found: Key | None = None
-        for key in self._keys:  # all of them, whatever was found
+        for key in self._keys:  # every key, for constant time
             if hmac.compare_digest(key.digest, digest):
                 found = key
         if found is None:
@@ -90,12 +91,12 @@ def bearer(authorization: str | None) -> str | None:
         return None
     scheme, _, rest = authorization.strip().partition(" ")
     if scheme.lower() != "bearer":
-        raise Unauthorized("the Authorization header is not of the scheme Bearer")
+        raise Unauthorized("the Authorization header must have the scheme Bearer")
     return rest.strip() or None
 
 
 def read_keys(settings: ServerSettings, *, now: Callable[[], float] = time.time) -> Keyring:
-    """SECRET_TOKEN as the key `default`, and those of API_KEYS_FILE. Raises InputError."""
+    """SECRET_TOKEN as the key `default`, and the keys of API_KEYS_FILE. Raises InputError."""
     keys = [] if settings.api_keys_file is None else _read_file(Path(settings.api_keys_file).expanduser())
     if settings.secret_token:
         keys.insert(0, Key(name=DEFAULT, digest=_digest(settings.secret_token), may_read_metrics=True))
@@ -103,7 +104,7 @@ def read_keys(settings: ServerSettings, *, now: Callable[[], float] = time.time)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address or name. The empty host is every interface."""
+    """Whether a host name or address reaches this machine only. The empty host means every interface."""
     name = host.strip().strip("[]").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -114,8 +115,8 @@ def is_loopback(host: str) -> bool:
 
 
 def check_bind(settings: ServerSettings, keyring: Keyring) -> None:
-    """Raises InputError where others could reach a server that lets everybody in. A UNIX socket is guarded by its
-    folder."""
+    """Raises InputError if other hosts could reach a server without a key or with a weak one. The folder of a UNIX
+    socket guards it."""
     if settings.uds is not None or is_loopback(settings.host):
         return
     where = f"{settings.host or '*'}:{settings.port}"
@@ -124,17 +125,17 @@ def check_bind(settings: ServerSettings, keyring: Keyring) -> None:
         raise InputError(f"{where} can be reached from elsewhere, and no API key is set", hint=hint, field="HOST")
     if settings.secret_token is not None and settings.secret_token.strip().lower() in WEAK:
         raise InputError(
-            f"{where} can be reached from elsewhere, and SECRET_TOKEN is one that examples show",
+            f"{where} can be reached from elsewhere, and SECRET_TOKEN is a value from examples",
             hint='python -c "import secrets; print(secrets.token_urlsafe(32))" makes one',
             field="SECRET_TOKEN",
         )
 
 
 def refuses_stranger(server: str | None, host_header: str | None) -> bool:
-    """For a server without keys: whether a request came by another address than loopback, or under a public name.
+    """For a server without keys: whether a request came to a non-loopback address, or with a public name as its host.
 
-    The last keeps web pages out whose name was made to point at this machine. server: the address of our end of the
-    connection. Names without a dot are nobody's public names, so that test clients pass.
+    The second refuses web pages that use DNS rebinding. server: the local address of the connection. A name without a
+    dot is no public name, so test clients pass.
     """
     if server is not None and _is_address(server) and not is_loopback(server):
         return True
@@ -162,16 +163,16 @@ def _read_file(path: Path) -> list[Key]:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 at byte {error.start}", field="API_KEYS_FILE") from error
     except tomllib.TOMLDecodeError as error:
-        # The parser's message says where, not what stands there: no key is shown.
+        # The parser's message has the position, not the text there: it shows no key.
         raise InputError(f"{path} is not TOML: {error}", field="API_KEYS_FILE") from None
     rows = data.get("key")
     if set(data) != {"key"} or not isinstance(rows, list) or not rows or not all(isinstance(r, dict) for r in rows):
-        raise InputError(f"{path} holds [[key]] tables, one a key, and nothing else", field="API_KEYS_FILE")
+        raise InputError(f"{path} must hold [[key]] tables, one per key, and nothing else", field="API_KEYS_FILE")
     return [_key(row, f"{path}, key {number}") for number, row in enumerate(rows, start=1)]
 
 
 def _key(row: Mapping[str, Any], where: str) -> Key:
-    """One `[[key]]`. Raises InputError that names the field and shows no value of `key`."""
+    """Parse one `[[key]]`. Raises InputError, which names the field and never shows the value of `key`."""
 
     def wrong(what: str) -> InputError:
         return InputError(f"{where}: {what}", field="API_KEYS_FILE")
@@ -180,25 +181,25 @@ def _key(row: Mapping[str, Any], where: str) -> Key:
         raise wrong(f"unknown field {unknown[0]!r} (known: {', '.join(sorted(FIELDS))})")
     name = row.get("name")
     if not isinstance(name, str) or not re.fullmatch(r"[\w.@-]{1,64}", name) or name in (ANONYMOUS, DEFAULT):
-        raise wrong("`name` is 1 to 64 letters, digits or . @ _ -, and neither `anonymous` nor `default`")
+        raise wrong("`name` must be 1 to 64 letters, digits or . @ _ -, and neither `anonymous` nor `default`")
     if ("key" in row) == ("sha256" in row):
-        raise wrong("either `key` or `sha256` is needed")
+        raise wrong("exactly one of `key` and `sha256` is required")
     if "key" in row:
         secret = row["key"]
         if not isinstance(secret, str) or len(secret.strip()) < 8 or secret.strip().lower() in WEAK:
-            raise wrong("`key` is a text of at least 8 characters, and not one that examples show")
+            raise wrong("`key` must be a text of at least 8 characters, and not a value from examples")
         digest = _digest(secret.strip())
     else:
         hexed = row["sha256"]
         if not isinstance(hexed, str) or not re.fullmatch(r"[0-9a-fA-F]{64}", hexed):
-            raise wrong("`sha256` is 64 hexadecimal digits: printf %s KEY | sha256sum")
+            raise wrong("`sha256` must be 64 hexadecimal digits: printf %s KEY | sha256sum")
         digest = bytes.fromhex(hexed)
     for limit in ("requests_per_minute", "concurrent"):
         value = row.get(limit)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise wrong(f"`{limit}` is a whole number from 1 on")
+            raise wrong(f"`{limit}` must be a whole number, at least 1")
     if not isinstance(row.get("may_read_metrics", False), bool):
-        raise wrong("`may_read_metrics` is true or false")
+        raise wrong("`may_read_metrics` must be true or false")
     return Key(
         name=name,
         digest=digest,
@@ -210,9 +211,9 @@ def _key(row: Mapping[str, Any], where: str) -> Key:
 
 
 def _expires(value: object, wrong: Callable[[str], InputError]) -> float:
-    """A TOML date or date and time; without a zone it is UTC. From a date on the key is no longer good."""
+    """Unix seconds from a TOML date or date-time, UTC without a zone. From then on the key is refused."""
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day, tzinfo=UTC).timestamp()
-    raise wrong("`expires` is a date, as in 2027-01-31, without quotes")
+    raise wrong("`expires` must be a date without quotes, such as 2027-01-31")

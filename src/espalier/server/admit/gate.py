@@ -1,7 +1,7 @@
-"""Lets callers in: who they are (auth.py), how often and how many at once (limits.py). It knows no route.
+"""Admits callers: identifies them (auth.py) and holds rate and concurrency limits (limits.py). It knows no route.
 
-A slot is held while `admit` is open. Where the counters are shared by processes, a task renews what is held, so that
-the slots of a process that was killed come back when their lease is over.
+A slot is held while `admit` is open. If the counters are shared by processes, a task renews the lease of held slots,
+so that the slots of a killed process become free when their lease ends.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from espalier.server.ports import Caller
 from espalier.server.settings import ServerSettings
 
 T = TypeVar("T")
-BUSY_SECONDS = 1.0  # when to come again where all slots are taken: nobody knows when one is free
+BUSY_SECONDS = 1.0  # retry-after while all slots are taken; when one becomes free is unknown
 log = logging.getLogger(__name__)
 
 
 class KeyGate:
-    """The gate of one process. now: Unix time, as the other workers have it."""
+    """The `Gate` of one process. now: Unix seconds, the clock that all workers share."""
 
     def __init__(
         self,
@@ -49,14 +49,12 @@ class KeyGate:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody is asked for a key."""
+        """Whether no key is set, so that requests need none."""
         return len(self.keyring) == 0
 
     def identify(self, authorization: str | None, query_token: str | None) -> Caller:
-        """Who asks. A `?token=` counts before the header, as the word-list server had it, and only where it is allowed.
-
-        Raises Unauthorized.
-        """
+        """The caller. If `?token=` is allowed, it goes before the header, as in the word-list server. Raises
+        Unauthorized."""
         if self.is_open:
             return self.keyring.identify(None)
         if query_token and self._settings.allow_query_token:
@@ -67,10 +65,8 @@ class KeyGate:
         return self.keyring.identify(secret)
 
     def admit(self, caller: Caller, *, requests: int = 1) -> AbstractAsyncContextManager[None]:
-        """Held while generations run. requests: how many outputs at once; each counts.
-
-        Raises TooManyRequests, and InputError for more than the key may ever have.
-        """
+        """Held open while generations run. requests: how many outputs; each one counts. Raises TooManyRequests, and
+        InputError for more outputs than the key's limit."""
         return self._admit(caller, requests)
 
     @asynccontextmanager
@@ -80,11 +76,11 @@ class KeyGate:
         slots = (key.concurrent if key else None) or self._settings.concurrent_per_key
         for limit, what in ((rate, "a minute"), (slots, "at once")):
             if limit is not None and requests > limit:
-                raise InputError(f"{requests} outputs are asked for, and this key may have {limit} {what}", field="n")
+                raise InputError(f"{requests} outputs are asked for; this key may have {limit} {what}", field="n")
         holder = secrets.token_hex(16)
         is_held = slots is not None
         try:
-            # Slots first: a caller who is turned away for being busy has used up nothing.
+            # Slots first: a request refused for lack of a slot must not use up the rate.
             if slots is not None:
                 enter = partial(self._counters.enter, caller.name, slots, holder, self._now(), requests)
                 is_held = await self._count(enter)
@@ -99,18 +95,18 @@ class KeyGate:
                     raise TooManyRequests(f"this key may ask {rate} times a minute", retry_after=wait)
             yield
         finally:
-            if is_held:  # also where the caller left before it was known that there is a slot
+            if is_held:  # also if the caller was cancelled before the slot was known to be taken
                 self._held.discard(holder)
                 await self._count(partial(self._counters.leave, holder))
 
     async def _count(self, work: Callable[[], T]) -> T:
-        """Whoever is cancelled meanwhile: what was begun is finished first, so that a slot is given back after it was
-        taken and not before."""
+        """Run `work`, in a thread if it blocks. If the caller is cancelled meanwhile, `work` still finishes first, so
+        that a slot is given back after it was taken and not before."""
         if not self._counters.is_shared:
             return work()
         done = asyncio.ensure_future(asyncio.to_thread(work))
         is_cancelled = False
-        with anyio.CancelScope(shield=True):  # a scope that is cancelled would interrupt every wait anew
+        with anyio.CancelScope(shield=True):  # a cancelled scope would interrupt every further await
             while not done.done():
                 try:
                     await asyncio.shield(done)
@@ -126,13 +122,13 @@ class KeyGate:
             self._renewing = asyncio.get_running_loop().create_task(self._renew())
 
     async def _renew(self) -> None:
-        """Until nothing is held."""
+        """Renew regularly until no slot is held."""
         while self._held:
             await asyncio.sleep(LEASE_SECONDS / 4)
             await self.renew()
 
     async def renew(self) -> None:
-        """Renew what is held. A database that cannot be reached for a moment ends no generation."""
+        """Renew the lease of held slots. A failing database is logged and ends no generation."""
         if not self._held:
             return
         try:
@@ -141,7 +137,7 @@ class KeyGate:
             log.warning("slots could not be renewed: %s", error)
 
     async def close(self) -> None:
-        """Stop renewing, and close the counters. What is still held comes back by itself."""
+        """Stop renewing, and close the counters. Slots that are still held become free when their lease ends."""
         if self._renewing is not None:
             self._renewing.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -1,6 +1,6 @@
-"""How often and how many at once: the port to what counts, the arithmetic, and counters within one process.
+"""Counts requests per minute and concurrent requests: the protocol `Counters`, and counters within one process.
 
-Several workers of a host count together, in the store. This module knows no keys, no HTTP and no clock.
+Several workers of a host count in the store instead (`store/counters.py`). It knows no keys, no HTTP and no clock.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from typing import Protocol
 from espalier.store.rates import after, wait_for
 
 LEASE_SECONDS = 60.0
-"""How long a slot is held without being renewed: after that long a killed worker's slots are free again."""
+"""How long a slot is held without being renewed: the slots of a killed worker are free after that."""
 
 
 class Counters(Protocol):
-    """Counts what keys do. Every method may block, and is called from any thread. now: Unix time."""
+    """Rate and slot counters by key. Every method may block, and may be called from any thread. now: Unix seconds."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes see it. Then it blocks, and slots have to be renewed."""
+        """Whether other processes count along. Then methods block, and slots must be renewed."""
         ...
 
     def take(self, key: str, limit: int, now: float, count: int = 1) -> float:
-        """Take `count` of `limit` requests a minute. Seconds until there are as many: 0.0 where they were taken,
-        otherwise nothing was. `count` is at most `limit`."""
+        """Take `count` of `limit` requests a minute. Returns 0.0 if they were taken; otherwise takes nothing and
+        returns the seconds until they are available. `count` is at most `limit`."""
         ...
 
     def enter(self, key: str, limit: int, holder: str, now: float, count: int = 1) -> bool:
-        """Take `count` of `limit` slots for a holder, whose name is used once. False where there are fewer free."""
+        """Take `count` of `limit` slots for a holder, whose name is unique. Returns False if fewer are free."""
         ...
 
     def renew(self, holders: list[str], now: float) -> None:
-        """Their slots are held for another lease."""
+        """Hold the slots of these holders for another lease."""
         ...
 
     def leave(self, holder: str) -> None:
@@ -43,7 +43,7 @@ class Counters(Protocol):
 
 
 class LocalCounters:
-    """Within one process, whose end frees everything."""
+    """Counters within one process."""
 
     is_shared = False
 
@@ -69,11 +69,11 @@ class LocalCounters:
             return True
 
     def renew(self, holders: list[str], now: float) -> None:
-        """They have no lease here."""
+        """Nothing to do: slots have no lease here."""
 
     def leave(self, holder: str) -> None:
         with self._lock:
             self._slots.pop(holder, None)
 
     def close(self) -> None:
-        """There is nothing."""
+        """Nothing to close."""

@@ -1,3 +1,4 @@
-"""From what is asked for to a reply: submitting, following the outputs, whole replies and chunks. Start with
-`route.py`.
+"""Runs engine requests and writes the reply: submit, follow the outputs, build whole replies or stream chunks.
+
+It reads no body. Start with `route.py`.
 """

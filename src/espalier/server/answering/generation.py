@@ -1,5 +1,7 @@
-"""The outputs of one HTTP request while they run: read together, counted, kept where that was asked for. It knows no
-shape of a reply; how they are begun and ended is in `submitting.py`."""
+"""Follows the outputs of one HTTP request: merges their events, counts them, stores traces and generations.
+
+It knows no shape of a reply. `submitting.py` starts and ends the outputs.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ Source = tuple[int, Event]
 
 @dataclass(slots=True)
 class Output:
-    """One output. Times are those of `time.monotonic`; submitted: when the engine had taken it. gaps: seconds between
-    one token and the next. finish: why it ended, or the code of what went wrong."""
+    """One output. Times are of `time.monotonic`. submitted: when the engine had taken it. first, last: its first and
+    latest token. gaps: seconds between tokens. finish: the finish reason, or the code of an error."""
 
     running: Running | None = None
     submitted: float | None = None
@@ -47,8 +49,9 @@ class Output:
 
 @dataclass(slots=True, kw_only=True)
 class Generation:
-    """began: when the request arrived; submitted: when the engine had taken all of it. compiled: seconds that compiling
-    its constraint took."""
+    """The outputs of one HTTP request. began: when the request arrived. submitted: when the engine had taken all
+    outputs. compiled: seconds for compiling the constraint. code: the error that outputs which have not ended are
+    counted with; `cancelled` means that nobody waited for them."""
 
     process: Process
     asked: Asked
@@ -64,7 +67,7 @@ class Generation:
     code: str = "cancelled"
 
     def failed(self, error: Exception) -> None:
-        """What the meter is told of every output that has not ended. Without it, nobody waited for them."""
+        """Set the error with which outputs that have not ended are counted."""
         if isinstance(error, EspalierError):
             self.code = code_of(self.asked.named(error))
             self.span.failed(error)
@@ -73,21 +76,21 @@ class Generation:
 
     @property
     def kind(self) -> str | None:
-        """Of the constraint."""
+        """The kind of the constraint, None without one."""
         if self.asked.constraint is None and self.asked.requests[0].tools:
             return "tool_calls"
         return None if self.asked.constraint is None else self.asked.constraint.kind
 
     def waited(self, one: Output) -> tuple[float, float]:
-        """Seconds: from arrival until the engine had taken the output, prompt rendered and constraint compiled; from
-        then until it had its place."""
+        """Seconds of preparing (from arrival until the engine had taken the output) and of queueing (from then until it
+        ran)."""
         now = time.monotonic()
         submitted = now if one.submitted is None else one.submitted
         queued = None if one.running is None else one.running.progress.queued
         return submitted - self.began, now - submitted if queued is None else queued
 
     def line(self) -> dict[str, Any]:
-        """What the log's line of this request says of what was generated, however it ended."""
+        """Fields of the request's log line: token counts and finish reasons."""
         prompts = [one.result.usage.prompt_tokens for one in self.outputs[:: self.asked.n] if one.result is not None]
         return {
             "prompt_tokens": sum(prompts),
@@ -98,7 +101,7 @@ class Generation:
         }
 
     async def events(self) -> AsyncGenerator[Source]:
-        """What happens, of all outputs, each with the place of its output. Raises what went wrong with any of them."""
+        """The events of all outputs as they come, each with the index of its output. Raises the error of any output."""
         queue: asyncio.Queue[Source | Exception | None] = asyncio.Queue(maxsize=64)
         runs = [one.running for one in self.outputs if one.running is not None]
         tasks = [asyncio.create_task(_read(i, one, queue)) for i, one in enumerate(runs)]
@@ -108,7 +111,7 @@ class Generation:
                 found = await queue.get()
                 if isinstance(found, Exception):
                     if isinstance(found, LimitExceeded) and (self.kind is not None or branches_field(self.asked)):
-                        found = too_costly(self.asked, found)  # it asks for more than a step is given
+                        found = too_costly(self.asked, found)  # a step is over its limit: the request is at fault
                     self.failed(found)
                     raise found
                 if found is None:
@@ -138,7 +141,7 @@ class Generation:
             self.count(index, happened.result, None)
 
     def count(self, index: int, result: Result | None, error: str | None) -> None:
-        """Tell the meter of an output that has ended, once."""
+        """Count an output that has ended, once."""
         one = self.outputs[index]
         if one.is_counted:
             return
@@ -163,7 +166,7 @@ class Generation:
         )
 
     def ended(self, reply_id: str, results: Sequence[Result]) -> None:
-        """Tell telemetry and the log of a whole reply. results: of each run."""
+        """Report a finished reply to telemetry and the content log. results: one of each run."""
         shown = [one for result in results for one in (result, *result.others)]
         self.span.finished(
             response_id=reply_id,
@@ -177,7 +180,7 @@ class Generation:
         )
 
     async def _keep(self, index: int, result: Result) -> None:
-        """Into the store, as far as it was asked for. A store that fails ends no generation: the log says it."""
+        """Store the trace and the row of an output, if wanted. A failing store is logged and ends no generation."""
         store, settings = self.process.store, self.process.settings
         keeps_trace = self.asked.keep_trace and result.trace is not None
         if store is None or not (keeps_trace or settings.store_generations):
@@ -222,12 +225,12 @@ class Generation:
 
 
 def completion_tokens(result: Result) -> int:
-    """Of all texts of a run."""
+    """Completion tokens of all outputs of a run."""
     return sum(one.usage.completion_tokens for one in (result, *result.others))
 
 
 def branches_field(asked: Asked) -> str | None:
-    """What the body calls the number of texts that one run of it follows at once, None where that is one."""
+    """The body's field for the number of sequences of a run, None if a run has one sequence."""
     decoding = asked.requests[0].decoding
     strategy: Strategy = STRATEGIES.load(decoding.strategy)
     if strategy.sequences(decoding) < 2:
@@ -239,7 +242,7 @@ def branches_field(asked: Asked) -> str | None:
 
 
 def too_costly(asked: Asked, error: LimitExceeded) -> TooCostly:
-    """A limit that was met in working for this request alone: it asks for too much. It names the part that does."""
+    """The error of a request that exceeds a limit by itself; it names the field that is most likely the cause."""
     part = "constraint" if asked.constraint is not None else "tools" if asked.requests[0].tools else None
     part = part or branches_field(asked) or "prompt"
     made = TooCostly(error.message, hint=error.hint, field=error.field or part)
@@ -251,7 +254,7 @@ async def _read(index: int, running: Running, queue: asyncio.Queue[Source | Exce
     try:
         async for happened in running.events():
             await queue.put((index, happened))
-    except Exception as error:  # noqa: BLE001  # told to the reader, who raises it
+    except Exception as error:  # noqa: BLE001  # `events` raises it
         await queue.put(error)
     else:
         await queue.put(None)

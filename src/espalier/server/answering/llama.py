@@ -1,6 +1,7 @@
-"""Replies in llama-server's shape, whole and as a stream. Nothing here waits or runs anything.
+"""Builds replies in llama-server's shape, whole and as a stream. It waits for nothing and runs nothing.
 
-What is not there is left out, such as speculation. `generation_settings.seed` is the seed that was used.
+Fields of features that are not here, such as speculation, are left out. `generation_settings.seed` is the seed that was
+used.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ STOPS = {"length": "limit", "stop": "eos"}
 
 
 def whole_llama(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
-    """Every output, without its times, which `finish_llama` adds."""
+    """Every output, without its timings, which `finish_llama` adds."""
     assert isinstance(asked, LlamaAsked)
     return {"results": [(_final(asked, index, result), result.usage) for index, result in enumerate(results)]}
 
 
 def finish_llama(reply: Json, running: Generation) -> Any:
-    """One output, or a list of several, with times, and of it the fields that are asked for."""
+    """One output, or a list of several, with timings, reduced to `response_fields`."""
     asked = running.asked
     assert isinstance(asked, LlamaAsked)
     began = running.began if running.submitted is None else running.submitted
@@ -41,8 +42,8 @@ def finish_llama(reply: Json, running: Generation) -> Any:
 
 
 def timings(usage: Usage, *, began: float, first: float | None, last: float) -> Json:
-    """Milliseconds until the first token, waiting included, and from there to the last. Times of `time.monotonic`.
-    cache_n: tokens of the prompt that had been computed before; prompt_n: the others."""
+    """llama-server's `timings`, in milliseconds. prompt_ms: until the first token, queueing included. cache_n: prompt
+    tokens found in the prefix cache; prompt_n: the others. began, first, last: of `time.monotonic`."""
     before = 1000 * ((last if first is None else first) - began)
     prompt = usage.prompt_tokens - usage.cached_tokens
     return {
@@ -54,7 +55,7 @@ def timings(usage: Usage, *, began: float, first: float | None, last: float) -> 
 
 
 def predicted(count: int, *, first: float | None, last: float) -> Json:
-    """Of `timings`, what is of the output."""
+    """The part of `timings` about generated tokens."""
     after = 0.0 if first is None else 1000 * max(0.0, last - first)
     return {
         "predicted_n": count, "predicted_ms": after, "predicted_per_token_ms": after / count if count else 0.0,
@@ -88,10 +89,10 @@ def _final(asked: LlamaAsked, index: int, result: Result) -> Json:
 
 
 def _settings(asked: LlamaAsked, result: Result) -> Json:
-    body, told = asked.body, asked.told
+    body, sampling = asked.body, asked.sampling
     schema = {} if body.json_schema is None else {"json_schema": body.json_schema}
     return {
-        **told, "seed": result.seed, "max_tokens": told["n_predict"], "n_keep": 0, "n_discard": 0,
+        **sampling, "seed": result.seed, "max_tokens": sampling["n_predict"], "n_keep": 0, "n_discard": 0,
         "stream": asked.stream, "n_probs": body.n_probs or 0, "grammar": body.grammar or "", **schema,
         "grammar_lazy": False, "grammar_triggers": [], "preserved_tokens": [], "chat_format": "Content-only",
         "timings_per_token": bool(body.timings_per_token),
@@ -100,27 +101,27 @@ def _settings(asked: LlamaAsked, result: Result) -> Json:
 
 
 def probabilities(asked: LlamaAsked, step: StepRecord) -> Json:
-    """Of one token: the softmax of the raw logits, or what it was drawn from."""
+    """An entry of `completion_probabilities`: from the softmax of the raw logits, or after the sampler chain."""
     top = asked.body.n_probs or 0
     token = _token(asked, step.token_id, step.text, step.bytes)
     if asked.body.post_sampling_probs:
-        tops = [_of(asked, one) | {"prob": one.prob} for one in step.post_chain[:top]]
+        tops = [_candidate(asked, one) | {"prob": one.prob} for one in step.post_chain[:top]]
         return {**token, "prob": step.resampled.prob, "top_probs": tops}
-    tops = [_of(asked, one) | {"logprob": of_probability(one.prob)} for one in step.pre_masking[:top]]
+    tops = [_candidate(asked, one) | {"logprob": of_probability(one.prob)} for one in step.pre_masking[:top]]
     return {**token, "logprob": finite(step.logprob), "top_logprobs": tops}
 
 
-def _of(asked: LlamaAsked, one: Candidate) -> Json:
+def _candidate(asked: LlamaAsked, one: Candidate) -> Json:
     return _token(asked, one.id, one.text, one.bytes)
 
 
 def _token(asked: LlamaAsked, token: int, text: str, raw: bytes) -> Json:
-    """What ends a text is no text there."""
+    """The token; one that ends the output has an empty text, as in llama-server."""
     return {"id": token, "token": "" if token in asked.ends else text, "bytes": list(raw)}
 
 
 def _picked(asked: LlamaAsked, reply: Json) -> Json:
-    """`response_fields`: paths, each under its whole name; those that are nowhere are left out."""
+    """The reply reduced to `response_fields`: the value of each path, under the path. Unknown paths are left out."""
     if not asked.body.response_fields:
         return reply
     found = {}
@@ -135,13 +136,12 @@ def _picked(asked: LlamaAsked, reply: Json) -> Json:
 
 @dataclass(slots=True)
 class LlamaChunks(Chunks):
-    """A chunk for each piece of text, with its tokens, and a last one of every output with all else. How long the
-    prompt is, is told at the end."""
+    """A chunk for each piece of text with its tokens, and a last chunk of each output with everything else."""
 
     begun: float = field(default_factory=time.monotonic)
     _first: dict[int, float] = field(default_factory=dict)
     _last: dict[int, float] = field(default_factory=dict)
-    _said: dict[int, int] = field(default_factory=dict)
+    _counts: dict[int, int] = field(default_factory=dict)
 
     def first(self) -> list[Json]:
         return []
@@ -155,7 +155,7 @@ class LlamaChunks(Chunks):
         if isinstance(happened, TokenEvent):
             self._last[index] = time.monotonic()
             self._first.setdefault(index, self._last[index])
-            self._said[index] = self._said.get(index, 0) + 1
+            self._counts[index] = self._counts.get(index, 0) + 1
             self._ids.setdefault(index, []).append(happened.token_id)
             if happened.record is not None and asked.body.n_probs:
                 self._steps.setdefault(index, []).append(happened.record)
@@ -164,7 +164,7 @@ class LlamaChunks(Chunks):
         self.results[index] = happened.result
         pieces = [self._piece(asked, index, happened.text)] if happened.text or self._ids.get(index) else []
         final = {**_final(asked, index, happened.result), "content": "", "tokens": []}
-        final.pop("completion_probabilities", None)  # each was told with its token
+        final.pop("completion_probabilities", None)  # each was sent with its token
         took = timings(
             happened.result.usage,
             began=self.begun,
@@ -180,7 +180,7 @@ class LlamaChunks(Chunks):
             "tokens": self._ids.pop(index, []),
             "stop": False,
             "id_slot": -1 if asked.body.id_slot is None else asked.body.id_slot,
-            "tokens_predicted": self._said.get(index, 0),
+            "tokens_predicted": self._counts.get(index, 0),
         }
         if asked.body.timings_per_token:
             found["timings"] = predicted(

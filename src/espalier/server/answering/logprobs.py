@@ -1,5 +1,8 @@
-"""Log probabilities in OpenAI's two shapes. They are of the model's own distribution, before the constraint and the
-samplers, as vLLM and llama-server give them; what is impossible has -9999.0, since JSON has no infinity."""
+"""Log probabilities in OpenAI's two shapes, for chat and for text completions.
+
+They are of the model's own distribution, before constraint and samplers, as in vLLM and llama-server. Impossible tokens
+have -9999.0, since JSON has no infinity.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ IMPOSSIBLE = -9999.0
 
 
 class Logprobs(Protocol):
-    """One output's; it may be asked again for what follows."""
+    """The log probabilities of one output, in one call or piece by piece."""
 
     def of(self, steps: Sequence[StepRecord]) -> dict[str, Any]: ...
 
 
 class ChatLogprobs:
-    """`{"content": [{token, bytes, logprob, top_logprobs}]}`, one for every generated token but the end. top: how many
-    of the most probable tokens beside it."""
+    """`{"content": [{token, bytes, logprob, top_logprobs}]}`, one entry per generated token without EOS. top: how many
+    most probable tokens each entry has."""
 
     def __init__(self, top: int) -> None:
         self._top = top
@@ -35,8 +38,8 @@ class ChatLogprobs:
 
 
 class TextLogprobs:
-    """`{tokens, token_logprobs, top_logprobs, text_offset}`. The offsets are in characters of the output, from the
-    first token on, whatever stands before it."""
+    """`{tokens, token_logprobs, top_logprobs, text_offset}`. Offsets are in characters and start with 0 at the first
+    generated token, also if the prompt is echoed."""
 
     def __init__(self, top: int) -> None:
         self._top = top
@@ -55,7 +58,7 @@ class TextLogprobs:
         }
 
     def _tops(self, step: StepRecord) -> dict[str, float]:
-        """Two tokens of one spelling: the more probable one is told."""
+        """Of two tokens with the same text, the more probable one."""
         found: dict[str, float] = {}
         for one in step.pre_masking[: self._top]:
             found.setdefault(spelled(one.text, one.bytes), of_probability(one.prob))
@@ -68,7 +71,7 @@ def _token(text: str, raw: bytes) -> dict[str, Any]:
 
 
 def spelled(text: str, raw: bytes) -> str:
-    """A token's text; bytes that are no text as OpenAI writes them."""
+    """A token's text; bytes that are not UTF-8 as OpenAI writes them."""
     try:
         return raw.decode() or text
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""OpenAI's replies: whole completions and their chunks, as plain JSON. Nothing here waits or runs anything.
+"""Builds OpenAI's replies as JSON: whole completions and stream chunks. It waits for nothing and runs nothing.
 
-The extra key `espalier` is in them only where a request asked for it, and nothing else that OpenAI does not have but
-`reasoning` (vLLM's) with `reasoning_content` (llama-server's), and `token_ids` where they were asked for.
+Beyond OpenAI's fields there are only `reasoning` (vLLM's) with `reasoning_content` (llama-server's), and on request
+`token_ids` and the key `espalier`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """What every chunk of one reply begins with."""
+    """The fields with which a reply and each of its chunks begin."""
 
     id: str
     kind: str
@@ -50,15 +50,15 @@ def text_head(asked: Asked, fingerprint: str) -> Head:
 
 
 def outputs(asked: Asked, results: Sequence[Result]) -> Iterator[tuple[int, int, int, Result]]:
-    """Of the results of all runs every text: the index of its choice, of its run, its place there, and itself."""
+    """Every output of all runs: the index of its choice, the index of its run, its place in the run, the Result."""
     for run, result in enumerate(results):
         for place, one in enumerate((result, *result.others)):
             yield run * asked.returned + place, run, place, one
 
 
 def usage(results: Sequence[Result], n: int) -> Json:
-    """Tokens of all outputs; a prompt counts once, however many outputs it has. Those of reasoning are told where there
-    is some."""
+    """Token counts of all outputs. A prompt counts once, however many outputs it has. n: runs of one prompt. Reasoning
+    tokens are given if there is reasoning."""
     texts = [one for result in results for one in (result, *result.others)]
     prompt = sum(result.usage.prompt_tokens for result in results[::n])
     completion = sum(one.usage.completion_tokens for one in texts)
@@ -71,7 +71,7 @@ def usage(results: Sequence[Result], n: int) -> Json:
 
 
 def report(asked: Asked, choice: int, run: int, result: Result, trace_id: str | None) -> Json:
-    """What `espalier` says of one output. choice: its index. run: which it comes of."""
+    """The entry of one output under the key `espalier`. choice: index of the choice. run: index of its run."""
     found: Json = {
         "index": choice,
         "seed": result.seed,
@@ -103,7 +103,7 @@ def report(asked: Asked, choice: int, run: int, result: Result, trace_id: str | 
 
 
 def reports(contract: Sequence[Mapping[str, str]] | None, outputs: Iterable[Json]) -> Json:
-    """The key `espalier`. contract: what will become of every keyword of a schema, None for other constraints."""
+    """The key `espalier`. contract: what is enforced of each keyword of a schema, None for other constraints."""
     return {"contract": contract, "outputs": list(outputs)}
 
 
@@ -139,7 +139,7 @@ def whole_text(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
 
 
 def plain_reason(result: Result) -> str:
-    """A text completion knows no calls."""
+    """The finish reason of a text completion, which has no tool calls."""
     return "stop" if result.finish_reason == "tool_calls" else result.finish_reason
 
 
@@ -153,8 +153,8 @@ def _steps(asked: Asked, result: Result) -> list[StepRecord]:
 
 @dataclass(slots=True)
 class Chunks:
-    """The chunks of one reply, made of what happens. One for each stream; subclasses know a route's shape. Of a run
-    that gives several texts the first comes as it is made, each of the others at the end, in one piece."""
+    """Makes the chunks of one stream from events; subclasses know the shape of a route. If a run gives several outputs,
+    the first is streamed, and each of the others comes at the end in one piece."""
 
     asked: Asked
     head: Head
@@ -165,22 +165,22 @@ class Chunks:
     _logprobs: dict[int, Logprobs] = field(default_factory=dict)
 
     def first(self) -> list[Json]:
-        """What stands before everything."""
+        """The chunks before all others."""
         chunks = []
         for run in range(len(self.asked.requests)):
             chunks += [self._chunk([one]) for one in self.opening(run * self.asked.returned, run)]
         return chunks
 
     def opening(self, index: int, run: int) -> list[Json]:
-        """The choice that an output begins with, if any."""
+        """The first choice of an output, if there is one."""
         raise NotImplementedError
 
     def at_once(self, result: Result) -> Json | None:
-        """The choice, as `pieces` gives them, with all of a text; None where there is none."""
+        """A choice, as from `pieces`, with the whole output; None for an empty output."""
         raise NotImplementedError
 
     def pieces(self, index: int, happened: Event) -> list[Json]:
-        """The choices, without logprobs and finish_reason, that a token or the end brings."""
+        """The choices of one event, without logprobs and finish_reason."""
         raise NotImplementedError
 
     def ending(self, index: int, result: Result) -> Json:
@@ -191,16 +191,16 @@ class Chunks:
         raise NotImplementedError
 
     def of(self, run: int, happened: Event, trace_id: str | None) -> list[Json]:
-        """The chunks of one event. Log probabilities wait for the text of their tokens, at the latest for the end."""
+        """The chunks of one event. Log probabilities are held back until the text of their tokens is sent."""
         index = run * self.asked.returned
         if isinstance(happened, TokenEvent):
             if happened.record is not None and happened.token_id not in self.asked.ends:
                 self._steps.setdefault(index, []).append(happened.record)
             self._ids.setdefault(index, []).append(happened.token_id)
-        choices = [self._dressed(index, choice) for choice in self.pieces(index, happened)]
+        choices = [self._completed(index, choice) for choice in self.pieces(index, happened)]
         chunks = [self._chunk([choice]) for choice in choices]
         if self.asked.stream_steps and isinstance(happened, TokenEvent) and happened.record is not None:
-            chunks = chunks or [self._chunk([])]  # a token whose text is still held back
+            chunks = chunks or [self._chunk([])]  # the text of the token is still held back
             chunks[0]["espalier"] = {"steps": [{"index": index, **happened.record.to_json()}]}
         if isinstance(happened, Finished):
             self.results[run] = happened.result
@@ -211,30 +211,30 @@ class Chunks:
         return chunks
 
     def _ended(self, index: int, run: int, result: Result, trace_id: str | None) -> Json:
-        last = self._chunk([self._dressed(index, self.ending(index, result))])
+        last = self._chunk([self._completed(index, self.ending(index, result))])
         if self.asked.report:
             last["espalier"] = reports(self.contract, [report(self.asked, index, run, result, trace_id)])
         return last
 
     def _other(self, index: int, run: int, result: Result) -> list[Json]:
-        """A text that nothing was told of yet."""
+        """All chunks of an output that was not streamed."""
         chunks = [self._chunk([one]) for one in self.opening(index, run)]
         self._steps[index], self._ids[index] = _steps(self.asked, result), list(result.token_ids)
         if (whole := self.at_once(result)) is not None:
-            chunks.append(self._chunk([self._dressed(index, whole)]))
+            chunks.append(self._chunk([self._completed(index, whole)]))
         if self.asked.stream_steps:
-            told = [{"index": index, **step.to_json()} for step in result.records]
-            chunks.append({**self._chunk([]), "espalier": {"steps": told}})
+            steps = [{"index": index, **step.to_json()} for step in result.records]
+            chunks.append({**self._chunk([]), "espalier": {"steps": steps}})
         return [*chunks, self._ended(index, run, result, None)]
 
     def last(self) -> list[Json]:
-        """The usage, where it was asked for."""
+        """The usage, if the request includes it."""
         if not self.asked.include_usage:
             return []
         results = [self.results[index] for index in sorted(self.results)]
         return [{**self._chunk([]), "usage": usage(results, self.asked.n)}]
 
-    def _dressed(self, index: int, choice: Json) -> Json:
+    def _completed(self, index: int, choice: Json) -> Json:
         found = {"index": index, **choice}
         found.setdefault("logprobs", None)
         found.setdefault("finish_reason", None)
@@ -279,7 +279,7 @@ class ChatChunks(Chunks):
 
 
 def _delta(one: Delta) -> Json:
-    """What a delta adds to the message, empty for nothing."""
+    """The part of a message that a delta adds, empty for nothing."""
     if isinstance(one, ContentDelta):
         return {"content": one.text} if one.text else {}
     if isinstance(one, ReasoningDelta):

@@ -1,5 +1,7 @@
-"""What both generating routes do: read, let in, convert, run, and answer whole or as a stream. It knows neither body
-nor reply: a `Kind` does."""
+"""What every generating route does: identify, read, convert, run, and reply whole or as a stream.
+
+It knows neither body nor reply; a `Dialect` does.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from espalier.server.answering.replies import Chunks, Head, outputs, report, rep
 from espalier.server.answering.submitting import generating
 from espalier.server.asking.draft import Asked
 from espalier.server.bodies.base import Body, read_body
-from espalier.server.http.body import beside_if_large, read_object
+from espalier.server.http.body import in_thread_if_large, read_object
 from espalier.server.http.errors import code_of, error_body, internal_error
 from espalier.server.http.sse import DONE, EventStream, event
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
@@ -35,10 +37,12 @@ B = TypeVar("B", bound=Body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind(Generic[B]):
-    """What is of one route alone. ask: from its body to what is asked for; whole, chunks: its reply, in both ways.
+class Dialect(Generic[B]):
+    """What differs between the generating routes. ask: from the body to engine requests. head: id, model and time of
+    the reply. whole, chunks: make the reply, whole and as a stream.
 
-    read: the body as JSON. finish: what the run adds to a whole reply. done: the last event of a stream.
+    read: reads the body as JSON. finish: adds to a whole reply what only the run knows. done: the last event of a
+    stream.
     """
 
     route: str
@@ -53,53 +57,55 @@ class Kind(Generic[B]):
     done: bytes = DONE
 
 
-async def answer(request: Request, kind: Kind[B]) -> Response:
-    """The reply to one request. Raises what is wrong with it; the meter is told of what was refused, and of every
-    output that was begun."""
+async def answer(request: Request, dialect: Dialect[B]) -> Response:
+    """The reply to one request. The meter counts a refused request, and every output that was started. Raises what is
+    wrong with the request."""
     process = process_of(request)
     async with AsyncExitStack() as stack:
         try:
-            running, head = await _begin(request, kind, process, stack)
+            running, head = await _begin(request, dialect, process, stack)
         except EspalierError as error:
-            process.meter.refused(route=kind.route, code=code_of(error))
+            process.meter.refused(route=dialect.route, code=code_of(error))
             raise
         headers = _headers(running.asked, running.request_id)
         if not running.asked.stream:
-            reply = await while_connected(request, _whole(running, kind, head))
+            reply = await while_connected(request, _whole(running, dialect, head))
             return JsonResponse(reply, headers=headers, limit_seconds=process.settings.request_seconds)
         return EventStream(
-            _stream(running, kind.chunks(running.asked, head, running.contract), kind.done),
+            _stream(running, dialect.chunks(running.asked, head, running.contract), dialect.done),
             close=stack.pop_all().aclose,
             ping_seconds=process.settings.sse_ping_seconds,
-            # The engine keeps to the first itself; the other is for a client that reads slowly.
+            # The engine itself keeps the first limit; the second is for a client that reads slowly.
             limit_seconds=process.settings.request_seconds + process.settings.body_seconds,
             headers=headers,
         )
-    raise AssertionError("the stack swallows nothing")
+    raise AssertionError("the exit stack suppresses no exception")
 
 
-async def _begin(request: Request, kind: Kind[B], process: Process, stack: AsyncExitStack) -> tuple[Generation, Head]:
-    """From the request to outputs that run; the stack ends them."""
+async def _begin(
+    request: Request, dialect: Dialect[B], process: Process, stack: AsyncExitStack
+) -> tuple[Generation, Head]:
+    """Start the outputs of the request; the stack ends them."""
     began = time.monotonic()
     request_id = request_id_of(request)
     caller = caller_of(request)
-    data = await kind.read(request, process.settings)
-    asked = await beside_if_large(request, lambda: kind.ask(read_body(kind.body, data), process))
+    data = await dialect.read(request, process.settings)
+    asked = await in_thread_if_large(request, lambda: dialect.ask(read_body(dialect.body, data), process))
     span = stack.enter_context(
         process.spans.request(
-            operation=kind.operation, model=asked.model, headers=request.headers, request_id=request_id
+            operation=dialect.operation, model=asked.model, headers=request.headers, request_id=request_id
         )
     )
     begin = generating(
-        process, asked, caller=caller, route=kind.route, request_id=request_id, began=began, span=span,
-        told=request.scope["state"],
+        process, asked, caller=caller, route=dialect.route, request_id=request_id, began=began, span=span,
+        log_state=request.scope["state"],
     )  # fmt: skip
     running = await while_connected(request, stack.enter_async_context(begin))
-    return running, kind.head(asked, process.fingerprint)
+    return running, dialect.head(asked, process.fingerprint)
 
 
-async def _whole(running: Generation, kind: Kind[B], head: Head) -> bytes:
-    """The reply as JSON, made beside the event loop: with a full trace it may have millions of numbers."""
+async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
+    """The whole reply as JSON, made in a thread: with a full trace it may have millions of numbers."""
     asked = running.asked
     results: dict[int, Result] = {}
     async with aclosing(running.events()) as events:
@@ -110,7 +116,7 @@ async def _whole(running: Generation, kind: Kind[B], head: Head) -> bytes:
     running.ended(head.id, ordered)
 
     def make() -> bytes:
-        reply = kind.whole(asked, head, ordered)
+        reply = dialect.whole(asked, head, ordered)
         if asked.report:
             ids = [one.trace_id for one in running.outputs]
             found = (
@@ -118,20 +124,22 @@ async def _whole(running: Generation, kind: Kind[B], head: Head) -> bytes:
                 for choice, run, place, result in outputs(asked, ordered)
             )
             reply["espalier"] = reports(running.contract, found)
-        return to_bytes_by_parts(reply if kind.finish is None else kind.finish(reply, running))
+        return to_bytes_by_parts(reply if dialect.finish is None else dialect.finish(reply, running))
 
     return await asyncio.to_thread(make)
 
 
 async def _stream(running: Generation, chunks: Chunks, done: bytes) -> AsyncGenerator[bytes]:
-    """The events of a stream; what goes wrong once it has begun is the last of them."""
+    """The events of a stream. An error after the start is sent as the last event."""
     try:
         for chunk in chunks.first():
             yield event(chunk)
         async with aclosing(running.events()) as events:
             async for index, happened in events:
                 trace_id = running.outputs[index].trace_id
-                if isinstance(happened, Finished) and running.asked.shown_trace == "steps":  # the whole trace at once
+                if (
+                    isinstance(happened, Finished) and running.asked.shown_trace == "steps"
+                ):  # the whole trace: encode it in a thread
                     yield await asyncio.to_thread(_events, chunks, index, happened, trace_id)
                     continue
                 for chunk in chunks.of(index, happened, trace_id):
@@ -156,9 +164,9 @@ def _events(chunks: Chunks, index: int, happened: Finished, trace_id: str | None
 
 
 def _headers(asked: Asked, request_id: str) -> dict[str, str]:
-    """For a client that uses old fields, which the log tells too; and for one whose prompts were cut."""
+    """Warn a client of old fields, which are logged too, and of prompts that were cut."""
     for warning in asked.warnings:
         log.warning("%s", warning, extra={"fields": {"request_id": request_id}})
-    said = ", ".join(f'299 - "{warning}"' for warning in asked.warnings)
+    warned = ", ".join(f'299 - "{warning}"' for warning in asked.warnings)
     lost = sum(asked.truncated[:: asked.n])
-    return ({"warning": said} if said else {}) | ({"x-espalier-truncated": str(lost)} if lost else {})
+    return ({"warning": warned} if warned else {}) | ({"x-espalier-truncated": str(lost)} if lost else {})

@@ -1,5 +1,8 @@
-"""From what is asked for to outputs that run: the caller is admitted, and every output is submitted by a worker thread
-within the limits of time. It reads no events and knows no shape of a reply."""
+"""Starts the outputs of a request: admits the caller, and submits every output from a worker thread, within time
+limits.
+
+It reads no events and knows no shape of a reply.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,11 @@ from espalier.time_limit import time_limit
 @asynccontextmanager
 async def generating(
     process: Process, asked: Asked, *, caller: Caller, route: str, request_id: str, began: float,
-    span: RequestSpan, told: MutableMapping[str, Any],
+    span: RequestSpan, log_state: MutableMapping[str, Any],
 ) -> AsyncIterator[Generation]:  # fmt: skip
-    """Admit the caller and submit every output; at the end, whatever still runs is cancelled, and what was not counted
-    is counted with what went wrong, and the log's line is told. told: `scope["state"]`. Raises TooManyRequests,
-    Overloaded, DeadlineExceeded, and what `submit` raises."""
+    """Admit the caller and submit every output. At the end, cancel what still runs, count outputs that have not ended
+    with the error, and add fields to the log line. log_state: `scope["state"]`. Raises TooManyRequests, Overloaded,
+    DeadlineExceeded, and what `submit` raises."""
     made = Generation(
         process=process,
         asked=asked,
@@ -64,11 +67,11 @@ async def generating(
                 if one.running is not None:
                     one.running.cancel()
                 made.count(index, None, made.code)
-            logs.tell(told, **made.line())
+            logs.add_fields(log_state, **made.line())
 
 
 async def _submit(made: Generation) -> None:
-    """Every output, by a worker thread. Nothing is left running that nobody reads."""
+    """Submit every output from a worker thread. On an error, all of them are cancelled."""
     process, asked = made.process, made.asked
     limit = process.settings.request_seconds
     is_off = threading.Event()
@@ -77,10 +80,10 @@ async def _submit(made: Generation) -> None:
         runs: list[Running] = []
         try:
             with time_limit(process.settings.compile_seconds, cancelled=is_off.is_set):
-                looked = time.monotonic()
+                began = time.monotonic()
                 made.contract = _contract(made)
-                if made.contract is not None:  # for which the schema was compiled
-                    made.compiled = time.monotonic() - looked
+                if made.contract is not None:  # the contract needs the schema compiled
+                    made.compiled = time.monotonic() - began
                 requests = recorded(_cut(made), process, request_id=made.request_id)
             for one, request in zip(made.outputs, requests, strict=True):
                 left = limit - (time.monotonic() - made.began)
@@ -89,7 +92,7 @@ async def _submit(made: Generation) -> None:
                 with time_limit(process.settings.compile_seconds, cancelled=is_off.is_set):
                     runs.append(process.scheduler.submit(request, owner=made.caller.name, deadline=left))
                 one.submitted = time.monotonic()
-        except LimitExceeded as error:  # nothing has been generated yet: it is the request that asks for too much
+        except LimitExceeded as error:  # nothing is generated yet, so the request itself is too costly
             _cancel(runs)
             raise too_costly(asked, error) from error
         except BaseException:
@@ -97,12 +100,11 @@ async def _submit(made: Generation) -> None:
             raise
         return runs
 
-    began = time.monotonic()
     try:
-        async with asyncio.timeout(max(0.0, limit - (began - made.began))):
+        async with asyncio.timeout(max(0.0, limit - (time.monotonic() - made.began))):
             runs = await process.workers.run(submit, abandoned=_cancel, owner=made.caller.name)
     except TimeoutError:
-        raise DeadlineExceeded(f"it was not ready after {limit:g} s") from None
+        raise DeadlineExceeded(f"preparing the request took longer than {limit:g} s") from None
     except EspalierError as error:
         raise asked.named(error) from None
     finally:
@@ -110,13 +112,13 @@ async def _submit(made: Generation) -> None:
     for one, running in zip(made.outputs, runs, strict=True):
         one.running = running
     made.submitted = time.monotonic()
-    if made.kind is not None:  # the outputs after the first find it compiled
+    if made.kind is not None:  # the first output compiled it, the others found it in the cache
         made.compiled += runs[0].progress.compiled
         process.meter.compiled(constraint=made.kind, seconds=made.compiled)
 
 
 def _cut(made: Generation) -> tuple[Request, ...]:
-    """The requests with prompts as long as the server takes them; what was cut is noted."""
+    """The requests with prompts cut to max_input_tokens; `made.asked` gets how much was cut."""
     limit, engine = made.process.settings.max_input_tokens, made.process.engine.engine
     if limit is not None:
         requests, lost = cut_prompts(engine, made.asked.requests, limit)
@@ -125,7 +127,7 @@ def _cut(made: Generation) -> tuple[Request, ...]:
 
 
 def _contract(made: Generation) -> list[dict[str, str]] | None:
-    """What will become of every keyword of a schema, where the reply is to say it."""
+    """What is enforced of each keyword of a schema, if the reply reports it."""
     spec, compiler = made.asked.constraint, made.process.engine.engine.compiler
     if not made.asked.report or not isinstance(spec, JsonSchema):
         return None

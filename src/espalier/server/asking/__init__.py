@@ -1,3 +1,5 @@
-"""From a request body to what it asks for: constraint, sampling, decoding, prompts. It runs nothing and writes no
-reply. Start with `openai.py`.
+"""Reads request bodies into engine requests: constraint, sampling, decoding, prompts. It runs nothing and writes no
+reply.
+
+Start with `openai.py` (body to draft), then `assemble.py` (draft to requests).
 """

@@ -33,7 +33,7 @@ def assemble(draft: Draft, process: Process, make: Callable[..., AskedType]) -> 
     settings, top = process.settings, draft.top_logprobs
     top_field = draft.names.get("top_logprobs", "top_logprobs")
     if top is not None and top > settings.max_top_logprobs:
-        raise BadRequest(f"{top_field}: at most {settings.max_top_logprobs} are given", field=top_field)
+        raise BadRequest(f"{top_field}: at most {settings.max_top_logprobs}", field=top_field)
     if top is not None and not process.engine.capabilities.logits:
         field = draft.names.get("top_logprobs", "logprobs")
         raise CapabilityError(f"{process.engine.name} gives no logits, so no log probabilities", field=field)
@@ -121,7 +121,7 @@ def _check_outputs(request: Request, draft: Draft, settings: ServerSettings) -> 
     if outputs > settings.max_outputs:
         own = "num_return_sequences" if returned > 1 else "n"
         raise BadRequest(
-            f"{outputs} outputs are asked for; {settings.max_outputs} are given",
+            f"{outputs} outputs are asked for; the limit is {settings.max_outputs}",
             field="prompt" if prompts > 1 else draft.names.get(own, own),
         )
 
@@ -137,7 +137,7 @@ def _check_candidates(requests: Sequence[Request], process: Process, field: str)
     limit = process.settings.max_candidates
     if found > limit:
         raise BadRequest(
-            f"{field}: outputs x tokens x candidates are up to {found}; {limit} are kept",
+            f"{field}: outputs x tokens x candidates are up to {found}; the limit is {limit}",
             hint="a smaller max_tokens, n or top_logprobs", field=field,
         )  # fmt: skip
 
@@ -146,7 +146,7 @@ def _check_tools(request: Request, settings: ServerSettings) -> None:
     size = sum(len(tool.parameters) for tool in request.tools)
     if size > settings.max_schema_bytes:
         raise BadRequest(
-            f"the schemas of the tools have {size} characters; {settings.max_schema_bytes} are taken", field="tools"
+            f"the schemas of the tools have {size} characters; the limit is {settings.max_schema_bytes}", field="tools"
         )
 
 

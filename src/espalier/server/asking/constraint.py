@@ -1,5 +1,8 @@
-"""The constraint of a body: one of OpenAI's `response_format`, vLLM's `structured_outputs` and `guided_…`,
-llama-server's `grammar` and `json_schema`, and our own `espalier.constraint`. It compiles nothing."""
+"""Reads the constraint of a body into a Spec. It compiles nothing.
+
+A body has at most one of OpenAI's `response_format`, vLLM's `structured_outputs` and `guided_…`, llama-server's
+`grammar` and `json_schema`, and our `espalier.constraint`.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,12 @@ GUIDED = {"guided_json": "json", "guided_regex": "regex", "guided_choice": "choi
 KINDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 OWN = "espalier.constraint"
 FIELDS = ("schema", "regex", "pattern", "grammar", "options", "root", "constraint", "kind")
-"""What errors of ours call the part of a constraint that is wrong."""
+"""Fields that errors of constraints name; all of them are the one field of the body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constrained:
-    """names: by what an error of ours calls it, the field of the body. warnings: of old fields."""
+    """names: from the field that an error names to the field of the body. warnings: about old fields."""
 
     spec: Spec | None = None
     names: Mapping[str, str] = field(default_factory=dict)
@@ -32,8 +35,8 @@ class Constrained:
 
 
 def read_constraint(body: SharedBody, *, max_bytes: int) -> Constrained:
-    """The one constraint of a body, or none. Raises BadRequest for two, and for one that is larger than max_bytes;
-    SpecError and its kin, each naming the field of the body."""
+    """The constraint of a body, if it has one. Raises BadRequest for two constraints and for one larger than max_bytes,
+    SpecError and its kin; each names the field of the body."""
     found: list[tuple[str, Spec]] = []
     warnings: list[str] = []
     for path, make in _sources(body):
@@ -45,7 +48,7 @@ def read_constraint(body: SharedBody, *, max_bytes: int) -> Constrained:
             raise BadRequest("the constraint is nested too deeply", field=path) from None
         size = len(spec.key())
         if size > max_bytes:
-            raise BadRequest(f"the constraint has {size} characters; {max_bytes} are taken", field=path)
+            raise BadRequest(f"the constraint has {size} characters; the limit is {max_bytes}", field=path)
         found.append((path, spec))
         if path in GUIDED:
             warnings.append(OLD.format(old=path, new=GUIDED[path]))
@@ -56,13 +59,13 @@ def read_constraint(body: SharedBody, *, max_bytes: int) -> Constrained:
         return Constrained()
     path, spec = found[0]
     names = dict.fromkeys(FIELDS, path)
-    if path == OWN:  # what a kind of constraint has of its own
+    if path == OWN:  # fields that only some kinds of constraints have
         names |= {name: f"{path}.{name}" for name in ("lang", "top")}
     return Constrained(spec=spec, names=names, warnings=tuple(warnings))
 
 
 def _sources(body: SharedBody) -> Iterator[tuple[str, Callable[[], Spec]]]:
-    """Each constraint that is given: its field, and what makes it."""
+    """Each constraint of the body: its field, and a function that makes its Spec."""
     ours = body.espalier
     allow = None if ours is None else ours.allow
     given = body.response_format
@@ -76,7 +79,7 @@ def _sources(body: SharedBody) -> Iterator[tuple[str, Callable[[], Spec]]]:
         value = getattr(body, old)
         if value is not None:
             yield old, _maker(new, value, allow, "natural", old)
-    if body.grammar:  # llama-server takes an empty one as none
+    if body.grammar:  # llama-server ignores an empty one
         yield "grammar", _maker("grammar", body.grammar, allow, "natural", "grammar")
     if body.json_schema is not None:
         yield "json_schema", _maker("json", body.json_schema, allow, "natural", "json_schema")
@@ -94,7 +97,7 @@ def _response_format(given: ResponseFormat, allow: Any) -> Spec:
             "the format has no schema", hint='"json_schema": {"name": ..., "schema": {...}}',
             field="response_format.json_schema",
         )  # fmt: skip
-    if named is not None and named.strict is False:  # as with tools: what can only be checked is checked
+    if named is not None and named.strict is False:  # as with tools: keywords that cannot be enforced are checked
         allow = "checked"
     return JsonSchema(schema, allow=allow)
 
@@ -102,9 +105,9 @@ def _response_format(given: ResponseFormat, allow: Any) -> Spec:
 def _structured(given: StructuredOutputs, allow: Any) -> Iterator[tuple[str, Callable[[], Spec]]]:
     where = "structured_outputs"
     for name in ("disable_additional_properties", "whitespace_pattern", "disable_fallback"):
-        if getattr(given, name) and name != "disable_fallback":  # nothing falls back here
+        if getattr(given, name) and name != "disable_fallback":  # there is no fallback here
             raise UnsupportedParameter(
-                f"{where}.{name} cannot be had here", hint="say `espalier.constraint`", field=f"{where}.{name}"
+                f"{where}.{name} is not supported here", hint="use `espalier.constraint`", field=f"{where}.{name}"
             )
     values = {kind: getattr(given, "json_" if kind == "json" else kind) for kind in KINDS}
     asked = {kind: value for kind, value in values.items() if value is not None and (kind, value) != OFF}
@@ -116,7 +119,7 @@ def _structured(given: StructuredOutputs, allow: Any) -> Iterator[tuple[str, Cal
     kind, value = next(iter(asked.items()))
     if kind == "structural_tag":
         raise UnsupportedParameter(
-            "structural tags cannot be had here", hint="say `tools`, or `espalier.constraint` with kind `after`",
+            "structural tags are not supported here", hint="use `tools`, or `espalier.constraint` with kind `after`",
             field=f"{where}.structural_tag",
         )  # fmt: skip
     style = "compact" if given.disable_any_whitespace else "natural"

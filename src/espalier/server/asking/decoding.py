@@ -1,6 +1,6 @@
-"""How a body asks to decode: the fields of `espalier`, vLLM's and the word-list server's beside them.
+"""Reads how to decode: the strategy fields of `espalier`, and the beam fields of vLLM and the word-list server.
 
-What values mean is Decoding's to say, and what an engine can do is `engines/capabilities.py`'s.
+`Decoding` checks the values, `engines/capabilities.py` what the engine can do.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from espalier.server.bodies.openai import EspalierOptions, SharedBody
 from espalier.server.http.errors import BadRequest
 
 TOP = ("num_beams", "length_penalty", "early_stopping")
-"""Fields of Decoding that a body may also have at its top."""
+"""Fields of Decoding that may also stand at the top level of a body."""
 IDLE: Mapping[str, tuple[Any, ...]] = {"num_beams": (1,), "length_penalty": (0, 1), "early_stopping": (False,)}
-"""Values at the top that ask for nothing where there are no beams: clients send them always."""
+"""Top-level values that mean nothing without beam search; some clients always send them."""
 BEAM = "beam"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """fields: of Decoding, those that are said. names: by a field of Decoding, the body's that said it. is_search:
-    whether one run gives all the outputs of a prompt, so that `n` is no longer the sampling's."""
+    """fields: the fields of Decoding that the body gives. names: from a field of Decoding to the field of the body.
+    is_search: whether one run gives all outputs of a prompt, so that the sampling's `n` is 1."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
@@ -43,7 +43,7 @@ def read_decoding(body: SharedBody, *, n: int, default_beams: tuple[int, str] | 
     for name in FIELDS:
         inner, outer = getattr(ours, name), getattr(body, name) if name in TOP else None
         if inner is not None and outer is not None and inner != outer:
-            raise BadRequest(f"{name} says otherwise than espalier.{name}", hint="leave one of them out", field=name)
+            raise BadRequest(f"{name} contradicts espalier.{name}", hint="leave one of them out", field=name)
         if inner is not None:
             fields[name], names[name] = inner, f"espalier.{name}"
         elif outer is not None:
@@ -56,7 +56,7 @@ def read_decoding(body: SharedBody, *, n: int, default_beams: tuple[int, str] | 
                 f"use_beam_search is not {fields['strategy']}", hint="leave one of them out", field="use_beam_search"
             )
         names.setdefault("strategy", "use_beam_search")
-        if "num_beams" not in fields:  # as vLLM has it
+        if "num_beams" not in fields:  # as in vLLM
             fields["num_beams"], names["num_beams"] = n, "n"
         is_beams = True
     elif "strategy" not in fields and fields.get("num_beams", 1) != 1:
@@ -76,7 +76,7 @@ def read_decoding(body: SharedBody, *, n: int, default_beams: tuple[int, str] | 
     asked = fields.setdefault("num_return_sequences", n)
     names.setdefault("num_return_sequences", "n")
     if n not in (1, asked):
-        raise BadRequest(f"n is {n}, and espalier.num_return_sequences {asked}", hint="say one", field="n")
+        raise BadRequest(f"n is {n}, but espalier.num_return_sequences is {asked}", hint="give one of them", field="n")
     return Decoded(fields=fields, names=names, is_search=True)
 
 
@@ -92,5 +92,5 @@ def _drop_idle(fields: dict[str, Any], names: dict[str, str]) -> None:
             continue
         if not any(isinstance(fields[name], bool) == isinstance(idle, bool) and fields[name] == idle
                    for idle in IDLE[name]):  # fmt: skip
-            raise InputError(f"{name} wants beams", hint='"num_beams": 4', field=name)
+            raise InputError(f"{name} needs beam search", hint='"num_beams": 4', field=name)
         del fields[name], names[name]

@@ -1,6 +1,6 @@
-"""A body of llama-server's `/completion` becomes what it asks for. It runs nothing and knows no reply.
+"""Reads bodies of llama-server's `/completion` into a `Draft`. It runs nothing and knows no reply.
 
-llama-server ignores fields that it does not know; here they are refused by name, and so is what cannot be had.
+llama-server ignores unknown fields; here unknown and unsupported fields are refused by name.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from espalier.server.settings import ServerSettings
 from espalier.tokens.vocab import Vocab
 
 NAMES = {"prompt_ids": "prompt", "max_tokens": "n_predict", "top_logprobs": "n_probs"}
-"""By what an error of ours names, the field of the body."""
+"""From the field that an error names to the field of the body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlamaAsked(Asked):
-    """body: as it was given. told: the sampling in llama.cpp's names, for the reply."""
+    """body: as it was given. sampling: in llama.cpp's names, for the reply."""
 
     body: LlamaBody
-    told: dict[str, Any]
+    sampling: dict[str, Any]
 
 
 async def read_llama(http: HttpRequest, settings: ServerSettings) -> dict[str, Any]:
-    """The body, in which token ids stand for a prompt of texts and ids. Raises as `read_object`, and BadRequest for
-    what is no token."""
+    """The body, with a prompt of mixed texts and ids turned into token ids. Raises what `read_object` raises, and
+    BadRequest for an id that is no token."""
     data = await read_object(http, settings)
     engine = process_of(http).engine.engine
     if isinstance(data.get("prompt"), list) and engine.vocab is not None:
@@ -53,7 +53,7 @@ async def read_llama(http: HttpRequest, settings: ServerSettings) -> dict[str, A
 
 
 def _prompts(given: list[Any], engine: Engine, vocab: Vocab) -> list[Any]:
-    """One prompt as a list of ids, or a list of texts and such lists."""
+    """One prompt as a list of ids, or several prompts, each a text or a list of ids."""
     kinds = {type(one) for one in given}
     if int in kinds and kinds <= {int, str}:
         return _ids(given, engine, vocab, "prompt")
@@ -61,7 +61,7 @@ def _prompts(given: list[Any], engine: Engine, vocab: Vocab) -> list[Any]:
 
 
 def _ids(given: list[Any], engine: Engine, vocab: Vocab, field: str) -> list[int]:
-    """A BOS comes before a text that comes first, as the tokenizer adds it, and before nothing else."""
+    """The token ids. A text at the start gets the BOS that the tokenizer adds; other texts get none."""
     found: list[int] = []
     for place, one in enumerate(given):
         if isinstance(one, str):
@@ -74,18 +74,20 @@ def _ids(given: list[Any], engine: Engine, vocab: Vocab, field: str) -> list[int
 
 
 def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
-    """What a body of `/completion` asks for. Raises InputError and its kin naming the field."""
+    """What a body of `/completion` asks for. Raises InputError and its kin, each naming the field."""
     settings = process.settings
     if body.post_sampling_probs and not body.n_probs:
         raise BadRequest("post_sampling_probs wants n_probs", hint='"n_probs": 5', field="post_sampling_probs")
     if isinstance(body.stop, list) and len(body.stop) > MAX_STOPS:
-        raise BadRequest(f"stop: at most {MAX_STOPS} texts are taken", field="stop")
+        raise BadRequest(f"stop: at most {MAX_STOPS} texts", field="stop")
     if max(body.n or 1, body.n_cmpl or 1) > MAX_N:
         raise BadRequest(f"at most {MAX_N} outputs can be asked for", field="n" if body.n else "n_cmpl")
     check_lists(body, process)
     for name in ("n_predict", "max_tokens"):
         if getattr(body, name) == 0:
-            raise BadRequest(f"{name}: 0 tokens cannot be had", hint="from 1 on, or -1 for all that fit", field=name)
+            raise BadRequest(
+                f"{name}: 0 tokens cannot be generated", hint="from 1 on, or -1 for all that fit", field=name
+            )
     given = {name: value for name in LLAMA_NAMES - set(LLAMA_OFF) if (value := getattr(body, name)) is not None}
     config = in_buckets(from_llama(given), settings)
     constrained = read_constraint(
@@ -103,7 +105,7 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
         top_logprobs=body.n_probs or None,
         token_ids=bool(body.return_tokens),
     )
-    return assemble(draft, process, partial(LlamaAsked, body=body, told=to_llama(config)))
+    return assemble(draft, process, partial(LlamaAsked, body=body, sampling=to_llama(config)))
 
 
 def _texts_and_ids(given: Any, process: Process) -> tuple[tuple[str, ...], tuple[tuple[int, ...] | None, ...]]:

@@ -37,13 +37,13 @@ def ask_chat(body: ChatBody, process: Process) -> Asked:
     settings = process.settings
     if len(body.messages) > settings.max_messages:
         raise BadRequest(
-            f"there are {len(body.messages)} messages; {settings.max_messages} are taken", field="messages"
+            f"there are {len(body.messages)} messages; the limit is {settings.max_messages}", field="messages"
         )
     tools = body.tools or None
     if tools is not None and len(tools) > settings.max_tools:
-        raise BadRequest(f"there are {len(tools)} tools; {settings.max_tools} are taken", field="tools")
+        raise BadRequest(f"there are {len(tools)} tools; the limit is {settings.max_tools}", field="tools")
     if body.top_logprobs is not None and not body.logprobs:
-        raise BadRequest("top_logprobs wants logprobs", hint='"logprobs": true', field="top_logprobs")
+        raise BadRequest("top_logprobs needs logprobs", hint='"logprobs": true', field="top_logprobs")
     messages = tuple(one.model_dump(exclude_unset=True, exclude_none=True, by_alias=True) for one in body.messages)
     for message in messages:
         message.setdefault("content", None)
@@ -84,7 +84,7 @@ def _template_variables(body: ChatBody) -> tuple[ChatBody, dict[str, Any]]:
     if "enable_thinking" in variables:
         wanted = variables.pop("enable_thinking")
         if not isinstance(wanted, bool) or body.enable_thinking not in (None, wanted):
-            raise BadRequest("enable_thinking is true or false, said once", field="chat_template_kwargs")
+            raise BadRequest("enable_thinking must be true or false, and given once", field="chat_template_kwargs")
         body = body.model_copy(update={"enable_thinking": wanted})
     return body, {"template_variables": variables} if variables else {}
 
@@ -153,10 +153,10 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
 
 def _check_stream(body: SharedBody, ours: EspalierOptions) -> None:
     if body.stream_options is not None and not body.stream:
-        raise BadRequest("stream_options wants stream", hint='"stream": true', field="stream_options")
+        raise BadRequest("stream_options needs stream", hint='"stream": true', field="stream_options")
     if ours.stream_steps and not (body.stream and ours.trace):
         raise BadRequest(
-            "stream_steps wants a stream and a trace", hint='"stream": true and "espalier": {"trace": "full"}',
+            "stream_steps needs a stream and a trace", hint='"stream": true and "espalier": {"trace": "full"}',
             field="espalier.stream_steps",
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The safety filter of a body, `espalier.safety`: a preset by name, or the fields of `Safety`. It compiles nothing."""
+"""Reads the safety filter `espalier.safety`: a preset's name, or the fields of `Safety`. It compiles nothing."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ FIELDS = ("preset", "categories", "without", "include", "exclude", "patterns", "
 
 
 def join_safety(constraint: Spec | None, asked: Any, *, max_bytes: int) -> tuple[Spec | None, tuple[str, ...]]:
-    """The constraint with the filter, and a warning for each category of which nothing is enforced. Raises BadRequest
-    for a filter of more than max_bytes, SpecError and its kin, each naming the field of the body."""
+    """The constraint joined with the filter, and a warning for each category that is not enforced. Raises BadRequest
+    for a filter larger than max_bytes, SpecError and its kin; each names the field of the body."""
     if asked is None:
         return constraint, ()
     with field_names({name: f"{OWN}.{name}" for name in FIELDS}, otherwise=OWN):
         found = safety_of(asked)
         size = len(found.key())
         if size > max_bytes:
-            raise BadRequest(f"the filter has {size} characters; {max_bytes} are taken", field=OWN)
-        told = tuple(
+            raise BadRequest(f"the filter has {size} characters; the limit is {max_bytes}", field=OWN)
+        warnings = tuple(
             f"{OWN}: {entry['category']}: {entry['note']}" for entry in found.describe() if not entry["enforced"]
         )
-        return with_safety(constraint, [found]), told
+        return with_safety(constraint, [found]), warnings

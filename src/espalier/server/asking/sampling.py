@@ -1,6 +1,7 @@
-"""Sampling of a body in our names: OpenAI's fields with vLLM's extras, and llama-server's beside them.
+"""Reads the sampling fields of a body into our names: OpenAI's fields with vLLM's extras, and llama-server's fields.
 
-Where llama-server's are given, the transforms run in its order, or in that of `samplers`; defaults stay OpenAI's.
+If a llama-server field is given, the samplers run in llama-server's order, or in the order of `samplers`. The defaults
+stay OpenAI's.
 """
 
 from __future__ import annotations
@@ -31,25 +32,25 @@ OPENAI_OURS = {theirs: ours for ours, theirs in OPENAI_FIELDS.items()} | OPENAI_
 LLAMA_OURS = {theirs: ours for ours, theirs in LLAMA_FIELDS.items()} | LLAMA_OTHER
 MAX_STOPS = 64
 MAX_WORDS = 1024
-"""Of lists of texts, each of which is looked for at every step."""
+"""The most entries of a list of texts, each of which is looked for at every step."""
 OF_TOKENS = ("stop_token_ids", "allowed_token_ids", "logit_bias")
-"""Fields with something for each of some tokens."""
+"""Fields with an entry per token."""
 OF_TEXTS = ("bad_words", "samplers", "dry_sequence_breakers")
 
 
 def check_lists(body: BaseModel, process: Process) -> None:
-    """Raises BadRequest, naming the field, for a list that is longer than it can mean something."""
+    """Raises BadRequest, naming the field, for a list with too many entries."""
     for name in (*OF_TOKENS, *OF_TEXTS):
         given = getattr(body, name, None)
         vocab = process.engine.engine.vocab
         limit = MAX_WORDS if vocab is None or name not in OF_TOKENS else vocab.width
         if given is not None and len(given) > limit:
-            raise BadRequest(f"{name} has {len(given)} entries; {limit} are taken", field=name)
+            raise BadRequest(f"{name} has {len(given)} entries; the limit is {limit}", field=name)
 
 
 def read_sampling(body: SharedBody) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the body says of sampling, and the defaults for what it does not, both in our names. Raises SamplingError in
-    the body's names, BadRequest for a field that is said twice."""
+    """The sampling that the body gives, and the defaults for the rest, both in our names. Raises SamplingError naming
+    the body's field, BadRequest for fields that contradict each other."""
     given = {name: value for name in type(body).model_fields if (value := getattr(body, name)) is not None}
     theirs = {name: value for name, value in given.items() if name in OPENAI_NAMES}
     llamas = {name: value for name, value in given.items() if name in LLAMA_NAMES and name not in OPENAI_NAMES}
@@ -60,7 +61,7 @@ def read_sampling(body: SharedBody) -> tuple[dict[str, Any], dict[str, Any]]:
         raise SamplingError("n_predict: it must be at least 1, or -1 for all that fit", field="n_predict")
     stops = theirs.get("stop")
     if isinstance(stops, list) and len(stops) > MAX_STOPS:
-        raise BadRequest(f"stop: at most {MAX_STOPS} texts are taken", field="stop")
+        raise BadRequest(f"stop: at most {MAX_STOPS} texts", field="stop")
     if theirs.get("n", 1) > MAX_N or llamas.get("n_cmpl", 1) > MAX_N:
         raise BadRequest(f"at most {MAX_N} outputs can be asked for", field="n" if "n" in theirs else "n_cmpl")
     config = from_openai(theirs)
@@ -72,7 +73,7 @@ def read_sampling(body: SharedBody) -> tuple[dict[str, Any], dict[str, Any]]:
             ours = LLAMA_OURS[name]
             value = getattr(extra, ours)
             if ours in found and found[ours] != value:
-                raise BadRequest(f"{name} says otherwise than another field", hint="leave one of them out", field=name)
+                raise BadRequest(f"{name} contradicts another field", hint="leave one of them out", field=name)
             found[ours] = value
         defaults["sampler_order"] = DEFAULT_ORDER
     if found.get("max_tokens") == UNLIMITED and "n_predict" in llamas:

@@ -1,4 +1,4 @@
-"""Token ids as bodies have them: checked, and as text. It knows no route and no model."""
+"""Checks token ids of bodies, and turns them into text. It knows no route and no model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from espalier.tokens.vocab import Vocab
 
 
 def check_ids(ids: Sequence[object], vocab: Vocab, field: str) -> tuple[int, ...]:
-    """Raises BadRequest, naming the place, for what is no token of the vocabulary."""
+    """The ids. Raises BadRequest, naming the position, for one that is no token of the vocabulary."""
     found: list[int] = []
     for place, token in enumerate(ids):
         is_id = isinstance(token, int) and not isinstance(token, bool) and 0 <= token < vocab.width
@@ -22,13 +22,13 @@ def check_ids(ids: Sequence[object], vocab: Vocab, field: str) -> tuple[int, ...
 
 
 def bytes_of(token: int, vocab: Vocab) -> bytes:
-    """Its bytes; a special token's spelling."""
+    """The bytes of a token; of a special token, its text."""
     special = vocab.special_texts.get(token)
     return vocab.bytes_of(token) if special is None else special.encode()
 
 
 def text_of(ids: Iterable[int], vocab: Vocab) -> str:
-    """The text that they spell, special tokens too; half a character becomes U+FFFD."""
+    """The text of the tokens, special tokens included; incomplete UTF-8 becomes U+FFFD."""
     return b"".join(bytes_of(token, vocab) for token in ids).decode("utf-8", "replace")
 
 

@@ -1,8 +1,9 @@
-"""How long prompts and outputs may be: prompts are cut where MAX_INPUT_TOKENS says so, `max_tokens` is rounded up to
-one of ALLOWED_MAX_NEW_TOKENS. Without these settings nothing is changed. It knows no body and no reply.
+"""Cuts prompts to MAX_INPUT_TOKENS, and rounds `max_tokens` up to one of ALLOWED_MAX_NEW_TOKENS. Both are off unless
+set.
 
-Of a conversation the oldest turns go first, each with all that answers it, so that the rest is a conversation still;
-then the beginning of the oldest text of a user that is left. What instructs the model and what begins its turn stay.
+A conversation loses its oldest turns first, each with the replies to it, so that the rest is still a conversation; then
+the beginning of the oldest user message that is left. System messages and the generation prompt stay. It knows no body
+and no reply.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from espalier.server.settings import ServerSettings
 from espalier.time_limit import check
 
 SEED_BUCKETS = (64, 128, 256, 512)
-"""Those of the word-list server, for its clients, where nothing is set."""
+"""The word-list server's values, used with SEED_COMPAT if nothing is set."""
 JOINER = "\u200d"
 JOINERS = frozenset((JOINER, "\ufe0e", "\ufe0f"))
 INSTRUCTING = ("system", "developer")
 
 
 def in_buckets(config: SamplingConfig, settings: ServerSettings) -> SamplingConfig:
-    """With `max_tokens` rounded up to the next bucket, at most the largest. Raises SamplingError where `min_tokens` is
-    more than that."""
+    """The config with `max_tokens` rounded up to the next allowed value, or down to the largest. Raises SamplingError
+    if `min_tokens` is larger."""
     buckets = settings.allowed_max_new_tokens or (SEED_BUCKETS if settings.seed_compat else ())
     if not buckets:
         return config
@@ -38,7 +39,7 @@ def in_buckets(config: SamplingConfig, settings: ServerSettings) -> SamplingConf
 
 def cut_prompts(engine: Engine, requests: Sequence[Request], limit: int) -> tuple[tuple[Request, ...], tuple[int, ...]]:
     """The requests with prompts of at most `limit` tokens, and how many tokens each lost. Outputs of one prompt share
-    it. Blocks. Raises PromptTooLong where what must stay is longer; InputError and its kin as the engine does."""
+    its cut. Blocks. Raises PromptTooLong if the part that must stay is longer, and what the engine raises."""
     found: list[tuple[Request, int]] = []
     for place, request in enumerate(requests):
         before = requests[place - 1] if place else None
@@ -63,7 +64,7 @@ def _cut(engine: Engine, request: Request, limit: int) -> tuple[Request, int]:
     if size <= limit:
         return request, 0
     if request.prompt_ids is not None:
-        # An id is a whole token, so ids are cut as they are; a BOS stays.
+        # Ids are cut from the front; a BOS stays.
         first = request.prompt_ids[:1] if request.prompt_ids[0] in special_ids else ()
         kept = (*first, *request.prompt_ids[size - limit + len(first) :]) if limit > len(first) else first
         return replace(request, prompt_ids=kept[:limit]), size - limit
@@ -90,7 +91,7 @@ def _cut_messages(request: Request, specials: Sequence[str], fits: Callable[[Req
         raise _too_long(limit, "messages")
 
     def without(turn: int) -> list[Mapping[str, Any]]:
-        """The messages from this turn on, and what instructs."""
+        """The messages from this turn on, and all system messages."""
         first = turns[turn] if turn else 0
         return [one for place, one in enumerate(messages) if place >= first or one["role"] in INSTRUCTING]
 
@@ -118,8 +119,8 @@ def _cut_messages(request: Request, specials: Sequence[str], fits: Callable[[Req
 
 
 def _shortest_cut(text: str, specials: Sequence[str], fits: Callable[[str], bool]) -> int | None:
-    """How many characters must go from the beginning, at least one staying; None where that does not help. A shorter
-    text has fewer tokens, or nearly so: what is given has been tried."""
+    """The fewest characters to cut from the beginning, by binary search; None if even one character does not fit. A
+    shorter text nearly always has fewer tokens; the result itself was tried."""
 
     def rest_fits(cut: int) -> bool:
         return cut < len(text) and fits(text[cut:])
@@ -137,8 +138,8 @@ def _shortest_cut(text: str, specials: Sequence[str], fits: Callable[[str], bool
 
 
 def _border(text: str, place: int, specials: Sequence[str]) -> int:
-    """The first place from here on where a text may be cut: neither within a character as people see it, nor within
-    what spells a special token."""
+    """The first position from here on where a text may be cut: neither inside a grapheme, nor inside the text of a
+    special token."""
     while place < len(text):
         after = place
         while after < len(text) and after and (_goes_on(text[after]) or text[after - 1] == JOINER):
@@ -154,13 +155,13 @@ def _border(text: str, place: int, specials: Sequence[str]) -> int:
 
 
 def _goes_on(character: str) -> bool:
-    """Whether it belongs to the character before."""
+    """Whether it continues the grapheme before it."""
     return character in JOINERS or unicodedata.combining(character) != 0
 
 
 def _too_long(limit: int, field: str) -> PromptTooLong:
     return PromptTooLong(
-        f"what must stay of the prompt is longer than {limit} tokens",
+        f"the part of the prompt that must stay is longer than {limit} tokens",
         hint="the system message, the last turn and the template stay whole",
         field=field,
     )

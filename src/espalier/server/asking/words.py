@@ -1,6 +1,8 @@
-"""The word-list server's fields: `vocab_lang` with `vocab_n_words` hold a text to the first words of a list, or make
-all others dearer; `enable_thinking` lets the model reason first. Whether there is such a list is found by compiling it.
-As that server did, beams search such a text where nothing is said of how to decode or to sample.
+"""Reads the word-list server's fields: `vocab_lang`, `vocab_n_words` and their details, and `enable_thinking`.
+
+The pair constrains the text to the most frequent words of a list (hard), or biases all other words down (soft).
+`enable_thinking` lets the model reason first. As in that server, beam search is the default under a hard list. Whether
+the list exists is found when it is compiled.
 """
 
 from __future__ import annotations
@@ -26,20 +28,20 @@ PAIR = ("vocab_lang", "vocab_n_words")
 MODE = "vocab_constraint_mode"
 TIERS = ("tier2_max_rank_multiplier", "tier2_penalty", "tier3_penalty")
 SOFT = "vocab_soft_"
-OPENED = (*PAIR, MODE, *(SOFT + name for name in TIERS), "enable_thinking")
+FIELDS = (*PAIR, MODE, *(SOFT + name for name in TIERS), "enable_thinking")
 NAMES = {"lang": "vocab_lang", "top": "vocab_n_words"} | {name: SOFT + name for name in TIERS}
-"""By what an error of a word list names, the field of the body."""
+"""From the field that an error of a word list names to the field of the body."""
 SWITCH = "enable_thinking"
 DEFAULT_BEAMS = 10
 
 
 def word_lists(body: SharedBody, draft: Draft, process: Process) -> Draft:
-    """Add the constraint, the soft constraint and the thinking that these fields ask for.
+    """The draft with the constraint, the soft constraint and the reasoning that these fields ask for.
 
-    Raises BadRequest for half of the pair and for details of what is not asked
-    for; SpecError; UnsupportedParameter for JSON made of words."""
+    Raises BadRequest for half of the pair and for details without the pair, SpecError, and UnsupportedParameter for a
+    word list combined with a JSON constraint."""
     draft = _thinking(body, draft, process)
-    if process.settings.seed_compat and draft.is_chat:  # it never sampled unless it was told to
+    if process.settings.seed_compat and draft.is_chat:  # that server sampled only on request
         draft = replace(draft, defaults={**draft.defaults, "temperature": 0.0})
     given = [name for name in PAIR if getattr(body, name) is not None]
     if not given:
@@ -47,7 +49,7 @@ def word_lists(body: SharedBody, draft: Draft, process: Process) -> Draft:
         return draft
     if len(given) == 1:
         missing = next(name for name in PAIR if name not in given)
-        raise BadRequest(f"{given[0]} wants {missing}", hint="give both, or neither", field=missing)
+        raise BadRequest(f"{given[0]} needs {missing}", hint="give both, or neither", field=missing)
     draft = replace(draft, names={**draft.names, **NAMES})
     mode = body.vocab_constraint_mode or process.settings.vocab_constraint_mode
     with field_names(NAMES):
@@ -55,7 +57,7 @@ def word_lists(body: SharedBody, draft: Draft, process: Process) -> Draft:
         words = Wordlist(lang=body.vocab_lang, top=body.vocab_n_words)
         if mode == "soft":
             return replace(draft, soft=(*draft.soft, SoftWordlist(words, **_tiers(body, process.settings))))
-    if not process.settings.seed_compat:  # whose clients send all fields always
+    if not process.settings.seed_compat:  # whose clients always send all fields
         _refuse_alone(body, [SOFT + name for name in TIERS], f'{MODE} "soft"')
     return replace(
         draft, constraint=_joined(draft.constraint, words), default_beams=_default_beams(body, draft, process)
@@ -63,20 +65,20 @@ def word_lists(body: SharedBody, draft: Draft, process: Process) -> Draft:
 
 
 def _default_beams(body: SharedBody, draft: Draft, process: Process) -> tuple[int, str] | None:
-    """How many search where nothing is said: ten, or as many as the model holds."""
+    """The default number of beams: ten, or as many as the model holds; None if the body asks for something else."""
     ours = body.espalier
-    says_sampler = ours is not None and (ours.sampler == "native" or ours.preset is not None)
+    has_own_sampling = ours is not None and (ours.sampler == "native" or ours.preset is not None)
     most = process.engine.capabilities.max_sequences
     beams = DEFAULT_BEAMS if most is None else min(DEFAULT_BEAMS, most)
-    if says_sampler or beams < 2 or any(getattr(body, name) is not None for name in DRAWING_NAMES):
+    if has_own_sampling or beams < 2 or any(getattr(body, name) is not None for name in DRAWING_NAMES):
         return None
     return beams, "vocab_lang"
 
 
 def _tiers(body: SharedBody, settings: ServerSettings) -> Mapping[str, Any]:
-    """What the body says of the tiers, and the settings for the rest."""
-    said = {name: getattr(body, SOFT + name) for name in TIERS}
-    return {name: getattr(settings, SOFT + name) if value is None else value for name, value in said.items()}
+    """The tiers of the body, with the settings for those that it does not give."""
+    given = {name: getattr(body, SOFT + name) for name in TIERS}
+    return {name: getattr(settings, SOFT + name) if value is None else value for name, value in given.items()}
 
 
 def _joined(other: Spec | None, words: Wordlist) -> Spec:
@@ -84,30 +86,30 @@ def _joined(other: Spec | None, words: Wordlist) -> Spec:
         return words
     if isinstance(other, JsonSchema | JsonObject):
         raise UnsupportedParameter(
-            "a JSON document is not made of the words of a list",
-            hint=f'leave one of the two out, or say {MODE} "soft"',
+            "a word list cannot be combined with a JSON constraint",
+            hint=f'leave one of the two out, or set {MODE} to "soft"',
             field="vocab_lang",
         )
     return AllOf(other, words)
 
 
 def _refuse_alone(body: SharedBody, names: list[str], wanted: str) -> None:
-    """Fields that would change nothing."""
+    """Refuse fields that have no effect alone."""
     for name in names:
         if getattr(body, name) is not None:
-            raise BadRequest(f"{name} wants {wanted}", hint="without it, it would change nothing", field=name)
+            raise BadRequest(f"{name} needs {wanted}", hint="without it, the field has no effect", field=name)
 
 
 def _thinking(body: SharedBody, draft: Draft, process: Process) -> Draft:
-    """With thinking, the model may reason before the text that the constraint holds. Where the template has a switch it
-    is set; without one there is nothing to switch off. Raises UnsupportedParameter where there is no template."""
+    """Read `enable_thinking`: the model may reason before the constrained text, and a switch of the chat template is
+    set. Raises UnsupportedParameter if it is true and there is no chat template."""
     wanted = body.enable_thinking
     if wanted is None:
         return draft
     template = process.engine.engine.template
     if wanted and (template is None or not draft.is_chat):
         raise UnsupportedParameter(
-            f"{SWITCH}: only a chat template can open the reasoning", hint="say `espalier.reasoning`", field=SWITCH
+            f"{SWITCH}: only a chat template can open the reasoning", hint="use `espalier.reasoning`", field=SWITCH
         )
     if template is not None and SWITCH in template.source:
         draft = replace(draft, request={**draft.request, SWITCH: wanted})

@@ -1,1 +1,1 @@
-"""Request and reply bodies as types, one module for each dialect, and the OpenAPI document. They run nothing."""
+"""Pydantic types of request and reply bodies, one module per dialect, and the OpenAPI document. They run nothing."""

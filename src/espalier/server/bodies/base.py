@@ -21,8 +21,8 @@ BodyType = TypeVar("BodyType", bound=Body)
 
 
 def read_body(cls: type[BodyType], data: Mapping[str, Any]) -> BodyType:
-    """A body from parsed JSON. Raises BadRequest, UnknownParameter and UnsupportedParameter, each naming its field as a
-    path such as `messages[0].content`."""
+    """Validate parsed JSON as a body. Raises BadRequest, UnknownParameter and UnsupportedParameter, each naming the
+    field as a path such as `messages[0].content`."""
     given = without_idle(data, _names(cls))
     try:
         return cls.model_validate(given)
@@ -35,7 +35,7 @@ def _names(cls: type[BaseModel]) -> set[str]:
 
 
 def _first(cls: type[BaseModel], error: ValidationError) -> Exception:
-    """The first thing that is wrong. Of a union all members complain; what is about the field comes first."""
+    """The first validation error. Every member of a union reports one; the first is the most useful."""
     found = error.errors(include_url=False, include_context=False, include_input=False)[0]
     path = field_path(found["loc"])
     if found["type"] == "extra_forbidden":
@@ -47,7 +47,7 @@ def _first(cls: type[BaseModel], error: ValidationError) -> Exception:
 
 
 def _siblings(cls: type[BaseModel], loc: tuple[int | str, ...]) -> set[str]:
-    """The names of the fields of the object at this place."""
+    """Field names of the object at this location."""
     for part in loc:
         field = next((f for n, f in cls.model_fields.items() if (f.alias or n) == part), None)
         inner = None if field is None else _model_in(field.annotation)

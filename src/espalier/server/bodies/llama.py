@@ -1,4 +1,4 @@
-"""Bodies of llama-server's own routes as types, and vLLM's of `/tokenize`. Shapes alone, as in `openai.py`."""
+"""Types of the bodies of llama-server's routes, and of vLLM's `/tokenize` and `/detokenize`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from espalier.server.bodies.sampling_fields import SamplingFields
 
 
 class LlamaBody(SamplingFields):
-    """`/completion`. prompt: a text, token ids, both mixed, or a list of these.
+    """The body of `/completion`. prompt: a text, token ids, both mixed, or a list of these.
 
-    id_slot, cache_prompt: taken, and without effect. What llama-server has besides is refused by name.
+    id_slot and cache_prompt have no effect. Other fields of llama-server are refused by name.
     """
 
     prompt: str | list[int | str | list[int | str]]
@@ -27,7 +27,7 @@ class LlamaBody(SamplingFields):
     # constraints
     grammar: str | None = None
     json_schema: dict[str, Any] | bool | None = None
-    # what of the reply
+    # the reply
     n_probs: int | None = Field(default=None, ge=0)
     post_sampling_probs: bool | None = None
     return_tokens: bool | None = None
@@ -44,7 +44,7 @@ class LlamaBody(SamplingFields):
 
 
 class TokenizeBody(Body):
-    """llama-server's with `content`; vLLM's with `prompt` or `messages`."""
+    """The body of `/tokenize`: llama-server's with `content`, vLLM's with `prompt` or `messages`."""
 
     content: str | None = None
     add_special: bool | None = None
@@ -60,7 +60,7 @@ class TokenizeBody(Body):
 
 
 class DetokenizeBody(Body):
-    """llama-server's; vLLM's with `model`."""
+    """The body of `/detokenize`: llama-server's, or vLLM's with `model`."""
 
     tokens: list[int]
     model: str | None = None

@@ -1,7 +1,7 @@
-"""Bodies of requests as types: what `/v1/chat/completions` and `/v1/completions` take, and their OpenAPI.
+"""Types of the bodies of `/v1/chat/completions` and `/v1/completions`, for validation and the OpenAPI document.
 
-They check shapes alone: what a value means, and whether it is in range, is said where it is used (`asking/`). Fields
-that change nothing or cannot be had are in `fields.py`.
+They check types and simple bounds; `asking/` decides what values mean. Fields without effect and unsupported fields are
+in `fields.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PastCall(Body):
 
 
 class ChatMessage(Body):
-    """refusal, annotations and the like are taken as our own replies have them, so that a reply can be sent back."""
+    """refusal, annotations and the like are taken in the form of our replies, so that a reply can be sent back."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[dict[str, Any]] | None = None
@@ -55,7 +55,7 @@ class NamedSchema(Body):
 
 
 class ResponseFormat(Body):
-    """OpenAI's, and llama-server's with `schema` beside the type."""
+    """OpenAI's format, and llama-server's with `schema` beside `type`."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: NamedSchema | None = None
@@ -63,7 +63,7 @@ class ResponseFormat(Body):
 
 
 class StructuredOutputs(Body):
-    """vLLM's: exactly one of the first six."""
+    """vLLM's field: exactly one of the first six is given."""
 
     json_: dict[str, Any] | str | bool | None = Field(default=None, alias="json")
     regex: str | None = None
@@ -79,13 +79,13 @@ class StructuredOutputs(Body):
 
 
 class EspalierOptions(Body):
-    """What only we have. With it, also empty, the reply has a key `espalier` too.
+    """Fields of Espalier's own. If this object is given, even empty, the reply has a key `espalier`.
 
-    preset: sampling and constraint by name. trace: true or `summary` for sums, `steps` or `full` for every step.
-    stream_steps: in a stream, each step of the trace comes with its token, and not again at the end. strategy to
-    max_rewinds: how to decode, as `Decoding` has it. allow: `checked` takes keywords of a
-    schema that can only be checked when the text is complete. constraint: any constraint with its `kind`. soft: biases
-    with their `kind`. reasoning: `auto`, a name, or two markers.
+    preset: name of a preset of sampling and constraint. trace: true or `summary` for sums, `steps` or `full` for every
+    step. stream_steps: each step of the trace comes with its token, and not again at the end. strategy to max_rewinds:
+    fields of `Decoding`. allow: `checked` also takes schema keywords that can only be checked on the complete text.
+    constraint: any constraint with its `kind`. soft: soft constraints with their `kind`. reasoning: `auto`, a name, or
+    two markers.
     """
 
     preset: str | None = None
@@ -114,7 +114,7 @@ class EspalierOptions(Body):
 
 
 class SharedBody(SamplingFields):
-    """What both routes take."""
+    """Fields of both routes."""
 
     model: str | None = None
     stream: bool | None = None
@@ -153,7 +153,7 @@ class SharedBody(SamplingFields):
     length_penalty: float | None = None
     early_stopping: bool | Literal["never"] | None = None
     use_beam_search: bool | None = None
-    # what of the reply
+    # the reply
     return_token_ids: bool | None = None
     espalier: EspalierOptions | None = None
 
@@ -170,7 +170,7 @@ class ChatBody(SharedBody):
 
 
 class CompletionBody(SharedBody):
-    """prompt: texts, or token ids, which are taken as they are."""
+    """prompt: texts, or token ids, which are used unchanged."""
 
     prompt: str | list[str] | list[int] | list[list[int]]
     logprobs: int | None = Field(default=None, ge=0)

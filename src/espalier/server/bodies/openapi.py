@@ -1,5 +1,7 @@
-"""The OpenAPI document, and a page of it that needs no network. Bodies are read by hand (`http/body.py`), so their
-schemas are put in here. It knows no behaviour of any route."""
+"""Builds the OpenAPI document and an HTML page of it that works offline. It knows no behaviour of any route.
+
+Routes read bodies themselves (`http/body.py`), so this module adds the schemas of the bodies.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,12 @@ METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
 
 
 def generating_route(reply: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """For `responses=`: the reply, whole or as a stream."""
+    """For `responses=` of a generating route: the reply, whole or as a stream."""
     return {200: {"model": reply, "description": "The completion.", "content": dict(STREAM)}}
 
 
 def describe(app: FastAPI, bodies: tuple[type[BaseModel], ...] = BODIES) -> Callable[[], dict[str, Any]]:
-    """What makes the document, once: put it in the place of `app.openapi`. bodies: what is read by hand."""
+    """A replacement for `app.openapi` that builds the document once. bodies: the types that routes read themselves."""
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -43,7 +45,7 @@ def describe(app: FastAPI, bodies: tuple[type[BaseModel], ...] = BODIES) -> Call
             parts["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
             for item in made["paths"].values():
                 for method in METHODS:
-                    item.get(method, {}).get("responses", {}).pop("422", None)  # it is 400 here
+                    item.get(method, {}).get("responses", {}).pop("422", None)  # validation errors are 400 here
             made["security"] = [{}, {"bearer": []}]
             app.openapi_schema = made
         return app.openapi_schema
@@ -57,7 +59,7 @@ def _request_body(cls: type[BaseModel]) -> dict[str, Any]:
 
 
 def docs_page(app: FastAPI) -> Response:
-    """All routes with what they say of themselves. FastAPI's own page is loaded from a CDN; this one works offline."""
+    """A page of all routes with their descriptions. FastAPI's own page loads from a CDN; this one works offline."""
     document = app.openapi()
     rows = []
     for path, item in document["paths"].items():

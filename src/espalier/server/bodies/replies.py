@@ -1,4 +1,4 @@
-"""Replies as types, for the OpenAPI document alone: replies are made as plain JSON in `answering/replies.py`."""
+"""Types of replies, for the OpenAPI document only: `answering/replies.py` builds replies as plain JSON."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Usage(Reply):
 
 
 class Output(Reply):
-    """One output, in the key `espalier`. score: a beam's. weighing: what faithful sampling knows. closed_by_budget:
-    true where the limit on tokens decided how it ends. rewinds: what was taken back. safety: how often a filter refused
-    what the model wanted most, and took text back, by category and pattern. truncated: how many tokens the prompt
-    lost."""
+    """One output under the key `espalier`. score: of a beam. weighing: weights of faithful sampling. closed_by_budget:
+    whether the token limit decided how the output ends. rewinds: text that was taken back. safety: by category and
+    pattern, how often a filter refused the most probable token and took text back. truncated: how many tokens the
+    prompt lost."""
 
     index: int
     seed: int

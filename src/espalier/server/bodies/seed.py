@@ -1,5 +1,5 @@
-"""The word-list server's own request, as far as it looked at it: FastAPI's errors come of this. Texts that spell a
-number are numbers, as there."""
+"""Validates bodies as the word-list server did, for the same 422 errors. Strings that spell a number are numbers, as
+there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from espalier.errors import InputError
 
 
 class SeedMessage(BaseModel):
-    """content: parts are taken too, which the word-list server refused."""
+    """content: lists of parts are taken too, which the word-list server refused."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -43,17 +43,17 @@ class SeedBody(BaseModel):
 
 
 class SeedInvalid(InputError):
-    """The body is not what this route takes: 422 where the word-list server's ways are asked for."""
+    """The request body is not valid (status 422 under SEED_COMPAT)."""
 
     def __init__(self, found: list[dict[str, Any]]) -> None:
-        """found: as FastAPI lists them."""
+        """found: the errors, in FastAPI's form."""
         self.found = found
         first = found[0]
         super().__init__(str(first["msg"]), field=".".join(map(str, first["loc"][1:])) or None)
 
 
 def read_seed_body(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What the body says of the fields above. Raises SeedInvalid."""
+    """The fields of SeedBody that the body gives. Raises SeedInvalid."""
     try:
         found = SeedBody.model_validate(data)
     except ValidationError as error:

@@ -1,3 +1,4 @@
-"""HTTP without our routes: reading bodies within limits, JSON on the wire, server-sent events, errors in OpenAI's
-shape.
+"""HTTP independent of any route: bodies read within limits, JSON replies, server-sent events, errors in OpenAI's shape.
+
+It knows no field of any body.
 """

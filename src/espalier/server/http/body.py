@@ -1,4 +1,5 @@
-"""Bodies of requests: read within a size and a time, then parsed without surprises. It knows no field of any body."""
+"""Reads request bodies within a size and a time limit, and parses them as strict JSON. It knows no field of any
+body."""
 
 from __future__ import annotations
 
@@ -18,19 +19,19 @@ from espalier.server.settings import ServerSettings
 
 STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 DEPTHS = np.zeros(256, dtype=np.int8)
-"""By byte: how much deeper it leads."""
+"""By byte value: the change of the nesting depth, 1 for an opening and -1 for a closing bracket."""
 DEPTHS[list(b"[{")] = 1
 DEPTHS[list(b"]}")] = -1
 IN_A_THREAD = 65_536
-"""Bytes from which on a body is parsed and read beside the event loop."""
+"""Bodies of this many bytes or more are parsed in a thread, off the event loop."""
 BODY_BYTES = "espalier.body_bytes"
-"""Where `scope["state"]` has the size of the body."""
+"""The key of the body's size in `scope["state"]`."""
 T = TypeVar("T")
 
 
 async def read_object(request: Request, settings: ServerSettings) -> dict[str, Any]:
-    """The JSON object that a request has as its body. Raises BodyTooLarge, BodyTimeout, WrongMediaType, BadRequest, and
-    Cancelled where the client leaves before all is there."""
+    """The JSON object in the body of a request. Raises BodyTooLarge, BodyTimeout, WrongMediaType, BadRequest, and
+    Cancelled if the client disconnects before the end of the body."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         raise WrongMediaType(hint="content-type: application/json")
@@ -41,11 +42,11 @@ async def read_object(request: Request, settings: ServerSettings) -> dict[str, A
 
 
 async def read_bytes(request: Request, settings: ServerSettings) -> bytes:
-    """The body, at most `max_body_bytes` of it, whatever its length is said to be. Raises as `read_object`."""
+    """The body, at most `max_body_bytes` long whatever content-length says. Raises what `read_object` raises."""
     limit = settings.max_body_bytes
-    said = request.headers.get("content-length", "")
-    if said.isascii() and said.isdigit() and (len(said) > 18 or int(said) > limit):
-        raise BodyTooLarge(f"the body has {said[:20]} bytes; {limit} are taken")
+    length = request.headers.get("content-length", "")
+    if length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > limit):
+        raise BodyTooLarge(f"the body has {length[:20]} bytes; the limit is {limit}")
     pieces: list[bytes] = []
     size = 0
     try:
@@ -56,25 +57,25 @@ async def read_bytes(request: Request, settings: ServerSettings) -> bytes:
                     raise BodyTooLarge(f"the body has more than {limit} bytes")
                 pieces.append(piece)
     except TimeoutError:
-        raise BodyTimeout(f"the body was not there after {settings.body_seconds:g} s") from None
+        raise BodyTimeout(f"the body did not arrive within {settings.body_seconds:g} s") from None
     except ClientDisconnect:
-        raise Cancelled("the client left before its request was there") from None
+        raise Cancelled("the client disconnected before the end of its request") from None
     request.scope.setdefault("state", {})[BODY_BYTES] = size
     return b"".join(pieces)
 
 
-async def beside_if_large(request: Request, work: Callable[[], T]) -> T:
-    """What `work` makes of a body that was read: beside the event loop where that takes long."""
+async def in_thread_if_large(request: Request, work: Callable[[], T]) -> T:
+    """Run `work`, in a thread if the body that was read is large."""
     if request.scope.get("state", {}).get(BODY_BYTES, 0) < IN_A_THREAD:
         return work()
     return await asyncio.to_thread(work)
 
 
 def parse_object(raw: bytes, *, max_depth: int) -> dict[str, Any]:
-    """The JSON object in these bytes. Raises BadRequest for what is no JSON: NaN, numbers of thousands of digits, a key
-    that is there twice, half a character; and for what is nested deeper than max_depth."""
+    """The JSON object in these bytes. Raises BadRequest for anything but strict JSON (NaN, numbers of thousands of
+    digits, duplicate keys and lone surrogates are refused) and for nesting deeper than max_depth."""
     if depth(raw) > max_depth:
-        raise BadRequest(f"the body is nested deeper than {max_depth}")
+        raise BadRequest(f"the body is nested deeper than {max_depth} levels")
     try:
         text = raw.decode()
         found = json.loads(text, parse_constant=_refuse, object_pairs_hook=_distinct)
@@ -88,12 +89,12 @@ def parse_object(raw: bytes, *, max_depth: int) -> dict[str, Any]:
         try:
             json.dumps(found, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
-            raise BadRequest("the body has half a character (a lone surrogate)") from error
+            raise BadRequest("the body has a lone surrogate, which is no character") from error
     return found
 
 
 def depth(raw: bytes) -> int:
-    """How deep objects and arrays are nested, without parsing: what is in strings does not count."""
+    """The nesting depth of objects and arrays, without parsing. Brackets inside strings do not count."""
     outside = np.frombuffer(STRINGS.sub(b"", raw), dtype=np.uint8)
     return int(np.cumsum(DEPTHS[outside], dtype=np.int64).max(initial=0))
 
@@ -107,7 +108,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         left = dict(found)
         twice = next(name for name, _ in pairs if left.pop(name, left) is left)
-        raise ValueError(f"{twice[:60]!r} is there twice")
+        raise ValueError(f"the key {twice[:60]!r} appears twice")
     return found
 
 

@@ -1,6 +1,6 @@
-"""Errors as HTTP answers them: OpenAI's shape, the status of the error, nothing of our insides.
+"""Turns errors into HTTP replies in OpenAI's shape, and adds the errors that only a server has.
 
-It knows every error of `espalier.errors` by its status alone, and adds those that only a server has.
+It knows the errors of `espalier.errors` by their status and code alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from espalier.server.http.wire import JsonResponse
 
 
 class BadRequest(InputError):
-    """The body is not what this route takes."""
+    """The request body is not valid."""
 
 
 class UnknownParameter(InputError):
@@ -26,11 +26,11 @@ class UnknownParameter(InputError):
 
 
 class UnsupportedParameter(InputError):
-    """This field cannot be had here, so it is refused."""
+    """This field is not supported here."""
 
 
 class TooCostly(InputError):
-    """Preparing this takes more time or room than a request is given."""
+    """Preparing this request takes more time or memory than a request may use."""
 
 
 class BodyTooLarge(InputError):
@@ -64,56 +64,55 @@ class MethodNotAllowed(InputError):
 
 
 CODES: Mapping[type[EspalierError], str] = {UnknownModel: "model_not_found"}
-"""Where OpenAI has a name of its own."""
+"""Errors for which OpenAI has a code of its own."""
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error",
          499: "cancelled_error", 503: "unavailable_error", 504: "timeout_error"}  # fmt: skip
-"""By status; below 500 the others are `invalid_request_error`, from 500 on `server_error`."""
+"""`type` by status. Other statuses below 500 are `invalid_request_error`, from 500 on `server_error`."""
 LONGEST = 1000
-"""Characters of a message."""
+"""The most characters of a message; the rest is cut."""
 RETRY_AFTER = 1
-"""Seconds, where the error does not say."""
+"""Seconds, if the error has no `retry_after`."""
 STATUSES: Mapping[int, type[EspalierError]] = {404: NotFound, 405: MethodNotAllowed}
-"""What the router itself says, as errors of ours."""
+"""Our errors for the statuses of Starlette's router."""
 
 ErrorShape: TypeAlias = Callable[[EspalierError, Request], Response]
-"""Makes the answer to an error; a server may have another than OpenAI's."""
+"""Makes the reply to an error. SEED_COMPAT uses another than OpenAI's."""
 
 
 def code_of(error: EspalierError) -> str:
-    """A stable snake_case name for machines, OpenAI's where it has one."""
+    """A stable snake_case name for machines; OpenAI's name if it has one."""
     return CODES.get(type(error), error.code)
 
 
 def error_body(error: EspalierError) -> dict[str, Any]:
-    """`{"error": {...}}`, as in an answer and in a stream."""
+    """`{"error": {...}}`, for replies and for events of a stream."""
     status = error.http_status
     kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     message = str(error)
-    if len(message) > LONGEST:  # it shows what was sent, of which nobody wants all back
+    if len(message) > LONGEST:  # messages quote what the client sent, which may be long
         message = f"{message[:LONGEST]}…"
     return {"error": {"message": message, "type": kind, "param": error.field, "code": code_of(error)}}
 
 
 def error_headers(error: EspalierError) -> dict[str, str]:
-    """What tells a client when to come again, and how to show who it is."""
+    """`retry-after` for 429 and 503, `www-authenticate` for 401."""
     if error.http_status in (429, 503):
         return {"retry-after": str(max(1, round(getattr(error, "retry_after", RETRY_AFTER))))}
     return {"www-authenticate": "Bearer"} if error.http_status == 401 else {}
 
 
 def openai_shape(error: EspalierError, _request: Request) -> Response:
-    """OpenAI's answer to an error."""
+    """The reply to an error, as OpenAI writes it."""
     return JsonResponse(error_body(error), status_code=error.http_status, headers=error_headers(error))
 
 
 def internal_error(request_id: str) -> EspalierError:
-    """What a client is told of a fault of ours: where it can be found in the log, and nothing else."""
-    return EspalierError("something went wrong in the server", hint=f"the log has it under {request_id}")
+    """What a client sees of a fault in the server: the id under which the log has the details, nothing else."""
+    return EspalierError("something went wrong in the server", hint=f"the log has the details under {request_id}")
 
 
 def install(app: FastAPI, shape: ErrorShape = openai_shape) -> None:
-    """Every error of ours, and what the router refuses, gets this shape. What is none of ours is caught further out,
-    in `asgi.py`."""
+    """Reply to our errors and to the router's in this shape. Unexpected exceptions are handled in `asgi.py`."""
 
     async def ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, EspalierError)
@@ -122,8 +121,7 @@ def install(app: FastAPI, shape: ErrorShape = openai_shape) -> None:
     async def routers(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         made = STATUSES.get(error.status_code, BadRequest)
-        said = made(None if made is not BadRequest else error.detail, field=None)
-        answer = shape(said, request)
+        answer = shape(made(None if made is not BadRequest else error.detail, field=None), request)
         for name, value in (error.headers or {}).items():
             answer.headers[name] = value
         return answer
@@ -131,7 +129,7 @@ def install(app: FastAPI, shape: ErrorShape = openai_shape) -> None:
     async def fields(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
-        path = field_path(tuple(first["loc"][1:]))  # the first part says whether it is in the path, query or body
+        path = field_path(tuple(first["loc"][1:]))  # the first part is "path", "query" or "body"
         return shape(BadRequest(f"{path}: {first['msg']}" if path else str(first["msg"]), field=path or None), request)
 
     app.add_exception_handler(RequestValidationError, fields)
@@ -140,8 +138,8 @@ def install(app: FastAPI, shape: ErrorShape = openai_shape) -> None:
 
 
 def field_path(loc: tuple[int | str, ...]) -> str:
-    """`("messages", 0, "content", "str")` -> `messages[0].content`: without the members of unions, which pydantic
-    names too."""
+    """`("messages", 0, "content", "str")` -> `messages[0].content`. Names of union members, which pydantic adds, are
+    left out."""
     path = ""
     for part in loc:
         if isinstance(part, int):
@@ -152,23 +150,23 @@ def field_path(loc: tuple[int | str, ...]) -> str:
 
 
 UNIONS = frozenset({"str", "int", "float", "bool", "none", "[key]"})
-"""Names of the members of unions, as pydantic has them. No field is called so."""
+"""Pydantic's names of union members. No field has one of these names."""
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """For `responses=` of a route: each with the shape of an error."""
+    """For `responses=` of a route: the statuses, each with the schema of an error."""
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorReply"}}}
     return {status: {"description": MEANINGS[status], "content": content} for status in statuses}
 
 
-MEANINGS = {400: "What is asked is wrong; `param` names the field.", 401: "The key is missing or wrong.",
-            403: "This key may not.", 404: "There is no such model or address.",
-            405: "Another method is taken here.", 408: "The body did not arrive in time.",
+MEANINGS = {400: "The request is wrong; `param` names the field.", 401: "The key is missing or wrong.",
+            403: "This key is not allowed to do this.", 404: "There is no such model or route.",
+            405: "The route does not take this method.", 408: "The body did not arrive in time.",
             413: "The body is too large.", 415: "The body is not sent as application/json.",
-            429: "Too many requests: come again after `retry-after` seconds.", 499: "The client has gone.",
-            500: "A fault in the server; the log has it by the request id.",
-            501: "An optional part is not installed.",
-            503: "The server is full, starting or closing: come again.",
-            504: "It took longer than a request is given."}  # fmt: skip
+            429: "Too many requests: retry after `retry-after` seconds.", 499: "The client disconnected.",
+            500: "A fault in the server; the log has the details under the request id.",
+            501: "An optional dependency is not installed.",
+            503: "The server is full, starting or closing: retry later.",
+            504: "The request took longer than its limit."}  # fmt: skip
 GENERATION_ERRORS = (400, 401, 403, 404, 405, 408, 413, 415, 429, 499, 500, 501, 503, 504)
 READING_ERRORS = (400, 401, 403, 404, 405, 500, 503)

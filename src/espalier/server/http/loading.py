@@ -1,6 +1,6 @@
-"""Answering while the model is still being loaded: `/health`, `/ready` and `/version` say so, all else is 503.
+"""Serves while the model is still loading: `/health`, `/ready` and `/version` reply, everything else is 503.
 
-What is loaded, and how, is given to it; it knows no route but those three.
+It does not know what is loaded. It knows no route but these three.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ log = logging.getLogger(__name__)
 PUBLIC = frozenset({"/health", "/ready", "/version"})
 
 Failed = Callable[[Exception], None]
-"""Told why loading has failed: there will never be a model, so the server is to end."""
+"""Called with the error if loading fails: the server must then end."""
 
 
 @asynccontextmanager
 async def beside(api: FastAPI, opening: AbstractAsyncContextManager[None], failed: Failed) -> AsyncIterator[None]:
-    """While it is open, `opening` is entered in a task of its own, and left by it at the end: a model that is still
-    being loaded then is waited for, since nothing can stop it. `app.state.is_loading` says whether it is."""
+    """While open, hold `opening` open in a task of its own, so that the application starts before the model is loaded.
+    Closing waits for a model that is still loading, since loading cannot be interrupted. `app.state.is_loading` is
+    true meanwhile."""
     ended = asyncio.Event()
     api.state.is_loading = True
 
@@ -39,7 +40,7 @@ async def beside(api: FastAPI, opening: AbstractAsyncContextManager[None], faile
                 await ended.wait()
         except Exception as error:
             if not api.state.is_loading:
-                raise  # in closing
+                raise  # it failed while closing, not while loading
             if isinstance(error, EspalierError):
                 log.error("%s: %s", type(error).__name__, error)
             else:
@@ -55,7 +56,7 @@ async def beside(api: FastAPI, opening: AbstractAsyncContextManager[None], faile
 
 
 class Loading:
-    """ASGI middleware: until the model is there, nothing is asked that needs it."""
+    """ASGI middleware: replies 503 until the model is loaded."""
 
     def __init__(self, app: ASGIApp, *, shape: ErrorShape = openai_shape) -> None:
         self._app, self._shape = app, shape
@@ -63,7 +64,7 @@ class Loading:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_loading = scope["type"] == "http" and getattr(scope["app"].state, "is_loading", False)
         if is_loading and scope["path"].removeprefix(scope.get("root_path", "")) not in PUBLIC:
-            error = Unavailable("the model is being loaded", hint="try again in a few seconds")
+            error = Unavailable("the model is still loading", hint="try again in a few seconds")
             await self._shape(error, Request(scope, receive))(scope, receive, send)
             return
         await self._app(scope, receive, send)

@@ -1,5 +1,9 @@
-"""uvicorn's faster HTTP protocol with what it has no limit for: the size of a request's head, and the time that it may
-take to arrive. It knows no route; `espalier serve` hands it to uvicorn."""
+"""uvicorn's httptools protocol with two more limits: the size of a request's head, and the time in which it must
+arrive.
+
+It knows no route; `espalier serve` passes it to uvicorn. It extends private methods of uvicorn: pyproject.toml pins the
+tested releases, and tests/unit/server/test_uvicorn.py names the methods.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from espalier.server.http.wire import ABORT
 
 HEAD_BYTES = 65_536
-"""Of the first line and the headers together, as h11 has it."""
+"""The limit for the request line and the headers together; h11 has the same."""
 HEAD_SECONDS = 30.0
-"""From a new connection, or the first byte of its next request, to the end of the headers."""
+"""The time limit from a new connection, or the first byte of its next request, to the end of the headers."""
 TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain; charset=utf-8\r\n"
     b"content-length: 25\r\nconnection: close\r\n\r\nThe headers are too long."
@@ -21,13 +25,17 @@ TOO_LARGE = (
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """A head that is too large is answered with 431, one that is too slow is cut. Requests find in their scope a way to
-    cut the connection (`wire.ABORT`)."""
+    """Replies 431 to a head that is too large, and cuts a connection whose head is too slow. The scope of a request has
+    a function that cuts its connection (`wire.ABORT`)."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._is_in_head, self._is_refused = True, False
-        self._waiting, self._parsed, self._heads = 0, 0, 0  # bytes in an unended head; bytes parsed of it; ended heads
+        self._waiting, self._parsed, self._heads = (
+            0,
+            0,
+            0,
+        )  # bytes received of the head; bytes parsed of it; finished heads
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -79,7 +87,7 @@ class GuardedProtocol(HttpToolsProtocol):
             super().send_400_response(msg)
 
     def _count(self, size: int) -> None:
-        """Raises ValueError, which stops the parser, so that `send_400_response` is called."""
+        """Raises ValueError if the head is too large: it stops the parser, which then calls `send_400_response`."""
         self._parsed += size
         if self._parsed > HEAD_BYTES:
             raise ValueError("the headers are too long")
@@ -102,6 +110,6 @@ class GuardedProtocol(HttpToolsProtocol):
     def _too_slow(self) -> None:
         self._timer = None
         if self.cycle is not None and not self.cycle.response_complete:
-            self._start()  # the next request of a connection waits for the answer to this one
+            self._start()  # a pipelined request waits for the reply to the one before
         else:
             self.transport.abort()

@@ -1,6 +1,6 @@
-"""Server-sent events: one chunk a line, comments while nothing happens, and an end as soon as nobody listens.
+"""Server-sent events: sends chunks as they come and keep-alive comments between, and stops when the client disconnects.
 
-It knows neither what is sent nor where it comes from.
+It knows neither the content nor its source. docs/dependencies.md says why it is not sse-starlette.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from espalier.server.http.wire import PIECE, cut, to_bytes, to_bytes_by_parts
 PING = b": ping\n\n"
 DONE = b"data: [DONE]\n\n"
 HEADERS = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
-"""Proxies must neither keep nor gather what is sent."""
+"""Proxies must neither cache nor buffer the stream."""
 
 
 def event(data: Any, *, by_parts: bool = False) -> bytes:
-    """One event of JSON. by_parts: it is large, and made beside the event loop."""
+    """One event with JSON data. by_parts: encode in small parts, for large data in a thread."""
     return b"data: " + (to_bytes_by_parts if by_parts else to_bytes)(data) + b"\n\n"
 
 
 class EventStream(Response):
-    """Sends chunks as they come. When the client leaves, the iterator is closed at once; `close` runs in every case,
-    also where nothing could be sent."""
+    """Sends chunks as they come. When the client disconnects, the iterator is closed at once. `close` runs in every
+    case, even if nothing could be sent."""
 
     media_type = "text/event-stream"
 
@@ -42,9 +42,9 @@ class EventStream(Response):
         limit_seconds: float,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """limit_seconds: after so long the connection is cut, so that a client that reads nothing holds nothing."""
+        """limit_seconds: then the connection is cut, so that a client that does not read cannot hold resources."""
         super().__init__(headers={**HEADERS, **(headers or {})})
-        del self.headers["content-length"]  # nobody knows it
+        del self.headers["content-length"]  # unknown in advance
         self._chunks, self._close = chunks, close
         self._ping_seconds, self._limit_seconds = ping_seconds, limit_seconds
         self._is_sending, self._last = False, time.monotonic()
@@ -55,7 +55,7 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             writing = asyncio.create_task(self._write(send))
             pinging = asyncio.create_task(self._ping(send))
-            tasks = [writing, pinging, asyncio.create_task(_gone(receive))]
+            tasks = [writing, pinging, asyncio.create_task(_disconnected(receive))]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED, timeout=self._limit_seconds)
             for task in (writing, pinging):
                 if task.done():
@@ -63,7 +63,7 @@ class EventStream(Response):
             if not any(task.done() for task in tasks):
                 await cut(scope)
         except OSError:
-            pass  # so do servers say that the client has gone
+            pass  # how servers report that the client has disconnected
         finally:
             for task in tasks:
                 task.cancel()
@@ -82,8 +82,8 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _ping(self, send: Send) -> None:
-        """A ping whenever no chunk came for a while; none while a chunk waits for its reader. Beside the chunks, since
-        to wait for each of them with a limit would take a task for each."""
+        """Send a comment whenever no chunk was sent for ping_seconds, but not while a chunk waits to be read. In a task
+        of its own, since waiting for each chunk with a timeout would need a task per chunk."""
         while True:
             await asyncio.sleep(max(0.0, self._last + self._ping_seconds - time.monotonic()))
             if time.monotonic() - self._last >= self._ping_seconds:
@@ -92,6 +92,6 @@ class EventStream(Response):
                     await send({"type": "http.response.body", "body": PING, "more_body": True})
 
 
-async def _gone(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,5 +1,4 @@
-"""JSON on the wire: compact, never NaN, never half a character; and a reply that nobody reads is cut. It knows nothing
-of what is said."""
+"""JSON replies: compact, without NaN and lone surrogates, sent within a time limit. It does not know the content."""
 
 from __future__ import annotations
 
@@ -13,23 +12,23 @@ from starlette.types import Receive, Scope, Send
 
 ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 DEPTH = 6
-"""How deep the steps of traces and the tokens of log probabilities lie."""
+"""The depth at which steps of traces and tokens of log probabilities stand in a reply."""
 PIECE = 65_536
-"""Bytes that are handed to the server at once: it holds what it is handed until it is read."""
+"""Bytes passed to the ASGI server at once, which buffers them until the client reads."""
 READ_SECONDS = 60.0
-"""For a reader of a small reply."""
+"""The default time limit for reading a reply."""
 ABORT = "espalier.abort"
-"""The extension by which our protocol lets a connection be cut at once, what is still unread included."""
+"""The ASGI extension of our protocol that cuts a connection at once and drops what is unread."""
 
 
 def to_bytes(data: Any) -> bytes:
-    """JSON without blanks. A lone surrogate, which UTF-8 cannot say, becomes `\\ufffd`. Raises ValueError for NaN and
-    infinities: whoever makes a reply puts null or a number in their place."""
+    """JSON without spaces. A lone surrogate, which UTF-8 cannot encode, becomes `\\ufffd`. Raises ValueError for NaN
+    and infinities, which whoever builds a reply must replace."""
     return _encoded(ENCODER.encode(data))
 
 
 def to_bytes_by_parts(data: Any) -> bytes:
-    """The same bytes, for a thread: the encoder lets nobody else run while it works, so it is given small parts."""
+    """The same bytes, for use in a thread: the encoder holds the GIL while it works, so it gets small parts."""
     return _encoded("".join(_parts(data, DEPTH)))
 
 
@@ -56,16 +55,16 @@ def _encoded(text: str) -> bytes:
 
 
 async def cut(scope: Scope) -> None:
-    """End the connection of a reader that takes nothing, where the server can. Elsewhere the reply stays unfinished,
-    which every server answers by closing."""
+    """Cut the connection of a client that does not read, if the server has ABORT. Other servers close a connection
+    whose reply was not finished."""
     abort = scope.get("extensions", {}).get(ABORT)
     if abort is not None:
         abort()
-        await asyncio.sleep(0)  # so that the server knows before we return
+        await asyncio.sleep(0)  # lets the server notice before we return
 
 
 class JsonResponse(Response):
-    """A reply in JSON, made of data or of what `to_bytes` made. limit_seconds: within which it must have been read."""
+    """A JSON reply from data, or from bytes of `to_bytes`. limit_seconds: the time in which the client must read it."""
 
     media_type = "application/json"
 

@@ -1,1 +1,1 @@
-"""Logs, metrics and traces of the server's own work. No prompt and no answer is written down here."""
+"""Logs, Prometheus metrics and OpenTelemetry spans. Prompts and answers appear only with LOG_CONTENT=true."""

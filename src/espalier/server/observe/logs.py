@@ -1,7 +1,7 @@
-"""Log lines: one JSON object each, or text, on stderr; one for every response. No content, no keys, no query strings.
+"""Writes log lines to stderr, as JSON objects or text, and one line per response. No prompts, keys or query strings.
 
-It is the access log too: uvicorn's own would show `?token=`. What was written and answered is logged at DEBUG only, and
-only where LOG_CONTENT=true. It knows no route; what a route adds to its line it says by `tell`.
+It replaces uvicorn's access log, which would show `?token=`. Prompts and answers are logged at DEBUG, and only with
+LOG_CONTENT=true. It knows no route; a route adds fields to its line with `add_fields`.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ SECRETS = re.compile(
 PASSWORD = re.compile(r"(?P<name>\b[a-z][a-z0-9+.-]{0,30}://[^\s:/@]{0,256}:)[^\s@]{1,2048}(?=@)", re.IGNORECASE)
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 QUIET = frozenset({"/health", "/ready", "/metrics"})
-"""Asked for every few seconds: at DEBUG, unless they fail."""
-_TOLD = "espalier.log"
+"""Routes that are polled every few seconds: logged at DEBUG unless they fail."""
+_FIELDS = "espalier.log"
 _START_FAILED = re.compile(
     r"\ATraceback \(most recent call last\):\n.*\nespalier\.[\w.]+\.(\w+): (.*?)\s*\Z", re.DOTALL
 )
-"""How a failed start is logged: as the text of a traceback. Of an error of ours the words are enough."""
+"""uvicorn logs a failed start as the text of a traceback; of an error of ours only the message is kept."""
 _USUAL = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message", "fields"})
-"""What every record has; the rest was given with `extra`, one by one or together as `fields`."""
+"""Attributes that every record has. Others were passed in `extra`, one by one or together as `fields`."""
 
 
 class Lines(logging.Formatter):
-    """A record as one line. secrets: texts that are hidden wherever they stand, besides what looks like one."""
+    """Formats a record as one line. secrets: texts to hide, besides everything that looks like a secret."""
 
     def __init__(self, form: str = "json", secrets: Iterable[str] = ()) -> None:
         super().__init__()
@@ -82,10 +82,10 @@ class Lines(logging.Formatter):
 
 
 def configure(settings: ServerSettings, stream: TextIO | None = None) -> None:
-    """Send our loggers and uvicorn's to one handler, and silence uvicorn's access log. Again: anew."""
+    """Send our loggers and uvicorn's to one handler, and silence uvicorn's access log. May be called again."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(Lines(settings.log_format, [settings.secret_token or ""]))
-    handler.addFilter(_is_no_cut)
+    handler.addFilter(_is_no_shutdown_cancel)
     for name in OURS:
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler] if name in ("espalier", "uvicorn") else []
@@ -101,8 +101,8 @@ def configure(settings: ServerSettings, stream: TextIO | None = None) -> None:
         )
 
 
-def _is_no_cut(record: logging.LogRecord) -> bool:
-    """Whether it is not what uvicorn says of a request that it ended itself, because the server stops."""
+def _is_no_shutdown_cancel(record: logging.LogRecord) -> bool:
+    """False for uvicorn's report of a request that it cancelled because the server stops."""
     return not (
         record.name == "uvicorn.error"
         and record.exc_info is not None
@@ -110,21 +110,21 @@ def _is_no_cut(record: logging.LogRecord) -> bool:
     )
 
 
-def tell(state: MutableMapping[str, Any], **fields: Any) -> None:
-    """Add to the line of a response. state: `scope["state"]`. For example `caller`, `tokens`, `finish_reason`."""
-    state.setdefault(_TOLD, {}).update(fields)
+def add_fields(state: MutableMapping[str, Any], **fields: Any) -> None:
+    """Add fields to the log line of a response, such as `finish_reason`. state: `scope["state"]`."""
+    state.setdefault(_FIELDS, {}).update(fields)
 
 
 def content(request_id: str, **texts: object) -> None:
-    """Prompts and answers, where the operator asked for them."""
+    """Log prompts and answers, if LOG_CONTENT is on."""
     CONTENT.debug("content", extra={"request_id": request_id, **texts})
 
 
 class AccessLog:
-    """ASGI middleware: a line and a count for every response. It belongs outside all others.
+    """ASGI middleware, the outermost: logs a line and counts for every response.
 
-    The caller, the request id and the route are read from where the server keeps them: `state.caller`, `x-request-id`
-    of the response, the route that matched. clock: seconds, steady.
+    The caller is read from `state.caller`, the request id from the response's x-request-id, the route from the scope.
+    clock: monotonic seconds.
     """
 
     def __init__(self, app: ASGIApp, *, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -165,7 +165,7 @@ class AccessLog:
             "route": route,
             "status": status,
             "seconds": round(seconds, 4),
-            **scope["state"].get(_TOLD, {}),
+            **scope["state"].get(_FIELDS, {}),
         }
         if failed is not None:
             fields["error"] = _error(failed, with_stack=False)
@@ -177,20 +177,20 @@ class AccessLog:
 
 
 def route_of(scope: Scope) -> str:
-    """The path of the route as it was declared, `unmatched` for what no route took: never what was asked for, which
-    may hold anything."""
+    """The declared path of the route, `unmatched` if no route matched. Never the path of the request, which may hold
+    anything."""
     path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) else "unmatched"
 
 
 def _error(error: BaseException, *, with_stack: bool) -> dict[str, Any]:
-    """Its type, and its words where they are ours: others' may quote what people wrote."""
-    told: dict[str, Any] = {"type": type(error).__name__}
+    """The type of an error, and the message of an error of ours. Other messages may quote prompts."""
+    found: dict[str, Any] = {"type": type(error).__name__}
     if isinstance(error, EspalierError):
-        told["message"] = str(error)
+        found["message"] = str(error)
     elif with_stack:
-        told["stack"] = [f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)]
-    return told
+        found["stack"] = [f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)]
+    return found
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -1,10 +1,8 @@
-"""What the server counts, for Prometheus: vLLM's names mirrored, the same under `espalier:`, and our own beside them.
+"""Prometheus metrics: vLLM's metrics under their names and under `espalier:`, and metrics of constraints.
 
-One registry for each app, none for the process. Where several workers serve, each writes into a folder that all of them
-read (`PROMETHEUS_MULTIPROC_DIR`): counters and histograms add up, running and waiting too, and of the KV cache the
-fullest is shown. It knows no route and no engine, only a function that gives the load.
-
-How long a mask took is not here: what the engine tells of a step does not say it.
+Each application has a registry of its own. Several workers write into a folder that all of them read
+(`PROMETHEUS_MULTIPROC_DIR`): counters, histograms and the numbers of requests add up, and of the KV cache usage the
+highest is shown. It knows no route and no engine, only a function that returns the load.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from espalier.server.ports import Finish
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ENGINE = "0"
-"""vLLM numbers its engines; a worker has one."""
+"""The label `engine`: vLLM numbers its engines, a worker has one."""
 REFRESH_SECONDS = 1.0
 MOST_TOKENS = 131_072
 PREFIXES = ("vllm", "espalier")
@@ -44,22 +42,22 @@ LONG = (
     0.005, 0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920,
     7680,
 )  # fmt: skip
-"""Seconds: vLLM's buckets, and lower ones in front, for models that answer faster than its own."""
+"""Seconds: vLLM's buckets, and lower ones before them for faster models."""
 COMPILE = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 MASK = (0.000005, 0.00001, 0.00005, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5)
 MASS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 1)
 NATS = (0.01, 0.1, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 1000)
 TIMES = {
     "time_to_first_token_seconds": ("From the arrival of a request to its first token.", FIRST),
-    "inter_token_latency_seconds": ("From one token of an output to the next.", GAP),
-    "time_per_output_token_seconds": ("The same, by its older name.", GAP),
+    "inter_token_latency_seconds": ("Time between two tokens of an output.", GAP),
+    "time_per_output_token_seconds": ("The same under its older name.", GAP),
     "e2e_request_latency_seconds": ("From the arrival of a request to the end of its output.", LONG),
-    "request_queue_time_seconds": ("Waiting for a place among the running.", LONG),
-    "request_prefill_time_seconds": ("From the place to the first token.", LONG),
+    "request_queue_time_seconds": ("Waiting in the queue.", LONG),
+    "request_prefill_time_seconds": ("From the end of the queue to the first token.", LONG),
     "request_decode_time_seconds": ("From the first token to the end.", LONG),
 }
 REASONS = {"stop": "stop", "length": "length", "tool_calls": "stop"}
-"""vLLM's word for a finish reason: it counts calls among `stop`."""
+"""vLLM's name of each finish reason; it counts tool calls as `stop`."""
 
 
 def up_to(limit: int) -> tuple[int, ...]:
@@ -69,7 +67,7 @@ def up_to(limit: int) -> tuple[int, ...]:
 
 
 class PrometheusMeter:
-    """Counts for one app. Every method from any thread; none raises for what it is told."""
+    """The `Meter` of one application. Every method may be called from any thread; none raises."""
 
     def __init__(
         self,
@@ -89,37 +87,41 @@ class PrometheusMeter:
         self._stop = threading.Event()
         sizes = up_to(max(max_tokens, 1))
         self._times = {(p, n): self._histogram(f"{p}:{n}", *TIMES[n]) for p in PREFIXES for n in TIMES}
-        self._running = self._gauges("num_requests_running", "Requests whose tokens are being made.", "livesum")
-        self._waiting = self._gauges("num_requests_waiting", "Requests that wait for a place.", "livesum")
-        self._usage = self._gauges("kv_cache_usage_perc", "How full the KV cache is, 1 being full.", "livemax")
-        self._prompt = self._counters("prompt_tokens", "Tokens of prompts.")
-        self._generated = self._counters("generation_tokens", "Tokens that were generated.")
-        self._ended = self._counters("request_success", "Outputs that ended, by why.", "finished_reason")
+        self._running = self._gauges("num_requests_running", "Requests that are running.", "livesum")
+        self._waiting = self._gauges("num_requests_waiting", "Requests that wait in the queue.", "livesum")
+        self._usage = self._gauges("kv_cache_usage_perc", "Share of the KV cache in use, from 0 to 1.", "livemax")
+        self._prompt = self._counters("prompt_tokens", "Prompt tokens.")
+        self._generated = self._counters("generation_tokens", "Generated tokens.")
+        self._ended = self._counters("request_success", "Outputs that ended, by reason.", "finished_reason")
         help_tokens, help_n = "`max_tokens` of requests.", "`n` of requests."
         self._max_tokens = [self._histogram(f"{p}:request_params_max_tokens", help_tokens, sizes) for p in PREFIXES]
         self._n = [self._histogram(f"{p}:request_params_n", help_n, (1, 2, 5, 10, 20)) for p in PREFIXES]
         self._compile = self._histogram(
             "espalier:constraint_compile_seconds",
-            "Compiling a constraint, or finding it compiled.",
+            "Compiling a constraint, or finding it in the cache.",
             COMPILE,
             "constraint",
         )
-        self._mask = self._histogram("espalier:mask_seconds", "A mask, mean of an output's tokens.", MASK, "constraint")
+        self._mask = self._histogram(
+            "espalier:mask_seconds", "Time of a token mask, the mean of an output's tokens.", MASK, "constraint"
+        )
         self._mass = self._histogram(
-            "espalier:removed_mass", "The mass that the constraint removed, of each traced step.", MASS, "constraint"
+            "espalier:removed_mass", "Mass that the constraint removed, for each traced step.", MASS, "constraint"
         )
         self._tax = self._histogram(
             "espalier:tax_nats", "The sum of -ln Z over the steps, of each traced output.", NATS, "constraint"
         )
         self._rejected = self._counter(
             "espalier:rejected_tokens",
-            "Traced steps that refused a token: `favourite`, what the model wanted most (known from full traces);"
-            " `drawn`, what had been drawn.",
+            "Traced steps that refused a token: `favourite`, the model's most probable one (known from full traces);"
+            " `drawn`, the one that was drawn.",
             "constraint", "kind",
         )  # fmt: skip
         self._invalid = self._counter("espalier:invalid_outputs", "Outputs that the validator refused.", "constraint")
-        self._spared = self._counter("espalier:prefix_reused_tokens", "Prompt tokens that a kept prefix spared.")
-        self._queue_size = self._gauge("espalier:queue_size", "How many requests may wait, in all workers.", "livesum")
+        self._spared = self._counter("espalier:prefix_reused_tokens", "Prompt tokens found in the prefix cache.")
+        self._queue_size = self._gauge(
+            "espalier:queue_size", "How many requests may wait, over all workers.", "livesum"
+        )
         self._responses = Counter(
             "espalier:http_responses", "Responses, by route and status.", ("route", "code"), registry=self._registry
         )
@@ -128,7 +130,7 @@ class PrometheusMeter:
             registry=self._registry,
         )  # fmt: skip
         self._queue_size.labels(model, ENGINE).set(queue_size)
-        self._unrecorded = self._counter("espalier:recorder_errors", "What a recorder failed to write down.")
+        self._unrecorded = self._counter("espalier:recorder_errors", "Failures of recorders.")
         self._begin_at_zero()
         self.refresh()
         if folder is not None:
@@ -173,7 +175,8 @@ class PrometheusMeter:
         self._constrained(finish, result)
 
     def refresh(self) -> None:
-        """Set what is read from the engine. At every scrape, and every second where other workers are scraped."""
+        """Set the gauges from the engine's load. Called at every scrape, and every second if there are several
+        workers."""
         load = self._load()
         usage = load.tokens_held / load.capacity if load.capacity else 0.0
         for gauges, value in ((self._running, load.running), (self._waiting, load.waiting), (self._usage, usage)):
@@ -184,14 +187,14 @@ class PrometheusMeter:
         self._spared.labels(self._model, ENGINE).inc(max(0, more))
 
     def text(self) -> bytes:
-        """What `/metrics` answers, as CONTENT_TYPE."""
+        """The body of `/metrics`, of the type CONTENT_TYPE."""
         self.refresh()
         if self._folder is None:
-            return generate_latest(_Shown(self._registry))
+            return generate_latest(_WithoutCreated(self._registry))
         _forget_the_dead(self._folder)
         shared = CollectorRegistry()
         MultiProcessCollector(shared, path=str(self._folder))  # type: ignore[no-untyped-call]
-        return generate_latest(_Shown(shared))
+        return generate_latest(_WithoutCreated(shared))
 
     def close(self) -> None:
         """Stop refreshing. Idempotent."""
@@ -213,7 +216,7 @@ class PrometheusMeter:
         self._rejected.labels(*labels, "drawn").inc(sum(step.was_rejected for step in result.records))
 
     def _begin_at_zero(self) -> None:
-        """Series that have not counted yet are there with 0: a rate needs a beginning."""
+        """Create all series with the value 0, since a rate needs a first sample."""
         for family in (*self._prompt, *self._generated, *self._times.values(), self._spared, self._unrecorded):
             family.labels(self._model, ENGINE)
         for counter, reasons in zip(self._ended, (set(REASONS.values()), set(REASONS)), strict=True):
@@ -240,8 +243,8 @@ class PrometheusMeter:
         return [self._gauge(f"{prefix}:{name}", help_, mode) for prefix in PREFIXES]
 
 
-class _Shown(Collector):
-    """A registry without the times at which series were made, which are as many lines again."""
+class _WithoutCreated(Collector):
+    """A registry without the `_created` samples, which double the number of lines."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -255,7 +258,7 @@ class _Shown(Collector):
 def make_meter(
     *, model: str, load: Callable[[], Load], queue_size: int, max_tokens: int = MOST_TOKENS
 ) -> PrometheusMeter:
-    """For one process, or in the folder of PROMETHEUS_MULTIPROC_DIR where that is set."""
+    """A meter of this process, or one that shares the folder of PROMETHEUS_MULTIPROC_DIR if that is set."""
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     return PrometheusMeter(
         model=model, load=load, queue_size=queue_size, max_tokens=max_tokens, folder=Path(folder) if folder else None
@@ -263,8 +266,8 @@ def make_meter(
 
 
 def observe_all(histogram: Histogram, values: Sequence[float]) -> None:
-    """The same as `observe` for each, negative ones taken for 0, in a time that hardly grows with their number: an
-    output has as many as it has tokens, and it is the event loop that counts."""
+    """Like `observe` for each value, negative values as 0, but with one update per bucket: an output has as many values
+    as tokens, and this runs on the event loop."""
     bounds: list[float] = histogram._upper_bounds
     counts = Counts(bisect_left(bounds, max(0.0, value)) for value in values)
     histogram._sum.inc(fsum(max(0.0, value) for value in values))
@@ -282,14 +285,14 @@ def _durations(finish: Finish, result: Result) -> Iterator[tuple[str, Sequence[f
     yield "request_prefill_time_seconds", [first - finish.preparing - finish.queued]
     yield "request_decode_time_seconds", [finish.total - first]
     later = result.usage.completion_tokens - 1
-    # Without the times of single tokens, their mean stands for each: sum and count are right, the spread is not.
+    # Without times of single tokens their mean stands for each: sum and count are right, the distribution is not.
     gaps = finish.gaps or ((finish.total - first) / later,) * later if later > 0 else ()
     yield "inter_token_latency_seconds", gaps
     yield "time_per_output_token_seconds", gaps
 
 
 def _forget_the_dead(folder: Path) -> None:
-    """Gauges of workers that are no more count no longer."""
+    """Drop the gauges of workers that have ended."""
     for path in glob.glob(str(folder / "gauge_live*.db")):
         found = re.search(r"_(\d+)\.db$", path)
         if found and not _is_alive(int(found[1])):

@@ -1,8 +1,8 @@
-"""Spans for OpenTelemetry, with the gen_ai names: one for each request that generates. No prompts, no answers.
+"""OpenTelemetry spans with gen_ai attributes, one per generating request, without prompts and answers.
 
-Off unless OTEL=true. It knows no route: a route opens a span with `Spans.request` and says what happened. Where a
-provider of the process is set already (`opentelemetry-instrument`), it is used; otherwise spans go where the usual
-variables say (OTEL_TRACES_EXPORTER, OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SERVICE_NAME).
+Off unless OTEL=true. A route opens a span with `Spans.request` and reports what happens; this module knows no route. An
+existing tracer provider of the process (`opentelemetry-instrument`) is used; otherwise OTEL_TRACES_EXPORTER,
+OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_SERVICE_NAME decide where spans go.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ PARAMETERS = {
     "stream": "espalier.stream",
 }
 EXPORTERS = "opentelemetry_traces_exporter"
-"""The entry points at which exporters make themselves known."""
+"""The group of entry points under which exporters register."""
 
 
 class RequestSpan(Protocol):
-    """What a route says of one request."""
+    """What a route reports of one request."""
 
     def parameters(self, **values: Any) -> None:
-        """Those of PARAMETERS that the request has; None is left out."""
+        """Values by the names of PARAMETERS; None is left out."""
         ...
 
     def first_token(self) -> None:
-        """The first token is there. Again, it does nothing."""
+        """The first token was generated. Further calls do nothing."""
         ...
 
     def finished(
@@ -54,7 +54,7 @@ class RequestSpan(Protocol):
     ) -> None: ...
 
     def failed(self, error: EspalierError) -> None:
-        """For an error that is answered within a stream; one that is raised is seen."""
+        """An error that a stream sent as an event. A raised error is recorded without this call."""
         ...
 
 
@@ -62,29 +62,29 @@ class Spans(Protocol):
     def request(
         self, *, operation: Operation, model: str, headers: Mapping[str, str], request_id: str = ""
     ) -> AbstractContextManager[RequestSpan]:
-        """A span around a request, a child of the caller's where `traceparent` is among the headers. It may end in
-        another task than it began in."""
+        """A span around a request, a child of the span in the header `traceparent` if there is one. It may end in
+        another task than the one that opened it."""
         ...
 
     def close(self) -> None:
-        """Send what is still to be sent."""
+        """Flush pending spans."""
         ...
 
 
 class NoSpans:
-    """Where telemetry is off."""
+    """Telemetry is off."""
 
     def request(
         self, *, operation: Operation, model: str, headers: Mapping[str, str], request_id: str = ""
     ) -> AbstractContextManager[RequestSpan]:
-        return _silent()
+        return _no_span()
 
     def close(self) -> None:
-        """There is nothing."""
+        """Nothing to close."""
 
 
 class TracedSpans:
-    """Spans of a provider. clock: seconds, steady."""
+    """Spans of a provider. is_ours: whether `close` shuts the provider down. clock: monotonic seconds."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class TracedSpans:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
 
         carrier = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
-        # The span is not made the current one: a stream may be closed from another task, whose context is another.
+        # Not made the current span: a stream may be closed from a task with another context.
         span = self._tracer.start_span(
             f"{operation} {model}",
             context=TraceContextTextMapPropagator().extract(carrier),
@@ -116,11 +116,11 @@ class TracedSpans:
                 **({"espalier.request_id": request_id} if request_id else {}),
             },
         )
-        told = _Told(span, self._clock)
+        opened = _OpenSpan(span, self._clock)
         try:
-            yield told
+            yield opened
         except BaseException as error:
-            told.raised(error)
+            opened.raised(error)
             raise
         finally:
             span.end()
@@ -130,7 +130,7 @@ class TracedSpans:
             self._provider.shutdown()
 
 
-class _Told:
+class _OpenSpan:
     def __init__(self, span: Span, clock: Callable[[], float]) -> None:
         self._span, self._clock = span, clock
         self._began = clock()
@@ -163,7 +163,7 @@ class _Told:
         self._error(error.code)
 
     def raised(self, error: BaseException) -> None:
-        """Its code or type; not its words, which may quote what was asked."""
+        """Record an error by its code or type, without its message, which may quote the prompt."""
         self._error(error.code if isinstance(error, EspalierError) else type(error).__name__)
 
     def _error(self, code: str) -> None:
@@ -173,7 +173,7 @@ class _Told:
         self._span.set_status(StatusCode.ERROR)
 
 
-class _Silent:
+class _NoSpan:
     def parameters(self, **values: Any) -> None: ...
 
     def first_token(self) -> None: ...
@@ -186,12 +186,12 @@ class _Silent:
 
 
 @contextmanager
-def _silent() -> Iterator[RequestSpan]:
-    yield _Silent()
+def _no_span() -> Iterator[RequestSpan]:
+    yield _NoSpan()
 
 
 def make_spans(*, is_on: bool, environ: Mapping[str, str] | None = None) -> Spans:
-    """Raises MissingDependency where it is on and OpenTelemetry, or the exporter that is asked for, is not there."""
+    """Raises MissingDependency if it is on and OpenTelemetry or the requested exporter is not installed."""
     if not is_on:
         return NoSpans()
     try:
@@ -214,7 +214,7 @@ def make_spans(*, is_on: bool, environ: Mapping[str, str] | None = None) -> Span
 
 
 def _exporter(name: str) -> Any:
-    asked = "otlp_proto_http" if name == "otlp" else name  # what the SDK itself takes `otlp` for is gRPC
+    asked = "otlp_proto_http" if name == "otlp" else name  # the SDK itself reads `otlp` as gRPC
     for point in entry_points(group=EXPORTERS, name=asked):
         return point.load()()
     raise MissingDependency(f"the exporter {name!r} of OpenTelemetry", extra="otel")

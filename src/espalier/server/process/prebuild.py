@@ -1,6 +1,6 @@
-"""Word lists compiled when the server starts (PREBUILD_…), beside everything else; until that is done it is not ready.
+"""Compiles word lists in the background when the server starts (PREBUILD_…); `/ready` answers 503 until they are done.
 
-What fails is an error in the log and is shown by `/ready`; what cannot be meant stops the start. It knows no request.
+A list that fails to compile is logged and shown by `/ready`. A wrong setting stops the start. It knows no request.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from espalier.server.settings import ServerSettings
 
 log = logging.getLogger(__name__)
 MAX_LISTS = 64
-"""They stay in memory as long as the server runs."""
+"""The lists stay in memory as long as the server runs."""
 
 
 @dataclass(slots=True)
 class Prebuild:
-    """How far it is. failed: by `lang/count`, why."""
+    """Progress. failed: the error of each list that failed, by `lang/count`."""
 
     total: int = 0
     done: int = 0
@@ -42,7 +42,7 @@ class Prebuild:
 
 
 def wanted_lists(settings: ServerSettings) -> tuple[Wordlist, ...]:
-    """The lists that the settings ask for, none where PREBUILD_PREFIX is off. Raises InputError naming the variable."""
+    """The lists that the settings ask for; none if PREBUILD_PREFIX is off. Raises InputError naming the variable."""
     if not settings.prebuild_prefix:
         return ()
     found: list[Wordlist] = []
@@ -63,7 +63,7 @@ def wanted_lists(settings: ServerSettings) -> tuple[Wordlist, ...]:
 
 
 def check_lists(lists: tuple[Wordlist, ...], compiler: Compiler) -> None:
-    """Raises InputError, naming the variable, for a language without a list and for more words than it has."""
+    """Raises InputError, naming the variable, for a language without a list and for more words than the list has."""
     for spec in lists:
         name, lang = "PREBUILD_LANGS", spec.lang or ""
         try:
@@ -78,7 +78,7 @@ def check_lists(lists: tuple[Wordlist, ...], compiler: Compiler) -> None:
 async def prebuilding(
     settings: ServerSettings, compiler: Compiler, lists: tuple[Wordlist, ...]
 ) -> AsyncIterator[Prebuild]:
-    """While it is open they are compiled, one after the other, in a thread. Closing it begins no other."""
+    """While open, compile the lists one after the other in a thread. Closing starts no further list."""
     state = Prebuild(total=len(lists))
     task = asyncio.create_task(_all(settings, compiler, lists, state))
     try:
@@ -107,7 +107,7 @@ async def _all(settings: ServerSettings, compiler: Compiler, lists: tuple[Wordli
 
 
 def _compile(settings: ServerSettings, compiler: Compiler, spec: Wordlist) -> None:
-    """The list; in soft mode also that of the second tier, and the tables of both."""
+    """Compile the list; in soft mode also the list of the second tier, and the bias tables of both."""
     compiler.compile(spec, keep=True)
     if settings.vocab_constraint_mode != "soft":
         return

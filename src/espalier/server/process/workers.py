@@ -1,5 +1,4 @@
-"""Threads for what blocks: a few, with a bounded number of waiting tasks, and turns among those who ask. They know
-nothing of what they do."""
+"""A small thread pool for blocking work, with a bounded queue in which owners take turns. It does not know the work."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ class _Task:
 
 
 class Workers:
-    """threads: how many work at once. waiting: how many tasks may wait for one of them. All but one of the threads, if
-    there are several, may work for one owner, so that what takes him long leaves a thread to others."""
+    """threads: how many tasks run at once. waiting: how many may wait. One owner gets at most all threads but one (or
+    the only one), so that slow work of one owner leaves a thread to the others."""
 
     def __init__(self, *, threads: int, waiting: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="espalier-work")
@@ -38,13 +37,13 @@ class Workers:
         self._queue: FairQueue[_Task] = FairQueue()
         self._running: Counter[str] = Counter()  # by owner
         self._numbers = itertools.count()
-        self._last: str | None = None  # who has just had a thread that is free
+        self._last: str | None = None  # the owner whose task ended last
         self._is_closed = False
 
     async def run(self, work: Callable[[], T], *, abandoned: Callable[[T], None], owner: str = "") -> T:
-        """What `work` returns. Raises Overloaded where too much waits. Where the caller is cancelled, work that has not
-        begun is dropped; what it returns otherwise goes to `abandoned`, since nobody else has it. owner: whose turn it
-        takes. Raises Unavailable once closed."""
+        """Run `work` in a thread and return its result. If the caller is cancelled, work that has not begun is dropped;
+        the result of work that has begun goes to `abandoned`. owner: whose turn it takes. Raises Overloaded if the
+        queue is full, Unavailable once closed."""
         task = _Task(work=work, owner=owner, number=next(self._numbers))
         with self._lock:
             if self._is_closed:
@@ -70,7 +69,7 @@ class Workers:
                 task.future.add_done_callback(lambda one: _hand_over(one, abandoned))
 
     def close(self) -> None:
-        """Take nothing more; what runs ends by itself."""
+        """Refuse new work and cancel what waits. Running work ends by itself."""
         with self._lock:
             self._is_closed = True
             waiting, self._queue = [*self._queue], FairQueue()
@@ -79,9 +78,9 @@ class Workers:
         self._pool.shutdown(wait=False)
 
     def _begin(self) -> None:
-        """Start whoever is next, as long as there are threads for them. With the lock."""
+        """Start the next tasks while threads are free. The caller holds the lock."""
         while not self._is_closed and self._running.total() < self._threads:
-            # Who has just had a thread counts as if he still had it: otherwise one thread knows no turns.
+            # The owner that ran last counts as still running: otherwise a single thread would not alternate.
             had = self._running + Counter([self._last] if self._last is not None else [])
             task = next((one for one in map(self._queue.next, (had, self._running)) if self._may(one)), None)
             if task is None:
@@ -95,10 +94,10 @@ class Workers:
         return task is not None and self._running[task.owner] < self._for_one
 
     def _do(self, task: _Task) -> None:
-        """In a thread."""
+        """Runs in a thread of the pool."""
         try:
             found = task.work()
-        except BaseException as error:  # noqa: BLE001  # told to the one who waits for it
+        except BaseException as error:  # noqa: BLE001  # raised in the task that awaits the result
             self._ended(task)
             task.future.set_exception(error)
         else:
@@ -108,12 +107,12 @@ class Workers:
     def _ended(self, task: _Task) -> None:
         with self._lock:
             self._running[task.owner] -= 1
-            self._running += Counter()  # forgets owners that have none
+            self._running += Counter()  # drops owners with no running task
             self._last = task.owner
             self._begin()
 
     def _drop(self, task: _Task) -> None:
-        """If it has not begun."""
+        """Remove a task that has not begun."""
         with self._lock:
             if task not in self._queue:
                 return

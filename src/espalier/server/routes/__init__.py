@@ -1,3 +1,2 @@
-"""One module for each group of routes: it names a body, a conversion and a reply, and leaves the rest to
-`answering/`.
-"""
+"""The routes, one module per group. A generating route names its body, its reader and its reply; `answering/` does the
+rest."""

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from espalier.server.answering.replies import ChatChunks, chat_head, whole_chat
-from espalier.server.answering.route import Kind, answer
+from espalier.server.answering.route import Dialect, answer
 from espalier.server.asking.openai import ask_chat
 from espalier.server.bodies.openai import ChatBody
 from espalier.server.bodies.openapi import generating_route
@@ -18,7 +18,7 @@ from espalier.server.process.deps import process_of
 from espalier.server.routes.seed import read_seed_chat, whole_seed_chat
 
 ROUTE = "/v1/chat/completions"
-CHAT = Kind(
+CHAT = Dialect(
     route=ROUTE, operation="chat", body=ChatBody, ask=ask_chat, head=chat_head, whole=whole_chat, chunks=ChatChunks
 )
 SEED_CHAT = replace(CHAT, read=read_seed_chat, whole=whole_seed_chat)
@@ -28,5 +28,5 @@ router = APIRouter(tags=["openai"])
 @router.post(ROUTE, responses={**generating_route(ChatCompletion), **documented(*GENERATION_ERRORS)},
              openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/ChatBody"}})  # fmt: skip
 async def create_chat_completion(request: Request) -> Response:
-    """Answer a conversation, under a constraint, with tools, whole or as a stream."""
+    """Reply to a conversation, under a constraint, with tools, whole or as a stream."""
     return await answer(request, SEED_CHAT if process_of(request).settings.seed_compat else CHAT)

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from espalier.server.answering.replies import TextChunks, text_head, whole_text
-from espalier.server.answering.route import Kind, answer
+from espalier.server.answering.route import Dialect, answer
 from espalier.server.asking.openai import ask_completion
 from espalier.server.bodies.openai import CompletionBody
 from espalier.server.bodies.openapi import generating_route
@@ -14,7 +14,7 @@ from espalier.server.bodies.replies import TextCompletion
 from espalier.server.http.errors import GENERATION_ERRORS, documented
 
 ROUTE = "/v1/completions"
-TEXT = Kind(
+TEXT = Dialect(
     route=ROUTE,
     operation="text_completion",
     body=CompletionBody,
@@ -29,5 +29,5 @@ router = APIRouter(tags=["openai"])
 @router.post(ROUTE, responses={**generating_route(TextCompletion), **documented(*GENERATION_ERRORS)},
              openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/CompletionBody"}})  # fmt: skip
 async def create_completion(request: Request) -> Response:
-    """Go on with a text as it is, under a constraint, whole or as a stream."""
+    """Continue a text, under a constraint, whole or as a stream."""
     return await answer(request, TEXT)

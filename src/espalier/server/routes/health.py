@@ -1,7 +1,8 @@
-"""Whether the server is alive and ready, what it is, and what it counts. It generates nothing.
+"""`GET /health`, `/ready`, `/version` and `/metrics`. They generate nothing, and reply while the model is still
+loading.
 
-`/health`, `/ready` and `/version` are public, as orchestrators need them; `/metrics` needs a key that may read it,
-unless METRICS_PUBLIC=true. They answer while the model is still being loaded.
+The first three are public, as orchestrators need them; `/metrics` needs a key that may read it, unless
+METRICS_PUBLIC=true.
 """
 
 from __future__ import annotations
@@ -19,34 +20,34 @@ from espalier.version import __version__
 
 router = APIRouter(tags=["health"])
 LOADING = {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}
-"""llama-server's body, word for word."""
+"""llama-server's body, unchanged."""
 OK = {"status": "ok"}
 MODULES = {"llama_model": "llamacpp"}
-"""Engines whose model is in a module of another name."""
+"""Engine names of modules that have another name."""
 
 
 @router.head("/health", include_in_schema=False)
 @router.get(
     "/health",
-    summary="Whether the server lives",
+    summary="Whether the server is alive",
     responses={
-        503: {"description": "The model is being loaded.", "content": {"application/json": {"example": LOADING}}}
+        503: {"description": "The model is still loading.", "content": {"application/json": {"example": LOADING}}}
     },
 )
 async def health(request: Request) -> Response:
-    """llama-server's answer: 200 `{"status": "ok"}`, or 503 while the model is being loaded."""
+    """llama-server's reply: 200 `{"status": "ok"}`, or 503 while the model is loading."""
     return JSONResponse(OK) if _loaded(request) is not None else JSONResponse(LOADING, status_code=503)
 
 
 @router.head("/ready", include_in_schema=False)
 @router.get(
     "/ready",
-    summary="Whether it takes requests",
+    summary="Whether the server takes requests",
     responses={503: {"description": "Loading, closing, or full.", "content": {"application/json": {}}}},
 )
 async def ready(request: Request) -> Response:
-    """200 where a request would be taken now. 503 while loading or closing, while the queue is full, and until the
-    word lists of PREBUILD_LANGS are compiled; those that could not be are named."""
+    """200 if a request would be taken now. 503 while loading or closing, while the queue is full, and until the word
+    lists of PREBUILD_LANGS are compiled; lists that failed to compile are named."""
     process = _loaded(request)
     if process is None:
         return JSONResponse(LOADING, status_code=503)
@@ -62,9 +63,9 @@ async def ready(request: Request) -> Response:
     return JSONResponse(body, status_code=200 if state == "ok" else 503)
 
 
-@router.get("/version", summary="What serves")
+@router.get("/version", summary="Versions of server and model")
 async def version(request: Request) -> dict[str, Any]:
-    """`version` as vLLM has it; the engine and the model as they were opened."""
+    """vLLM's field `version`, and the names of the engine and the model."""
     process = _loaded(request)
     if process is None:
         return {"version": __version__, "engine": None, "model": None}
@@ -75,17 +76,17 @@ async def version(request: Request) -> dict[str, Any]:
 
 @router.get(
     "/metrics",
-    summary="Figures for Prometheus",
+    summary="Metrics for Prometheus",
     response_class=Response,
     responses={
         200: {"content": {"text/plain": {}}},
-        401: {"description": "A key is needed."},
+        401: {"description": "A key is required."},
         403: {"description": "This key may not read them."},
-        503: {"description": "The model is being loaded."},
+        503: {"description": "The model is still loading."},
     },
 )
 def metrics(request: Request) -> Response:  # not async: with several workers, files are read
-    """Prometheus' text format 0.0.4."""
+    """Metrics in Prometheus' text format 0.0.4."""
     process = process_of(request)
     if not process.settings.metrics_public and not caller_of(request).may_read_metrics:
         raise Forbidden("this key may not read the metrics", hint="may_read_metrics = true in the key file")
@@ -101,5 +102,5 @@ def _loaded(request: Request) -> Process | None:
 
 
 def is_closing(request: Request) -> bool:
-    """Whether the server has been told to stop: `app.state.closing`."""
+    """Whether the server is shutting down."""
     return bool(getattr(request.app.state, "closing", False))

@@ -1,5 +1,5 @@
-"""llama-server's own routes: `POST /completion` (and `/completions`), and `GET /props`, of which we tell what is so
-here. Slots there are none, so there is no `/slots`."""
+"""llama-server's routes: `POST /completion` (also `/completions`) and `GET /props`. There are no slots, so no
+`/slots`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from espalier.sampling.config_names import from_llama, to_llama
 from espalier.server.answering.llama import LlamaChunks, finish_llama, whole_llama
 from espalier.server.answering.replies import text_head
-from espalier.server.answering.route import Kind, answer
+from espalier.server.answering.route import Dialect, answer
 from espalier.server.asking.llama import ask_llama, read_llama
 from espalier.server.bodies.llama import LlamaBody
 from espalier.server.bodies.openapi import STREAM
@@ -21,7 +21,7 @@ from espalier.server.process.deps import caller_of, process_of
 from espalier.version import __version__
 
 ROUTE = "/completion"
-LLAMA = Kind(
+LLAMA = Dialect(
     route=ROUTE,
     operation="text_completion",
     body=LlamaBody,
@@ -46,13 +46,13 @@ router = APIRouter(tags=["llama-server"])
              openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/LlamaBody"}})  # fmt: skip
 @router.post("/completions", include_in_schema=False)
 async def complete(request: Request) -> Response:
-    """Go on with a text or token ids, with llama-server's fields, defaults and reply; its stream has no [DONE]."""
+    """Continue a text or token ids, with llama-server's fields, defaults and reply; the stream has no [DONE]."""
     return await answer(request, LLAMA)
 
 
 @router.get("/props", responses=documented(*READING_ERRORS))
 async def props(request: Request) -> Response:
-    """What serves, and with which defaults `/completion` samples."""
+    """The model, its chat template and context size, and the default sampling of `/completion`."""
     process = process_of(request)
     caller_of(request)
     engine = process.engine.engine

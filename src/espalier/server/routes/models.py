@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `/v1/models/{model}`: the one model of this server, under each of its names."""
+"""`GET /v1/models` and `/v1/models/{model}`: the model of this server, under each of its names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = APIRouter(tags=["openai"], responses=documented(*READING_ERRORS))
 
 @router.get("/v1/models", responses={200: {"model": ModelList}})
 async def list_models(request: Request) -> Response:
-    """The names that a request may ask for."""
+    """The model names that a request may use."""
     process = process_of(request)
     caller_of(request)
     if process.settings.seed_compat:
@@ -28,10 +28,10 @@ async def list_models(request: Request) -> Response:
     return JsonResponse({"object": "list", "data": [_model(name, process) for name in process.names]})
 
 
-# A model's name may have slashes, as those of the hub have.
+# Names of the hub have slashes.
 @router.get("/v1/models/{model:path}", responses={200: {"model": Model}})
 async def get_model(request: Request, model: str) -> Response:
-    """One of them."""
+    """One model name."""
     process = process_of(request)
     caller_of(request)
     if model not in process.names:

@@ -1,5 +1,7 @@
-"""SEED_COMPAT: the word-list server's ways on the two routes it had. Its statuses, `{"detail": ...}`, whatever model is
-asked for, buckets, unknown fields ignored. Its faults are not repeated, and what it never had, streams among it, works.
+"""SEED_COMPAT: replies on two routes as the word-list server gave them.
+
+Its statuses and `{"detail": ...}` errors, any model name, buckets of `max_tokens`, unknown fields ignored. Its faults
+are not repeated, and features that it did not have, such as streams, work.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from espalier.engines.base import Result
 from espalier.errors import EspalierError, Forbidden, SpecError, Unauthorized, UnknownName
 from espalier.server.answering.replies import Head, whole_chat
 from espalier.server.asking.draft import Asked
-from espalier.server.asking.words import OPENED, PAIR
+from espalier.server.asking.words import FIELDS, PAIR
 from espalier.server.bodies.openai import ChatBody
 from espalier.server.bodies.seed import SeedInvalid, read_seed_body
 from espalier.server.http.body import read_object
@@ -43,20 +45,20 @@ DETAILS: dict[type[EspalierError], str] = {
 
 
 async def read_seed_chat(request: Request, settings: ServerSettings) -> dict[str, Any]:
-    """A body of the word-list server as one of ours. Raises SeedInvalid, and what `read_object` raises of size and
-    time."""
+    """A body of the word-list server, with fields of ours. Raises SeedInvalid, and what `read_object` raises for size
+    and time."""
     try:
         data = await read_object(request, settings)
     except (BadRequest, WrongMediaType) as error:
         raise SeedInvalid([{"type": "json_invalid", "loc": ["body"], "msg": f"JSON decode error: {error}"}]) from None
-    said = read_seed_body(data)
-    ignored = sorted(name[:60] for name in data if name not in KNOWN and name not in said)
+    own = read_seed_body(data)
+    ignored = sorted(name[:60] for name in data if name not in KNOWN and name not in own)
     if ignored:
         request_id = getattr(request.state, "request_id", None)
         log.warning("ignored fields: %s", ", ".join(ignored[:20]), extra={"fields": {"request_id": request_id}})
-    found = {name: value for name, value in data.items() if name in KNOWN} | said
+    found = {name: value for name, value in data.items() if name in KNOWN} | own
     if found.get("max_tokens") is not None:
-        found["max_tokens"] = max(1, found["max_tokens"])  # of which the smallest bucket comes
+        found["max_tokens"] = max(1, found["max_tokens"])  # which gives the smallest bucket
     if not found.get("vocab_lang"):
         found["vocab_lang"] = None
     request.state.vocab_lang = found["vocab_lang"]
@@ -64,7 +66,7 @@ async def read_seed_chat(request: Request, settings: ServerSettings) -> dict[str
 
 
 def whole_seed_chat(asked: Asked, head: Head, results: Sequence[Result]) -> dict[str, Any]:
-    """The reply as it was: what is not asked for is not even null."""
+    """The word-list server's reply, in which absent values are left out instead of null."""
     reply = whole_chat(asked, head, results)
     del reply["system_fingerprint"]
     reply["usage"] = {name: reply["usage"][name] for name in USAGE}
@@ -76,27 +78,27 @@ def whole_seed_chat(asked: Asked, head: Head, results: Sequence[Result]) -> dict
 
 
 def seed_models(process: Process) -> dict[str, Any]:
-    """Of `/v1/models`."""
+    """The reply of `/v1/models`."""
     return {"object": "list", "data": [{"id": process.names[0], "object": "model", "owned_by": "owner"}]}
 
 
 def seed_shape(error: EspalierError, request: Request) -> Response:
-    """The answer to an error: `{"detail": ...}` on the routes that the word-list server had, OpenAI's elsewhere."""
+    """The reply to an error: `{"detail": ...}` on the word-list server's routes, OpenAI's shape elsewhere."""
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     if path not in ROUTES:
         return openai_shape(error, request)
-    status, detail = _said(error, request)
+    status, detail = _status_and_detail(error, request)
     headers = {name: value for name, value in error_headers(error).items() if name == "retry-after"}
     return JsonResponse({"detail": detail}, status_code=status, headers=headers)
 
 
-def _said(error: EspalierError, request: Request) -> tuple[int, Any]:
+def _status_and_detail(error: EspalierError, request: Request) -> tuple[int, Any]:
     if isinstance(error, SeedInvalid):
         return 422, error.found
     if isinstance(error, Unauthorized | Forbidden):
         return 403, DETAILS[Forbidden]
     if isinstance(error, SpecError | UnknownName) and error.field in PAIR:
         return 500, NO_WORDS.format(lang=getattr(request.state, "vocab_lang", None))
-    if isinstance(error, BadRequest | UnknownParameter) and error.field not in OPENED:
+    if isinstance(error, BadRequest | UnknownParameter) and error.field not in FIELDS:
         return 422, [{"type": "value_error", "loc": ["body", *(error.field or "").split(".")], "msg": str(error)}]
     return error.http_status, DETAILS.get(type(error), str(error))

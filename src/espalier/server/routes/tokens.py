@@ -1,5 +1,8 @@
-"""`POST /tokenize`, `/detokenize` and `/apply-template`: llama-server's, and vLLM's of the first two, told apart by
-their fields. Nothing is generated; encoding and rendering are done beside the event loop."""
+"""`POST /tokenize`, `/detokenize` and `/apply-template`, as in llama-server; the first two also as in vLLM, by their
+fields.
+
+Nothing is generated; threads encode and render.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from espalier.server.asking.token_ids import bytes_of, check_ids, known_vocab, t
 from espalier.server.bodies.base import read_body
 from espalier.server.bodies.llama import DetokenizeBody, TokenizeBody
 from espalier.server.bodies.openai import ChatBody
-from espalier.server.http.body import beside_if_large, read_object
+from espalier.server.http.body import in_thread_if_large, read_object
 from espalier.server.http.errors import GENERATION_ERRORS, BadRequest, UnsupportedParameter, documented
 from espalier.server.http.wire import JsonResponse
 from espalier.server.process.deps import caller_of, process_of
@@ -51,40 +54,40 @@ async def tokenize(request: Request) -> Response:
         if getattr(body, name) is not None:
             raise BadRequest(f"{name} does not go with {given[0]}", field=name)
     work = _tokens if given == ["content"] else _counted
-    return JsonResponse(await _beside(request, lambda: work(body, engine, vocab)))
+    return JsonResponse(await _in_thread(request, lambda: work(body, engine, vocab)))
 
 
 @router.post("/detokenize", openapi_extra=_body("DetokenizeBody"))
 async def detokenize(request: Request) -> Response:
-    """The text of `tokens`, special tokens spelled: as `content`, or with `model` as vLLM's `prompt`."""
+    """The text of `tokens`, special tokens included, as `content`; with `model`, as vLLM's `prompt`."""
     vocab = known_vocab(_engine(request))
     data = await read_object(request, process_of(request).settings)
-    body = await beside_if_large(request, lambda: read_body(DetokenizeBody, data))
-    text = await beside_if_large(request, lambda: text_of(check_ids(body.tokens, vocab, "tokens"), vocab))
+    body = await in_thread_if_large(request, lambda: read_body(DetokenizeBody, data))
+    text = await in_thread_if_large(request, lambda: text_of(check_ids(body.tokens, vocab, "tokens"), vocab))
     return JsonResponse({"content": text} if body.model is None else {"prompt": text})
 
 
 @router.post("/apply-template", openapi_extra=_body("ChatBody"))
 async def apply_template(request: Request) -> Response:
-    """The text that a chat request would give to the model."""
+    """The prompt that the chat template renders for a chat request."""
     engine, process = _engine(request), process_of(request)
     data = await read_object(request, process.settings)
-    asked = await beside_if_large(request, lambda: ask_chat(read_body(ChatBody, data), process))
+    asked = await in_thread_if_large(request, lambda: ask_chat(read_body(ChatBody, data), process))
     try:
-        text = await _beside(request, lambda: engine.prompt_text(asked.requests[0]))
+        text = await _in_thread(request, lambda: engine.prompt_text(asked.requests[0]))
     except EspalierError as error:
         raise asked.named(error) from None
     return JsonResponse({"prompt": text})
 
 
 def _engine(request: Request) -> Engine:
-    """Whose tokens they are. Raises Unauthorized, Unavailable."""
+    """The engine. Raises Unauthorized, Unavailable."""
     process = process_of(request)
     caller_of(request)
     return process.engine.engine
 
 
-async def _beside(request: Request, work: Callable[[], Any]) -> Any:
+async def _in_thread(request: Request, work: Callable[[], Any]) -> Any:
     owner = caller_of(request).name
     return await process_of(request).workers.run(work, abandoned=lambda _: None, owner=owner)
 
@@ -95,7 +98,7 @@ def _tokens(body: TokenizeBody, engine: Engine, vocab: Vocab) -> Json:
     if body.parse_special is False:
         if body.add_special:
             raise UnsupportedParameter(
-                "a BOS cannot be added where special tokens are not read", hint="leave one of the two out",
+                "add_special needs parse_special", hint="leave one of the two out",
                 field="parse_special",
             )  # fmt: skip
         if vocab.encoder is None:
@@ -109,7 +112,7 @@ def _tokens(body: TokenizeBody, engine: Engine, vocab: Vocab) -> Json:
 
 
 def _piece(token: int, vocab: Vocab) -> str | list[int]:
-    """Its text, or its bytes where they are none."""
+    """The token's text, or its bytes if they are not UTF-8."""
     raw = bytes_of(token, vocab)
     try:
         return raw.decode()
@@ -118,17 +121,17 @@ def _piece(token: int, vocab: Vocab) -> str | list[int]:
 
 
 def _counted(body: TokenizeBody, engine: Engine, vocab: Vocab) -> Json:
-    """vLLM's reply. A prompt has what the tokenizer adds, unless that is not wanted; a template spells its own."""
+    """vLLM's reply. A prompt gets the special tokens of the tokenizer unless refused; a chat template has its own."""
     if body.messages is not None:
         if body.add_special_tokens:
             raise UnsupportedParameter(
-                "the template spells its special tokens itself", hint="leave it out", field="add_special_tokens"
+                "the chat template adds its own special tokens", hint="leave it out", field="add_special_tokens"
             )
         asked: Asked = make_request(check_messages(body.messages), tools=body.tools)
         ids = engine.prompt_ids(asked)
     else:
         if body.tools:
-            raise BadRequest("tools want messages", field="tools")
+            raise BadRequest("tools need messages", field="tools")
         ids = engine.encode(body.prompt or "", add_special=body.add_special_tokens is not False)
     found: Json = {"count": len(ids), "max_model_len": engine.capabilities.max_context, "tokens": ids}
     strings = [vocab.text_of(token) for token in ids] if body.return_token_strs else None

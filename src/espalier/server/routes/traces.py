@@ -1,7 +1,7 @@
-"""Routes for traces that were kept: a list, one as JSON, one as a page, and deleting it.
+"""Routes of stored traces: list them, get one as JSON or as a page, delete one.
 
-A caller meets its own traces only; another's is answered as one that never was. What a trace says, and how its page is
-made, is known elsewhere.
+A caller sees its own traces only; another caller's trace is 404, like one that does not exist. `trace/` knows what a
+trace holds and builds its page.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from espalier.trace import page
 LIMIT, MAX_LIMIT = 20, 100
 
 PRIVATE = {"cache-control": "private, no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
-"""What people wrote stays in no cache, and no address that holds a token is passed on."""
+"""Prompts stay out of caches, and an address with a token is not passed on as a referrer."""
 
 AROUND_THE_PAGE = "frame-ancestors 'self'; sandbox allow-scripts allow-downloads"
-"""What the page cannot say of itself. In the sandbox its script has an origin of its own: it can ask this server
-nothing in its reader's name, whatever a model has written into the trace."""
+"""Directives that a page cannot set itself. In the sandbox its script has an origin of its own: it cannot use this
+server with the reader's key, whatever text a trace contains."""
 
 _POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
 
@@ -37,17 +37,17 @@ LIST_PARAMETERS = [
     {
         "name": "limit",
         "in": "query",
-        "description": "How many, newest first.",
+        "description": "The number of traces, newest first.",
         "schema": {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT, "default": LIMIT},
     },
     {
         "name": "after",
         "in": "query",
-        "description": "The `last_id` of the page before.",
+        "description": "The `last_id` of the previous page.",
         "schema": {"type": "string"},
     },
 ]
-HTML_REPLY = {"description": "The trace as one page that needs nothing else.", "content": {"text/html": {}}}
+HTML_REPLY = {"description": "The trace as one self-contained HTML page.", "content": {"text/html": {}}}
 
 router = APIRouter(tags=["traces"])
 
@@ -68,14 +68,14 @@ def list_traces(request: Request) -> Response:
 @router.get("/traces/{trace_id}", responses=documented(401, 404, 500, 503))
 def get_trace(request: Request, trace_id: str) -> Response:
     """One trace, whole: what was asked, every step, and sums over them."""
-    # ASCII with escapes, so that half a surrogate pair in a text comes out as it went in.
+    # ASCII with escapes, so that a lone surrogate in a text is returned unchanged.
     text = json.dumps(_trace(request, trace_id), separators=(",", ":"), allow_nan=False)
     return Response(text, media_type="application/json", headers=PRIVATE)
 
 
 @router.get("/traces/{trace_id}/page", responses={200: HTML_REPLY, **documented(401, 404, 500, 503)})
 def show_trace(request: Request, trace_id: str) -> Response:
-    """One trace as a page to look at."""
+    """One trace as an HTML page."""
     shown = page.render(_trace(request, trace_id))
     headers = {**PRIVATE, "content-security-policy": page_policy(shown)}
     return Response(shown, media_type="text/html", headers=headers)
@@ -91,8 +91,8 @@ def delete_trace(request: Request, trace_id: str) -> Response:
 
 
 def page_policy(shown: str) -> str:
-    """The header for a page: its own policy, which allows its one script and its one style by their hashes, and what
-    stands around it."""
+    """The Content-Security-Policy of a page: its own, which allows its script and its style by hash, and
+    AROUND_THE_PAGE."""
     own = _POLICY.search(shown)
     if own is None:
         raise EspalierError("the page of a trace has no policy")
@@ -108,11 +108,11 @@ def _trace(request: Request, trace_id: str) -> Mapping[str, Any]:
 
 
 def _asked(request: Request) -> tuple[TraceStore, Caller]:
-    """The store, and who asks. Raises Unauthorized, NotFound where no traces are kept."""
+    """The store and the caller. Raises Unauthorized, and NotFound if no traces are stored."""
     caller = caller_of(request)
     store = process_of(request).store
     if store is None:
-        raise NotFound("no traces are kept here", hint="set STORE_TRACES=asked or STORE_TRACES=always")
+        raise NotFound("no traces are stored here", hint="set STORE_TRACES=asked or STORE_TRACES=always")
     return store, caller
 
 
@@ -129,5 +129,5 @@ def _limit(given: str | None) -> int:
 
 
 def _listed(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as the list shows it. Whose it is need not be said: it is the caller's."""
+    """A row of the list, without the caller, who is the reader."""
     return {"id": row["id"], "object": "trace", **{k: v for k, v in row.items() if k not in ("id", "caller")}}

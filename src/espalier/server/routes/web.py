@@ -1,5 +1,6 @@
-"""`GET /`: the playground, and the files it is made of. The page is public and says nothing of this server; what it
-shows, it asks the other routes for, with its reader's key. It knows none of them but the one that lists presets.
+"""`GET /`: the playground page and its files, and `GET /espalier/presets`.
+
+The page is public and contains nothing about this server; it calls the other routes with the reader's key.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ PARTS: Mapping[str, str] = {
     "playground.js": JS,
     "icon.svg": SVG,
 }
-"""The files of the page, and of what type each is. Nothing else of the package can be asked for."""
+"""The files of the page with their types. No other file of the package can be requested."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
     "trusted-types 'none'"
 )
-"""Nothing from elsewhere, nothing inline, no eval; with trusted types, no text of a model can become HTML."""
+"""Nothing from other origins, nothing inline, no eval; with trusted types, no model output can become HTML."""
 HEADERS: Mapping[str, str] = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -46,20 +47,20 @@ HEADERS: Mapping[str, str] = {
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-cache",
 }
-"""no-cache: kept, and asked for again by its tag, so that no browser mixes the files of two versions."""
+"""no-cache: cached but revalidated by ETag, so that no browser mixes the files of two versions."""
 
 router = APIRouter()
 
 
 @router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
 def playground(request: Request) -> Response:
-    """The page."""
+    """The playground page."""
     return _answer(request, "playground.html", HTML)
 
 
 @router.api_route("/playground/{name}", methods=["GET", "HEAD"], include_in_schema=False)
 def part(request: Request, name: str) -> Response:
-    """One of its files."""
+    """One file of the page."""
     if name not in PARTS:
         raise NotFound()
     return _answer(request, name, PARTS[name])
@@ -67,7 +68,7 @@ def part(request: Request, name: str) -> Response:
 
 @router.api_route("/favicon.ico", methods=["GET", "HEAD"], include_in_schema=False)
 def icon(request: Request) -> Response:
-    """For every other page of this server: browsers ask for it unasked."""
+    """The icon, which browsers request for every page."""
     return _answer(request, "icon.svg", SVG)
 
 
@@ -84,7 +85,7 @@ def _preset(presets: Presets, name: str) -> dict[str, Any]:
     try:
         preset = presets.get(name)
     except EspalierError:
-        return row | {"problem": "its file is broken"}  # the error names a path of this machine
+        return row | {"problem": "its file is broken"}  # the error contains a path of this machine
     try:
         preset_parts(preset)
     except EspalierError as error:

@@ -1,4 +1,4 @@
-"""Run by Alembic for every migration. `store/migrate.py` hands in the connection, in a transaction already."""
+"""Alembic runs this for every migration. `store/migrate.py` passes the connection, which is in a transaction."""
 
 from alembic import context
 

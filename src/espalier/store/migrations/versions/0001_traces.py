@@ -1,4 +1,4 @@
-"""Traces, one row each, the steps packed into one column."""
+"""Creates `traces`: one row each, with the steps packed into one column."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Generations: what was asked of which model and how it went; texts only where they are to be kept."""
+"""Creates `generations`: one row each, with texts only if they are kept."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Leases: which process does what only one of them should be doing."""
+"""Creates `leases`: which process does a task that only one process may do."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""What API keys use: a bucket of requests a key, and the slots of what runs."""
+"""Creates `rates` and `slots`: the token bucket of each API key, and the slots of running requests."""
 
 import sqlalchemy as sa
 from alembic import op
