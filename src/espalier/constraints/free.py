@@ -201,9 +201,8 @@ def _reference(spelling: str, token: int) -> TokenRef:
         return TokenRef(id=token)
 
 
-def judge_free(spec: Spec, text: str, words: WordFiles) -> Verdict:
+def judge_free(spec: Free, text: str, words: WordFiles) -> Verdict:
     """Valid if the text can be split so that the judge of each region's constraint accepts it."""
-    assert isinstance(spec, Free)
     return _Judging(spec, text, words).verdict()
 
 

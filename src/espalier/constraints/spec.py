@@ -243,8 +243,8 @@ JSON_SCHEMA = Kind(
     spec=JsonSchema,
     compile="espalier.constraints.json_schema.compile:compile_schema",
     automaton="espalier.constraints.json_schema.compile:schema_language",
-    judge="espalier.constraints.verdict:judge_schema",
-    parse="espalier.constraints.verdict:parse_json",
+    judge="espalier.constraints.json_schema.judge:judge_schema",
+    parse="espalier.constraints.json_schema.judge:parse_json",
     gbnf="espalier.constraints.json_schema.check:schema_grammar",
 )
 
@@ -275,8 +275,8 @@ JSON_OBJECT = Kind(
     spec=JsonObject,
     compile="espalier.constraints.text:compile_object",
     automaton="espalier.constraints.text:object_language",
-    judge="espalier.constraints.verdict:judge_object",
-    parse="espalier.constraints.verdict:parse_json",
+    judge="espalier.constraints.json_schema.judge:judge_object",
+    parse="espalier.constraints.json_schema.judge:parse_json",
     gbnf="espalier.constraints.text:object_grammar",
 )
 
@@ -296,7 +296,7 @@ REGEX = Kind(
     spec=Regex,
     compile="espalier.constraints.text:compile_regex",
     automaton="espalier.constraints.text:regex_language",
-    judge="espalier.constraints.verdict:judge_regex",
+    judge="espalier.constraints.text:judge_regex",
     gbnf="espalier.constraints.text:regex_grammar",
 )
 
@@ -322,7 +322,7 @@ CHOICE = Kind(
     spec=Choice,
     compile="espalier.constraints.text:compile_choice",
     automaton="espalier.constraints.text:choice_language",
-    judge="espalier.constraints.verdict:judge_choice",
+    judge="espalier.constraints.text:judge_choice",
 )
 
 

@@ -5,18 +5,25 @@ GBNF is compiled as written, without the checks of `grammar/check.py`. JSON Sche
 
 from __future__ import annotations
 
+import re
+import subprocess
+import warnings
+
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
+from espalier.constraints import slow_patterns
 from espalier.constraints.automaton_matcher import automaton_of, compile_grammar
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, Regex
+from espalier.constraints.verdict import Verdict
 from espalier.errors import RegexError, SpecError
 from espalier.grammar.analysis import productive
 from espalier.grammar.ast import EMPTY, Grammar, Literal, Node, Rule, alt
 from espalier.grammar.json_mode import json_grammar
 from espalier.grammar.parser import parse
 from espalier.grammar.regex.parse import parse_regex
+from espalier.lexicon.files import WordFiles
 
 ROOT = "root"
 
@@ -90,3 +97,21 @@ def _options(spec: Choice) -> Node:
 
 def _one_rule(body: Node) -> Grammar:
     return Grammar.of([Rule(ROOT, body)], root=ROOT)
+
+
+def judge_regex(spec: Regex, text: str, words: WordFiles) -> Verdict:
+    """Judge with Python's `re`, whose dialect ours is. Patterns that `re` does not read (`\\p{L}`) are not judged."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # `[[` may come to mean something else; today it does not
+            ok = slow_patterns.full_match(spec.pattern, text)
+    except (re.error, RecursionError, OverflowError) as error:
+        return Verdict(valid=None, judge="re", errors=(f"re does not read this pattern: {error}"[:200],))
+    except subprocess.SubprocessError:
+        return Verdict(valid=None, judge="re", errors=(f"re did not finish in {slow_patterns.JUDGE_SECONDS:g} s",))
+    return Verdict(valid=ok, judge="re", errors=() if ok else ("the pattern does not match the whole text",))
+
+
+def judge_choice(spec: Choice, text: str, words: WordFiles) -> Verdict:
+    ok = text in spec.options
+    return Verdict(valid=ok, judge="list", errors=() if ok else ("not one of the choices",))

@@ -16,7 +16,7 @@ pytest.importorskip("fastapi")
 
 import httpx2
 
-from espalier.constraints import verdict
+from espalier.constraints import slow_patterns
 from espalier.decoding.plan import STRATEGIES
 from espalier.time_limit import check
 from tests.server_app import fake_engine, make_app, settings
@@ -125,7 +125,7 @@ def _stuck(steps: Any, thinks: threading.Event) -> Any:
 
 def test_a_pattern_on_which_re_has_no_end_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's `re` cannot be interrupted, and holds the interpreter: nobody may give it this."""
-    monkeypatch.setattr(verdict, "JUDGE_SECONDS", 1.0)
+    monkeypatch.setattr(slow_patterns, "JUDGE_SECONDS", 1.0)
     text = "a" * 60 + "!"
     schemas = [
         {"anyOf": [{"type": "string", "pattern": EXPLODING}, {"enum": [text]}]},

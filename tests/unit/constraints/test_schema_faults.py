@@ -161,12 +161,12 @@ def test_a_panic_of_the_validators_library_is_no_verdict(monkeypatch):
     def fail(*_):
         raise panic
 
-    monkeypatch.setattr("espalier.constraints.verdict._registry", fail)
+    monkeypatch.setattr("espalier.constraints.json_schema.judge._registry", fail)
     assert judge(espalier.JsonSchema({}), "1").valid is None
 
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("espalier.constraints.verdict._registry", interrupt)
+    monkeypatch.setattr("espalier.constraints.json_schema.judge._registry", interrupt)
     with pytest.raises(KeyboardInterrupt):
         judge(espalier.JsonSchema({}), "1")

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from espalier import JsonSchema, Regex, Vocab
-from espalier.constraints import verdict
+from espalier.constraints import slow_patterns
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.verdict import judge
 from espalier.errors import SchemaError, UnsupportedError
@@ -90,7 +90,7 @@ def test_a_search_that_hangs_on_another_is_asked_too() -> None:
 
 
 def test_a_judge_that_has_no_end_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdict, "JUDGE_SECONDS", 0.5)
+    monkeypatch.setattr(slow_patterns, "JUDGE_SECONDS", 0.5)
     schema = {"anyOf": [{"type": "string", "pattern": EXPLODING}, {"enum": [LONG]}]}
     assert judge(JsonSchema(schema), f'"{LONG}"').valid is None
     assert judge(Regex("(a|a)+!?b?"), LONG + "!").valid is None

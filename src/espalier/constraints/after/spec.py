@@ -164,20 +164,18 @@ def compile_after(spec: After, compiler: Compiler) -> Compiled:
     )
 
 
-def judge_after(spec: Spec, text: str, words: WordFiles) -> Verdict:
+def judge_after(spec: After, text: str, words: WordFiles) -> Verdict:
     """The verdict of the inner constraint's judge on the text behind the first marker.
 
     The text holds the marker even if the prompt held it (see `begun`); with `in_prompt="yes"` it may also be the answer
     alone. `max_before` is not judged.
     """
-    assert isinstance(spec, After)
     _, verdict = _judged(spec, text, words)
     return verdict
 
 
-def parse_after(spec: Spec, text: str) -> Any:
+def parse_after(spec: After, text: str) -> Any:
     """The value of the text behind the first marker, as the inner constraint parses it."""
-    assert isinstance(spec, After)
     found = _answers(spec, text)
     answer = found[0] if len(found) == 1 else _judged(spec, text, None)[0]
     return parse(spec.spec, answer)

@@ -82,15 +82,13 @@ def compile_thinking(spec: Thinking, compiler: Compiler) -> Compiled:
     return ThinkingCompiled(spec, thought, is_begun=lambda before: bool(spec.begun(before)))
 
 
-def judge_thinking(spec: Spec, text: str, words: WordFiles) -> Verdict:
+def judge_thinking(spec: Thinking, text: str, words: WordFiles) -> Verdict:
     """Judge as `After` if the text begins with the start marker, else as the inner constraint."""
-    assert isinstance(spec, Thinking)
     return judge(_meant(spec, text), text, words)
 
 
-def parse_thinking(spec: Spec, text: str) -> Any:
+def parse_thinking(spec: Thinking, text: str) -> Any:
     """The value of the answer."""
-    assert isinstance(spec, Thinking)
     return parse(_meant(spec, text), text)
 
 

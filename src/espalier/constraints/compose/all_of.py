@@ -177,9 +177,8 @@ def _contradiction(found: dict[str, Dfa | Network]) -> tuple[str, ...]:
     return ()
 
 
-def judge_all_of(spec: Spec, text: str, words: WordFiles) -> Verdict:
+def judge_all_of(spec: AllOf, text: str, words: WordFiles) -> Verdict:
     """Valid if the judges of all members say so; unknown if one cannot judge and none says invalid."""
-    assert isinstance(spec, AllOf)
     found = {name: judge(member, text, words) for name, member in spec.named()}
     said = [verdict.valid for verdict in found.values()]
     return Verdict(
@@ -189,9 +188,8 @@ def judge_all_of(spec: Spec, text: str, words: WordFiles) -> Verdict:
     )
 
 
-def parse_all_of(spec: Spec, text: str) -> Any:
+def parse_all_of(spec: AllOf, text: str) -> Any:
     """The value from the first member whose kind parses its texts; else the text."""
-    assert isinstance(spec, AllOf)
     return next((parse(member, text) for member in spec.members if KINDS.find(member.kind, "parse") is not None), text)
 
 

@@ -61,15 +61,13 @@ def any_of_language(spec: AnyOf, compiler: Compiler) -> Dfa | Network:
     return made.dfa() or made.network()
 
 
-def judge_any_of(spec: Spec, text: str, words: WordFiles) -> Verdict:
+def judge_any_of(spec: AnyOf, text: str, words: WordFiles) -> Verdict:
     """Valid if one member's judge says so; else the errors of the nearest member."""
-    assert isinstance(spec, AnyOf)
     return _judged(spec, text, words)[1]
 
 
-def parse_any_of(spec: Spec, text: str) -> Any:
+def parse_any_of(spec: AnyOf, text: str) -> Any:
     """The value from the first member whose judge says valid, else from the nearest one."""
-    assert isinstance(spec, AnyOf)
     return parse(_judged(spec, text, None)[0], text)
 
 

@@ -1,0 +1,183 @@
+"""Judges and parses JSON: `jsonschema` judges texts under a schema, Python's `json` those of JSON mode."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import warnings
+from collections.abc import Iterator
+from decimal import Decimal
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import jsonschema
+from jsonschema import validators
+from jsonschema_specifications import REGISTRY as METASCHEMAS
+from referencing import Registry, Resource
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import specification_with
+
+from espalier.constraints.slow_patterns import run_limited
+from espalier.constraints.spec import JsonObject, JsonSchema, Spec
+from espalier.constraints.verdict import Unjudgeable, Verdict
+from espalier.lexicon.files import WordFiles
+from espalier.schema.normal.judge import is_panic
+from espalier.schema.patterns.cost import is_quick, slow_pattern
+from espalier.schema.python.instances import build
+
+JSON_KINDS = {
+    dict: "object",
+    list: "array",
+    str: "string",
+    int: "number",
+    float: "number",
+    bool: "boolean",
+    type(None): "null",
+}
+
+
+def parse_json(spec: Spec, text: str) -> Any:
+    """The JSON value; None if the text does not parse. For a schema given as a Python type, an instance of the type.
+
+    Raises BuildError for a value that the type itself refuses.
+    """
+    try:
+        value = json.loads(text, parse_int=_whole)
+    except (ValueError, RecursionError):
+        return None
+    python = getattr(spec, "python", None)
+    return value if python is None else build(python, value)
+
+
+def _whole(digits: str) -> int | Decimal:
+    try:
+        return int(digits)
+    except ValueError:  # sys.get_int_max_str_digits
+        return Decimal(digits)
+
+
+def _json(text: str) -> tuple[Any, Verdict | None]:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, parse_int=_int, parse_float=_float), None
+    except Unjudgeable as error:
+        return None, Verdict(valid=None, judge="json", errors=(str(error),))
+    except RecursionError:
+        return None, Verdict(valid=None, judge="json", errors=("nested too deeply to judge",))
+    except ValueError as error:
+        return None, Verdict(valid=False, judge="json", errors=(f"not JSON: {error}",))
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _int(digits: str) -> int:
+    try:
+        return int(digits)
+    except ValueError:
+        raise Unjudgeable(f"a number of {len(digits)} digits is more than the judge can hold") from None
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise Unjudgeable(f"the number {digits[:40]} is more than the judge can hold")
+    return value
+
+
+def _multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
+    """`multipleOf` on exact decimals: 0.3 is a multiple of 0.1, which is false in floating point."""
+    if validator.is_type(value, "number") and Fraction(str(value)) % Fraction(str(factor)):
+        yield jsonschema.ValidationError(f"{value!r} is not a multiple of {factor}")
+
+
+@cache
+def _exact(cls: type) -> Any:
+    return validators.extend(cls, {"multipleOf": _multiple_of})  # type: ignore[no-untyped-call]  # not in its stubs
+
+
+def judge_schema(spec: JsonSchema, text: str, words: WordFiles) -> Verdict:
+    value, failed = _json(text)
+    if failed:
+        return failed
+    schema = spec.schema
+    cls = validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    name = f"jsonschema {cls.__name__}"
+    checker = cls.FORMAT_CHECKER if spec.format == "assert" else None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # `[[` in a pattern, see judge_regex
+            searches = _Searches()
+            documents = [schema, *(json.loads(text) for _, text in spec.documents)]
+            slow = slow_pattern(documents, len(text))
+            if slow is not None and slow_pattern(documents, len(text), ("patternProperties",)) is not None:
+                raise Unjudgeable(f"re might not finish with the pattern {slow[:100]!r}")
+            kind = _exact(cls) if slow is None else searches.within(_exact(cls))
+            judge = kind(schema, registry=_registry(spec, cls), format_checker=checker)
+            while True:
+                found = sorted(judge.iter_errors(value), key=lambda e: e.json_path)
+                if not searches.settle():
+                    break
+    except (Unjudgeable, subprocess.SubprocessError, RecursionError, ArithmeticError, Unresolvable, re.error) as error:
+        return Verdict(valid=None, judge=name, errors=(f"could not judge: {type(error).__name__}: {error}"[:200],))
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        return Verdict(valid=None, judge=name, errors=("could not judge: nested too deeply",))
+    errors = tuple(f"{e.json_path}: {e.message[:200]}" for e in found[:5])
+    return Verdict(valid=not found, judge=name, errors=errors)
+
+
+def _registry(spec: JsonSchema, cls: Any) -> Registry[Any]:
+    """The spec's `documents` and the official metaschemas; nothing is ever fetched."""
+    usual = specification_with(cls.META_SCHEMA["$schema"])
+    given = [
+        (uri, Resource.from_contents(json.loads(text), default_specification=usual)) for uri, text in spec.documents
+    ]
+    registry: Registry[Any] = METASCHEMAS
+    return registry.with_resources(given)
+
+
+def judge_object(spec: JsonObject, text: str, words: WordFiles) -> Verdict:
+    value, failed = _json(text)
+    if failed:
+        return failed
+    kind = JSON_KINDS[type(value)]
+    ok = kind in spec.kinds
+    return Verdict(valid=ok, judge="json", errors=() if ok else (f"{kind} is none of: {', '.join(spec.kinds)}",))
+
+
+class _Searches:
+    """Pattern searches of one judgement that may not finish. A search whose result is not known yet counts as found and
+    is noted; `settle` runs all noted searches in one process, and then the text is judged again."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], bool] = {}
+        self._asked: dict[tuple[str, str], None] = {}
+
+    def within(self, cls: Any) -> Any:
+        """The validator class with these searches for the keyword `pattern`."""
+
+        def pattern(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
+            if validator.is_type(value, "string") and not self._finds(wanted, value):
+                yield jsonschema.ValidationError(f"{value!r} does not match {wanted!r}")
+
+        return validators.extend(cls, {"pattern": pattern})  # type: ignore[no-untyped-call]  # not in its stubs
+
+    def _finds(self, pattern: str, text: str) -> bool:
+        if is_quick(pattern, len(text)):
+            return re.search(pattern, text) is not None
+        if (pattern, text) not in self._known:
+            self._asked[pattern, text] = None
+        return self._known.get((pattern, text), True)
+
+    def settle(self) -> bool:
+        """Run the noted searches. Returns whether there were any. Raises subprocess.SubprocessError, also for a pattern
+        that `re` does not read."""
+        asked, self._asked = [*self._asked], {}
+        if asked:
+            self._known |= zip(asked, run_limited([("search", *one) for one in asked]), strict=True)
+        return bool(asked)
