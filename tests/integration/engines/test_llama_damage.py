@@ -19,6 +19,8 @@ from espalier.engines.gguf.header import Header, read_header  # noqa: E402
 from espalier.errors import CapabilityError, InputError  # noqa: E402
 from tests import gguf_models as make  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 F16, BF16, Q8_0, Q8_K, I8, I32, F64 = 1, 30, 8, 15, 24, 26, 28
 RMS = "attention.layer_norm_rms_epsilon"
 KEYS: dict[str, tuple[dict[str, Any], str]] = {
@@ -63,8 +65,6 @@ from espalier.engines.llamacpp.model import LlamaStepModel
 from espalier.engines.llamacpp.weights import LlamaFile
 from espalier.engines.options import EngineOptions
 from espalier.errors import InputError
-
-pytestmark = pytest.mark.slow
 options = EngineOptions(threads=1, kv_size=256, sequences=2)
 for path in sorted(Path(sys.argv[1]).glob("*.gguf")):
     try:
