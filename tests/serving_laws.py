@@ -15,7 +15,7 @@ from espalier.decoding.drive import drive
 from espalier.decoding.plan import Outcome, Plan, Taken
 from espalier.decoding.ports import Append, Extend, Need, Rows, SequenceId
 from espalier.engines.fake import FakeStepModel, noise
-from espalier.engines.serving.lanes import Said, Ticket
+from espalier.engines.serving.lanes import PlanEvent, Ticket
 from espalier.engines.serving.scheduler import Scheduler
 from espalier.errors import CapabilityError, LimitExceeded
 
@@ -148,7 +148,7 @@ def ticket(kind: str, prompt: tuple[int, ...], length: int, **more: Any) -> Tick
     return Ticket(plan=make(prompt, length), prompt=prompt, size=size, sequences=sequences, **more)
 
 
-def alone(kind: str, prompt: tuple[int, ...], length: int) -> list[Said]:
+def alone(kind: str, prompt: tuple[int, ...], length: int) -> list[PlanEvent]:
     """What the plan says under the one-sequence driver."""
     model = StrictModel(slots=8, room=100_000)
     said = [happened for _, happened in drive(model, [PLANS[kind][0](prompt, length)])]
@@ -162,10 +162,10 @@ class World:
     def __init__(self, model: StrictModel, **options: Any) -> None:
         self.now = 0.0
         self.model = model
-        self.said: dict[Ticket, list[Said]] = {}
+        self.said: dict[Ticket, list[PlanEvent]] = {}
         self.scheduler = Scheduler(model, self._hear, clock=lambda: self.now, **options)
 
-    def _hear(self, batch: Sequence[tuple[Ticket, list[Said]]]) -> None:
+    def _hear(self, batch: Sequence[tuple[Ticket, list[PlanEvent]]]) -> None:
         for one, said in batch:
             before = self.said.setdefault(one, [])
             assert not before or isinstance(before[-1], Taken), "something was said after the end"
@@ -189,7 +189,7 @@ class World:
                 return count
         raise AssertionError(f"still at work after {rounds} rounds")
 
-    def end_of(self, one: Ticket) -> Said:
+    def end_of(self, one: Ticket) -> PlanEvent:
         return self.said[one][-1]
 
     def close(self) -> None:

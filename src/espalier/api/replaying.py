@@ -23,7 +23,7 @@ from espalier.decoding.ports import StepModel
 from espalier.decoding.replay import TAKES, Replay, Replayed, replay_plan, replay_rows
 from espalier.engines.base import Request
 from espalier.engines.capabilities import check_capabilities
-from espalier.engines.local.ports import Encode
+from espalier.engines.local.ports import EncodePrompt
 from espalier.engines.local.prepared_run import PreparedRun
 from espalier.engines.local.run_maker import RunMaker
 from espalier.engines.local.step_engine import StepEngine
@@ -114,7 +114,7 @@ def replay(
     note = "it was drawn by the engine's own sampler, which draws other random numbers" if is_native else ""
     going_back = bool(rewinding_parts(spec))
     if decoding.strategy not in TAKES.names() or going_back or (is_own and trace.rewinds):
-        return _afresh(trace, setting, spec, prepared, decoding, is_own=is_own, going_back=going_back, note=note)
+        return _rerun(trace, setting, spec, prepared, decoding, is_own=is_own, going_back=going_back, note=note)
     is_rounded = setting.model is None
     run = Replay(prepared.job, trace.steps, strategy=decoding.strategy, is_own=is_own, is_rounded=is_rounded)
     if setting.model is not None:
@@ -135,14 +135,14 @@ def replay(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Setting:
+class _ReplaySetting:
     """What a replay runs with. runs: prepares the run. encode: the tokenizer. model: None where the logits are the
     stored ones."""
 
     name: str
     vocab: Vocab
     runs: RunMaker
-    encode: Encode
+    encode: EncodePrompt
     model: StepModel | None = None
     engine: StepEngine | None = None
 
@@ -194,16 +194,16 @@ def _check_vocab(trace: Trace, vocab: Vocab) -> None:
             )
 
 
-def _of_engine(loaded: LoadedEngine) -> _Setting:
+def _of_engine(loaded: LoadedEngine) -> _ReplaySetting:
     engine = loaded.engine
     if not isinstance(engine, StepEngine):
         raise CapabilityError(f"{loaded.name} does not run in this process, so it gives no logits", field="model")
-    return _Setting(
+    return _ReplaySetting(
         name=engine.name, vocab=engine.vocab, runs=engine.runs, encode=engine.encode, model=engine.model, engine=engine
     )
 
 
-def _of_vocab(trace: Trace, vocab: Vocab | None, app: App) -> _Setting:
+def _of_vocab(trace: Trace, vocab: Vocab | None, app: App) -> _ReplaySetting:
     if vocab is None:
         raise AssertionError("one of the two is given")
     if not has_distributions(trace):
@@ -219,7 +219,7 @@ def _of_vocab(trace: Trace, vocab: Vocab | None, app: App) -> _Setting:
         return list(vocab.encoder(text))
 
     runs = RunMaker(name=trace.model, compiler=app.compiler(vocab), encode=partial(encode, add_special=False))
-    return _Setting(name=trace.model, vocab=vocab, runs=runs, encode=encode)
+    return _ReplaySetting(name=trace.model, vocab=vocab, runs=runs, encode=encode)
 
 
 def _own_spec(trace: Trace) -> Spec | None:
@@ -231,7 +231,7 @@ def _plain(trace: Trace) -> dict[str, Any]:
     return {name: value for name, value in trace.sampling.items() if name not in ("sampler", "bad_words")}
 
 
-def _prepare(trace: Trace, setting: _Setting, spec: Spec | None, decoding: Decoding) -> PreparedRun:
+def _prepare(trace: Trace, setting: _ReplaySetting, spec: Spec | None, decoding: Decoding) -> PreparedRun:
     """The run, prepared as its engine prepares runs. Raises what `RunMaker` raises."""
     config = SamplingConfig.from_json(_plain(trace))
     if config.seed is None:
@@ -254,8 +254,8 @@ def _prepare(trace: Trace, setting: _Setting, spec: Spec | None, decoding: Decod
     return setting.runs.make(request, turn, setting.prompt(trace), setting.model)
 
 
-def _afresh(
-    trace: Trace, setting: _Setting, spec: Spec | None, prepared: PreparedRun, decoding: Decoding,
+def _rerun(
+    trace: Trace, setting: _ReplaySetting, spec: Spec | None, prepared: PreparedRun, decoding: Decoding,
     *, is_own: bool, going_back: bool, note: str,
 ) -> Replaying:  # fmt: skip
     """The run again, with the same seed, and what comes out beside what came out then."""

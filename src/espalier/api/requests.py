@@ -17,7 +17,7 @@ from espalier.constraints.spec import Spec
 from espalier.constraints.tools.schemas import tools_of
 from espalier.decoding.options import FAITHFUL, FIELDS, Decoding
 from espalier.decoding.plan import STRATEGIES
-from espalier.engines.base import Message, Request, Sampler
+from espalier.engines.base import Message, Request, SamplerName
 from espalier.errors import InputError
 from espalier.sampling.config import MAX_N, NEUTRAL, SamplingConfig
 from espalier.sampling.filters import LogitFilter
@@ -54,7 +54,7 @@ def make_request(
     decoding: Decoding | None = None,
     recorders: Recorder | Iterable[Recorder] | None = None,
     request_id: str = "",
-    sampler: Sampler = "espalier",
+    sampler: SamplerName = "espalier",
     trace: TraceLevel = "steps",
     trace_top_k: int = 10,
     raw: bool = False,
@@ -96,8 +96,8 @@ def make_request(
         if tool_choice is None and tools and constraint is None and demands_calls(found):
             tool_choice = "required"
         constraint, config = merged(found, constraint=constraint, has_tools=bool(tools), fields=own)
-    if sampler not in get_args(Sampler):
-        raise InputError(f"unknown sampler {sampler!r}", hint=" or ".join(get_args(Sampler)), field="sampler")
+    if sampler not in get_args(SamplerName):
+        raise InputError(f"unknown sampler {sampler!r}", hint=" or ".join(get_args(SamplerName)), field="sampler")
     if trace not in LEVELS:
         raise InputError(f"unknown trace level {trace!r}", hint=", ".join(LEVELS), field="trace")
     if isinstance(trace_top_k, bool) or not isinstance(trace_top_k, int) or trace_top_k < 0:

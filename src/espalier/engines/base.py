@@ -1,4 +1,4 @@
-"""Values that pass between edges and engines: a Request goes in, events and a Result come out. No behaviour.
+"""Values that pass between edges and engines: requests, events, results, capabilities. No behaviour.
 
 `protocols.py` says what an engine does with them.
 """
@@ -23,28 +23,30 @@ from espalier.trace.recorders.protocol import Recorder
 from espalier.trace.records import StepRecord, Trace, TraceLevel
 
 Message: TypeAlias = Mapping[str, Any]
-Sampler: TypeAlias = Literal["espalier", "native"]
-"""native: the engine's own chain and random generator, in its own order. Where `Capabilities.native_sampler`."""
+SamplerName: TypeAlias = Literal["espalier", "native"]
+"""native: the engine's own sampler chain and random generator, in its own order; needs `Capabilities.native_sampler`.
+"""
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
-"""tool_calls: the turn is complete and calls tools. A call that was cut off ends with `length`."""
+"""tool_calls: the turn is complete and calls tools. A turn whose call was cut off ends with `length`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One generation. `prompt` is text; `messages` are rendered by the model's chat template; exactly one is given.
+    """One generation. `prompt` is text; `messages` are rendered by the model's chat template; exactly one of them is
+    given.
 
-    raw: take `prompt` as it is; otherwise a model with a chat template sees it as one user message. soft: biases beside
-    the constraint. filters: of your own, each a fresh copy in every run. stream: which of the sampling's `n` outputs
-    this is, from 0; same seed and stream, same output. prompt_ids: the tokens of a raw prompt, taken as they are;
-    `prompt` is then their text.
+    raw: take `prompt` as it is; otherwise a model with a chat template gets it as one user message. prompt_ids: the
+    token ids of a raw prompt, used instead of encoding `prompt`, which is then their text. constraint: what the output
+    must satisfy; with tools, it constrains the content of a turn that calls none. soft: logit biases beside the
+    constraint. filters: LogitFilters of the caller; every run gets a fresh copy. stream: which of the sampling's `n`
+    outputs this is, from 0; the same seed and stream give the same output.
 
-    tools: what the model may call; tool_choice: whether it may or must. tool_format: a name of `WIRE_FORMATS`, None for
-    what the chat template shows. max_calls: in one turn, None for any number. The constraint then holds the content of
-    a turn without calls. enable_thinking: for templates that read it. template_variables: more that the chat template
-    may read; none of the names that it is given anyway. reasoning: the markers between which the model may think first,
-    free of the constraint; `auto` finds them. max_reasoning: after so many tokens the reasoning must end.
-    schema_in_prompt: the constraint's schema is put into the prompt too. recorders: told of every step, in the thread
-    that reads the events; request_id: what they call it.
+    tools: what the model may call. tool_choice: whether it may or must call. tool_format: a name in `WIRE_FORMATS`,
+    None for the one that the chat template shows. max_calls: calls in one turn, None for no limit. enable_thinking: for
+    templates that read it. template_variables: further variables of the chat template, none of the names that it gets
+    anyway. reasoning: the markers between which the model may reason first, free of the constraint; `auto` detects
+    them. max_reasoning: the most tokens of reasoning. schema_in_prompt: also puts the constraint's schema into the
+    prompt. recorders: get every step, in the thread that reads the events. request_id: the request's name in recorders.
     """
 
     prompt: str | None = None
@@ -68,20 +70,21 @@ class Request:
     template_variables: Mapping[str, Any] = field(default_factory=dict)
     prompt_ids: tuple[int, ...] | None = None
     stream: int = 0
-    sampler: Sampler = "espalier"
+    sampler: SamplerName = "espalier"
     recorders: tuple[Recorder, ...] = ()
     request_id: str = ""
 
     @property
     def strategy(self) -> str:
-        """Its name."""
+        """The name of the decoding strategy."""
         return self.decoding.strategy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """reasoning_tokens: of the completion, its markers among them; 0 where reasoning is not split. cached_tokens: of
-    the prompt, spared by what was computed for another; that is how it was made, not what, so it does not compare."""
+    """Token counts. reasoning_tokens: part of the completion, markers included; 0 where reasoning is not split off.
+    cached_tokens: prompt tokens that a kept prefix spared; they say how a result was computed, so they do not count in
+    comparisons."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -95,13 +98,15 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A finished generation. `parsed` is the JSON value of a JSON constraint, else the text; None if cut short.
+    """A finished generation. `parsed` is the JSON value under a JSON constraint, otherwise the text; None if the text
+    was cut short.
 
-    text: all that was generated; turn: the same, split into reasoning, content and calls. stop_reason: the stop text or
-    id that ended it, None for EOS and length. mask_seconds: what the constraint's masks took in all, None without one
-    and where it was not timed. score: a beam's. weighing: what faithful sampling knows. closed_by_budget: whether the
-    limit on tokens decided how it ends. others: the further texts of the same run, best first (num_return_sequences).
-    records: what was measured of each step, at level `summary` too, whose trace keeps none of it; () with no trace.
+    text: everything that was generated. turn: the same text, split into reasoning, content and calls. stop_reason: the
+    stop text or stop id that ended it, None for EOS and length. mask_seconds: time spent on token masks, None without a
+    constraint or where it was not measured. score: a beam's. weighing: what faithful sampling reports.
+    closed_by_budget: whether the token limit decided how the text ends. others: further texts of the same run, best
+    first (num_return_sequences). records: the measured steps, also at level `summary`, whose trace keeps none; ()
+    without a trace.
     """
 
     text: str
@@ -128,21 +133,21 @@ class Result:
 
     @property
     def reasoning(self) -> str | None:
-        """What the model thought before it answered, None where that was not asked for or did not happen."""
+        """The model's reasoning, None where none was asked for or none was generated."""
         return self.turn.reasoning
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The calls, in order; one that was cut off says so."""
+        """The calls, in order; a call that was cut off is marked as incomplete."""
         return self.turn.calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenEvent:
-    """One token was taken. `text` is what may be shown now: whole characters, with a possible stop text held back.
+    """One token was generated. `text` is what may be shown now: whole characters, with a possible stop text held back.
 
-    index: which request of the batch. record: None when tracing is off. deltas: what the text adds to the turn's
-    reasoning, content and calls; it may lag behind the text.
+    index: the request's place in the batch. record: None when tracing is off. deltas: what the text adds to the turn's
+    reasoning, content and calls; they may lag behind the text.
     """
 
     index: int
@@ -154,7 +159,7 @@ class TokenEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The end of one request of the batch; `text` is the last held-back piece, `deltas` what was still held back."""
+    """The end of one request of the batch. `text` is the last held-back piece, `deltas` the last held-back deltas."""
 
     index: int
     text: str
@@ -169,10 +174,10 @@ Event: TypeAlias = TokenEvent | Finished
 class Capabilities:
     """What an engine can do. A request that asks for more is refused before anything is generated.
 
-    logits: it shows its logits, so every strategy, filter and soft constraint can be applied. constraints: the kinds
-    that it enforces. truncate: tokens can be taken back out of a sequence. fork: a sequence can be copied. max_context:
-    tokens of one sequence, 0 where that is not known. max_sequences: how many one run may hold, None where that is not
-    known. native_sampler: it has a sampler of its own.
+    logits: the engine gives its logits, so every strategy, filter and soft constraint works. constraints: the kinds
+    that it enforces. truncate: tokens can be removed from the end of a sequence. fork: a sequence can be copied.
+    max_context: tokens of one sequence, 0 if unknown. max_sequences: sequences that one run may hold, None if unknown.
+    native_sampler: the engine has a sampler of its own.
     """
 
     logits: bool = False
@@ -187,8 +192,8 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a request is. compiled: seconds that compiling its constraint took, or finding it compiled. queued:
-    seconds that it waited for its place, None while it waits."""
+    """How far a request is. compiled: seconds spent on compiling its constraint, or on finding it compiled. queued:
+    seconds spent waiting for a place, None while it still waits."""
 
     compiled: float = 0.0
     queued: float | None = None
@@ -196,9 +201,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What a serving engine is doing. waiting: taken, not begun. tokens_held, capacity: of the KV cache.
+    """What a serving engine is doing. running, waiting: requests. tokens_held, capacity: tokens in the KV cache, and
+    the most it holds.
 
-    steps: forward passes since the beginning. reused: prompt tokens that a kept prefix spared, since the beginning.
+    Since the start: steps: forward passes; prefilled: prompt tokens that were computed; reused: prompt tokens that a
+    kept prefix spared.
     """
 
     running: int = 0

@@ -8,12 +8,12 @@ from espalier.engines.protocols import Engine
 from espalier.errors import CapabilityError
 
 WITHOUT_LOGITS = "mask"
-"""The strategy that an engine without logits is left to apply in its own way."""
+"""The only strategy for an engine without logits: it applies constraints in its own way."""
 
 
 def check_capabilities(engine: Engine, request: Request) -> None:
     """Raises CapabilityError, naming the field of the request, before anything is rendered, compiled or generated;
-    InputError and SamplingError for settings that the strategy cannot have together."""
+    InputError and SamplingError for settings that the strategy cannot combine."""
     can, name = engine.capabilities, engine.name
     if request.constraint is not None and request.constraint.kind not in can.constraints:
         raise CapabilityError(

@@ -1,7 +1,8 @@
-"""A model that needs no weights: it wishes for a text you give it, over the byte vocabulary. For tests and for trying.
+"""A model without weights that wants to write a given text, over the byte vocabulary. For tests and for trying things
+out.
 
-Logits are a pure function of the tokens so far, so forks, truncations and batches can be checked exactly. Like a real
-model it repairs: where its text was refused, it goes on with what it wished for from the point reached.
+Logits are a pure function of the tokens so far, so forks, truncations and batches can be checked exactly. After a
+refused token the model goes on with its text from the point reached, as real models do.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class FakeStepModel:
 
 
 def wishing(vocab: Vocab, wish: str, prompt_length: int) -> LogitsOf:
-    """A model that says `wish`, then EOS; after a detour it goes on where its wish next has the last byte said."""
+    """A model that writes `wish`, then EOS. After other bytes it goes on where `wish` next has the last one."""
     target = wish.encode()
 
     def logits_of(tokens: tuple[int, ...]) -> Logits:
@@ -126,7 +127,7 @@ def wishing(vocab: Vocab, wish: str, prompt_length: int) -> LogitsOf:
 
 
 def noise(tokens: tuple[int, ...], width: int, scale: float = 1.0) -> Logits:
-    """Deterministic logits of a sequence, `(V,) float32`, standard normal times `scale`."""
+    """Deterministic logits of a sequence, `(V,) float32`: standard normal times `scale`."""
     digest = hashlib.sha256(np.asarray(tokens, dtype=np.int64).tobytes()).digest()
     generator = np.random.Generator(np.random.Philox(int.from_bytes(digest[:8], "little")))
     return (generator.standard_normal(width) * scale).astype(np.float32)
@@ -139,10 +140,10 @@ def open_engine(
     folders: Folders = NOWHERE,
     wish: str = DEFAULT_WISH,
 ) -> LocalEngine:
-    """`espalier.load("fake")`: bytes in, bytes out. Raises InputError for an option, but `tool_format`."""
+    """`espalier.load("fake")`: bytes in, bytes out. Raises InputError for any option except `tool_format`."""
     options.check_only("fake", TAKES)
     vocab = replace(Vocab.bytes(), encoder=lambda text: list(text.encode()))
-    # An EOS at the end of every prompt marks the border, so that the model can tell prompt from answer.
+    # An EOS at the end of every prompt marks where the answer begins.
     border = vocab.eos_ids[0]
 
     def logits_of(tokens: tuple[int, ...]) -> Logits:

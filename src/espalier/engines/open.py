@@ -1,4 +1,4 @@
-"""Which engine opens a model, told from its name and first bytes. It knows no engine's insides."""
+"""Opens a model by name: picks the engine from the name or the file's first bytes. It knows no engine's internals."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ ENGINES = Registry(
         "fake": "espalier.engines.fake:open_engine",
     },
 )
-"""Names to functions `(model, *, options, folders) -> Engine`. Their modules name the options they take: `TAKES`."""
+"""Engine names to functions `(model, *, options, folders) -> Engine`. The module of each names the options it takes:
+`TAKES`."""
 
 VOCABS = Registry("vocabs", {"llamacpp": "espalier.engines.llamacpp.open:read_vocab_of"})
-"""Engines whose files hold a vocabulary that is read without the weights: `(path) -> Vocab`."""
+"""Engines whose files hold a vocabulary that can be read without the weights: `(path) -> Vocab`."""
 
 
 def open_engine(
@@ -36,8 +37,8 @@ def open_engine(
 ) -> Engine:
     """Load a model: `fake`, a GGUF file for llama.cpp, a folder or hub name for transformers.
 
-    defaults: what the options leave open; what the engine does not take of them it is not given. Raises UnknownModel,
-    CapabilityError, MissingDependency, InputError for an option that the engine does not take.
+    defaults: values for options that are not set; those that the engine does not take are left out. Raises
+    UnknownModel, CapabilityError, MissingDependency, InputError for an option that the engine does not take.
     """
     name = engine or choose(model)
     make = ENGINES.load(name)
@@ -61,7 +62,7 @@ def choose(model: str) -> str:
 
 
 def is_gguf(model: str) -> bool:
-    """Whether that names a GGUF file: by its suffix, there or not, or by how the file begins."""
+    """Whether the name is a GGUF file's: by its suffix, or by the first bytes of an existing file."""
     path = Path(model).expanduser()
     if path.suffix.lower() == ".gguf":
         return not path.is_dir()

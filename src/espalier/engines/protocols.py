@@ -1,7 +1,7 @@
 """What every edge sees of an engine, whether its model runs in this process or elsewhere.
 
-An edge (CLI, server, API) never meets a model, a cache or a tokenizer: it meets these protocols and the values of
-`base.py`. Engines are opened through the registry in `open.py`.
+An edge (CLI, server, API) never handles a model, a cache or a tokenizer: only these protocols and the values of
+`base.py`. `open.py` opens engines by name.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
 
 
 class Prompts(Protocol):
-    """How an engine turns requests into text and token ids. Every method raises CapabilityError where the engine cannot
-    tell, as one that passes requests on to another server. From any thread."""
+    """How an engine turns requests into text and token ids. Methods raise CapabilityError where the engine does not
+    know, such as a client of another server. From any thread."""
 
     @property
     def template(self) -> ChatTemplate | None:
-        """The model's chat template, None where there is none or it is not known here."""
+        """The model's chat template, None if there is none or it is not known here."""
         ...
 
     def encode(self, text: str, *, add_special: bool) -> list[int]:
-        """Token ids of a text; special tokens that it spells become their ids. add_special: with the BOS that the
+        """Token ids of a text; special tokens spelled in it become their ids. add_special: with the BOS that the
         tokenizer adds by default."""
         ...
 
     def prompt_text(self, request: Request) -> str:
-        """The text that the model is given: rendered messages, or the prompt. Raises InputError and its kin."""
+        """The text that the model is given: rendered messages, or the prompt. Raises InputError and its subclasses."""
         ...
 
     def prompt_ids(self, request: Request) -> list[int]:
-        """The token ids that the model is given. Raises InputError and its kin."""
+        """The token ids that the model is given. Raises InputError and its subclasses."""
         ...
 
 
 class Engine(Prompts, Protocol):
-    """A model that can generate. Several runs may be open at once, also from several threads."""
+    """A model that can generate. Several runs may be open at once, from several threads too."""
 
     @property
     def name(self) -> str: ...
@@ -51,18 +51,18 @@ class Engine(Prompts, Protocol):
 
     @property
     def vocab(self) -> Vocab | None:
-        """The model's vocabulary, None where it is not known here."""
+        """The model's vocabulary, None if it is not known here."""
         ...
 
     @property
     def compiler(self) -> Compiler | None:
-        """Compiles constraints for `vocab`; None where they are not compiled in this process."""
+        """Compiles constraints for `vocab`, None if constraints are not compiled in this process."""
         ...
 
     def run(self, requests: Sequence[Request]) -> Iterator[Event]:
-        """Generate for all requests together; events of one request come in order. Closing the iterator stops all
-        requests and frees their memory. Raises before the first event for a request that is wrong, CapabilityError for
-        one that the engine cannot do (`checks.check_capabilities`)."""
+        """Generate for all requests together; the events of one request come in order. Closing the iterator stops all
+        requests and frees their memory. Raises before the first event if a request is wrong, CapabilityError if the
+        engine cannot do it (`capabilities.check_capabilities`)."""
         ...
 
     def close(self) -> None:
@@ -71,42 +71,46 @@ class Engine(Prompts, Protocol):
 
 
 class Running(Protocol):
-    """One request that a serving engine has taken. One reader reads its events, in a thread or on an event loop."""
+    """A request that a serving engine has accepted. One reader reads its events, in a thread or on an event loop."""
 
     @property
     def progress(self) -> Progress:
-        """As it is now. From any thread."""
+        """The current state. From any thread."""
         ...
 
     def __iter__(self) -> Iterator[Event]:
-        """The events up to Finished, waiting for each. Raises what went wrong, Cancelled and DeadlineExceeded too."""
+        """The events up to Finished, waiting for each. Raises the request's error, Cancelled and DeadlineExceeded
+        included."""
         ...
 
     def events(self) -> AsyncIterator[Event]:
-        """The same, on the running event loop."""
+        """The same events, on the running event loop."""
         ...
 
     def cancel(self) -> None:
-        """Stop within one step and free its memory. From any thread; again, or after the end, it does nothing."""
+        """Stop within one step and free the request's memory. From any thread; after the end it does nothing."""
         ...
 
 
 class ServingEngine(Protocol):
-    """An engine that many callers share: requests join and leave between steps. Every method from any thread."""
+    """An engine shared by many callers: requests join and leave between steps. Every method may be called from any
+    thread."""
 
     @property
     def engine(self) -> Engine: ...
 
     def submit(self, request: Request, *, owner: str = "", deadline: float | None = None) -> Running:
-        """Check, render, encode and compile here, in the caller's thread, and queue what is left.
+        """Check, render, encode and compile in the caller's thread, then queue the request.
 
-        owner: whose it is; owners take turns. deadline: seconds from now. Raises InputError and its kin for what is
-        asked wrongly, Overloaded where the queue is full, Unavailable where the engine is closing.
+        owner: the caller that requests are shared out by; owners take turns. deadline: seconds from now. Raises
+        InputError and its subclasses for a wrong request, Overloaded if the queue is full, Unavailable if the engine is
+        closing.
         """
         ...
 
     def load(self) -> Load: ...
 
     def close(self, *, drain: float = 0.0) -> None:
-        """Take nothing more, wait up to `drain` seconds for what runs, cancel the rest, free all memory. Idempotent."""
+        """Accept nothing more, wait up to `drain` seconds for running requests, cancel the rest, free all memory.
+        Idempotent."""
         ...

@@ -7,7 +7,7 @@ import pytest
 from espalier.decoding.plan import Outcome
 from espalier.decoding.ports import Extend, Need
 from espalier.engines.serving.lanes import Ticket
-from espalier.engines.serving.prefix_cache import PrefixCache, Sequences, as_ids
+from espalier.engines.serving.prefix_cache import PrefixCache, SequencePool, as_ids
 from espalier.errors import CapabilityError
 from tests.serving_laws import StrictModel, World, alone, done, greedy, ticket
 
@@ -15,7 +15,7 @@ STEM = tuple(i % 7 for i in range(40))
 
 
 def kept(model=None, *texts, **bounds):
-    sequences = Sequences(model or StrictModel())
+    sequences = SequencePool(model or StrictModel())
     cache = PrefixCache(sequences, **{"max_tokens": 100, "max_sequences": 8} | bounds)
     for text in texts:
         cache.keep(held(sequences, text))

@@ -12,7 +12,7 @@ from espalier.api import make_request
 from espalier.decoding.plan import Outcome, Plan
 from espalier.decoding.ports import Append, Need
 from espalier.engines.local.engine import LocalEngine
-from espalier.engines.serving.costly import COSTLY_SECONDS, Costly
+from espalier.engines.serving.costly import COSTLY_SECONDS, CostlyKeys
 from espalier.engines.serving.lanes import Ticket
 from espalier.engines.serving.scheduler import STEP_SHARE
 from espalier.errors import InputError, LimitExceeded
@@ -201,7 +201,7 @@ def test_the_first_mask_is_asked_for_where_nobody_waits_for_it(monkeypatch: pyte
 
 
 def test_what_is_costly_is_forgotten_after_so_many_others() -> None:
-    found = Costly(seconds=10, most=2)
+    found = CostlyKeys(seconds=10, most=2)
     for number in range(3):
         found.add(number, float(number))
     assert [found.has(number, 3.0) for number in range(4)] == [False, True, True, False]

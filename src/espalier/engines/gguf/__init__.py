@@ -1,1 +1,2 @@
-"""The header of a GGUF file, read and checked before llama.cpp opens the file. It loads no weights."""
+"""Reads and checks the header of a GGUF file before llama.cpp opens the file. It loads no weights. Start with
+`header.py`."""

@@ -1,8 +1,8 @@
-"""What in a GGUF file is no model that writes text, or makes llama.cpp end the process instead of refusing.
+"""Refuses GGUF files that are no text model, or on which llama.cpp would end the process instead of returning an error.
 
-It reads a header alone: it loads no weights and calls no library. What llama.cpp refuses by itself with a reason is
-left to it. The conditions are the assertions of the pinned llama.cpp on keys and tensors, as far as they were found by
-reading and by damaging files: a file that was made to break another one still can.
+It reads only the header: it loads no weights and calls no library. What llama.cpp refuses with a reason is left to it.
+The conditions are the pinned llama.cpp's assertions on keys and tensors, found by reading its source and by damaging
+files; a file made on purpose may still break others.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ ROPE_SCALINGS = ("none", "linear", "yarn", "longrope")
 EPSILON = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon", "attention.group_norm_epsilon")
 # Architectures whose layers are always, or from one layer on, made of experts.
 EXPERTS = ("bailingmoe2", "glm4moe", "grovemoe", "llada-moe", "smallthinker")
-# Where one expert, or none, means that there are none.
+# Architectures in which one expert means none.
 DENSE = ("hunyuan-dense", "hunyuan_vl")
 
 EMBEDDERS = ("gemma-embedding",)
-ENCODERS = ("t5", "t5encoder", "eagle3", "dflash")  # llama_model_has_encoder; the last two also want another model
+ENCODERS = ("t5", "t5encoder", "eagle3", "dflash")  # llama_model_has_encoder; the last two also need another model
 
 F32 = 0  # of enum ggml_type
-# Added to or multiplied with float32 rows, or read as float32, whatever the model computes in. Every converter writes
-# them so. An integer tensor has its own names and is not among them.
+# These are combined with float32 rows, or read as float32, whatever the model computes in, and every converter writes
+# them as F32. Integer tensors have other names.
 ALWAYS_F32 = ("_norm.weight", ".bias", ".ssm_conv1d.weight", ".ssm_a", ".ssm_d", "rope_freqs.weight")
-# Types without a product with a row: what is left of the enum when the float and block types are taken away.
+# Types that cannot be multiplied with a row: the enum without the float and block types.
 NO_PRODUCT = MappingProxyType(
     {9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
 )  # fmt: skip
 
 
 def check_generates(header: Header, name: str) -> None:
-    """Raises CapabilityError for what is no model that writes text, InputError for what is no model, or damaged so
-    that llama.cpp would end the process."""
+    """Raises CapabilityError for a model that does not write text, InputError for a file that is no model, or is
+    damaged so that llama.cpp would end the process."""
     kind = header.values.get("general.type", "model")
     if kind == "adapter":
         raise InputError(
@@ -63,7 +63,7 @@ def check_generates(header: Header, name: str) -> None:
 
 
 def check_tensors(header: Header, name: str, *, what: str = "model") -> None:
-    """Raises InputError for a tensor of a type with which llama.cpp would end the process in the first pass. what: the
+    """Raises InputError for a tensor of a type on which llama.cpp would end the process in the first pass. what: the
     field that the error names."""
     for tensor, kind in header.types.items():
         if tensor.endswith(ALWAYS_F32) and kind != F32:
@@ -80,7 +80,7 @@ def check_tensors(header: Header, name: str, *, what: str = "model") -> None:
 
 def check_vocabulary(header: Header, name: str) -> None:
     """Raises InputError for a vocabulary on which llama.cpp would end the process, or read beyond an array."""
-    # GGML_ASSERT in llama_vocab::load: every spelling once, as it reads them: up to a NUL, an empty one by its number.
+    # GGML_ASSERT in llama_vocab::load: every spelling is unique, as it reads them: up to a NUL, an empty one by its id.
     seen: set[bytes] = set()
     for number, token in enumerate(header.tokens):
         token = token.split(b"\0", 1)[0] or b"[EMPTY_%d]" % number
@@ -88,7 +88,7 @@ def check_vocabulary(header: Header, name: str) -> None:
             shown = token.decode("utf-8", "replace")
             raise InputError(f"{name} has the token {shown!r} twice in its vocabulary", hint=DAMAGED, field="model")
         seen.add(token)
-    # These are read as C arrays of one type, whatever their type is.
+    # llama.cpp reads these as C arrays of one type, without checking the type.
     wanted = {"tokens": (STRING,), "merges": (STRING,), "scores": (FLOAT32, INT32), "token_type": (INT32,)}
     for key, types in wanted.items():
         full = f"tokenizer.ggml.{key}"
@@ -98,7 +98,7 @@ def check_vocabulary(header: Header, name: str) -> None:
 
 
 def _faults(header: Header) -> Iterator[str]:
-    """What llama_model_base::load_hparams and the passes assert, as it is broken."""
+    """The broken assertions of llama_model_base::load_hparams and of the forward passes, as text."""
     layers, later = header.own("block_count"), header.count("nextn_predict_layers")
     if isinstance(layers, int) and not 0 < layers <= MAX_LAYERS:
         yield f"{layers} layers"
@@ -195,4 +195,4 @@ OWN: Mapping[str, tuple[_Rule, ...]] = MappingProxyType(
         "nanbeige": ((_loops, "no loops over its layers, or too many"),),
     }
 )
-"""What single architectures assert: whether it is broken, and as what."""
+"""Assertions of single architectures: whether one is broken, and how the error describes it."""

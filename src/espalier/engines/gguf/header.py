@@ -1,6 +1,6 @@
-"""The header of a GGUF file, read before llama.cpp sees the file: its keys, and the types of its tensors.
+"""Reads the header of a GGUF file before llama.cpp opens the file: its keys, and the types of its tensors.
 
-It knows the format; it loads no weights, calls no library, and does not judge what the keys say.
+It knows the format; it loads no weights, calls no library, and does not check what the keys say (`checks.py` does).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VERSIONS = (2, 3)
 STRING, ARRAY = 8, 9
 # struct codes of the value types; 10 to 12 are 64 bits wide.
 CODES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-KEPT = 512  # numbers of a list that are kept: one for each layer that llama.cpp can have
+KEPT = 512  # longest list that is kept: one number for each layer that llama.cpp can have
 NOT_ONE = "a model for llama.cpp is one .gguf file; a folder with a config.json and weights beside it opens as it is"
 DAMAGED = "fetch the file again"
 NOT_THERE = {
@@ -32,9 +32,9 @@ Value = str | int | float | bool
 
 @dataclass(slots=True, kw_only=True)
 class Header:
-    """values: the keys that hold one value. arrays: of the others, the type of the elements and how many there are.
-    numbers: lists of at most KEPT numbers. tokens: spellings of the vocabulary by id, as bytes. types: enum ggml_type
-    of each tensor by its name."""
+    """values: keys with a single value. arrays: the other keys: type of the elements, and how many. numbers: lists of
+    at most KEPT numbers. tokens: the vocabulary's spellings by id, as bytes. types: enum ggml_type of each tensor, by
+    name."""
 
     version: int = 0
     tensors: int = 0
@@ -53,29 +53,29 @@ class Header:
         return self.values.get(f"{self.architecture}.{key}")
 
     def count(self, key: str) -> int:
-        """The same as a number of things, 0 where there is none; of a list with one for each layer, the largest."""
+        """Such a key as a count, 0 if it is missing; of a list with a number for each layer, the largest."""
         found = self.own(key)
         several = self.numbers.get(f"{self.architecture}.{key}") or (0 if found is None else found,)
         return max((int(n) for n in several if isinstance(n, int)), default=0)
 
     def forget_lists(self) -> None:
-        """Drop what is long and needed for checks alone."""
+        """Drop the long lists, which only the checks need."""
         self.tokens, self.types = [], {}
 
 
 def read_header(path: Path, *, what: str = "model") -> Header:
     """The header of a file that is complete as far as its keys. what: the field that errors name. Raises UnknownModel,
-    and InputError for what is no file, cannot be read, is no GGUF, or is cut or damaged."""
+    and InputError if it is no file, cannot be read, is no GGUF, or is cut or damaged."""
     if not path.exists():
         raise UnknownModel(f"there is no {NAMES[what]} {path}", hint=NOT_THERE[what], field=what)
     if not path.is_file():
         raise InputError(f"{path} is not a file", hint=NOT_ONE, field=what)
     try:
         with path.open("rb") as file:
-            if not os.fstat(file.fileno()).st_size:  # which cannot be mapped
+            if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
                 raise _Damaged("it is empty", NOT_ONE)
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _Reader(data).header(path.name)
+                return _HeaderReader(data).header(path.name)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}", field=what) from error
     except _Damaged as error:
@@ -90,8 +90,8 @@ class _Damaged(Exception):
         super().__init__(message)
 
 
-class _Reader:
-    """Reads forward; every length is held against what is left of the file before anything is read or reserved."""
+class _HeaderReader:
+    """Reads forward. Every length is checked against the rest of the file before anything is read or allocated."""
 
     def __init__(self, data: bytes | mmap.mmap) -> None:
         self.data, self.at, self.size = data, 0, len(data)
@@ -106,7 +106,7 @@ class _Reader:
         if version not in VERSIONS:
             raise _Damaged(*_wrong_version(version))
         tensors, keys = struct.unpack_from("<QQ", start, 8)
-        if keys * 13 + tensors * 24 > self.size - self.at:  # the least that a key and the entry of a tensor take
+        if keys * 13 + tensors * 24 > self.size - self.at:  # the smallest sizes of a key and of a tensor's entry
             raise _Damaged(f"it ends before its {keys} keys and {tensors} tensors")
         header = Header(version=version, tensors=tensors)
         for _ in range(keys):
@@ -116,7 +116,7 @@ class _Reader:
         return header
 
     def tensor(self, header: Header) -> None:
-        """Its name, dimensions, type and place."""
+        """One entry: name, dimensions, type, offset."""
         name = self.string().decode("utf-8", "replace")
         self.skip(int(self.number("I")) * 8, "its tensors")
         header.types[name] = int(self.number("I"))
@@ -152,7 +152,7 @@ class _Reader:
         return kind, count
 
     def strings(self, count: int, key: str) -> list[bytes]:
-        """A vocabulary has some hundred thousand: the loop is kept short."""
+        """A vocabulary has some hundred thousand strings, so the loop is kept short."""
         data, at, size, found = self.data, self.at, self.size, []
         if count * 8 > size - at:
             raise _Damaged(f"it ends within {key}")
@@ -187,7 +187,7 @@ class _Reader:
 
 
 def _guess(start: bytes, name: str) -> str:
-    """What a file without the magic is."""
+    """What a file without the magic bytes probably is."""
     if name.endswith(".safetensors") or start[8:9] == b"{":
         return "it looks like safetensors"
     if start[:2] == b"PK":

@@ -1,3 +1,2 @@
-"""The transformers engine: any causal language model of Hugging Face, with a KV cache of our own that forks and
-truncates single sequences. Start with `engine.py`.
-"""
+"""The transformers engine: any causal language model of Hugging Face, with our own KV cache that forks and truncates
+single sequences. Start with `open.py` and `model.py`."""

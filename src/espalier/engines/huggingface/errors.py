@@ -1,6 +1,6 @@
-"""What torch and transformers raise and print: raised as our errors, and not printed.
+"""Maps exceptions of torch and transformers to our errors, and silences their logs while a model loads.
 
-It knows neither models nor engines: only which exceptions of those libraries mean what.
+It knows no models and no engines, only what those libraries' exceptions mean.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ except ModuleNotFoundError as error:
 
 
 def first_line(error: BaseException) -> str:
-    """Its message up to the first line break; its type where it has none."""
+    """The error's message up to the first line break; its type if it has no message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No log lines, no bars over weights while a model loads; all is as before afterwards. Bars of downloads are the
-    hub's own and stay."""
+    """No log lines and no progress bars over weights while a model loads; restores both afterwards. Download bars are
+    the hub's own and stay."""
 
     def hidden(make: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return make(*args, **{**kwargs, "disable": True})
@@ -56,7 +56,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def mapped() -> Iterator[None]:
-    """What torch raises while it computes, as ours."""
+    """Maps what torch raises during computation to our errors."""
     try:
         yield
     except EspalierError:
@@ -71,7 +71,7 @@ def mapped() -> Iterator[None]:
 
 @contextmanager
 def mapped_loading(name: str) -> Iterator[None]:
-    """What transformers raises while it loads, as ours."""
+    """Maps what transformers raises while loading to our errors."""
     try:
         yield
     except EspalierError:
@@ -85,7 +85,7 @@ def mapped_loading(name: str) -> Iterator[None]:
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise LimitExceeded(f"{name} does not fit into memory", hint="a smaller model or dtype") from error
     except (ValueError, ImportError) as error:
-        # A config without model_type is no model; the rest is a model that cannot be loaded.
+        # A config without model_type is no model; the others are models that transformers cannot load.
         kind = UnknownModel if "Unrecognized model in" in str(error) else CapabilityError
         raise kind(f"transformers cannot load {name}: {first_line(error)}", field="model") from error
     except (SafetensorError, RuntimeError, KeyError, TypeError) as error:

@@ -20,7 +20,7 @@ except ModuleNotFoundError as error:
     raise MissingDependency(error.name or "transformers", extra="transformers") from error
 
 from espalier.engines.huggingface.errors import first_line, mapped, mapped_loading, quiet
-from espalier.engines.local.ports import Encode
+from espalier.engines.local.ports import EncodePrompt
 
 DTYPES: dict[str, Any] = {
     "auto": "auto",
@@ -33,8 +33,8 @@ DTYPES: dict[str, Any] = {
 def load_model(name_or_path: str, *, device: str | None = None, dtype: str | None = None) -> tuple[Any, Any]:
     """A model in eval mode on its device, and its tokenizer, from a folder or by its name on the hub.
 
-    device: `cuda`, `cuda:N`, `mps` or `cpu`; by default the first of these that there is. dtype: a key of DTYPES;
-    by default float32 on the CPU and `auto` elsewhere. What is in the hub's cache is used without asking the hub.
+    device: `cuda`, `cuda:N`, `mps` or `cpu`; by default the first of these that is available. dtype: a key of DTYPES;
+    by default float32 on the CPU and `auto` elsewhere. A model in the hub's cache is loaded without asking the hub.
     Raises UnknownModel, CapabilityError (not a causal model, or one that transformers cannot load), InputError (bad
     device, dtype or files), LimitExceeded (does not fit).
     """
@@ -68,13 +68,13 @@ def eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def make_encode(tokenizer: Any) -> Encode:
-    """Prompt text to ids with the tokenizer. Markers spelled in the text are read as such, a BOS is never doubled
-    and an EOS that the tokenizer would add at the end is left out: a prompt is to be continued."""
+def make_encode(tokenizer: Any) -> EncodePrompt:
+    """Prompt text to ids with the tokenizer. Special tokens spelled in the text become their ids, a BOS is never
+    doubled, and an EOS that the tokenizer would append is left out, since the model continues the prompt."""
 
     def encode(text: str, *, add_special: bool) -> list[int]:
         def ids(special: bool) -> list[int]:
-            # verbose=False: too long a prompt is our error to raise, not a warning.
+            # verbose=False: we raise an error for a prompt that is too long, instead of a warning.
             return list(tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"])
 
         plain = ids(False)
@@ -116,7 +116,7 @@ def _dtype(name: str | None, device: torch.device) -> Any:
 
 
 def local_folder(name: str) -> Path | None:
-    """The folder of a local model; None for what can only be a hub name. Raises UnknownModel."""
+    """The folder of a local model; None for a name on the hub. Raises UnknownModel."""
     path = Path(name).expanduser()
     if path.is_dir():
         if (path / "config.json").is_file():
@@ -140,7 +140,7 @@ def _read(source: str, dtype: Any, *, local: bool) -> tuple[Any, Any]:
     )
     model, info = loaded
     if info["missing_keys"]:
-        # Upstream fills them with random numbers and only warns.
+        # transformers would fill them with random numbers and only warn.
         missing = ", ".join(sorted(info["missing_keys"])[:3])
         raise CapabilityError(f"{source} lacks weights of a causal language model: {missing}")
     try:
@@ -154,11 +154,11 @@ def _read(source: str, dtype: Any, *, local: bool) -> tuple[Any, Any]:
 
 
 def _is_causal(model: Any) -> bool:
-    """Whether a token's logits are free of the token after it: seen in the model, as names do not tell."""
+    """Whether a token's logits are independent of later tokens: measured, since class names do not tell."""
     rows = model.get_input_embeddings().weight.shape[0]
     pair = torch.tensor([[0, rows // 3], [0, rows - 1]], device=model.device)  # (2, 2) int64
     with mapped(), torch.inference_mode():
         first = model(input_ids=pair, return_dict=True).logits[:, 0].float()  # (2, V)
-    # Far above rounding, far below what a token that is seen does.
+    # Far above rounding errors, far below the effect of a visible token.
     tolerance = 1e-4 if model.dtype == torch.float32 else 2e-2
     return bool((first[0] - first[1]).abs().max() <= tolerance * first.abs().max())

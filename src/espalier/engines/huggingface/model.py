@@ -25,24 +25,24 @@ from espalier.engines.huggingface.errors import mapped
 from espalier.engines.huggingface.slot_cache import NativeCaches, RowCaches, SlotCache
 
 MAX_SEQUENCES = 256
-# Where a model names no limit (recurrent layers, ALiBi): far beyond any prompt, small enough to multiply.
+# For models that state no limit (recurrent layers, ALiBi): beyond any prompt, small enough to multiply.
 UNBOUNDED = 1 << 20
-# A pass pads every row to its longest. Rows up to this many tokens share a pass whatever their lengths, since a
-# pass over few tokens costs what reading the weights costs; longer ones only with rows of a like length.
+# A pass pads every row to the longest. Rows of up to SHORT tokens always share a pass, since a pass over few tokens
+# costs as much as reading the weights; longer rows share one only with rows at least 1/LIKE as long.
 SHORT = 16
 LIKE = 4
-# Implementations that take a ready 4-D mask; flash and flex attention have forms of their own.
+# Implementations that take a 4-D mask; flash and flex attention take other forms.
 _MASKED_ATTENTION = frozenset({"eager", "sdpa"})
-# Rotary tables that change with the longest position in the batch: rows would not be independent.
+# RoPE variants that depend on the longest position in the batch: rows would not be independent.
 _BATCH_WIDE_ROPE = frozenset({"dynamic", "longrope"})
 
 
 class TransformersStepModel:
-    """A StepModel over a model in memory, which it puts in eval mode and does not change otherwise.
+    """A StepModel over a loaded model, which it puts in eval mode and does not change otherwise.
 
-    Full-attention models run all rows in one pass over a `SlotCache`. Models with sliding windows or recurrent
-    layers keep transformers' own caches: rows run one at a time and `truncate` is refused. Raises CapabilityError
-    for a model that is no causal language model or whose cache cannot be told.
+    Full-attention models run all rows in one pass over a `SlotCache`. Models with sliding windows or recurrent layers
+    keep transformers' own caches: rows run one at a time, and `truncate` is refused. Raises CapabilityError for a model
+    that is no causal language model, or whose kind of cache is unknown.
     """
 
     def __init__(self, model: Any, *, max_sequences: int = MAX_SEQUENCES) -> None:
@@ -72,7 +72,7 @@ class TransformersStepModel:
         else:
             self._caches = NativeCaches(config=config, max_rows=max_sequences, device=self._device)
         self._together = self._caches.can_truncate and self._takes_positions and _rows_can_share(config)
-        # Recurrent kernels take one token at a time once there is a state; not all models can resume a chunk.
+        # With a recurrent state, tokens run one at a time: not all kernels can resume a chunk.
         self._singly = any(not isinstance(layer, DynamicLayer) for layer in layers)
         self._nothing = np.empty((0, self._width), dtype=np.float32)  # (0, V)
 
@@ -124,7 +124,7 @@ class TransformersStepModel:
                 for group in self._passes(work):
                     self._run(work, group, answers)
             except BaseException:
-                # Passes before the one that failed have taken effect: undone, so that none has.
+                # Earlier passes have taken effect: undo them, so that the call changes nothing.
                 if self._caches.can_truncate:
                     for item, length in zip(work, before, strict=True):
                         self._caches.truncate(item.sequence, length)
@@ -132,7 +132,7 @@ class TransformersStepModel:
         return answers
 
     def _checked(self, work: Sequence[Extend]) -> list[int]:
-        """The lengths before. Raises before anything has changed."""
+        """The lengths before the call. Raises before anything has changed."""
         before = []
         for item in work:
             length = self._caches.length(item.sequence)
@@ -151,7 +151,7 @@ class TransformersStepModel:
         return before
 
     def _passes(self, work: Sequence[Extend]) -> list[list[int]]:
-        """Indices of `work` that run together: all of them, unless padding would cost more than a pass."""
+        """Indices of `work` that run in one pass: all of them, unless padding would cost more than another pass."""
         if not self._together:
             return [[i] for i in range(len(work))]
         if len(work) == 1:
@@ -178,13 +178,13 @@ class TransformersStepModel:
         places = logits.shape[1]
         for line, n in enumerate(lines):
             if wanted[n]:
-                # New tokens stand at the right, so what is wanted are the last places of the line.
+                # New tokens are right-aligned, so the wanted rows are the last of the line.
                 answers[group[n]] = logits[line, places - wanted[n] :]  # (wanted, V)
 
     def _forward(
         self, rows: Sequence[int], tokens: Sequence[tuple[int, ...]], keep: int
     ) -> tuple[tuple[int, ...], Any]:
-        """One pass. Returns the order of the lines and `(B, at least keep, V)` float32."""
+        """One pass. Returns the order of the lines and the logits `(B, at least keep, V)` float32."""
         layout = self._caches.begin(rows, [len(t) for t in tokens])
         width = max(map(len, tokens))
         lines = [[0] * (width - len(tokens[n])) + [*tokens[n]] for n in layout.order]
@@ -197,7 +197,7 @@ class TransformersStepModel:
         }
         if self._takes_positions:
             inputs["position_ids"] = layout.position_ids  # (B, T) int64
-        # 0 would mean all places; one that nobody wants is cheap and every model can do it.
+        # 0 would mean all positions; computing one that nobody wants is cheap.
         keep = max(keep, 1)
         if self._keeps_logits:
             inputs["logits_to_keep"] = keep
@@ -207,7 +207,7 @@ class TransformersStepModel:
 
 
 _WANTED: dict[str, Callable[[int], int]] = {"last": lambda n: 1, "all": lambda n: n, "none": lambda n: 0}
-"""How many rows of logits `n` tokens are asked for."""
+"""`Extend.logits` to the number of rows of logits wanted for `n` tokens."""
 
 
 def _max_positions(config: PreTrainedConfig) -> int:
@@ -228,7 +228,7 @@ def _cache_name(model: Any, accepted: Any) -> str:
 
 
 def _layers(config: PreTrainedConfig, name: str) -> list[Any]:
-    """What transformers itself would cache, one object per layer."""
+    """The layers of transformers' own cache for this model, one object per layer."""
     try:
         return list(DynamicCache(config=config).layers)
     except (KeyError, AttributeError, TypeError, ValueError) as error:
@@ -239,7 +239,7 @@ def _is_plain(model: Any, layers: list[Any], max_positions: int) -> bool:
     """Whether all state is keys and values of every position, so that a slot can hold it."""
     if getattr(model, "_is_stateful", False):
         return False
-    # Subclasses keep more, or less: only the class itself is plain. A window that is never left is no window.
+    # Subclasses keep more, or less: only the class itself is plain. A window as long as the context is no window.
     return all(type(layer) is DynamicLayer or getattr(layer, "sliding_window", 0) >= max_positions for layer in layers)
 
 

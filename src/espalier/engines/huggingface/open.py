@@ -16,21 +16,19 @@ TAKES = ("device", "dtype")
 
 
 def open_engine(model: str, *, options: EngineOptions = DEFAULT, **shared: Any) -> LocalEngine:
-    """The engine for a folder or a hub name; `shared` are a LocalEngine's. Raises what `load_model` raises, VocabError
-    and TemplateError."""
+    """The engine for a folder or a hub name; `shared` are a LocalEngine's arguments. Raises what `load_model` raises,
+    VocabError and TemplateError."""
     options.check_only("transformers", TAKES)
     loaded, tokenizer = load_model(model, device=options.device, dtype=options.dtype)
     step_model = TransformersStepModel(loaded)
     source = getattr(tokenizer, "chat_template", None)
-    sources = source if isinstance(source, dict) else {"default": source}  # there may be several, by name
+    sources = source if isinstance(source, dict) else {"default": source}  # a tokenizer may have several templates
     bos, eos = tokenizer.bos_token or "", tokenizer.eos_token or ""
     templates = {name: ChatTemplate(text, bos_token=bos, eos_token=eos) for name, text in sources.items() if text}
     return LocalEngine(
-        name=Path(model).expanduser().resolve().name
-        if local_folder(model)
-        else model,  # a path is nobody else's business
+        name=_shown_name(model),
         model=step_model,
-        # Without any stated EOS the vocabulary's own search for chat-end markers decides.
+        # Without a stated EOS, Vocab searches for the markers that end a chat turn.
         vocab=Vocab.from_tokenizer(tokenizer, eos_ids=eos_ids(loaded, tokenizer) or None, width=step_model.width),
         encode=make_encode(tokenizer),
         template=templates.get("default"),
@@ -38,3 +36,8 @@ def open_engine(model: str, *, options: EngineOptions = DEFAULT, **shared: Any) 
         tool_format=options.tool_format,
         **shared,
     )
+
+
+def _shown_name(model: str) -> str:
+    """The model's name; of a local path only the last part, so that no path shows up in replies and traces."""
+    return Path(model).expanduser().resolve().name if local_folder(model) else model

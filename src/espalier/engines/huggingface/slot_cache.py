@@ -1,18 +1,18 @@
-"""Keys and values of many sequences that grow, are cut and are forked alone.
+"""KV cache of many sequences that grow, are truncated and are forked independently.
 
-Why not transformers' `DynamicCache`: it holds one tensor per layer whose rows all have the same length, so a
-row can neither join late nor be cut or copied alone, and every token copies the whole cache (`torch.cat`). Here
-a layer is one buffer of slots with room to spare: a token is written in place, and attention reads a view.
+transformers' `DynamicCache` cannot do this: it holds one tensor per layer whose rows all have the same length, so a row
+can neither join late nor be truncated or copied alone, and every token copies the whole cache (`torch.cat`). Here a
+layer is one buffer of slots with spare room: a token is written in place, and attention reads a view.
 
-Buffers are (S, H, C, D): slots, key-value heads, capacity, head size. S and C double when they are outgrown.
-Position is place: the token at position p of a row lies at `[slot, :, p]`. All that lies beyond what a row has
-written is zero: attention weighs it with 0, and 0 x NaN of a stranger's leftovers would not be 0.
+Buffers are (S, H, C, D): slots, key-value heads, capacity, head size. S and C double when needed. The token at position
+p of a row lies at `[slot, :, p]`. Everything beyond what a row has written is zero: attention gives it weight 0, and 0
+x NaN of old values would not be 0.
 
-In a pass over rows with different numbers of new tokens the tokens stand at the RIGHT end of the (B, T) block.
-So the last place is the last token of every row, and one position of the output head serves all of them.
-Padding is never written to the cache.
+In a pass over rows with different numbers of new tokens, the tokens are right-aligned in the (B, T) block. So the last
+column is the last token of every row, and one position of the output head serves all rows. Padding is never written to
+the cache.
 
-This module does not know logits, nor which models it can serve: `engines/huggingface/model.py` decides that.
+This module knows no logits, nor which models it fits: `model.py` decides that.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from transformers.cache_utils import CacheLayerMixin
 
 from espalier.errors import CapabilityError, LimitExceeded
 
-FIRST_CAPACITY = 128  # positions; small enough to cost nothing, large enough that short answers never grow
+FIRST_CAPACITY = 128  # positions; costs little, and short answers never outgrow it
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PassLayout:
     """What the model's forward needs for one pass. Line b of the batch is `rows[order[b]]` of `begin`."""
 
     cache: Cache
@@ -42,7 +42,7 @@ class Layout:
 
 
 class RowCaches(Protocol):
-    """Caches of many rows behind one face. Order of calls: `begin`, the forward pass, `commit`."""
+    """Caches of many rows behind one protocol. Order of calls: `begin`, the forward pass, `commit`."""
 
     can_truncate: bool
 
@@ -63,10 +63,10 @@ class RowCaches(Protocol):
         ...
 
     def length(self, row: int) -> int:
-        """Committed positions. Raises KeyError for a row that is not there."""
+        """Committed positions. Raises KeyError for an unknown row."""
         ...
 
-    def begin(self, rows: Sequence[int], counts: Sequence[int]) -> Layout:
+    def begin(self, rows: Sequence[int], counts: Sequence[int]) -> PassLayout:
         """Prepare a pass that appends `counts[i]` tokens to `rows[i]`; no length changes before `commit`."""
         ...
 
@@ -87,14 +87,14 @@ class _Scatter:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """The pass under way, in batch order. total: positions that attention reads, new ones included."""
+    """The current pass, in batch order. total: positions that attention reads, new ones included."""
 
     slots: tuple[int, ...]
     starts: tuple[int, ...]
     counts: tuple[int, ...]
     total: int
-    scatter: _Scatter | None  # None: all rows begin at the same place and get the same number of tokens
-    gather: torch.Tensor | None  # (B,) int64: slots that are not neighbours
+    scatter: _Scatter | None  # None: all rows start at the same position and get the same number of tokens
+    gather: torch.Tensor | None  # (B,) int64: the slots, if they are not adjacent
 
 
 NO_BLOCK = (0, 0)
@@ -102,7 +102,7 @@ NO_PASS = _Pass((), (), (), 0, None, None)
 
 
 class SlotLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
-    """One layer for all slots. Sizes come from the first states it sees; K and V may differ."""
+    """One layer for all slots. Sizes come from the first states; K and V may differ in size."""
 
     is_croppable = True
     is_sliding = False
@@ -126,7 +126,7 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
             self.lazy_initialization(key_states, value_states)
         now = self.owner.now
         if now.scatter is None and now.gather is None:
-            # The common pass. The views of the rows outlive it: a step is then two copies and four narrows.
+            # The common pass. The views are kept for the next one: a step is two copies and four narrows.
             block = (now.slots[0], len(now.slots))
             if block != self._block:
                 self._block = block
@@ -142,14 +142,14 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         return self.get_seq_length() + query_length, 0
 
     def get_seq_length(self) -> int:
-        # Asked only in even passes; an uneven one brings its own mask and positions.
+        # Only called in even passes; an uneven pass has its own mask and positions.
         return max(self.owner.now.starts, default=0)
 
     def get_max_length(self) -> int:
         return self.owner.max_positions
 
     def grow(self) -> None:
-        """Move to buffers of the owner's present size."""
+        """Move to buffers of the owner's current size."""
         self._block = NO_BLOCK
         if self.keys is not None and self.values is not None:
             self.keys = _moved(self.keys, self._zeros(self.keys))
@@ -168,7 +168,7 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
     def _zeros(self, like: torch.Tensor) -> torch.Tensor:
         shape = (self.owner.slots, like.shape[1], self.owner.capacity, like.shape[3])
-        # A tensor born in inference mode could not be written to outside of it.
+        # A tensor made in inference mode cannot be written to outside of it.
         with torch.inference_mode(False):
             return torch.zeros(shape, dtype=like.dtype, device=like.device)  # (S, H, C, D)
 
@@ -176,7 +176,7 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 class SlotCache(Cache):
     """Rows of different lengths in one preallocated cache. A `RowCaches`.
 
-    layers: how many attention layers. max_rows: slots there may be. device, dtype: of positions and masks.
+    layers: number of attention layers. max_rows: the most slots. device, dtype: of positions and masks.
     """
 
     can_truncate = True
@@ -194,11 +194,11 @@ class SlotCache(Cache):
         self._slot_of: dict[int, int] = {}
         self._next_row = 0
         self._lengths: list[int] = [0]  # by slot: committed positions
-        self._written: list[int] = [0]  # by slot: positions that may not be zero
+        self._written: list[int] = [0]  # by slot: positions that may be non-zero
         self._positions = torch.arange(self.capacity, device=device)[None]  # (1, C) int64
         self._layers = [SlotLayer(self) for _ in range(layers)]
         super().__init__(layers=list(self._layers))
-        # Properties upstream that walk over the layers; asked for in every pass, and always the same here.
+        # These properties walk over the layers upstream, in every pass; here they never change.
         self._all_false = [False] * layers
 
     @property
@@ -248,7 +248,7 @@ class SlotCache(Cache):
     def length(self, row: int) -> int:
         return self._lengths[self._slot_of[row]]
 
-    def begin(self, rows: Sequence[int], counts: Sequence[int]) -> Layout:
+    def begin(self, rows: Sequence[int], counts: Sequence[int]) -> PassLayout:
         order = (0,) if len(rows) == 1 else self._order(rows)
         slots = tuple(self._slot_of[rows[i]] for i in order)
         counts = tuple(counts[i] for i in order)
@@ -262,19 +262,19 @@ class SlotCache(Cache):
         adjacent = slots[-1] - slots[0] == len(slots) - 1
         gather = None if adjacent else torch.tensor(slots, device=self._device)  # (B,) int64
         if len(set(starts)) == 1 and len(set(counts)) == 1:
-            # Equal rows are what transformers was made for: its own masks, and none at all for single tokens.
+            # Equal rows: transformers makes its own masks, and none at all for single tokens.
             self.now = _Pass(slots, starts, counts, total, None, gather)
             positions = self._positions[:, starts[0] : total]  # (1, T)
-            return Layout(self, order, positions.expand(len(slots), -1), None)
+            return PassLayout(self, order, positions.expand(len(slots), -1), None)
         lengths = torch.tensor(starts)[:, None]  # (B, 1) int64
         width = max(counts)  # T
         padding = width - torch.tensor(counts)[:, None]  # (B, 1) int64
         offsets = torch.arange(width)[None] - padding  # (B, T) int64, negative in padding
-        # Padding takes the position of the row's first new token: valid for every kind of position table.
+        # Padding gets the position of the row's first new token, which is valid for every position table.
         places = lengths + offsets.clamp(min=0)  # (B, T)
         lines, columns = (offsets >= 0).nonzero(as_tuple=True)  # (N,), (N,)
-        # Padding sees what its position sees, so no line of the mask is empty (softmax would give NaN). The
-        # smallest finite number rather than -inf, as upstream has it.
+        # Padding sees what its position sees, so no line of the mask is empty (softmax would give NaN). Like
+        # transformers, it uses the smallest finite number instead of -inf.
         hidden = (torch.arange(total)[None, None] > places[:, :, None])[:, None]  # (B, 1, T, total) bool
         mask = torch.zeros(hidden.shape, dtype=self._dtype).masked_fill_(hidden, torch.finfo(self._dtype).min)
         self.now = _Pass(
@@ -290,7 +290,7 @@ class SlotCache(Cache):
             ),
             gather,
         )
-        return Layout(self, order, places.to(self._device), mask.to(self._device))
+        return PassLayout(self, order, places.to(self._device), mask.to(self._device))
 
     def commit(self) -> None:
         for slot, start, count in zip(self.now.slots, self.now.starts, self.now.counts, strict=True):
@@ -298,11 +298,11 @@ class SlotCache(Cache):
         self.now = NO_PASS
 
     def _order(self, rows: Sequence[int]) -> tuple[int, ...]:
-        """Rows by slot, so that neighbours can be read as one view."""
+        """Rows by slot, so that adjacent slots can be read as one view."""
         slots = sorted(self._slot_of[row] for row in rows)
         if len(rows) == len(self._slot_of) and slots[-1] - slots[0] != len(slots) - 1:
-            # All that live are in this batch, with holes between them: closing the holes costs no more than
-            # gathering the rows for this one pass.
+            # All rows are in this batch, with free slots between them: compacting costs no more than gathering the
+            # rows for this one pass.
             self._compact()
         return tuple(sorted(range(len(rows)), key=lambda i: self._slot_of[rows[i]]))
 
@@ -346,7 +346,7 @@ class SlotCache(Cache):
                 for layer in self._layers:
                     layer.grow()
         except (RuntimeError, MemoryError):
-            # Layers that have grown keep their new buffers: larger than needed is harmless.
+            # Layers that have grown keep their larger buffers, which is harmless.
             self.slots, self.capacity = before
             raise
         self._lengths += [0] * (slots - len(self._lengths))
@@ -355,8 +355,8 @@ class SlotCache(Cache):
 
 
 class NativeCaches:
-    """One of transformers' own caches per row, for models whose state is no list of keys and values: sliding
-    windows, recurrent layers. Nothing can be cut and rows run one at a time. A `RowCaches`."""
+    """One of transformers' own caches per row, for models whose state is not keys and values of every position: sliding
+    windows, recurrent layers. Nothing can be truncated, and rows run one at a time. A `RowCaches`."""
 
     can_truncate = False
 
@@ -389,13 +389,13 @@ class NativeCaches:
     def length(self, row: int) -> int:
         return self._lengths[row]
 
-    def begin(self, rows: Sequence[int], counts: Sequence[int]) -> Layout:
+    def begin(self, rows: Sequence[int], counts: Sequence[int]) -> PassLayout:
         if len(rows) != 1:
             raise ValueError("rows with their own caches run one at a time")
         start = self._lengths[rows[0]]
         self._now = (rows[0], counts[0])
         positions = torch.arange(start, start + counts[0], device=self._device)[None]  # (1, T) int64
-        return Layout(self._caches[rows[0]], (0,), positions, None)
+        return PassLayout(self._caches[rows[0]], (0,), positions, None)
 
     def commit(self) -> None:
         row, count = self._now
@@ -413,7 +413,8 @@ class NativeCaches:
 
 
 def _put(buffer: torch.Tensor, new: torch.Tensor, now: _Pass) -> torch.Tensor:
-    """The uncommon passes: write (B, H, T, D) into (S, H, C, D); read (B, H, total, D) of the same rows."""
+    """For uneven passes and slots that are not adjacent: write (B, H, T, D) into (S, H, C, D); return (B, H, total, D)
+    of the same rows."""
     if now.scatter is not None:
         at = now.scatter
         # Two index tensors with a slice between them: both sides are (N, H, D).
@@ -426,7 +427,7 @@ def _put(buffer: torch.Tensor, new: torch.Tensor, now: _Pass) -> torch.Tensor:
 
 
 def _moved(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-    """What fits of one buffer in the corner of another."""
+    """Copy the overlapping part of one buffer into another."""
     slots, capacity = min(old.shape[0], new.shape[0]), min(old.shape[2], new.shape[2])
     new[:slots, :, :capacity].copy_(old[:slots, :, :capacity])
     return new

@@ -1,4 +1,4 @@
-"""A llama_context made from EngineOptions: its size, threads, KV cache type and LoRA adapters, checked beforehand.
+"""Makes a llama_context from EngineOptions: context size, threads, KV cache type and LoRA adapters, checked beforehand.
 
 It knows no sequences and no tokens.
 """
@@ -16,31 +16,31 @@ from espalier.engines.llamacpp.weights import LlamaFile, is_out_of_memory, load_
 from espalier.engines.options import KV_TYPES, EngineOptions
 from espalier.errors import GenerationError, InputError, LimitExceeded
 
-CONTEXT = 4096  # positions of one sequence, where nothing is said: a trained context of 128 Ki would fill the memory
-SEQUENCES = 64
-STATES = 8  # sequences of a recurrent model: each has its whole state, used or not
+CONTEXT = 4096  # default positions of one sequence: a trained context of 128 Ki would fill the memory
+SEQUENCES = 64  # default
+STATES = 8  # default sequences of a recurrent model: each holds its whole state, used or not
 SMALL = 20_000_000  # parameters below which one thread is fastest
-SHARES = 4  # full sequences that the KV cache holds by default
+SHARES = 4  # sequences of full length that the KV cache holds by default
 BATCH = 2048
-CELL = 48  # bytes that llama.cpp keeps about each place in the cache, on the CPU
-PADDING = 256  # llama.cpp makes a KV cache of a multiple of this
+CELL = 48  # bytes of bookkeeping for each cell of the KV cache, on the CPU
+PADDING = 256  # llama.cpp rounds the size of a KV cache up to a multiple of this
 MOST = 2**31 - PADDING  # positions are int32
-# enum ggml_type, and bytes per value: a block of 32 has its scale (and minimum) as float16 beside it.
+# enum ggml_type, and bytes per value: a block of 32 values also has a float16 scale (and minimum).
 _TYPES = (
     (0, 4.0), (1, 2.0), (30, 2.0), (8, 34 / 32), (7, 24 / 32), (6, 22 / 32), (3, 20 / 32), (2, 18 / 32),
 )  # fmt: skip
 KV = dict(zip(KV_TYPES, _TYPES, strict=True))
 QUANTISED = tuple(name for name in KV if name.startswith("q"))
-THREADS_EACH = 4  # threads that one CPU can be asked for: they wait for one another by spinning
-FEW = 16  # threads that any machine can be asked for
+THREADS_EACH = 4  # the most threads per CPU: they spin while they wait for each other
+FEW = 16  # threads that any machine may use
 FLASH = {"auto": -1, "off": 0, "on": 1}  # enum llama_flash_attn_type
 SMALLER = "a smaller context or kv_size, or kv_type q8_0"
 
 
 class LlamaContext:
-    """A llama_context and the adapters on it, freed with its last user: the model that steps, or logits that are kept.
+    """A llama_context and the adapters on it, freed with its last user: the model, or logits that somebody kept.
 
-    It refers to nothing that refers to it, so that it is freed as soon as nobody has it, and before its file.
+    It refers to nothing that refers to it, so it is freed as soon as nobody uses it, and before its file.
     """
 
     def __init__(self, lib: Any, file: LlamaFile, params: Any, options: EngineOptions) -> None:
@@ -63,14 +63,14 @@ class LlamaContext:
 
 
 def _free_all(made: list[tuple[Any, Any]], _file: LlamaFile) -> None:
-    """The last made first; the file is given so that it outlives them."""
+    """Free in reverse order; `_file` is an argument so that it outlives them."""
     while made:
         free, what = made.pop()
         free(what)
 
 
 def context_params(lib: Any, file: LlamaFile, options: EngineOptions) -> tuple[int, Any]:
-    """Positions of one sequence, and llama_context_params. Raises InputError for what cannot be had together."""
+    """Positions of one sequence, and llama_context_params. Raises InputError for options that do not go together."""
     context = options.context or min(CONTEXT, file.trained_context)
     if context > file.trained_context:
         raise InputError(
@@ -101,7 +101,7 @@ def context_params(lib: Any, file: LlamaFile, options: EngineOptions) -> tuple[i
     params = lib.llama_context_default_params()
     params.n_ctx = -(-size // PADDING) * PADDING
     params.n_seq_max, params.kv_unified = sequences, True
-    # Fewer than sequences end the process (GGML_ASSERT on n_outputs_max): what is sent at once may still be less.
+    # Fewer than `sequences` would end the process (GGML_ASSERT on n_outputs_max); a batch may still be smaller.
     params.n_batch = min(max(options.batch_size or BATCH, sequences), params.n_ctx)
     params.type_k = params.type_v = number
     params.flash_attn_type = FLASH[flash]
@@ -111,7 +111,7 @@ def context_params(lib: Any, file: LlamaFile, options: EngineOptions) -> tuple[i
 
 
 def _check_threads(threads: int) -> None:
-    """Raises InputError for so many that the machine would do little else than switch between them."""
+    """Raises InputError for so many threads that the machine would mostly switch between them."""
     cpus = os.cpu_count() or 1
     most = max(FEW, THREADS_EACH * cpus)
     if threads > most:
@@ -123,18 +123,18 @@ def _check_threads(threads: int) -> None:
 
 
 def default_threads(parameters: int) -> int:
-    """For a model of that size: one for each core that this process may use. A small one is fastest on one thread, as
-    its threads would wait for one another longer than they work."""
+    """Threads for a model with that many parameters: one per core that this process may use. A small model is fastest
+    on one thread, as several would wait for each other longer than they compute."""
     if parameters < SMALL or not hasattr(os, "sched_getaffinity"):
         return 1 if parameters < SMALL else max(1, (os.cpu_count() or 2) // 2)
     places = os.sched_getaffinity(0)
-    # Two hardware threads of a core share what the forward pass needs most: they count once.
+    # Two hardware threads of a core share its arithmetic units, so they count once.
     siblings = {_read(f"/sys/devices/system/cpu/cpu{n}/topology/thread_siblings_list") or str(n) for n in places}
     return len(siblings)
 
 
 def _read(path: str) -> str:
-    """A small file of the system, empty where it is not there."""
+    """A small system file, empty if it does not exist."""
     try:
         return Path(path).read_text(encoding="ascii")
     except OSError:
@@ -142,8 +142,8 @@ def _read(path: str) -> str:
 
 
 def _check_memory(needed: int, tokens: int, lib: Any) -> None:
-    """Linux grants more memory than there is and kills who uses it: what cannot be had is refused before."""
-    if lib.llama_supports_gpu_offload():  # then it may lie there, where asking for too much fails by itself
+    """Raises LimitExceeded for more memory than is free: Linux would grant it, and kill the process on use."""
+    if lib.llama_supports_gpu_offload():  # the cache may be on the GPU, where allocating too much fails by itself
         return
     free = _free_memory()
     if free is not None and needed > free:
@@ -155,13 +155,13 @@ def _check_memory(needed: int, tokens: int, lib: Any) -> None:
 
 
 def _free_memory() -> int | None:
-    """Bytes that can be had without swapping, None where the system does not tell."""
+    """Bytes available without swapping, None if the system does not tell."""
     found = next((s for s in _read("/proc/meminfo").splitlines() if s.startswith("MemAvailable:")), None)
     return int(found.split()[1]) * 1024 if found else None
 
 
 def check_made(lib: Any, ctx: Any, params: Any) -> None:
-    """Whether the context is what was asked for: if a field of the struct has moved, it is not."""
+    """Check that the context has the requested sizes: it has not if a field of the struct has moved."""
     made = {
         "n_ctx": (lib.llama_n_ctx(ctx), params.n_ctx),
         "n_ctx_seq": (lib.llama_n_ctx_seq(ctx), params.n_ctx),

@@ -22,7 +22,7 @@ NO_SLOT, ABORTED, INVALID = 1, 2, -1  # what llama_decode returns; below -1 is f
 
 
 class LlamaStepModel:
-    """A StepModel over one context. Raises InputError, LimitExceeded (out of memory), CapabilityError."""
+    """A StepModel over one llama_context. Raises InputError, LimitExceeded (out of memory), CapabilityError."""
 
     def __init__(self, file: LlamaFile, options: EngineOptions) -> None:
         lib = library()
@@ -39,23 +39,23 @@ class LlamaStepModel:
         self._free_slots = list(range(self._sequences))[::-1]
         self._slots: dict[SequenceId, int] = {}
         self._lengths: dict[SequenceId, int] = {}
-        self._broken: set[SequenceId] = set()  # could not be brought back after a failure
+        self._broken: set[SequenceId] = set()  # could not be restored after a failed pass
         self._next = 0
         self._nothing = np.empty((0, self._width), dtype=np.float32)  # (0, V)
-        self._last: tuple[int, int, Rows] = (0, 0, self._nothing)  # address, rows and view of the last logits
+        self._last: tuple[int, int, Rows] = (0, 0, self._nothing)  # of the last logits: address, number of rows, view
         self._logits_address = address_of("llama_get_logits", of=lib.llama_context_p_ctypes)
         self._make_batch(lib, min(options.batch_size or BATCH, params.n_batch))
         self._can_truncate = not file.is_recurrent and self._cuts()
 
     def _make_batch(self, lib: Any, size: int) -> None:
-        """llama_batch over arrays of our own, all (size,): filled without a loop."""
+        """A llama_batch over our own arrays, each (size,), so that it can be filled without a loop."""
         self._batch_size = size
         self._tokens = np.zeros(size, dtype=np.int32)
         self._positions = np.zeros(size, dtype=np.int32)
         self._slot_of = np.zeros(size, dtype=np.int32)
         self._wanted = np.zeros(size, dtype=np.int8)
         self._ones = np.ones(size, dtype=np.int32)
-        # seq_id is an array of pointers, one to each entry of _slot_of, and a null at the end.
+        # seq_id is an array of pointers to the entries of _slot_of, ended by a null.
         self._pointers = np.zeros(size + 1, dtype=np.uintp)
         self._pointers[:size] = self._slot_of.ctypes.data + 4 * np.arange(size, dtype=np.uintp)
         batch = lib.llama_batch()
@@ -68,8 +68,8 @@ class LlamaStepModel:
         self._batch = batch
 
     def _cuts(self) -> bool:
-        """Whether the memory of this model can forget the end of a sequence: tried on two tokens, which also is the
-        first pass, so that what fails in every pass fails here."""
+        """Whether this model's memory can drop the end of a sequence: tried on two tokens. This is also the first pass,
+        so an error that every pass would raise is raised here."""
         sequence = self.new()
         try:
             self.extend([Extend(sequence=sequence, tokens=(0, 0), logits="none")])
@@ -91,7 +91,7 @@ class LlamaStepModel:
 
     @property
     def capacity(self) -> int:
-        # A recurrent state is as long as it is, whatever it has read.
+        # A recurrent state has a fixed size, however many tokens it has read.
         if self._lib.llama_model_is_recurrent(self._file.handle):
             return self._sequences * self._max_positions
         return self._capacity
@@ -140,7 +140,7 @@ class LlamaStepModel:
         slot = self._slots.pop(sequence)
         del self._lengths[sequence]
         self._broken.discard(sequence)
-        # A whole sequence can always be removed; were it not, its slot must not be used again.
+        # Removing a whole sequence always works; if it did not, its slot must not be used again.
         if self._lib.llama_memory_seq_rm(self._memory, slot, -1, -1):
             self._free_slots.append(slot)
 
@@ -148,7 +148,7 @@ class LlamaStepModel:
         total, most_rows = self._check(work)
         if not total:
             return []
-        # More rows than sequences would make llama.cpp move its buffer, under the views that were given out before.
+        # With more rows than sequences llama.cpp would move its buffer, and earlier views would be invalid.
         if total <= self._batch_size and most_rows <= self._sequences:
             at, counts = 0, []
             for item in work:
@@ -166,8 +166,8 @@ class LlamaStepModel:
         return answers
 
     def _check(self, work: Sequence[Extend]) -> tuple[int, int]:
-        """How many tokens there are, and how many rows at most are wanted. Raises for what llama.cpp must not see,
-        before anything has changed."""
+        """The number of tokens, and the most rows of logits wanted. Raises, before anything has changed, for arguments
+        on which llama.cpp would end the process."""
         total, rows, seen = 0, len(work), set()
         for item in work:
             tokens, sequence = item.tokens, item.sequence
@@ -197,11 +197,11 @@ class LlamaStepModel:
             )
 
     def _fill(self, at: int, item: Extend, start: int, stop: int) -> int:
-        """Put tokens start..stop of an item at place `at` of the batch. Returns how many rows they will give."""
+        """Put tokens start..stop of an item at index `at` of the batch. Returns how many rows of logits they give."""
         tokens, n = item.tokens, stop - start
         position = self._lengths[item.sequence] + start
         ends = stop == len(tokens)
-        if n == 1:  # the common case, four times as fast
+        if n == 1:  # the common case: four times faster this way
             self._tokens[at] = tokens[start]
             self._positions[at] = position
             self._slot_of[at] = self._slots[item.sequence]
@@ -221,8 +221,8 @@ class LlamaStepModel:
         return 0
 
     def _several(self, work: Sequence[Extend]) -> tuple[Rows, list[int]]:
-        """More than one batch, of tokens or of rows: several passes, the rows of each copied. Returns all rows (n, V),
-        and each item's."""
+        """For more tokens or rows than fit in one batch: several passes, copying the rows of each. Returns all rows (n,
+        V) and the number of rows of each item."""
         counts = [{"last": 1, "all": len(item.tokens), "none": 0}[item.logits] for item in work]
         rows = np.empty((sum(counts), self._width), dtype=np.float32)  # (n, V)
         done = at = pending = 0
@@ -243,7 +243,7 @@ class LlamaStepModel:
         return rows, counts
 
     def _decode(self, count: int, work: Sequence[Extend]) -> None:
-        """One pass over the first `count` places. If it fails, all of `work` is as it was before."""
+        """One pass over the first `count` tokens of the batch. If it fails, all sequences of `work` are restored."""
         self._batch.n_tokens = count
         code = self._lib.llama_decode(self._ctx, self._batch)
         if code:
@@ -251,7 +251,7 @@ class LlamaStepModel:
             raise _decode_error(code, self._capacity)
 
     def _undo(self, work: Sequence[Extend]) -> None:
-        """Cut what passes before the failed one, and parts of it, have added."""
+        """Remove what earlier passes, or parts of the failed one, have added."""
         lib = self._lib
         for item in work:
             slot, length = self._slots[item.sequence], self._lengths[item.sequence]
@@ -261,7 +261,7 @@ class LlamaStepModel:
                 self._broken.add(item.sequence)
 
     def _view(self, count: int) -> Rows:
-        """The logits of the last pass where llama.cpp has them, (count, V), not copied: valid until the next pass. The
+        """The logits of the last pass in llama.cpp's buffer, (count, V), not copied: valid until the next pass. The
         view keeps the context alive."""
         if not count:
             return self._nothing

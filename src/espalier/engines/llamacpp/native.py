@@ -1,11 +1,11 @@
-"""llama.cpp's own sampler as a NativeSampler: its chain, its random generator, its grammar, in its own order.
+"""llama.cpp's own sampler as a NativeSampler: its sampler chain, random generator and grammar, in its own order.
 
-The chain is built as llama.cpp's `common_sampler_init` builds it, and a token is drawn as `common_sampler_sample` does:
-from the chain over all tokens; if the grammar refuses that one, again from fresh logits with the grammar over all, by
-the same chain, whose random generator has gone on. It knows no matcher and no request.
+The chain is built as in llama.cpp's `common_sampler_init`, and a token is drawn as in `common_sampler_sample`: from the
+chain over all tokens; if the grammar refuses it, again from fresh logits with the grammar applied first, by the same
+chain, whose random generator has advanced. It knows no matcher and no request.
 
-llama.cpp ends the process where it is used wrongly. So nothing reaches it that it could not take: no logit that is no
-number, no token that its grammar has not allowed, no call after `close`.
+llama.cpp ends the process if it is misused. So it is never given a NaN logit, a token that its grammar has not allowed,
+or a call after `close`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32
 INT32 = 2**31 - 1
 MIROSTAT_M = 100  # candidates that mirostat 1 looks at
 LARGEST_LOGIT = 1e30
-"""Beyond it a sum or a quotient may leave float32's range, and what is no number cannot be sorted."""
+"""Above it a sum or quotient may leave float32's range, and NaN cannot be sorted."""
 NOTHING: tuple[NDArray[Any], ...] = (np.empty(0, np.intp), np.empty(0, np.float64), np.empty(0, np.float32))
 
 
@@ -49,21 +49,20 @@ class LlamaSampler:
         grammar: str | None,
         context: int,
     ) -> None:
-        """vocab: a handle. owner: who must live as long as the handle is used. fitted: the config's biases for this
-        vocabulary. seed: below 2**32 - 1. grammar: GBNF whose start is `root`, already known to be well formed.
-        context: positions of a sequence, for windows that mean all of it. Raises CapabilityError for a grammar that
-        llama.cpp refuses."""
+        """vocab: a handle. owner: kept alive as long as the handle is used. fitted: the config's biases for this
+        vocabulary. seed: below 2**32 - 1. grammar: well-formed GBNF with the start rule `root`. context: positions of a
+        sequence, for windows that cover all of it. Raises CapabilityError for a grammar that llama.cpp refuses."""
         lib = library()
         self._lib = lib
         self._width = int(lib.llama_vocab_n_tokens(vocab))
-        handles: list[Any] = []  # what is to be freed
+        handles: list[Any] = []  # to be freed
         self._free: Callable[[], object] = weakref.finalize(self, _free, lib, handles, owner)
         self._grammar = _grammar(lib, vocab, grammar, handles)
         self._chain = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
         handles.append(self._chain)
         for one in _samplers(lib, vocab, config, fitted, seed=seed, window=context + 1):
-            lib.llama_sampler_chain_add(self._chain, one)  # which owns it from here on
-        self._all = np.empty(0, dtype=TOKEN_DATA)  # (V,) once it is needed
+            lib.llama_sampler_chain_add(self._chain, one)  # the chain owns it from here on
+        self._all = np.empty(0, dtype=TOKEN_DATA)  # (V,), allocated on first use
         self._ids = np.empty(0, dtype=np.int32)  # (V,)
         self._one = np.zeros(1, dtype=TOKEN_DATA)
         self._given: int | None = None
@@ -90,7 +89,7 @@ class LlamaSampler:
         if float(self._all["logit"].max()) == -math.inf:
             raise DeadEnd("llama.cpp's grammar allows no token here")
         taken = _allowed_one(self._drawn(chain, array, full))
-        # Only a token of weight 0 could be one that the grammar refuses.
+        # Only a token of weight 0 can be one that the grammar refuses.
         if not self._allows(taken.token):
             raise DeadEnd("llama.cpp's chain leaves no token that its grammar allows")
         self._given = taken.token
@@ -132,16 +131,16 @@ class LlamaSampler:
         return self._lib.llama_token_data_array(data, rows.shape[0], -1, False)
 
     def _allows(self, token: int) -> bool:
-        """The token alone, as llama.cpp asks its grammar."""
+        """Apply the grammar to this token alone, as llama.cpp does."""
         self._one[0] = (token, 1.0, 0.0)
         self._lib.llama_sampler_apply(self._grammar, ctypes.byref(self._array(self._one)))
         return bool(self._one["logit"][0] > -np.inf)
 
     def _drawn(self, chain: Any, array: Any, full: bool) -> Choice:
-        """What the chain selects of the array, which lies in `_all`."""
+        """What the chain selects from the array, which is a view of `_all`."""
         self._lib.llama_sampler_apply(chain, ctypes.byref(array))
         address = ctypes.cast(array.data, ctypes.c_void_p).value or 0
-        start = (address - self._all.ctypes.data) // TOKEN_DATA.itemsize  # xtc moves the beginning
+        start = (address - self._all.ctypes.data) // TOKEN_DATA.itemsize  # xtc moves the start of the array
         kept = self._all[start : start + array.size]
         if not 0 <= array.selected < kept.shape[0]:
             raise GenerationError("llama.cpp's chain selected no token")
@@ -156,7 +155,7 @@ class LlamaSampler:
 
 
 def _allowed_one(drawn: Choice) -> Choice:
-    """Raises DeadEnd where nothing had any weight, BadLogits where weights were no numbers: then it is no draw."""
+    """Raises DeadEnd if no token had any weight, BadLogits if weights are NaN: then nothing was drawn."""
     if drawn.logit == -math.inf:
         raise DeadEnd("llama.cpp's chain leaves no token")
     if not math.isfinite(drawn.prob):
@@ -181,7 +180,7 @@ def _grammar(lib: Any, vocab: Any, text: str | None, handles: list[Any]) -> Any:
 
 
 def _samplers(lib: Any, vocab: Any, config: SamplingConfig, fitted: Fitted, *, seed: int, window: int) -> Iterator[Any]:
-    """One after the other, as `common_sampler_init` has them. window: a larger one says no more."""
+    """The samplers in the order of `common_sampler_init`. window: the largest window that makes a difference."""
     width = int(lib.llama_vocab_n_tokens(vocab))
     biases = _biases(lib, vocab, config, fitted, width)
     if biases:
@@ -204,7 +203,7 @@ def _samplers(lib: Any, vocab: Any, config: SamplingConfig, fitted: Fitted, *, s
         "dry": lambda: _dry(lib, vocab, config, window),
         "top_n_sigma": lambda: lib.llama_sampler_init_top_n_sigma(config.top_n_sigma),
         "top_k": lambda: lib.llama_sampler_init_top_k(min(config.top_k, INT32)),
-        # 0 is off here, and leaves a single token there.
+        # 0 means off here; in llama.cpp it would leave a single token.
         "typical_p": lambda: lib.llama_sampler_init_typical(config.typical_p or 1.0, keep),
         "top_p": lambda: lib.llama_sampler_init_top_p(config.top_p, keep),
         "min_p": lambda: lib.llama_sampler_init_min_p(config.min_p, keep),
@@ -214,13 +213,13 @@ def _samplers(lib: Any, vocab: Any, config: SamplingConfig, fitted: Fitted, *, s
         ),
     }  # fmt: skip
     for name in config.sampler_order:
-        if name in by_name:  # who else is on was refused: see `decoding/native.py`
+        if name in by_name:  # other active samplers were refused: see `decoding/native.py`
             yield by_name[name]()
     yield lib.llama_sampler_init_dist(seed)
 
 
 def _biases(lib: Any, vocab: Any, config: SamplingConfig, fitted: Fitted, width: int) -> list[Any]:
-    """The config's, then what `ignore_eos` and the model's file ban."""
+    """The config's biases, then the bans of `ignore_eos` and of the model's file."""
     found = [(int(token), float(bias)) for token, bias in zip(fitted.ids, fitted.biases, strict=True)]
     found += [(int(token), -math.inf) for _, banned in fitted.bans for token in np.flatnonzero(banned)]
     if config.ignore_eos:

@@ -1,6 +1,6 @@
-"""The llama.cpp engine: any GGUF file, in this process.
+"""Opens the llama.cpp engine: joins a GGUF file, its vocabulary and its chat templates into a LocalEngine.
 
-It joins the file, its vocabulary and its chat templates to a LocalEngine; it knows no constraints and no sampling.
+It knows no constraints and no sampling.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from espalier.errors import TemplateError
 from espalier.fields import entries
 from espalier.tokens.vocab import Vocab
 
-NOT_TAKEN = ("dtype", "tool_format")  # the file says the first; a chat template takes the second
+NOT_TAKEN = ("dtype", "tool_format")  # the file has its dtype; tool_format is for the chat template
 TAKES = tuple(name for name in entries(EngineOptions) if name not in NOT_TAKEN)
 TEMPLATE = "tokenizer.chat_template"
 
 
 def open_engine(model: str, *, options: EngineOptions = DEFAULT, **shared: Any) -> LocalEngine:
     """The engine for a GGUF file; `shared` are a LocalEngine's arguments. Raises UnknownModel, InputError,
-    CapabilityError, LimitExceeded. A chat template that cannot be used raises when it is used, not here."""
+    CapabilityError, LimitExceeded. A broken chat template raises when it is rendered, not here."""
     options.check_only("llamacpp", TAKES)
     path = Path(model).expanduser()
     file = LlamaFile(path, options)
     lib, handle = library(), file.vocab
-    keeper = weakref.ref(file)  # a vocabulary outlives its engine, and must not keep the weights
+    keeper = weakref.ref(file)  # a vocabulary may outlive its engine, and must not keep the weights in memory
     vocab = read_vocab(lib, handle, name=path.name, keeper=keeper)
     stepped = LlamaStepModel(file, options)
     return LocalEngine(
-        name=path.name,  # a path is nobody else's business
+        name=path.name,  # not the path: the name shows up in replies and traces
         model=stepped,
         vocab=vocab,
         encode=make_encode(lib, handle, keeper=keeper),
@@ -52,14 +52,14 @@ def open_engine(model: str, *, options: EngineOptions = DEFAULT, **shared: Any) 
 
 
 def read_vocab_of(model: str) -> Vocab:
-    """The vocabulary of a GGUF file, without its weights. Raises as `open_engine` does."""
+    """The vocabulary of a GGUF file, without its weights. Raises what `open_engine` raises."""
     path = Path(model).expanduser()
     file = LlamaFile(path, DEFAULT, vocab_only=True)
     return read_vocab(library(), file.vocab, name=path.name, keeper=lambda: file)
 
 
 def _template(file: LlamaFile, key: str) -> ChatTemplate | None:
-    """Read from the metadata, as llama.cpp may answer with the name of a template of its own."""
+    """The chat template in the file's metadata. llama.cpp's own call may return the name of a built-in one."""
     source = file.meta(key)
     if not source or not source.strip():
         return None

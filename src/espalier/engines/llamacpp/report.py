@@ -1,6 +1,6 @@
-"""Report on the llama.cpp library: its version, its build, its devices; or why it cannot be used.
+"""Reports on the llama.cpp library: version, build options, devices; or why it cannot be used.
 
-Runs as a process of its own (`python -m espalier.engines.llamacpp.report`), since a library built for another machine
+Runs in a process of its own (`python -m espalier.engines.llamacpp.report`), since a library built for another machine
 may end the process that opens it. It knows no model.
 """
 
@@ -14,12 +14,12 @@ from typing import Any
 
 from espalier.errors import EspalierError
 
-SECONDS = 120.0  # a first start of a GPU's driver may take its time
+SECONDS = 120.0  # the first start of a GPU driver may be slow
 
 
 def examine() -> dict[str, Any]:
-    """The report, from another process. `can_run` and `fault` are always there; `fault` is None where it can."""
-    # -P: without it the modules of the folder that one happens to be in would come before Python's own.
+    """The report, from another process. `can_run` and `fault` are always there; `fault` is None if all is well."""
+    # -P: modules in the current folder must not shadow Python's own.
     command = [sys.executable, "-P", "-m", "espalier.engines.llamacpp.report"]
     try:
         done = subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)
@@ -42,7 +42,7 @@ def _shown(output: bytes) -> str:
 
 
 def report() -> dict[str, Any]:
-    """The same, in this process."""
+    """The same report, from this process."""
     try:
         from espalier.engines.llamacpp.library import library, version  # noqa: PLC0415  # a broken library is a finding
 
@@ -64,7 +64,7 @@ def _fault(message: str) -> dict[str, Any]:
 
 
 def _built_with(text: str) -> list[str]:
-    """The names of `CPU : AVX2 = 1 | F16C = 1 | ` that are not 0."""
+    """The names in `CPU : AVX2 = 1 | F16C = 1 | ` whose value is not 0."""
     found = []
     for part in text.replace(" : ", " | ").split("|"):
         name, given, value = part.strip().partition(" = ")
@@ -74,7 +74,7 @@ def _built_with(text: str) -> list[str]:
 
 
 def _devices(lib: Any) -> list[str]:
-    """What the library can compute on. It is of ggml, which the bindings do not declare."""
+    """The devices that the library can compute on. These ggml functions are not declared by the bindings."""
     try:
         inside = lib._lib
         count, get = inside.ggml_backend_dev_count, inside.ggml_backend_dev_get

@@ -1,7 +1,7 @@
-"""How llama.cpp splits a text into tokens: prompts, and text that goes on after other text.
+"""Tokenizes text as llama.cpp does: prompts, and text that continues other text.
 
-It is given the library and a handle. It knows no model, and not how a vocabulary's bytes are read. What would end the
-process inside the library is kept from it: a character without a token, and a text too long for its recursion.
+It is given the library and a handle. It knows no model, nor how a vocabulary's bytes are read. Text that would end the
+process inside the library is refused: a character without a token, a text too long for its recursion.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from espalier.engines.local.ports import Encode
+from espalier.engines.local.ports import EncodePrompt
 from espalier.errors import CapabilityError, InputError, LimitExceeded
 
 SPM, BPE, RWKV, PLAMO2 = 1, 2, 5, 6  # of enum llama_vocab_type
 KINDS = (SPM, BPE, RWKV, PLAMO2)
-"""Those whose tokens have bytes of their own. WordPiece and Unigram are those of encoders."""
-# A pre-tokenizer that is a std::regex recurses once a character, at up to 512 bytes (measured: 200,000 characters of
-# one run end the process on a stack of 8 MiB). Longer texts get a thread with room for four times that.
+"""Vocabularies whose tokens have bytes of their own. WordPiece and Unigram belong to encoders."""
+# A pre-tokenizer made of std::regex recurses once per character, with up to 512 bytes of stack (measured: a run of
+# 200,000 characters ends the process on a stack of 8 MiB). Longer texts get a thread with four times that.
 DEEP = 4096  # bytes of text
 STACK = 2048  # bytes of stack for each
 LONGEST = 4 << 20  # bytes of text
@@ -27,11 +27,11 @@ _STACK_SIZE = threading.Lock()  # the size of a thread's stack is a setting of t
 
 
 class Tokenizer:
-    """The tokenizer of one vocabulary. Calls from several threads are safe.
+    """The tokenizer of one vocabulary. Safe across threads.
 
-    keeper: gives what the handle belongs to, None once that is freed; then every call raises InputError. tokens: bytes
-    by id. specials: spellings of what is never text. own: ids of user-defined tokens by their text, which llama.cpp
-    finds in any text. stripping: texts of tokens that swallow the spaces beside them.
+    keeper: returns the owner of the handle, None once that is freed; then every call raises InputError. tokens: bytes
+    by id. specials: spellings of special tokens, by id. own: ids of user-defined tokens by their text, which llama.cpp
+    finds in any text. stripping: texts of tokens that swallow the spaces next to them.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Tokenizer:
         self._lib, self._handle, self._keeper = lib, handle, keeper
         self._kind = int(lib.llama_vocab_type(handle))
         self._tokens, self._specials = tokens, specials
-        self._spelled = _Spelled(lib, handle) if self._kind == SPM else None
+        self._spellable = _Spellable(lib, handle) if self._kind == SPM else None
         self._own = {text: token for text, token in own.items() if text and text not in stripping}
-        # The longest first, as llama.cpp looks for them.
+        # Longest first, the order in which llama.cpp searches.
         names = sorted(map(re.escape, self._own), key=len, reverse=True)
         self._owned = re.compile(f"({'|'.join(names)})") if names and self._kind == SPM else None
         cut = {text for text in (*specials.values(), *stripping) if len(text) > 1}
@@ -60,25 +60,26 @@ class Tokenizer:
         self._skip = len(self._split(self._lead, markers=False)) if self._lead else 0
 
     def prompt(self, text: str) -> list[int]:
-        """Markers in the text are read as such. Raises InputError for what is no text or cannot be spelled."""
+        """Token ids of a prompt; special tokens spelled in it become their ids. Raises InputError for text that is not
+        Unicode or has no tokens."""
         return self._split(text, markers=True)
 
     def continuation(self, text: str) -> list[int]:
-        """As in the middle of a text: no dummy space in front, and no special for text that looks like one. Raises
-        InputError as `prompt` does."""
+        """Token ids of text in the middle of a text: no dummy space in front, and text that looks like a special token
+        stays text. Raises InputError as `prompt` does."""
         if self._always_cut.search(text):
             return self._in_parts(text)
         ids = self._plain(text)
         return ids if self._specials.keys().isdisjoint(ids) else self._in_parts(text)
 
     def _in_parts(self, text: str) -> list[int]:
-        """A marker that is cut behind its first character is text."""
+        """Tokenize a special token's spelling as text by cutting it after its first character."""
         return [token for part in self._cut.split(text) for token in self._plain(part)]
 
     def _plain(self, text: str) -> list[int]:
         if self._owned is None:
             return self._after_lead(text)
-        # llama.cpp would put a dummy space behind each of its own.
+        # llama.cpp would add a dummy space after each user-defined token.
         ids: list[int] = []
         for place, part in enumerate(self._owned.split(text)):
             ids += [self._own[part]] if place % 2 else self._after_lead(part)
@@ -90,9 +91,9 @@ class Tokenizer:
         return self._split(self._lead + text, markers=False)[self._skip :] if text else []
 
     def _find_lead(self) -> str:
-        """A character that no piece spans: behind it a text is split as in its middle. "" where there is none."""
+        """A character that no token spans, after which text is tokenized as in the middle; "" if there is none."""
         used = {byte for token in self._tokens if len(token) > 1 for byte in token if byte < 128}
-        spelled = self._spelled
+        spelled = self._spellable
         return next((chr(b) for b in range(128) if b not in used and spelled and spelled.has(chr(b))), "")
 
     def _split(self, text: str, *, markers: bool) -> list[int]:
@@ -100,15 +101,15 @@ class Tokenizer:
             data = text.encode()
         except UnicodeEncodeError as error:
             raise InputError(f"the text is not valid Unicode at character {error.start}", field="prompt") from error
-        if self._spelled is not None:
-            self._spelled.check(text)
+        if self._spellable is not None:
+            self._spellable.check(text)
         ids = self._call(data, markers) if self._kind != BPE or len(data) <= DEEP else self._call_deep(data, markers)
         if ids and min(ids) < 0:
             raise self._no_token(text)
         return ids
 
     def _no_token(self, text: str) -> InputError:
-        """For a text in which the library found no token for a piece, which it then calls -1."""
+        """The error for a text that has no token for some part, which the library returns as -1."""
         alone = (c for c in sorted(set(text)) if min(self._call(c.encode(), False), default=0) < 0)
         what = next((repr(c) for c in alone), "a part of the text")
         return InputError(
@@ -116,7 +117,7 @@ class Tokenizer:
         )
 
     def _call(self, data: bytes, markers: bool) -> list[int]:
-        kept = self._keeper()  # for as long as the call runs
+        kept = self._keeper()  # keeps the owner alive during the call
         if kept is None:
             raise InputError("the model of this vocabulary is closed", hint="load it again")
         room = len(data) + 8
@@ -157,15 +158,15 @@ class Tokenizer:
         return found
 
 
-class _Spelled:
-    """What a SentencePiece vocabulary can spell. The library ends the process on a character that it cannot."""
+class _Spellable:
+    """The characters that a SentencePiece vocabulary has tokens for. The library ends the process on any other."""
 
     def __init__(self, lib: Any, handle: Any) -> None:
         width = lib.llama_vocab_n_tokens(handle)
         texts = [bytes(lib.llama_vocab_get_text(handle, token) or b"") for token in range(width)]
         named = {b"<0x%02X>" % byte: byte for byte in range(256)}
         self._bytes = {named[text] for text in texts if text in named} | {text[0] for text in texts if len(text) == 1}
-        # Only where bytes are missing does it matter which characters there are.
+        # Characters matter only if some bytes have no token.
         self._chars: set[str] = set()
         if not self.is_whole:
             self._chars = {c for c in (text.decode("utf-8", "replace") for text in texts) if len(c) == 1}
@@ -178,10 +179,10 @@ class _Spelled:
         return char in self._chars or self._bytes.issuperset(char.encode())
 
     def check(self, text: str) -> None:
-        """Raises InputError for a character that cannot be spelled."""
+        """Raises InputError for a character without a token."""
         if self.is_whole or not text:
             return
-        # The library puts a space in front of a text, and writes every space as U+2581.
+        # The library adds a space in front of a text, and replaces every space by U+2581.
         for char in sorted({"▁", *text.replace(" ", "▁")}):
             if not self.has(char):
                 raise InputError(
@@ -189,9 +190,9 @@ class _Spelled:
                 )
 
 
-def make_encode(lib: Any, handle: Any, *, keeper: Callable[[], object]) -> Encode:
-    """The engine's `Encode`, as llama-server splits a prompt: markers in the text are read, a BOS is put in front where
-    the file says so and the text has none, and no EOS is added at the end."""
+def make_encode(lib: Any, handle: Any, *, keeper: Callable[[], object]) -> EncodePrompt:
+    """The engine's `EncodePrompt`, as llama-server tokenizes a prompt: special tokens spelled in the text become their
+    ids, a BOS is added if the file asks for one and the text has none, and no EOS is added."""
     tokenizer = Tokenizer(lib, handle, keeper=keeper)
     bos = int(lib.llama_vocab_bos(handle))
     adds = bool(lib.llama_vocab_get_add_bos(handle)) and bos >= 0 and lib.llama_vocab_type(handle) in (SPM, BPE)

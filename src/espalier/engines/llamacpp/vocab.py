@@ -1,6 +1,6 @@
-"""The vocabulary of a GGUF file, as llama.cpp reads it: bytes of each token, specials, and the ids that end a text.
+"""Reads the vocabulary of a GGUF file through llama.cpp: bytes of each token, special tokens, ids that end a text.
 
-It is given the library and a handle and asks; how a text is split is `tokenize.py`'s affair. It knows no model.
+It is given the library and a handle; `tokenize.py` splits text. It knows no model.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ UNKNOWN, UNUSED, NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 2, 4, 8, 16, 32  # of 
 LSTRIP, RSTRIP = 128, 256
 _TEXT = NORMAL | USER_DEFINED | BYTE
 _PADDING = re.compile(r"\[PAD\d+\]|<pad\d+>", re.IGNORECASE)
-"""How converters fill a vocabulary up to the model's width."""
-_ROOM = 256  # bytes; longer pieces are asked for twice
+"""Names of the ids with which converters pad a vocabulary to the model's width."""
+_ROOM = 256  # bytes; longer pieces need a second call
 _REFUSED = {
     0: "no tokenizer",
     3: "a WordPiece tokenizer: it is an embedding model, and cannot generate",
@@ -28,11 +28,11 @@ _REFUSED = {
 
 
 def read_vocab(lib: Any, handle: Any, *, name: str, keeper: Callable[[], object]) -> Vocab:
-    """Everything a constraint needs. keeper: gives what the handle belongs to, None once that is freed.
+    """Everything that a constraint needs. keeper: returns the owner of the handle, None once that is freed.
 
-    Control and unknown tokens and all that end a text stand outside the byte language, whatever their type says. Raises
-    CapabilityError for a tokenizer whose model cannot generate or that is not known, VocabError where nothing ends a
-    text.
+    Control tokens, unknown tokens and all that end a text are outside the byte language, whatever their type says.
+    Raises CapabilityError for the tokenizer of a model that cannot generate, or of an unknown kind, VocabError if no
+    token ends a text.
     """
     kind = int(lib.llama_vocab_type(handle))
     if kind not in KINDS:
@@ -47,7 +47,7 @@ def read_vocab(lib: Any, handle: Any, *, name: str, keeper: Callable[[], object]
     specials: dict[int, str] = {}
     for token in sorted(outside.union(ends)):
         text = _text(lib, handle, token)
-        # An unused id has neither bytes nor a spelling, so that no sampler may take it.
+        # An unused id gets neither bytes nor a spelling, so it is never sampled.
         if token in ends or not (kinds[token] & UNUSED and _PADDING.fullmatch(text)):
             specials[token] = text
         tokens[token] = b""
@@ -74,7 +74,7 @@ def read_vocab(lib: Any, handle: Any, *, name: str, keeper: Callable[[], object]
 
 
 def _pieces(lib: Any, handle: Any, width: int) -> list[bytes]:
-    """What llama.cpp adds to a text for each token; `b""` for control and unknown ones."""
+    """The bytes that llama.cpp adds to a text for each token; `b""` for control and unknown tokens."""
     to_piece, buffer = lib.llama_token_to_piece, ctypes.create_string_buffer(_ROOM)
     pieces: list[bytes] = []
     for token in range(width):

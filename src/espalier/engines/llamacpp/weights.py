@@ -1,4 +1,4 @@
-"""A GGUF model and its LoRA adapters in memory, through llama.cpp: where they run, and why a file cannot be loaded.
+"""Loads a GGUF model and its LoRA adapters through llama.cpp: device placement, and why a file cannot be loaded.
 
 It knows files and devices; it knows no context, no sequences and no text.
 """
@@ -33,8 +33,8 @@ DAMAGE = ("not within the file bounds", "corrupted", "is duplicated", "has offse
 class LlamaFile:
     """A GGUF file in memory: weights and vocabulary, or the vocabulary alone. Freed with its last user.
 
-    Raises UnknownModel (no such file), InputError (no usable model), CapabilityError (no model that writes text, or of
-    an architecture that this llama.cpp does not know), LimitExceeded (memory).
+    Raises UnknownModel (no such file), InputError (no usable model), CapabilityError (not a text model, or an
+    architecture that this llama.cpp does not know), LimitExceeded (memory).
     """
 
     def __init__(self, path: Path, options: EngineOptions, *, vocab_only: bool = False) -> None:
@@ -62,7 +62,7 @@ class LlamaFile:
 
     def _check_loaded(self, lib: Any) -> None:
         path, handle = self.path, self.handle
-        # Encoders and encoder-decoders want another call than llama_decode first, diffusion models want many passes.
+        # Encoders and encoder-decoders need llama_encode first; diffusion models need many passes.
         if lib.llama_model_has_encoder(handle) or not lib.llama_model_has_decoder(handle):
             raise CapabilityError(f"{path.name} ({self.header.architecture}) has an encoder", field="model")
         if lib.llama_model_is_diffusion(handle):
@@ -72,12 +72,12 @@ class LlamaFile:
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether some or all layers keep a state instead of every position: such a memory cannot be cut."""
+        """Whether some layers keep a state instead of every position: such a memory cannot be truncated."""
         lib = library()
         return bool(lib.llama_model_is_recurrent(self.handle) or lib.llama_model_is_hybrid(self.handle))
 
     def meta(self, key: str) -> str | None:
-        """One value of the file's metadata as text, None where it is not there."""
+        """One value of the file's metadata as text, None if it is missing."""
         lib = library()
         count = lib.llama_model_meta_val_str(self.handle, key.encode(), None, 0)
         if count < 0:
@@ -87,13 +87,13 @@ class LlamaFile:
         return buffer.value.decode("utf-8", "replace")
 
     def cache_bytes(self, tokens: int, bytes_per_value: float) -> int:
-        """What a KV cache of that many tokens takes; 0 where the file does not tell it in single numbers."""
+        """Bytes of a KV cache for that many tokens; 0 if the file does not give the sizes as single numbers."""
         own = self.header.own
         layers, heads, kv_heads = own("block_count"), own("attention.head_count"), own("attention.head_count_kv")
         hidden = own("embedding_length")
         if self.is_recurrent or not all(isinstance(n, int) and n > 0 for n in (layers, heads, hidden)):
             return 0
-        # More heads than one are as many as there are keys, unless said otherwise; a list has its own per layer.
+        # Without head_count_kv there are as many KV heads as heads; a list has a number for each layer.
         kv_heads = heads if kv_heads is None else kv_heads
         if f"{self.header.architecture}.attention.head_count_kv" in self.header.arrays or not isinstance(kv_heads, int):
             return 0
@@ -103,8 +103,8 @@ class LlamaFile:
 
 
 def load_lora(file: LlamaFile, lora: Lora) -> Any:
-    """A handle of the adapter, to be freed after every context that uses it and before the model. Raises UnknownModel,
-    InputError (no adapter, or one of another model), CapabilityError."""
+    """The adapter's handle, to be freed after every context that uses it and before the model. Raises UnknownModel,
+    InputError (not an adapter, or one for another model), CapabilityError."""
     path = Path(lora.path).expanduser()
     if not math.isfinite(lora.scale):
         raise InputError(f"the scale of {path.name} is {lora.scale}", field="lora")
@@ -115,7 +115,7 @@ def load_lora(file: LlamaFile, lora: Lora) -> Any:
             hint="it is given as the model; an adapter is a file of its own, made for a model",
             field="lora",
         )
-    # llama.cpp ends the process (GGML_ASSERT in gguf_get_val_str) where one of these is not a text.
+    # llama.cpp ends the process (GGML_ASSERT in gguf_get_val_str) if one of these is not text.
     for key in ("general.type", "general.architecture", "adapter.type"):
         if not isinstance(header.values.get(key), str):
             raise InputError(f"{path.name} is not a LoRA adapter: it has no {key}", field="lora")
@@ -140,12 +140,12 @@ def load_lora(file: LlamaFile, lora: Lora) -> Any:
 
 
 def is_out_of_memory(reason: str) -> bool:
-    """Whether a line of the log says that there was no room."""
+    """Whether a line of the log reports that memory ran out."""
     return any(sign in reason.lower() for sign in OUT_OF_MEMORY)
 
 
 def _place(lib: Any, params: Any, options: EngineOptions) -> None:
-    """Which layers go where. Raises InputError for a GPU that this build of llama.cpp cannot use."""
+    """Assign layers to devices. Raises InputError for a GPU that this build of llama.cpp cannot use."""
     device, layers = options.device, options.gpu_layers
     found = _DEVICE.match(device) if device else None
     if device not in (None, "cpu") and not found:
@@ -162,18 +162,19 @@ def _place(lib: Any, params: Any, options: EngineOptions) -> None:
         )
     params.n_gpu_layers = -1 if layers is None else layers
     if device == "cpu":
-        # No device at all: with no layers on it, a GPU would still be given large batches and the cache.
+        # No device at all: even with no layers on it, a GPU would still get large batches and the cache.
         params.n_gpu_layers, params.split_mode, params.main_gpu = 0, SPLIT_MODE_NONE, -1
     elif found and found[2] is not None:
         params.split_mode, params.main_gpu = SPLIT_MODE_NONE, int(found[2])
 
 
 def _check_parts(path: Path, header: Header) -> None:
-    """A model in several files is opened by its first, and llama.cpp finds the others by their names."""
+    """A model in several files is opened by the first, and llama.cpp finds the others by name. Raises InputError,
+    UnknownModel."""
     count, number = header.values.get("split.count", 0), header.values.get("split.no", 0)
     if not isinstance(count, int) or count < 2:
         return
-    header.tensors = max(1, header.tensors)  # the first part may hold the keys alone
+    header.tensors = max(1, header.tensors)  # the first part may hold only keys
     named = _SPLIT.match(path.name)
     if not named or int(named[3]) != count:
         raise InputError(

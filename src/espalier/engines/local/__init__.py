@@ -1,3 +1,2 @@
-"""What engines over a `StepModel` share: rendering, encoding, compiling, running a strategy, and the result. It
-knows no model library. Start with `engine.py`.
-"""
+"""The engine over any `StepModel`: renders, encodes, compiles, runs a strategy, builds the result. It knows no model
+library. Start with `engine.py` and `run_maker.py`."""

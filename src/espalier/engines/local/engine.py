@@ -1,4 +1,5 @@
-"""The engine over any StepModel: renders, encodes, compiles, drives, judges. Shared by all in-process engines.
+"""The engine over any StepModel: renders, encodes, compiles, drives the run, judges the output. All in-process engines
+share it.
 
 It knows no framework: the model is a port, the tokenizer a function.
 """
@@ -21,7 +22,7 @@ from espalier.decoding.ports import StepModel
 from espalier.decoding.room import Room
 from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
-from espalier.engines.local.ports import Encode, MakeNative
+from espalier.engines.local.ports import EncodePrompt, MakeNative
 from espalier.engines.local.prepared_run import PreparedRun
 from espalier.engines.local.run_maker import RunMaker
 from espalier.engines.local.step_engine import RunDriver
@@ -31,7 +32,7 @@ from espalier.tokens.vocab import Vocab
 
 
 class LocalEngine:
-    """An Engine in this process. Runs of several threads share the model, a round at a time."""
+    """A StepEngine. Runs of several threads share the model, taking turns after every forward pass."""
 
     def __init__(
         self,
@@ -39,7 +40,7 @@ class LocalEngine:
         name: str,
         model: StepModel,
         vocab: Vocab,
-        encode: Encode,
+        encode: EncodePrompt,
         template: ChatTemplate | None = None,
         folders: Folders = NOWHERE,
         tool_template: ChatTemplate | None = None,
@@ -47,14 +48,14 @@ class LocalEngine:
         native: MakeNative | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """tool_template: for requests with tools, where the model has one of its own. tool_format: how calls are
-        written where the template does not tell. native: makes the engine's own sampler, where it has one. clock:
-        seconds, for the time that compiling takes."""
+        """tool_template: for requests with tools, if the model has a template of its own for them. tool_format: how
+        calls are written if the template does not show it. native: makes the engine's own sampler, if it has one.
+        clock: seconds, to time compiling."""
         self._name = name
         self._model: StepModel | None = model
         self._vocab = vocab
         self._encode = encode
-        # One and the same for all requests: what is remembered of it is found again (`decoding/jump/canonical.py`).
+        # One object for all requests: `decoding/jump/canonical.py` caches results by it.
         self._continuation = vocab.encoder or partial(encode, add_special=False)
         self._template = template
         self._compiler = Compiler(vocab, folders=folders)
@@ -66,7 +67,7 @@ class LocalEngine:
         self._has_native = native is not None
         self._room = Room(model)
         self._round = threading.Lock()
-        self._direct = 0  # runs that have begun and drive the model themselves
+        self._direct = 0  # runs that have begun and drive the model without a RunDriver
         self._server: RunDriver | None = None
 
     @property
@@ -79,7 +80,7 @@ class LocalEngine:
 
     @property
     def model(self) -> StepModel:
-        """The StepModel, for those who drive it themselves. Raises InputError once closed."""
+        """The StepModel, for callers that drive it themselves. Raises InputError once closed."""
         if self._model is None:
             raise InputError("this engine is closed", hint="load the model again")
         return self._model
@@ -90,7 +91,7 @@ class LocalEngine:
 
     @property
     def runs(self) -> RunMaker:
-        """Prepares this model's runs, for those who make the request's turn and prompt ids themselves."""
+        """Prepares this model's runs, for callers that have no Request to render."""
         return self._runs
 
     @property
@@ -107,15 +108,16 @@ class LocalEngine:
         )
 
     def prompt_text(self, request: Request) -> str:
-        """The text the model is given: rendered messages, or the prompt."""
+        """The text that the model is given: rendered messages, or the prompt."""
         return self._turn(request).text
 
     def prompt_ids(self, request: Request) -> list[int]:
-        """The tokens the model is given. Raises InputError and its kin."""
+        """The token ids that the model is given. Raises InputError and its subclasses."""
         return self._ids(request, self.prompt_text(request))
 
     def encode(self, text: str, *, add_special: bool) -> list[int]:
-        """As the tokenizer splits a text; markers in it are read. add_special: with the BOS that it adds by default."""
+        """Token ids of a text; special tokens spelled in it become their ids. add_special: with the BOS that the
+        tokenizer adds by default."""
         return self._encode(text, add_special=add_special)
 
     @property
@@ -138,7 +140,7 @@ class LocalEngine:
         return (self._tool_turns if request.tools else self._turns).prepare(request)
 
     def run(self, requests: Sequence[Request]) -> Iterator[Event]:
-        runs = [self.prepare(request) for request in requests]  # every request is checked before any work is done
+        runs = [self.prepare(request) for request in requests]  # check every request before running any
         return self._events(runs)
 
     def close(self) -> None:
@@ -147,8 +149,8 @@ class LocalEngine:
         self._model = None
 
     def serve_with(self, driver: RunDriver | None) -> None:
-        """From now on `driver` alone uses the model, and `run` goes through it; None: no longer. Raises InputError
-        where there is a driver already, or a run that has begun."""
+        """Give the model to `driver` alone: `run` goes through it from now on. None ends that. Raises InputError if
+        there is a driver already, or a run has begun."""
         with self._round:
             if driver is not None and self._server is not None:
                 raise InputError("this engine is being served already", hint="close the one that serves it first")
@@ -159,8 +161,8 @@ class LocalEngine:
             self._server = driver
 
     def prepare(self, request: Request) -> PreparedRun:
-        """Check, render, encode and compile: all that can go wrong before the model is needed. From any thread.
-        Raises InputError and its kin."""
+        """Check, render, encode and compile: everything that can fail before the model is needed. From any thread.
+        Raises InputError and its subclasses."""
         model = self.model
         check_capabilities(self, request)
         self._runs.check(request)
@@ -177,8 +179,8 @@ class LocalEngine:
                 sizes, many = [r.size for r in runs], [r.sequences for r in runs]
                 driver = drive(model, [r.plan() for r in runs], sizes, self._room, many)
             self._direct += server is None
-        # Held for one round, not for the whole run: streams of several threads take turns on the model. A server's
-        # thread has the model to itself, and waiting for it must not make others wait.
+        # The lock is held for one step, not for the whole run, so that streams of several threads take turns on the
+        # model. A RunDriver has the model to itself: waiting for it must not make others wait.
         turn = self._round if server is None else nullcontext()
         try:
             while True:
@@ -192,6 +194,6 @@ class LocalEngine:
             with turn:
                 driver.close()
                 self._direct -= server is None
-            with ExitStack() as stack:  # each of them, also where another fails
+            with ExitStack() as stack:  # close every run, even if closing one fails
                 for run in runs:
                     stack.callback(run.close)

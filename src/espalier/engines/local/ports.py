@@ -1,4 +1,4 @@
-"""The two parts that an engine gives an in-process engine: its tokenizer, and its own sampler where it has one."""
+"""What an engine passes to LocalEngine beside its model: the tokenizer, and its own sampler if it has one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from espalier.sampling.config import SamplingConfig
 from espalier.sampling.fit import Fitted
 
 
-class Encode(Protocol):
-    """Prompt text to ids. add_special: add what the tokenizer adds by default (BOS); special tokens that the text
-    spells become their ids."""
+class EncodePrompt(Protocol):
+    """Prompt text to token ids. add_special: add what the tokenizer adds by default (BOS). Special tokens spelled in
+    the text become their ids."""
 
     def __call__(self, text: str, *, add_special: bool) -> list[int]: ...
 

@@ -1,6 +1,6 @@
-"""One request that is ready to run, and what its reader is told of it: events, and at the end the Result and its Trace.
+"""One run, ready to start, and the events that its reader gets: tokens, and at the end the Result and its Trace.
 
-It runs in the thread of whoever reads. It knows no model and no driver.
+It works in the reader's thread. It knows no model and no driver.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from espalier.trace.summary import summarise
 
 
 def watched(request: Request) -> TraceLevel:
-    """How much of each step is measured: what the request asks for, and what its recorders need."""
+    """The trace level at which steps are measured: the highest that the request or its recorders need."""
     return max(request.trace, *(one.level for one in request.recorders), "off", key=LEVELS.index)
 
 
 def _asked(request: Request) -> str:
-    """What a person wrote last: the prompt, or the last message of a user."""
+    """The last text that a person wrote: the last user message, or the prompt."""
     for message in reversed(request.messages or ()):
         if message.get("role") == "user" and isinstance(message.get("content"), str):
             return str(message["content"])
@@ -36,7 +36,7 @@ def _asked(request: Request) -> str:
 
 
 class PreparedRun:
-    """One request that is ready to run, and what its reader has heard of it. For one reader."""
+    """One run that is ready to start, and what its reader has received so far. For one reader."""
 
     def __init__(
         self,
@@ -53,34 +53,34 @@ class PreparedRun:
     ) -> None:
         self.model, self.request, self.turn, self.seed = model, request, turn, seed
         self.compile_seconds = compile_seconds
-        self.sequences = sequences  # at once, in the model
-        # What of the text that is judged and parsed stands in the prompt.
+        self.sequences = sequences  # how many the model holds at once
+        # The part of the judged and parsed text that is in the prompt already.
         self.begun = "" if turn.spec is None else turn.spec.begun(turn.before)
         self.job, self.make_plan, self.words = job, make_plan, words
         self.parser = turn.parser()
         self.records: list[StepRecord] = []
-        self._recording: list[RunRecorder] | None = None  # once something has happened
-        self.reasoned = 0  # tokens of the reasoning
+        self._recording: list[RunRecorder] | None = None  # from the first event on
+        self.reasoned = 0  # tokens of reasoning
 
     @property
     def cost_key(self) -> bytes | None:
-        """Equal for equal constraints; None where there is none."""
+        """Equal for equal constraints; None without a constraint."""
         spec = self.turn.spec
         return None if spec is None else blake2b(spec.key().encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
     @property
     def size(self) -> int:
-        """How many tokens its sequences can come to hold."""
-        # Forks share the prompt; the last token taken needs no place.
+        """The most tokens that its sequences can hold together."""
+        # Forks share the prompt; the last token generated needs no place in the cache.
         return len(self.job.prompt) + self.sequences * (self.job.max_tokens - 1)
 
     def plan(self) -> Plan:
-        """The plan, not begun. Once: the job's matcher, chain and stream are the plan's from now on."""
+        """The plan, not started. Call it once: from then on the job's matcher, chain and stream belong to the plan."""
         return self.make_plan(self.job)
 
     def event(self, happened: Taken | Outcome, index: int = 0, *, reused: int = 0) -> Event:
-        """What a reader is told, in the order in which it happened. index: of the request in its batch. reused: tokens
-        of the prompt that were not computed."""
+        """The event for what happened, in order. index: the request's place in its batch. reused: prompt tokens that
+        were not computed."""
         if isinstance(happened, Taken):
             deltas = self._heard(happened.text)
             if happened.record is not None:
@@ -102,7 +102,7 @@ class PreparedRun:
         return Finished(index=index, text=happened.tail, result=result, deltas=deltas)
 
     def _asked_of(self, record: StepRecord | None) -> StepRecord | None:
-        """What the request itself asked for of a step; a recorder may have wanted more."""
+        """The part of a step record that the request itself asked for; a recorder may have needed more."""
         level = self.request.trace
         if record is None or level == "off":
             return None
@@ -114,7 +114,7 @@ class PreparedRun:
         return record
 
     def close(self) -> None:
-        """Nobody reads on: recorders are told, unless they know of the end. Idempotent."""
+        """Nobody reads any more: recorders are told that the run ended, unless they know. Idempotent."""
         if self._recording:
             self._end(None)
 
@@ -129,24 +129,24 @@ class PreparedRun:
             )
             self._recording = []
             for one in self.request.recorders:
-                self._recording.append(one.begin(info))  # those that have begun are told of the end, whatever comes
+                self._recording.append(one.begin(info))  # one that began is told of the end, whatever happens
         return self._recording
 
     def _end(self, trace: Trace | None) -> None:
         told, self._recording = self._recorders(), []
-        with ExitStack() as stack:  # each of them, also where another fails
+        with ExitStack() as stack:  # end every recorder, even if one fails
             for one in reversed(told):
                 stack.callback(one.end, trace)
 
     def _heard(self, text: str) -> tuple[Delta, ...]:
-        """What one token adds to the turn; it counts as reasoning if any of it is."""
+        """The deltas of one token. It counts as reasoning if any part of it is."""
         reasoned = self.parser.is_reasoning
         deltas = self.deltas(text)
         self.reasoned += reasoned or self.parser.is_reasoning
         return deltas
 
     def deltas(self, text: str, *, is_last: bool = False) -> tuple[Delta, ...]:
-        """What more of the text adds to the turn, its calls with their ids."""
+        """The deltas of more text; calls get their ids."""
         found = [*self.parser.feed(text), *(self.parser.finish() if is_last else ())]
         return tuple(
             replace(one, id=call_id(self.turn.text, self.seed, one.index)) if isinstance(one, CallBegun) else one
@@ -154,7 +154,7 @@ class PreparedRun:
         )
 
     def result(self, outcome: Outcome, reused: int = 0) -> Result:
-        """What the run gave; the further texts of it are read as turns of their own."""
+        """The Result. Further texts of the run are parsed as turns of their own."""
         others = []
         for one in outcome.others:
             alone = PreparedRun(self.model, self.request, self.turn, self.seed, self.job, self.make_plan, self.words)
@@ -169,7 +169,7 @@ class PreparedRun:
         if spec is not None:
             verdict = judge(spec, self.begun + outcome.text, self.words) if outcome.is_complete else CUT
         parsed = None
-        # A text that the limit on tokens closed is whole all the same.
+        # A text that was closed by the token limit is complete.
         if (outcome.finish == "stop" or outcome.closed_by_budget) and (verdict is None or verdict.valid is not False):
             try:
                 parsed = turn.content if spec is None else parse(spec, self.begun + outcome.text)
@@ -232,18 +232,18 @@ class PreparedRun:
         )
 
     def _spelled(self, token: int) -> bytes:
-        """What a token adds to the text."""
+        """The bytes that a token adds to the text."""
         job = self.job
         if token in job.chain.config.stop_ids:
             return b""
         return job.spelled.get(token) or job.vocab.bytes_of(token)
 
     def _sampler(self) -> dict[str, str]:
-        """Said where it is not our own."""
+        """The sampler's name in the trace, if it is not ours."""
         return {} if self.request.sampler == "espalier" else {"sampler": self.request.sampler}
 
     def _turn(self) -> Turn:
-        """The turn as it was read, its calls with their ids."""
+        """The parsed turn; calls get their ids."""
         found = self.parser.turn
         calls = (replace(call, id=call_id(self.turn.text, self.seed, call.index)) for call in found.calls)
         return replace(found, calls=tuple(calls))

@@ -1,7 +1,7 @@
-"""Makes runs: checks a request, fits its sampling to the vocabulary, compiles its constraint, sets the token limit.
+"""Makes runs: checks a request, fits its sampling to the vocabulary, compiles its constraint, applies the token limit.
 
 Requests and replays of traces are both prepared here, so a replay repeats its run. Prompts come rendered and encoded:
-this module knows no chat template and no tokenizer, and it runs no forward pass.
+this module knows no chat template and no tokenizer, and runs no forward pass.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from espalier.time_limit import is_limited
 class RunMaker:
     """Makes the runs of one model. Safe across threads.
 
-    encode: splits a text that continues another one (no BOS). native: makes the engine's own sampler, None where it has
-    none. clock: seconds, for the time that compiling and masks take.
+    encode: tokenizes a text that continues another one (no BOS). native: makes the engine's own sampler, None if it has
+    none. clock: seconds, to time compiling and masks.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class RunMaker:
         self._clock = clock
 
     def check(self, request: Request) -> None:
-        """Refuse, before anything is rendered or compiled, settings that do not go together. What the engine can do is
-        checked already (`check_capabilities`). Raises InputError, SamplingError, CapabilityError naming the field."""
+        """Refuse, before rendering and compiling, settings that do not go together. `check_capabilities` has already
+        checked what the engine can do. Raises InputError, SamplingError, CapabilityError, naming the field."""
         config = request.sampling
         if (request.constraint is not None or request.tools or config.bad_words) and config.ignore_eos:
             raise InputError(
@@ -82,9 +82,9 @@ class RunMaker:
             )
 
     def make(self, request: Request, turn: PreparedTurn, prompt: Sequence[int], model: StepModel | None) -> PreparedRun:
-        """The run of a request that `check` let pass. prompt: token ids. model: whose limits hold; None where
-        the logits are stored ones. Raises InputError and its kin for all that can go wrong before the model is
-        needed."""
+        """The run of a request that `check` accepted. prompt: token ids. model: its limits apply; None when the logits
+        are stored ones. Raises InputError and its subclasses for everything that can fail before the model is needed.
+        """
         config, closes = request.sampling, request.decoding.on_budget == "close"
         strategy: Strategy = STRATEGIES.load(request.strategy)
         make_plan: MakePlan = strategy.make_plan
@@ -149,7 +149,7 @@ class RunMaker:
         )  # fmt: skip
 
     def _check_rewinding(self, part: Spec, request: Request, model: StepModel | None) -> None:
-        """Whether text can be taken back here. part: the constraint that asks for it. Raises CapabilityError."""
+        """Whether this run can take text back. part: the constraint that needs it. Raises CapabilityError."""
         if request.sampler != "espalier":
             check_only_masks(part, "the engine's own sampler", field="sampler")
         if request.strategy != "mask":
@@ -162,7 +162,7 @@ class RunMaker:
             )
 
     def _filters(self, request: Request) -> list[LogitFilter]:
-        """Copies of the request's own filters, since a filter follows one sequence, and its soft constraints."""
+        """The soft constraints, and copies of the request's filters: a filter follows one sequence."""
         own = [one.fork() for one in request.filters]
         return distinct([*(soft.filter(self._compiler) for soft in request.soft), *own])
 
@@ -183,5 +183,5 @@ def _max_tokens(asked: int, prompt: int, sequences: int, model: StepModel | None
     most = min(asked, model.max_positions - prompt + 1)
     if sequences == 1:
         return most
-    # Every sequence must be able to grow so far: a cache that is full in the middle of a run is an error.
+    # Every sequence must be able to grow to this length: a cache that fills up during a run is an error.
     return max(1, min(most, (model.capacity - prompt) // sequences + 1))

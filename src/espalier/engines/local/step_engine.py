@@ -1,4 +1,4 @@
-"""An in-process engine as those see it who drive its model: a scheduler, a replay."""
+"""The protocol of in-process engines, for code that drives the model itself: the scheduler, replays."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from espalier.tokens.vocab import Vocab
 
 
 class RunDriver(Protocol):
-    """Has an engine's model to itself, and drives the runs that the engine starts by itself too."""
+    """Has an engine's model to itself, and also drives the runs that the engine starts."""
 
     def drive(self, runs: Sequence[PreparedRun]) -> Generator[tuple[int, Taken | Outcome], None, None]:
-        """As `decoding.drive`: yields (index of the run, what happened). Closing the generator stops all runs."""
+        """Like `decoding.drive`: yields (index of the run, what happened). Closing the generator stops all runs."""
         ...
 
     def close(self) -> None:
@@ -35,20 +35,20 @@ class StepEngine(Engine, Protocol):
 
     @property
     def model(self) -> StepModel:
-        """For those who drive it themselves. Raises InputError once the engine is closed."""
+        """The StepModel. Raises InputError once the engine is closed."""
         ...
 
     @property
     def runs(self) -> RunMaker:
-        """Prepares runs from turns and prompt ids, for those who do not begin with a Request."""
+        """Prepares runs from turns and prompt ids, for callers that have no Request to render."""
         ...
 
     def prepare(self, request: Request) -> PreparedRun:
-        """Check, render, encode and compile: all that can go wrong before the model is needed. From any thread. Raises
-        InputError and its kin."""
+        """Check, render, encode and compile: everything that can fail before the model is needed. From any thread.
+        Raises InputError and its subclasses."""
         ...
 
     def serve_with(self, driver: RunDriver | None) -> None:
-        """From now on `driver` alone uses the model, and `run` goes through it; None ends that. Raises InputError where
-        there is a driver already, or a run that has begun."""
+        """Give the model to `driver` alone: `run` goes through it from now on. None ends that. Raises InputError if
+        there is a driver already, or a run has begun."""
         ...

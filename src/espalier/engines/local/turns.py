@@ -1,7 +1,7 @@
-"""One turn of a conversation: what its prompt says, what its text may be, and how that text is read.
+"""Prepares a turn of a conversation: its prompt text, its constraint, and the parser of its output.
 
-It joins the chat template, the tools and the reasoning of a request to one prompt and one constraint. It knows no
-model: templates and vocabularies are given to it.
+It joins a request's chat template, tools and reasoning into one prompt and one constraint. It knows no model: templates
+and vocabularies are given to it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from espalier.errors import InputError, TemplateError
 from espalier.tokens.vocab import Vocab
 
 DEFAULT_FORMAT = "args"
-"""For a model whose template does not show how it writes calls: the prompt tells it."""
+"""For a model whose template does not show how it writes calls: the prompt tells it to write them so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedTurn:
-    """text: the prompt. before: what of it belongs to the model's turn. spec: what the turn's text must satisfy.
+    """text: the prompt. before: the end of the prompt that belongs to the model's turn. spec: the constraint on the
+    turn's text.
 
-    format, names: how calls are written, and the tools that there are. reasoning: the markers to split by; inside:
+    format, names: how calls are written, and the tools that can be called. reasoning: the markers to split by; inside:
     whether the prompt has opened them.
     """
 
@@ -53,12 +54,12 @@ class PreparedTurn:
 
 
 class TurnMaker:
-    """Prepares the turns of one model. Raises InputError and its kin for requests that ask for what cannot be."""
+    """Prepares the turns of one model. Raises InputError and its subclasses for requests that cannot be rendered."""
 
     def __init__(
         self, *, name: str, template: ChatTemplate | None, vocab: Vocab, tool_format: str | None = None
     ) -> None:
-        """tool_format: for a model whose template does not tell."""
+        """tool_format: for a model whose template does not show one."""
         self._name = name
         self._template = template
         self._vocab = vocab
@@ -71,7 +72,7 @@ class TurnMaker:
             raise InputError("give a prompt or messages, one of them", field="prompt")
         if request.messages is not None and request.raw:
             raise InputError("messages cannot be raw: only a template makes a text of them", field="raw")
-        request.tool_choice.allowed(request.tools)  # raises for a name that no tool has
+        request.tool_choice.allowed(request.tools)  # raises if no tool has that name
         format_ = self._format(request) if request.tools else self._past_format(request)
         render = self._renderer(request, format_)
         text = render(True)
@@ -96,7 +97,7 @@ class TurnMaker:
 
     @cached_property
     def _shown_reasoning(self) -> Reasoning | None:
-        """The markers that the template or the vocabulary shows."""
+        """The reasoning markers that the template or the vocabulary shows."""
         return detect_reasoning("" if self._template is None else self._template.source, _markers(self._vocab))
 
     def _detected(self) -> Reasoning:
@@ -121,7 +122,7 @@ class TurnMaker:
         return wire_format(told or DEFAULT_FORMAT)
 
     def _past_format(self, request: Request) -> WireFormat | None:
-        """How earlier calls are spelled in a prompt without tools, where the template does not do it."""
+        """How earlier calls are written in a prompt without tools, if the template does not write them."""
         if not has_past_calls([dict(message) for message in request.messages or ()]):
             return None
         return wire_format(request.tool_format or self._shown_format or self._tool_format or DEFAULT_FORMAT)
@@ -130,7 +131,7 @@ class TurnMaker:
         return self._template is not None and not request.raw and self._template.abilities.tools
 
     def _renderer(self, request: Request, format_: WireFormat | None) -> Callable[[bool], str]:
-        """The prompt, with or without what begins the model's turn."""
+        """A function that renders the prompt, with or without the start of the model's turn."""
         template = self._template
         if request.raw or (template is None and request.messages is None):
             if request.template_variables:
@@ -169,18 +170,19 @@ class TurnMaker:
         return render
 
     def _before(self, request: Request, text: str, render: Callable[[bool], str]) -> str:
-        """What the prompt's text holds of the model's turn: what the template adds to begin it; without a template
-        nothing tells where a turn begins, and it is the whole text, or what of it ends in a marker of reasoning."""
+        """The end of the prompt that belongs to the model's turn: what the template adds to start it. Without a
+        template nothing shows where a turn starts: then it is the whole text, or with reasoning only an end with a
+        marker."""
         if self._template is None or request.raw:
             return text if not isinstance(request.reasoning, Reasoning) else _tail(text, request.reasoning)
         try:
             said = render(False)
         except TemplateError:
-            return ""  # a template that wants to begin a turn: what it adds cannot be told
+            return ""  # a template that always starts a turn: what it adds is unknown
         return text[len(said) :] if text.startswith(said) else ""
 
     def _reasoning(self, request: Request, before: str) -> tuple[Reasoning | None, bool, bool]:
-        """The markers; whether the prompt has opened them; whether there may be reasoning at all."""
+        """The markers; whether the prompt has opened them; whether reasoning is still possible."""
         asked = request.reasoning
         if asked is None or asked == "auto":
             return None, False, False
@@ -189,7 +191,7 @@ class TurnMaker:
 
 
 def _calls(request: Request, format_: WireFormat | None) -> ToolCalls | None:
-    """What the turn may be where there are tools."""
+    """The constraint of a turn with tools."""
     if not request.tools or format_ is None:
         return None
     return ToolCalls(
@@ -197,13 +199,13 @@ def _calls(request: Request, format_: WireFormat | None) -> ToolCalls | None:
         choice=request.tool_choice,
         format=format_.name,
         max_calls=request.max_calls,
-        # A call that must come leaves no room for content, so nothing of the constraint is left to enforce.
+        # A required call leaves no room for content, so the constraint has nothing to apply to.
         content=None if request.tool_choice.mode == "required" else request.constraint,
     )
 
 
 def _spec(request: Request, calls: ToolCalls | None, reasoning: Reasoning | None) -> Spec | None:
-    """What the turn's text must satisfy."""
+    """The constraint on the turn's text."""
     spec = request.constraint if calls is None else calls
     if reasoning is None or (spec is None and request.max_reasoning is None):
         return spec
@@ -228,27 +230,27 @@ def schema_of_spec(spec: Spec | None) -> Any:
 
 
 def _markers(vocab: Vocab) -> frozenset[str]:
-    """The markers of reasoning that are one token each, special or not."""
+    """The reasoning markers that are single tokens of the vocabulary, special or not."""
     wanted = {text.encode(): text for found in REASONING.values() for text in (found.start, found.end)}
     special = {text for text in vocab.special_texts.values() if text in wanted.values()}
     return frozenset(special | {wanted[token] for token in vocab.tokens if token in wanted})
 
 
 def as_messages(request: Request) -> Sequence[Message]:
-    """A plain prompt is one message of a user."""
+    """A plain prompt becomes one user message."""
     if request.messages is not None:
         return request.messages
     return [{"role": "user", "content": request.prompt or ""}]
 
 
 def calls_tools(turn: Turn) -> bool:
-    """Whether there are calls, and none was cut off."""
+    """Whether there are calls and all are complete."""
     return bool(turn.calls) and all(call.is_complete for call in turn.calls)
 
 
 def _tail(text: str, reasoning: Reasoning) -> str:
-    """The end of a raw prompt from the last marker on, where nothing but whitespace follows it: the reasoning is opened
-    or closed there. A marker elsewhere may be what the prompt is about."""
+    """The end of a raw prompt from the last marker on, if only whitespace follows it: reasoning is opened or closed
+    there. A marker elsewhere may be what the prompt is about."""
     bare = text.rstrip()
     if bare.endswith(reasoning.start):
         return text[len(bare) - len(reasoning.start) :]
@@ -259,11 +261,11 @@ def _tail(text: str, reasoning: Reasoning) -> str:
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 ID_LENGTH = 9
-"""Mistral's templates take nine letters or digits, and nothing else; the others take anything."""
+"""Mistral's templates accept exactly nine letters or digits; the others accept anything."""
 
 
 def call_id(prompt: str, seed: int, index: int) -> str:
-    """The id of a call: the same for the same run, another for another prompt, seed or place."""
+    """The id of a call: equal for equal runs, different for another prompt, seed or index."""
     digest = hashlib.blake2b(f"{seed} {index} {prompt}".encode("utf-8", "surrogatepass"), digest_size=16).digest()
     number = int.from_bytes(digest, "big")
     letters = []

@@ -1,3 +1,3 @@
-"""Many callers on one model: a scheduler that batches forward passes, kept prefixes, fair turns, and delivery to
-threads and event loops. It knows no HTTP. Start with `service.py` and `scheduler.py`.
-"""
+"""Serves one engine to many callers: continuous batching, prefix cache, fair queue, delivery to threads and event
+loops. It knows no HTTP. Start with `service.py` and `scheduler.py`; `direct.py` serves engines that schedule for
+themselves."""

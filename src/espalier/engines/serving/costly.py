@@ -1,6 +1,6 @@
-"""What took too long a moment ago, so that it is refused before it makes everybody wait once more.
+"""Remembers which constraints were too slow a moment ago, so that they are refused before they slow everybody again.
 
-It knows neither constraints nor plans, and it is not thread-safe.
+It knows no constraints and no plans, and it is not thread-safe.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 
-COSTLY_SECONDS = 60.0  # not for ever: a step may also have been slow because the machine was
+COSTLY_SECONDS = 60.0  # they expire: the step may have been slow because the machine was busy
 MOST_COSTLY = 256
 
 
-class Costly:
-    """Keys, each for so many seconds of the caller's clock; of more than `most` the oldest goes."""
+class CostlyKeys:
+    """Keys that expire after `seconds` of the caller's clock. Beyond `most` keys the oldest goes."""
 
     def __init__(self, *, seconds: float = COSTLY_SECONDS, most: int = MOST_COSTLY) -> None:
         self._seconds, self._most = seconds, most

@@ -1,6 +1,6 @@
-"""From one thread that produces to many readers, in threads and on event loops: one wake-up of a loop a round.
+"""Mailboxes from one producing thread to many readers, in threads and on event loops. Each loop is woken once a round.
 
-It knows nothing of what it carries. A reader that is slow, or gone, makes nobody wait.
+It does not know what it carries. A slow or absent reader makes nobody wait.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Mailbox(Generic[T]):
-    """What one reader has not read yet. lost: called where its event loop is closed, so that nobody will read."""
+    """The unread items of one reader. lost: called if the reader's event loop is closed, so that nobody will read."""
 
     def __init__(self, lost: Callable[[], None]) -> None:
         self.lost = lost
@@ -25,7 +25,7 @@ class Mailbox(Generic[T]):
         self._future: asyncio.Future[None] | None = None
 
     def put(self, items: Iterable[T]) -> asyncio.AbstractEventLoop | None:
-        """From any thread. Returns the event loop on which `wake` is to be called, if one sleeps."""
+        """From any thread. Returns the event loop on which to call `wake`, if a reader sleeps there."""
         with self._changed:
             self._items.extend(items)
             if self._is_awaited:
@@ -34,7 +34,7 @@ class Mailbox(Generic[T]):
             return loop
 
     def take(self) -> list[T]:
-        """All there is, waiting for the first. For a reader in a thread."""
+        """All unread items, waiting for the first. For a reader in a thread."""
         with self._changed:
             self._is_awaited = True
             while not self._items:
@@ -43,7 +43,7 @@ class Mailbox(Generic[T]):
             return self._all()
 
     async def take_async(self) -> list[T]:
-        """The same, on the running event loop."""
+        """All unread items, waiting for the first on the running event loop."""
         loop = asyncio.get_running_loop()
         while True:
             with self._changed:
@@ -58,7 +58,7 @@ class Mailbox(Generic[T]):
                     self._loop = self._future = None
 
     def wake(self) -> None:
-        """On the reader's event loop."""
+        """Call on the reader's event loop."""
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
@@ -68,7 +68,7 @@ class Mailbox(Generic[T]):
 
 
 def hand_out(batch: Sequence[tuple[Mailbox[T], Sequence[T]]]) -> None:
-    """Fill mailboxes, and wake every event loop that waits for any of them once."""
+    """Fill mailboxes, then wake every waiting event loop once."""
     asleep: dict[asyncio.AbstractEventLoop, list[Mailbox[T]]] = {}
     for mailbox, items in batch:
         loop = mailbox.put(items)

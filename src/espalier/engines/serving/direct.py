@@ -1,7 +1,7 @@
 """Serves an engine that schedules its own requests, such as a client of another server.
 
-Each request runs in the thread of its reader, so nothing is batched or queued here: the number of open requests is
-limited, and deadlines and cancellations are looked at between events. It knows no model.
+Each request runs in its reader's thread. Nothing is batched or queued here: the number of open requests is limited, and
+deadlines and cancellations are checked between events. It knows no model.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from espalier.errors import Cancelled, DeadlineExceeded, InputError, Overloaded,
 
 
 class DirectService:
-    """A ServingEngine over any Engine. queue_size: requests that may be open beyond those that the engine runs at once.
-    Raises InputError for a number below 1."""
+    """A ServingEngine over any Engine. queue_size: open requests beyond those that the engine runs at once. Raises
+    InputError for a number below 1."""
 
     def __init__(self, engine: Engine, *, queue_size: int, clock: Callable[[], float] = time.monotonic) -> None:
         if queue_size < 1:
             raise InputError(f"queue_size is a whole number from 1 on, not {queue_size!r}", field="queue_size")
         self._engine, self._clock = engine, clock
         self._most = queue_size + (engine.capabilities.max_sequences or 0)
-        # Reentrant: a finalizer may end a run in whatever this thread is doing.
+        # Reentrant: a finalizer may run in a thread that holds it.
         self._changed = threading.Condition(threading.RLock())
         self._open: dict[int, threading.Event] = {}  # by the number of the request: set once it is cancelled
         self._begun = 0
@@ -140,7 +140,7 @@ class _DirectRun:
             raise DeadlineExceeded
 
     def _end(self) -> None:
-        """Close the engine's iterator, unless its next event is being computed: `_next` closes it then."""
+        """Close the engine's iterator, unless it is computing an event: then `_next` closes it."""
         if self._reading.acquire(blocking=False):
             try:
                 self._close()

@@ -1,6 +1,6 @@
-"""Who goes next, where several owners want the same: waiting requests, and the tokens of a round.
+"""Fair queue: owners take turns; each owner's requests keep their order of arrival. Also shares out a round's tokens.
 
-It knows neither models nor plans, and it is not thread-safe.
+It knows no models and no plans, and it is not thread-safe.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Owned(Protocol):
-    """What waits. number: ever larger, in order of arrival."""
+    """An item that waits. number: increases in order of arrival."""
 
     @property
     def owner(self) -> str: ...
@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Owned)
 
 
 class FairQueue(Generic[T]):
-    """First in, first out within one owner; owners take turns."""
+    """First in, first out for each owner; owners take turns."""
 
     def __init__(self) -> None:
         self._queues: dict[str, deque[T]] = {}
@@ -41,26 +41,27 @@ class FairQueue(Generic[T]):
         self._count += 1
 
     def remove(self, one: T) -> None:
-        """Raises ValueError where it does not wait."""
+        """Raises ValueError if the item is not in the queue."""
         queue = self._queues.get(one.owner)
         if queue is None:
-            raise ValueError("this does not wait")
+            raise ValueError("this item is not in the queue")
         queue.remove(one)
         self._count -= 1
         if not queue:
             del self._queues[one.owner]
 
     def next(self, running: Mapping[str, int]) -> T | None:
-        """Who goes next: of the owners with the fewest running, the one whose first has waited longest. It stays.
+        """The next item, which stays in the queue: of the owners with the fewest running, the one whose first item is
+        oldest.
 
-        Nobody waits for ever: an owner whose running ones end has none, and then its first is the oldest in the end.
+        No owner waits forever: once its running items end it has none, and its first item becomes the oldest.
         """
         heads = (queue[0] for queue in self._queues.values())
         return min(heads, key=lambda one: (running.get(one.owner, 0), one.number), default=None)
 
     def has_place(self, owner: str, limit: int) -> bool:
-        """Whether one more may wait. A full queue still takes an owner that has less than its share of it: who floods
-        the queue shuts out nobody but himself."""
+        """Whether the owner may add an item. A full queue still accepts an owner that has less than its share: who
+        floods the queue only shuts out themselves."""
         if self._count < limit:
             return True
         mine = len(self._queues.get(owner, ()))
@@ -68,10 +69,10 @@ class FairQueue(Generic[T]):
 
 
 def shares(budget: int, wants: Mapping[str, int]) -> dict[str, int]:
-    """A budget divided among owners: equally, and what one does not want goes to the others."""
+    """Divide a budget among owners: equal shares, and what an owner does not need goes to the others."""
     given: dict[str, int] = {}
     left = budget
     for count, (owner, want) in enumerate(sorted(wants.items(), key=lambda item: item[1])):
-        given[owner] = min(want, -(-left // (len(wants) - count)))  # rounded up: somebody always goes on
+        given[owner] = min(want, -(-left // (len(wants) - count)))  # rounded up: at least one owner always gets some
         left -= given[owner]
     return given

@@ -1,4 +1,4 @@
-"""A running plan: its sequences, and how far what it needs has been carried out. The scheduler moves it.
+"""Lane: a running plan, its sequences, and the progress of what it needs. The scheduler moves it forward.
 
 It knows no other lanes, no limits and no threads.
 """
@@ -14,22 +14,23 @@ from numpy.typing import NDArray
 
 from espalier.decoding.plan import Outcome, Plan, Taken
 from espalier.decoding.ports import Answer, Append, Need, Rows
-from espalier.engines.serving.prefix_cache import Held, as_ids
+from espalier.engines.serving.prefix_cache import HeldSequence, as_ids
 
-Said: TypeAlias = Taken | Outcome | Exception
-"""What a plan's reader is told. An Outcome or an error is the last."""
+PlanEvent: TypeAlias = Taken | Outcome | Exception
+"""What a plan's reader gets. An Outcome or an error comes last."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Ticket:
-    """A plan that wants to run. Its plan belongs to the scheduler from now on.
+    """A plan that waits for its turn. From submission on the plan belongs to the scheduler.
 
-    prompt: the tokens of its first append, where they are known; a kept prefix of theirs is spared when room is made.
-    size: how many tokens it can come to hold; sequences: how many at once. deadline: by the scheduler's clock, as are
-    arrived and began, set by the scheduler: when it was submitted, and when it got its place. reused: tokens of its
-    prompt that were there already. cost_key: what its steps cost is the same for all tickets of its owner with an equal
-    one; None where that is not known. spent: seconds that its steps took beyond their share.
-    reader: whatever says to whom its events go.
+    prompt: the tokens of its first append, if known; a kept prefix of them is dropped last. size: the most tokens it
+    can hold; sequences: the most sequences. owner: requests are shared out by owner. deadline: by the scheduler's
+    clock. cost_key: tickets of one owner with equal keys cost the same per step; None if unknown. reader: says who gets
+    the events.
+
+    Set by the scheduler: number: order of arrival. arrived, began: when it was submitted, when it started. reused:
+    prompt tokens that a kept prefix spared. spent: seconds that its steps took beyond their share.
     """
 
     plan: Plan
@@ -49,8 +50,8 @@ class Ticket:
 
 
 @dataclass(slots=True, eq=False)
-class Todo:
-    """One append under way. place: how many of its tokens are done. is_prompt: it begins a sequence."""
+class PendingAppend:
+    """An append in progress. place: tokens done. is_prompt: whether it starts a sequence."""
 
     append: Append
     is_prompt: bool
@@ -77,15 +78,15 @@ class Lane:
         self.ticket = ticket
         self.plan = ticket.plan
         self.ids: NDArray[np.int64] = as_ids(ticket.prompt)  # (T,)
-        self.head: Held | None = None  # a kept sequence that was taken over for the prompt
-        self.branches: dict[int, Held] = {}
+        self.head: HeldSequence | None = None  # a kept sequence, reused for the prompt
+        self.branches: dict[int, HeldSequence] = {}
         self.need: Need | None = None
-        self.todo: list[Todo] = []
+        self.todo: list[PendingAppend] = []
         self.answer: Answer | None = None
-        self.is_held = False  # has its answer since an earlier round
+        self.is_held = False  # its answer is from an earlier round
 
-    def advance(self, said: list[Said]) -> bool:
-        """Run the plan to its next need, adding what it says. False where it has ended. Raises what it raises."""
+    def advance(self, said: list[PlanEvent]) -> bool:
+        """Run the plan to its next need, collecting its events. False if it has ended. Raises what the plan raises."""
         answer, self.answer, self.need, self.is_held = self.answer, None, None, False
         try:
             # send(None) is next(): the first step of a plan, and the reply to a Taken.
@@ -99,13 +100,14 @@ class Lane:
         return True
 
     def hold(self) -> None:
-        """Go on in a later round: the next forward pass would overwrite the answer."""
+        """Continue in a later round: copy the answer, which the next forward pass would overwrite."""
         if self.answer is not None and not self.is_held:
             self.answer = {branch: rows.copy() for branch, rows in self.answer.items()}
             self.is_held = True
 
     def settle(self, width: int) -> None:
-        """After a forward pass: the answer, if all of the need is done; else keep what the next would overwrite."""
+        """After a forward pass: the answer, if the whole need is done; otherwise copy the rows that the next pass would
+        overwrite."""
         if not any(todo.left for todo in self.todo):
             self.answer = {todo.append.branch: todo.answer(width) for todo in self.todo}
             self.todo = []
@@ -115,6 +117,6 @@ class Lane:
                     todo.rows[-1] = todo.rows[-1].copy()
 
     def begins_with(self, ids: NDArray[np.int64]) -> bool:
-        """Whether the prompt's sequence still begins with these tokens `(T,)`."""
+        """Whether the prompt's sequence still starts with these tokens `(T,)`."""
         held = self.branches.get(0)
         return held is not None and held.tokens[: len(ids)] == ids.tolist()

@@ -1,6 +1,7 @@
-"""The forward passes of many lanes: sequences opened, long appends cut into pieces, one pass, the guilty found.
+"""Runs the forward passes of all lanes: opens sequences, cuts long prefills into chunks, finds which lane an error is
+about.
 
-It knows neither who waits nor who listens; it says which lanes have failed, and the scheduler ends them.
+It knows no queue and no readers; it reports the lanes that failed, and the scheduler ends them.
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ from typing import NamedTuple, TypeVar
 
 from espalier.decoding.ports import Extend, Need, Rows, StepModel
 from espalier.engines.serving.fair_queue import shares
-from espalier.engines.serving.lanes import Lane, Todo
-from espalier.engines.serving.prefix_cache import Held, PrefixCache, Sequences, common
+from espalier.engines.serving.lanes import Lane, PendingAppend
+from espalier.engines.serving.prefix_cache import HeldSequence, PrefixCache, SequencePool, common
 from espalier.errors import CapabilityError, GenerationError, LimitExceeded
 
-WORTH_WAITING = 32  # tokens: a prompt waits for another that is computing so long a beginning of its own
+WORTH_WAITING = 32  # tokens: a prompt waits for another one that is computing a shared prefix of this length
 T = TypeVar("T")
 
 
-class Piece(NamedTuple):
-    """`size` tokens of an append, which are in this pass."""
+class PassPiece(NamedTuple):
+    """`size` tokens of an append, part of this pass."""
 
     lane: Lane
-    todo: Todo
+    todo: PendingAppend
     size: int
 
     @property
-    def held(self) -> Held:
+    def held(self) -> HeldSequence:
         return self.lane.branches[self.todo.append.branch]
 
     def extension(self) -> Extend:
@@ -36,30 +37,30 @@ class Piece(NamedTuple):
         return Extend(
             sequence=self.held.sequence,
             tokens=tokens[start : start + self.size],
-            # Before the last piece only those who want all rows want any.
+            # Before the last piece only appends with logits="all" need rows.
             logits=wanted if start + self.size == len(tokens) or wanted == "all" else "none",
         )
 
 
 class Passes:
-    """All that happens on the model. steps: forward passes; prefilled, reused: tokens of prompts that were computed,
-    and that were not; all since the beginning. chunk: tokens of long appends in one pass. kept_tokens, kept_sequences:
-    of ended sequences that are kept at most."""
+    """Everything that happens on the model. steps: forward passes; prefilled, reused: prompt tokens that were computed,
+    and that were not; all since the start. chunk: prefill tokens in one pass. kept_tokens, kept_sequences: the most
+    that is kept of ended sequences."""
 
     def __init__(self, model: StepModel, *, chunk: int, kept_tokens: int, kept_sequences: int) -> None:
         self._model, self._chunk = model, chunk
-        self._sequences = Sequences(model)
+        self._sequences = SequencePool(model)
         self._kept = PrefixCache(self._sequences, max_tokens=kept_tokens, max_sequences=kept_sequences)
         self.steps = self.reused = self.prefilled = 0
 
     @property
     def tokens(self) -> int:
-        """What all sequences hold, those that are kept too."""
+        """Tokens that all sequences hold, kept ones included."""
         return self._sequences.tokens
 
     def make_room(self, size: int, slots: int, lane: Lane | None = None) -> None:
-        """Drop what is kept where it is in the way of so many tokens in so many sequences; what a new lane can use
-        last, by giving it to the lane."""
+        """Drop kept sequences until there is room for that many tokens in that many sequences. The one that a new lane
+        can reuse is dropped last, by giving it to the lane."""
         best = None if lane is None or not len(lane.ids) else self._kept.find(lane.ids, owner=lane.ticket.owner)
         useful = None if best is None else best[0]
         while self._kept.count and (
@@ -69,7 +70,7 @@ class Passes:
                 lane.head = self._kept.take(*best)
 
     def free(self, lane: Lane, *, keep: bool = False) -> None:
-        """A lane has ended. keep: its prompt's sequence may serve another."""
+        """A lane has ended. keep: its prompt's sequence may serve a later prompt."""
         kept = lane.branches.pop(0, None) if keep and self._kept.is_on else None
         for held in (*lane.branches.values(), *([lane.head] if lane.head is not None else [])):
             self._sequences.free(held)
@@ -79,18 +80,18 @@ class Passes:
             self._kept.keep(kept, owner=lane.ticket.owner)
 
     def clear(self) -> None:
-        """Free all that is kept."""
+        """Free all kept sequences."""
         self._kept.clear()
 
     def run(self, lanes: Sequence[Lane]) -> dict[Lane, Exception]:
-        """One forward pass, or none where nothing is to be appended. Lanes whose need is done get their answer. Returns
-        those that have failed."""
+        """One forward pass, or none if nothing is to be appended. Lanes whose need is done get their answer. Returns
+        the lanes that failed."""
         failed: dict[Lane, Exception] = {}
         for lane in lanes:
             if lane.need is not None and not self._has_to_wait(lane, lane.need, lanes):
                 try:
                     self._prepare(lane, lane.need, lanes)
-                except Exception as error:  # noqa: BLE001  # of one plan, or of what the model did for it
+                except Exception as error:  # noqa: BLE001  # goes to the plan's reader
                     failed[lane] = error
         going = [lane for lane in lanes if lane.need is None and lane not in failed]
         pieces = self._pieces(going)
@@ -102,7 +103,7 @@ class Passes:
         return failed
 
     def _prepare(self, lane: Lane, need: Need, lanes: Iterable[Lane]) -> None:
-        """Carry out what comes before the appends. Raises what a plan or the model has done wrong."""
+        """Do what comes before the appends: frees, forks, truncations. Raises the plan's or the model's error."""
         branches = lane.branches
         early, late = need.frees(branches) if need.free else ((), ())
         for branch in early:
@@ -117,7 +118,7 @@ class Passes:
             self._sequences.free(branches.pop(branch))
         for append in need.append:
             is_prompt = append.branch not in branches
-            todo = Todo(append, is_prompt)
+            todo = PendingAppend(append, is_prompt)
             if is_prompt:
                 branches[append.branch] = self._open(lane, todo, lanes)
             lane.todo.append(todo)
@@ -131,8 +132,8 @@ class Passes:
                 if not self._kept.drop():
                     raise
 
-    def _open(self, lane: Lane, todo: Todo, lanes: Iterable[Lane]) -> Held:
-        """A sequence for the first append of a branch, with as much of it as is kept."""
+    def _open(self, lane: Lane, todo: PendingAppend, lanes: Iterable[Lane]) -> HeldSequence:
+        """A sequence for the first append of a branch, starting with the part of it that is kept."""
         tokens, head = todo.append.tokens, lane.head
         can_reuse = todo.append.logits != "all" and tokens == lane.ticket.prompt
         lane.head = None
@@ -145,18 +146,18 @@ class Passes:
             try:
                 return self._reuse(lane, self._kept.fork(*donor), todo)
             except (CapabilityError, LimitExceeded):
-                pass  # no slot, or a cache that cannot be cut there: then it is computed
+                pass  # no slot, or a cache that cannot be cut there: compute it instead
         return self._with_room(self._sequences.new)
 
-    def _reuse(self, lane: Lane, held: Held, todo: Todo) -> Held:
+    def _reuse(self, lane: Lane, held: HeldSequence, todo: PendingAppend) -> HeldSequence:
         todo.place = len(held.tokens)
         lane.ticket.reused += todo.place
         self.reused += todo.place
         return held
 
-    def _donor(self, lane: Lane, lanes: Iterable[Lane]) -> tuple[Held, int] | None:
-        """What has most in common with a lane's prompt, of what is its owner's: something kept, or another lane's
-        sequence as it is now."""
+    def _donor(self, lane: Lane, lanes: Iterable[Lane]) -> tuple[HeldSequence, int] | None:
+        """The sequence that shares the longest prefix with a lane's prompt: a kept one, or another lane's, of the same
+        owner."""
         owner = lane.ticket.owner
         best = self._kept.find(lane.ids, owner=owner)
         if self._model.can_truncate:
@@ -170,8 +171,8 @@ class Passes:
         return best
 
     def _has_to_wait(self, lane: Lane, need: Need, lanes: Iterable[Lane]) -> bool:
-        """Whether another lane of its owner is computing just now what this one's prompt begins with. Only lanes that
-        have begun are waited for, so that none wait for one another."""
+        """Whether another lane of the same owner is computing the start of this lane's prompt. Only lanes that have
+        begun are waited for, so that no two wait for each other."""
         if lane.branches or lane.head is not None or not self._kept.is_on or not self._model.can_truncate:
             return False
         if len(need.append) != 1 or need.append[0].logits == "all" or need.append[0].tokens != lane.ticket.prompt:
@@ -189,16 +190,16 @@ class Passes:
         donor = self._donor(lane, lanes)
         return donor is None or coming > donor[1]
 
-    def _pieces(self, lanes: Iterable[Lane]) -> list[Piece]:
-        """What the next pass appends: single tokens always, of long appends as many as a pass may hold, fairly."""
-        pieces: list[Piece] = []
-        long: list[tuple[Lane, Todo]] = []
+    def _pieces(self, lanes: Iterable[Lane]) -> list[PassPiece]:
+        """What the next pass appends: every single token, and a fair share of the long appends up to the chunk size."""
+        pieces: list[PassPiece] = []
+        long: list[tuple[Lane, PendingAppend]] = []
         wants: Counter[str] = Counter()
         for lane in lanes:
             for todo in lane.todo:
                 left = todo.left
                 if left == 1:
-                    pieces.append(Piece(lane, todo, 1))
+                    pieces.append(PassPiece(lane, todo, 1))
                 elif left:
                     long.append((lane, todo))
                     wants[lane.ticket.owner] += left
@@ -208,15 +209,15 @@ class Passes:
                 count = min(todo.left, given[lane.ticket.owner])
                 given[lane.ticket.owner] -= count
                 if count:
-                    pieces.append(Piece(lane, todo, count))
+                    pieces.append(PassPiece(lane, todo, count))
         return pieces
 
-    def _extend(self, pieces: list[Piece]) -> dict[Lane, Exception]:
+    def _extend(self, pieces: list[PassPiece]) -> dict[Lane, Exception]:
         work = [piece.extension() for piece in pieces]
         failed: dict[Lane, Exception] = {}
         try:
             done = [*zip(pieces, work, self._passed(work), strict=True)]
-        except Exception:  # noqa: BLE001  # which of them it is about shows when they run one by one
+        except Exception:  # noqa: BLE001  # running them one by one shows which item it is about
             done = self._one_by_one(pieces, work, failed)
         for (lane, todo, count), item, rows in done:
             self._sequences.grew(lane.branches[todo.append.branch], item.tokens)
@@ -228,10 +229,10 @@ class Passes:
         return failed
 
     def _one_by_one(
-        self, pieces: list[Piece], work: list[Extend], failed: dict[Lane, Exception]
-    ) -> list[tuple[Piece, Extend, Rows]]:
-        """A pass has failed, which has changed nothing: the same, alone. Returns what went well."""
-        done: list[tuple[Piece, Extend, Rows]] = []
+        self, pieces: list[PassPiece], work: list[Extend], failed: dict[Lane, Exception]
+    ) -> list[tuple[PassPiece, Extend, Rows]]:
+        """The pass failed and changed nothing: run its items one by one. Returns those that succeeded."""
+        done: list[tuple[PassPiece, Extend, Rows]] = []
         for piece, item in zip(pieces, work, strict=True):
             if piece.lane in failed:
                 continue
@@ -239,14 +240,14 @@ class Passes:
                 if self._model.length(item.sequence) != len(piece.held.tokens):
                     raise GenerationError("the model has lost its place after an error")
                 rows = self._passed([item])[0].copy()  # (n, V); the next call may overwrite it
-            except Exception as error:  # noqa: BLE001  # told to the one request that it belongs to
+            except Exception as error:  # noqa: BLE001  # goes to the one request that it belongs to
                 failed[piece.lane] = error
             else:
                 done.append((piece, item, rows))
         return done
 
     def _passed(self, work: list[Extend]) -> list[Rows]:
-        """One forward pass; if there is no room for it, one more without what is kept."""
+        """One forward pass; without room for it, one more after dropping everything kept."""
         try:
             rows = self._model.extend(work)
         except LimitExceeded:

@@ -1,6 +1,6 @@
-"""Sequences of a StepModel with their tokens, and those that are kept so that a later prompt need not be computed.
+"""Prefix cache: keeps ended sequences of a StepModel so that a later prompt with the same start is not computed again.
 
-It knows no requests: the scheduler asks it for room and tells it what has ended. Used by one thread.
+It knows no requests: the scheduler asks it for room and hands over ended sequences. For one thread.
 """
 
 from __future__ import annotations
@@ -19,69 +19,69 @@ KEPT_TOKENS = 1 << 14
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class HeldSequence:
     """A sequence of the model, and the tokens that it holds."""
 
     sequence: SequenceId
     tokens: list[int]
 
 
-class Sequences:
-    """The sequences of a model. count, tokens: how many there are, and what they hold, as if nothing were shared."""
+class SequencePool:
+    """The open sequences of a model. count: how many; tokens: what they hold, shared tokens counted every time."""
 
     def __init__(self, model: StepModel) -> None:
         self.model = model
         self.count = 0
         self.tokens = 0
 
-    def new(self) -> Held:
+    def new(self) -> HeldSequence:
         """Raises LimitExceeded."""
-        made = Held(self.model.new(), [])
+        made = HeldSequence(self.model.new(), [])
         self.count += 1
         return made
 
-    def fork(self, held: Held) -> Held:
+    def fork(self, held: HeldSequence) -> HeldSequence:
         """Raises LimitExceeded."""
-        made = Held(self.model.fork(held.sequence), held.tokens.copy())
+        made = HeldSequence(self.model.fork(held.sequence), held.tokens.copy())
         self.count += 1
         self.tokens += len(made.tokens)
         return made
 
-    def truncate(self, held: Held, length: int) -> None:
+    def truncate(self, held: HeldSequence, length: int) -> None:
         """Raises ValueError, CapabilityError."""
         self.model.truncate(held.sequence, length)
         self.tokens -= len(held.tokens) - length
         del held.tokens[length:]
 
-    def grew(self, held: Held, tokens: Sequence[int]) -> None:
+    def grew(self, held: HeldSequence, tokens: Sequence[int]) -> None:
         """The model has appended tokens."""
         held.tokens.extend(tokens)
         self.tokens += len(tokens)
 
-    def free(self, held: Held) -> None:
+    def free(self, held: HeldSequence) -> None:
         self.count -= 1
         self.tokens -= len(held.tokens)
         self.model.free(held.sequence)
 
 
 @dataclass(slots=True, eq=False)
-class _Kept:
-    held: Held
+class _KeptSequence:
+    held: HeldSequence
     ids: NDArray[np.int64]  # (T,): the same tokens, for comparing
     owner: str
 
 
 class PrefixCache:
-    """Ended sequences, least recently used first. At most `max_tokens` in `max_sequences`; 0 of either: none.
+    """Ended sequences, least recently used first: at most `max_tokens` in `max_sequences`; 0 of either turns it off.
 
-    What it holds is never in the way: whoever needs room calls `drop` until there is enough. It serves its own owner
-    only: how many tokens were there already, and the time that this saves, would tell one what another has written.
+    Kept sequences never block others: whoever needs room calls `drop` until there is enough. A sequence serves only its
+    own owner, since cached token counts and saved time would tell others what that owner wrote.
     """
 
-    def __init__(self, sequences: Sequences, *, max_tokens: int, max_sequences: int = KEPT_SEQUENCES) -> None:
+    def __init__(self, sequences: SequencePool, *, max_tokens: int, max_sequences: int = KEPT_SEQUENCES) -> None:
         self._sequences = sequences
         self._max_tokens, self._max_sequences = max_tokens, max_sequences
-        self._kept: list[_Kept] = []
+        self._kept: list[_KeptSequence] = []
         self.tokens = 0
 
     @property
@@ -92,16 +92,16 @@ class PrefixCache:
     def is_on(self) -> bool:
         return self._max_tokens > 0 and self._max_sequences > 0
 
-    def keep(self, held: Held, *, owner: str = "") -> None:
-        """Take an ended sequence over: it is kept, or freed."""
+    def keep(self, held: HeldSequence, *, owner: str = "") -> None:
+        """Take over an ended sequence: it is kept, or freed."""
         fits = 0 < len(held.tokens) <= self._max_tokens and self._max_sequences > 0
         if not fits:
             self._sequences.free(held)
             return
-        new = _Kept(held, as_ids(held.tokens), owner)
+        new = _KeptSequence(held, as_ids(held.tokens), owner)
         for old in [one for one in self._kept if one.owner == owner]:
             shared = common(old.ids, new.ids)
-            if shared == len(new.ids):  # what is kept already says all of it, and was used just now
+            if shared == len(new.ids):  # a kept sequence holds all of it, and was just used
                 self._kept.remove(old)
                 self._kept.append(old)
                 self._sequences.free(held)
@@ -114,14 +114,14 @@ class PrefixCache:
         self._kept.append(new)
         self.tokens += len(held.tokens)
 
-    def find(self, ids: NDArray[np.int64], *, owner: str = "") -> tuple[Held, int] | None:
-        """The owner's kept sequence that has most in common with a prompt's `(T,)` ids, and how many tokens a new
-        sequence can take from it: never all of them, since the last one's logits are wanted."""
+    def find(self, ids: NDArray[np.int64], *, owner: str = "") -> tuple[HeldSequence, int] | None:
+        """The owner's kept sequence that shares the longest prefix with a prompt's `(T,)` ids, and how many tokens a
+        new sequence can take from it: never all, since the last token's logits are needed."""
         best = self._best(ids, owner)
         return None if best is None else (best[0].held, best[1])
 
-    def fork(self, held: Held, length: int) -> Held:
-        """A new sequence with the first `length` tokens of any other one. Raises LimitExceeded, CapabilityError."""
+    def fork(self, held: HeldSequence, length: int) -> HeldSequence:
+        """A new sequence with the first `length` tokens of another. Raises LimitExceeded, CapabilityError."""
         for kept in self._kept:
             if kept.held is held:
                 self._kept.remove(kept)
@@ -130,8 +130,8 @@ class PrefixCache:
         made = self._sequences.fork(held)
         return self._cut(made, length)
 
-    def take(self, held: Held, length: int) -> Held | None:
-        """The first `length` tokens of a kept sequence, which is kept no longer. None where it cannot be cut there."""
+    def take(self, held: HeldSequence, length: int) -> HeldSequence | None:
+        """The first `length` tokens of a kept sequence, which leaves the cache. None if it cannot be cut there."""
         kept = next(kept for kept in self._kept if kept.held is held)
         self._remove(kept)
         try:
@@ -139,8 +139,8 @@ class PrefixCache:
         except CapabilityError:
             return None
 
-    def drop(self, *, but: Held | None = None) -> bool:
-        """Free the least recently used, `but` excepted. False where there is none."""
+    def drop(self, *, but: HeldSequence | None = None) -> bool:
+        """Free the least recently used sequence other than `but`. False if there is none."""
         for kept in self._kept:
             if kept.held is not but:
                 self._remove(kept)
@@ -152,8 +152,8 @@ class PrefixCache:
         while self.drop():
             pass
 
-    def _best(self, ids: NDArray[np.int64], owner: str) -> tuple[_Kept, int] | None:
-        best: tuple[_Kept, int] | None = None
+    def _best(self, ids: NDArray[np.int64], owner: str) -> tuple[_KeptSequence, int] | None:
+        best: tuple[_KeptSequence, int] | None = None
         can_cut = self._sequences.model.can_truncate if self._kept else True
         for kept in reversed(self._kept):
             if kept.owner != owner:
@@ -163,16 +163,16 @@ class PrefixCache:
                 best = kept, shared
         return best
 
-    def _cut(self, held: Held, length: int) -> Held:
+    def _cut(self, held: HeldSequence, length: int) -> HeldSequence:
         try:
             if len(held.tokens) != length:
                 self._sequences.truncate(held, length)
-        except CapabilityError:  # a cache that cannot be cut just here
+        except CapabilityError:  # a cache that cannot be cut at this position
             self._sequences.free(held)
             raise
         return held
 
-    def _remove(self, kept: _Kept) -> None:
+    def _remove(self, kept: _KeptSequence) -> None:
         self._kept.remove(kept)
         self.tokens -= len(kept.held.tokens)
 
@@ -183,7 +183,7 @@ def as_ids(tokens: Sequence[int]) -> NDArray[np.int64]:
 
 
 def common(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
-    """How many tokens two sequences `(T,)`, `(T',)` have in common from the beginning."""
+    """The length of the shared prefix of two sequences `(T,)` and `(T',)`, in tokens."""
     length = min(len(one), len(other))
     if not length or one[0] != other[0]:
         return 0

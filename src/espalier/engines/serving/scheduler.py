@@ -1,8 +1,8 @@
 """Continuous batching: many plans on one StepModel, joining and leaving between steps. The core, without a thread.
 
-`round` is one step of a state machine: who has gone leaves, who fits joins, one forward pass (`passes.py`),
-every plan that has its answer goes on. One thread calls `round` and `end` (`service.py`), or a test by hand;
-the rest is for any thread. It knows no requests, no text and no engine.
+`round` does one step: cancelled plans leave, waiting plans that fit join, one forward pass runs (`passes.py`), and
+every plan with an answer goes on. One thread calls `round` and `end` (`service.py`, or a test); the other methods are
+for any thread. It knows no requests, no text and no engine.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from espalier.decoding.drive import MAX_LANES
 from espalier.decoding.plan import Outcome
 from espalier.decoding.ports import StepModel
 from espalier.engines.base import Load
-from espalier.engines.serving.costly import Costly
+from espalier.engines.serving.costly import CostlyKeys
 from espalier.engines.serving.fair_queue import FairQueue
-from espalier.engines.serving.lanes import Lane, Said, Ticket
+from espalier.engines.serving.lanes import Lane, PlanEvent, Ticket
 from espalier.engines.serving.passes import Passes
 from espalier.engines.serving.prefix_cache import KEPT_SEQUENCES, KEPT_TOKENS
 from espalier.errors import (
@@ -32,27 +32,27 @@ from espalier.errors import (
 )
 from espalier.time_limit import OutOfTime, time_limit
 
-PREFILL_CHUNK = 512  # tokens: a pass over so many takes about as long as reading the weights a few times
+PREFILL_CHUNK = 512  # tokens: such a pass takes about as long as reading the weights a few times
 QUEUE_SIZE = 256
 STEP_SECONDS = 10.0
 PLAN_SECONDS = 60.0
-STEP_SHARE = 0.05  # seconds: what a step of a large vocabulary takes on a slow machine, and more than most ever do
+STEP_SHARE = 0.05  # seconds: a step with a large vocabulary on a slow machine; most steps take less
 
 HINT = "make it smaller, or raise the limit on time"
 
-Deliver = Callable[[Sequence[tuple[Ticket, list[Said]]]], None]
+Deliver = Callable[[Sequence[tuple[Ticket, list[PlanEvent]]]], None]
 
 
 class Scheduler:
-    """Runs tickets. deliver: told, once or twice a round and in order, what happened; it must not block.
+    """Runs tickets. deliver: called once or twice a round with what happened, in order; it must not block.
 
-    prefill_chunk: tokens of long appends in one pass, all together; single tokens go beside them. lanes: plans that run
-    at once. prefix_tokens: of ended sequences kept for later prompts, 0 for none, None for what suits the model.
-    step_seconds: for one step of one plan, in which all others wait: what a constraint cannot find in so long ends its
-    own plan, and with it all of the same owner with the same `cost_key`, which are refused from then on for a minute;
-    None for no limit. Once the steps of an owner have taken so long in one round, those left go on in the next.
-    plan_seconds: for what the steps of one plan take beyond STEP_SHARE each, all together; None for no limit. clock:
-    seconds. Raises InputError for a number out of its range.
+    prefill_chunk: prefill tokens in one pass, over all plans; single tokens come on top. lanes: plans that run at once.
+    prefix_tokens: tokens of ended sequences kept for later prompts, 0 for none, None for a default that suits the
+    model. step_seconds: limit for one step of one plan, during which all others wait; a constraint that exceeds it ends
+    its plan and all plans of the same owner with the same `cost_key`, and these are refused for a minute; None for no
+    limit. Once an owner's steps have taken that long in one round, its other plans continue in the next round.
+    plan_seconds: limit for all steps of one plan together, not counting STEP_SHARE for each; None for no limit. clock:
+    seconds. Raises InputError for a number out of range.
     """
 
     def __init__(
@@ -80,13 +80,13 @@ class Scheduler:
                 raise InputError(f"{name} is a number above 0, not {seconds}", field=name)
         self._model, self._deliver, self._clock = model, deliver, clock
         self._step_seconds, self._plan_seconds = step_seconds, plan_seconds
-        self._costly = Costly()
+        self._costly = CostlyKeys()
         self._queue_size = queue_size
         self._most = min(lanes, model.max_sequences)
-        # What is kept is read by every pass where all sequences share one cache, hence so little.
+        # With one cache for all sequences, every pass also reads what is kept, so little is kept.
         kept = min(model.capacity // 16, KEPT_TOKENS) if prefix_tokens is None else prefix_tokens
         self._passes = Passes(model, chunk=prefill_chunk, kept_tokens=kept, kept_sequences=prefix_sequences)
-        # Reentrant: a finalizer may call `cancel` in whatever the thread is doing.
+        # Reentrant: a finalizer may call `cancel` in a thread that holds it.
         self._changed = threading.Condition(threading.RLock())
         self._waiting: FairQueue[Ticket] = FairQueue()
         self._lanes: dict[Ticket, Lane] = {}
@@ -94,11 +94,11 @@ class Scheduler:
         self._refusal: str | None = None
         self._is_stopping = False
         self._numbers = itertools.count()
-        self._owners: Counter[str] = Counter()  # of the lanes
-        self._size = 0  # reserved by the lanes
-        self._slots = 0  # the same, in sequences
+        self._owners: Counter[str] = Counter()  # lanes of each owner
+        self._size = 0  # tokens reserved by the lanes
+        self._slots = 0  # sequences reserved by the lanes
         self._next_deadline: float | None = None
-        self._said: dict[Ticket, list[Said]] = {}
+        self._said: dict[Ticket, list[PlanEvent]] = {}
 
     # For any thread.
 
@@ -114,8 +114,8 @@ class Scheduler:
                 )
 
     def submit(self, *tickets: Ticket, limited: bool = True) -> None:
-        """Queue them. limited: the queue's limit holds. Raises Overloaded, Unavailable, and LimitExceeded
-        for what has just been too costly; then nothing is queued."""
+        """Queue the tickets. limited: whether the queue's limit applies. Raises Overloaded, Unavailable, and
+        LimitExceeded for a constraint that was too slow a moment ago; then nothing is queued."""
         with self._changed:
             if self._refusal is not None:
                 raise Unavailable(self._refusal)
@@ -132,32 +132,32 @@ class Scheduler:
             self._changed.notify_all()
 
     def cancel(self, ticket: Ticket) -> None:
-        """It ends with Cancelled in the next round. Before `submit` and after its end this does nothing."""
+        """The ticket ends with Cancelled in the next round. Does nothing before `submit` and after the end."""
         with self._changed:
             if ticket.number >= 0 and not ticket.is_over:
                 self._gone.add(ticket)
                 self._changed.notify_all()
 
     def refuse(self, reason: str) -> None:
-        """Take nothing more."""
+        """Accept nothing more."""
         with self._changed:
             self._refusal = self._refusal or reason
 
     def stop(self) -> None:
-        """Take nothing more, and let `wait` say that it is over."""
+        """Accept nothing more, and make `wait` return False."""
         with self._changed:
             self.refuse("the engine is closing")
             self._is_stopping = True
             self._changed.notify_all()
 
     def wait(self) -> bool:
-        """Until there is something to do. False once stopped."""
+        """Block until there is work. False once stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_stopping or self.has_work)
             return not self._is_stopping
 
     def wait_idle(self, seconds: float) -> bool:
-        """Until nothing runs or waits, but no longer than so many seconds."""
+        """Block until nothing runs or waits, for at most that many seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: not self.has_work, timeout=seconds)
 
@@ -180,8 +180,8 @@ class Scheduler:
     # For the one thread that has the model.
 
     def round(self) -> bool:
-        """One step. Returns whether there is more to do. An error of a plan, or of the model, is told to its reader;
-        what this raises is a bug, after which only `end` may be called."""
+        """One step. Returns whether there is more to do. Errors of a plan or of the model go to the plan's reader; an
+        error that this raises is a bug, after which only `end` may be called."""
         self._leave()
         spent: dict[str, float] = defaultdict(float)  # seconds of this round, by owner
         for lane in self._join():
@@ -202,8 +202,8 @@ class Scheduler:
             return self.has_work
 
     def end(self, error: BaseException | None = None) -> None:
-        """Tell everybody that it is over, with Cancelled or because of an error, and free all memory. Raises what
-        freeing raises, when everybody has been told."""
+        """End every ticket with Cancelled, or because of an error, and free all memory. Raises what freeing raises,
+        after every reader has been told."""
         with self._changed:
             self.refuse("the engine is closed" if error is None else f"the engine has stopped: {error}")
             waiting = [*self._waiting]
@@ -230,7 +230,7 @@ class Scheduler:
         return last
 
     def _leave(self) -> None:
-        """Who was cancelled, or is late."""
+        """End tickets that were cancelled or whose deadline has passed."""
         with self._changed:
             gone, self._gone = self._gone, set()
         for ticket in gone:
@@ -265,7 +265,7 @@ class Scheduler:
         self._over(ticket, _closed(ticket, why))
 
     def _join(self) -> list[Lane]:
-        """Admit who fits, in fair order. Nobody overtakes the one whose turn it is, however small."""
+        """Admit waiting tickets that fit, in fair order. Nobody overtakes the next in turn, however small."""
         joined = []
         while len(self._waiting):
             with self._changed:
@@ -283,8 +283,8 @@ class Scheduler:
         return joined
 
     def _fits(self, ticket: Ticket) -> bool:
-        """Whether there is room for all of it, so that none that has begun is ever without. One that is alone begins
-        in any case. What is kept does not count: it is dropped."""
+        """Whether there is room for everything the ticket can grow to, so that no running plan runs out. A ticket that
+        would run alone always fits. Kept prefixes do not count: they are dropped."""
         return not self._lanes or (
             len(self._lanes) < self._most
             and self._slots + ticket.sequences <= self._model.max_sequences
@@ -293,14 +293,14 @@ class Scheduler:
 
     def _advance(self, lane: Lane, spent: dict[str, float]) -> None:
         ticket = lane.ticket
-        if ticket.is_over:  # with another that was as costly
+        if ticket.is_over:  # ended together with another plan of the same cost key
             return
         said = self._said.setdefault(ticket, [])
         began = self._clock()
         try:
             with time_limit(self._step_seconds, what="one step of the constraint", clock=self._clock):
                 goes_on = lane.advance(said)
-        except Exception as error:  # noqa: BLE001  # of one plan: told to its reader
+        except Exception as error:  # noqa: BLE001  # goes to the plan's reader
             spent[ticket.owner] += self._clock() - began
             self._fail(lane, error)
             if isinstance(error, OutOfTime):
@@ -318,8 +318,8 @@ class Scheduler:
             self._over(lane.ticket, outcome)
 
     def _fail_alike(self, costly: Ticket) -> None:
-        """One has taken too long: so would all of its owner with the same constraint. Others' are left alone, as what
-        takes long depends on what was written so far, too."""
+        """One plan has taken too long, and so would all of its owner with the same constraint. Other owners' plans go
+        on, since the time also depends on the text so far."""
         if costly.cost_key is None:
             return
         key = _costs(costly)
@@ -330,7 +330,7 @@ class Scheduler:
             self._stop(ticket, _too_costly())
 
     def _fail(self, lane: Lane, error: Exception) -> None:
-        """End a lane before its time."""
+        """End a lane early."""
         error = _closed(lane.ticket, error)
         self._drop(lane, keep=False)
         self._over(lane.ticket, error)
@@ -347,7 +347,7 @@ class Scheduler:
         self._passes.free(lane, keep=keep)
         self._passes.make_room(self._size, self._slots)
 
-    def _over(self, ticket: Ticket, last: Said) -> None:
+    def _over(self, ticket: Ticket, last: PlanEvent) -> None:
         with self._changed:
             ticket.is_over = True
             self._gone.discard(ticket)
@@ -370,9 +370,9 @@ def _too_costly() -> LimitExceeded:
 
 
 def _closed(ticket: Ticket, why: Exception) -> Exception:
-    """Close a plan. What its reader is told: why, or what went wrong while it was closed."""
+    """Close a plan. Returns the error for its reader: `why`, or the error that closing raised."""
     try:
         ticket.plan.close()
-    except Exception as worse:  # noqa: BLE001  # told to its reader
+    except Exception as worse:  # noqa: BLE001  # goes to its reader
         return worse
     return why

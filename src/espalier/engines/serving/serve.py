@@ -1,4 +1,4 @@
-"""Picks how an engine is shared by many callers: by our scheduler where its model runs here, else directly."""
+"""Chooses how an engine serves many callers: our scheduler if its model runs in this process, else directly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from espalier.engines.serving.service import Service
 
 
 def serve_engine(engine: Engine, *, queue_size: int = QUEUE_SIZE, **options: Any) -> ServingEngine:
-    """options: a Scheduler's; an engine that schedules its own requests takes `queue_size` alone. Raises InputError."""
+    """options: a Scheduler's. An engine that schedules its own requests takes `queue_size` only. Raises InputError."""
     if isinstance(engine, StepEngine):
         return Service(engine, queue_size=queue_size, **options)
     return DirectService(engine, queue_size=queue_size)

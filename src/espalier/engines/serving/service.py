@@ -1,11 +1,11 @@
-"""A StepEngine that many callers share: one thread has the model, readers build their own events.
+"""Serves a StepEngine to many callers: one thread runs the scheduler, readers build their own events.
 
-The thread does masks, sampling and the model (`scheduler.py`); checking, rendering, compiling, turns, verdicts
-and traces are done in the threads of those who ask. It knows no HTTP.
+The thread computes masks, sampling and forward passes (`scheduler.py`); checking, rendering, compiling, turn parsing,
+verdicts and traces happen in the callers' threads. It knows no HTTP.
 
-A service that is let go without being closed: the thread holds the scheduler and the model, never the service, which
-can so be collected and then tells the thread to end. The thread is a daemon, so that it keeps no process alive; at exit
-it is ended and waited for, since a model must not be freed while a pass runs on it.
+A service may be garbage-collected without being closed: the thread holds the scheduler and the model, not the service,
+whose finalizer tells the thread to end. The thread is a daemon, so it keeps no process alive; at exit it is stopped and
+joined, since a model must not be freed during a pass.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from espalier.engines.local.prepared_run import PreparedRun
 from espalier.engines.local.step_engine import StepEngine
 from espalier.engines.protocols import Running
 from espalier.engines.serving.delivery import Mailbox, hand_out
-from espalier.engines.serving.lanes import Said, Ticket
+from espalier.engines.serving.lanes import PlanEvent, Ticket
 from espalier.engines.serving.scheduler import Scheduler
 from espalier.errors import InputError
 
 logger = logging.getLogger(__name__)
-Box: TypeAlias = "Mailbox[tuple[int, Said]]"
-"""Of each thing said: the number of the request, among those that this reader reads."""
+Box: TypeAlias = "Mailbox[tuple[int, PlanEvent]]"
+"""A mailbox of (index of the request among those of this reader, event)."""
 
 
 class Service:
-    """A ServingEngine over a StepEngine, which belongs to it until it is closed: `engine.run` goes through it too.
+    """A ServingEngine over a StepEngine. It owns the engine until it is closed: `engine.run` goes through it too.
 
-    options: a Scheduler's. Nothing runs before the first request. Raises InputError for an option out of its range, and
-    where the engine is served or generates already.
+    options: a Scheduler's. Nothing runs before the first request. Raises InputError for an option out of range, and if
+    the engine is served or generates already.
     """
 
     def __init__(self, engine: StepEngine, *, clock: Callable[[], float] = time.monotonic, **options: Any) -> None:
@@ -50,7 +50,7 @@ class Service:
         self._closing = threading.Lock()
         self._is_closed = False
         engine.serve_with(self)
-        # Only what asks the thread to end: a finalizer must not wait, nor take a lock that its thread may hold.
+        # It only asks the thread to end: a finalizer must not wait for a lock that its own thread may hold.
         weakref.finalize(self, self._scheduler.stop).atexit = False
 
     @property
@@ -61,13 +61,14 @@ class Service:
         if deadline is not None and not deadline > 0:
             raise InputError(f"a deadline is a number of seconds above 0, not {deadline}", field="deadline")
         end = None if deadline is None else self._clock() + deadline
-        self._scheduler.check(owner)  # before the work, and again after it
-        running = _Running(self._scheduler, self._engine.prepare(request), owner, end, keep=self)
+        self._scheduler.check(owner)  # before the work; `_begin` checks again
+        running = _ServiceRun(self._scheduler, self._engine.prepare(request), owner, end, keep=self)
         self._begin(running.ticket)
         return running
 
     def drive(self, runs: Sequence[PreparedRun]) -> Generator[tuple[int, Taken | Outcome], None, None]:
-        """As `decoding.drive`, beside all other requests: whoever has the engine runs on it without a queue's limit."""
+        """Like `decoding.drive`, next to all other requests. These runs come from the engine itself, so the queue's
+        limit does not apply."""
         tickets: list[Ticket] = []
         box: Box = Mailbox(partial(_cancel, self._scheduler, tickets))
         tickets += [_ticket(run, (box, index)) for index, run in enumerate(runs)]
@@ -112,8 +113,8 @@ class Service:
                 self._thread.start()
 
 
-class _Running:
-    """One request of a Service. A `Running`."""
+class _ServiceRun:
+    """One request of a Service: a `Running`."""
 
     def __init__(
         self, scheduler: Scheduler, prepared: PreparedRun, owner: str, deadline: float | None, *, keep: Service
@@ -121,7 +122,7 @@ class _Running:
         self._scheduler, self._prepared, self._service = scheduler, prepared, keep
         self._is_read = False
         tickets: list[Ticket] = []
-        # The mailbox must not hold this object: then it could not be seen that nobody reads any more.
+        # The mailbox must not refer to this object, or it would never be collected when nobody reads any more.
         self._box: Box = Mailbox(partial(_cancel, scheduler, tickets))
         self.ticket = _ticket(prepared, (self._box, 0), owner=owner, deadline=deadline)
         tickets.append(self.ticket)
@@ -153,14 +154,14 @@ class _Running:
                     if isinstance(event, Finished):
                         return
         finally:
-            self.cancel()  # closed by its reader, or an error: nothing where it has ended
+            self.cancel()  # the reader stopped, or an error; does nothing after the end
             self._prepared.close()
 
     async def _async_events(self) -> AsyncIterator[Event]:
         try:
             while True:
                 for _, said in await self._box.take_async():
-                    # The end is judged, which may take long and even another process: not on the loop of all others.
+                    # Judging the output may take long, so it does not run on the event loop.
                     judged = isinstance(said, Outcome)
                     event = await asyncio.to_thread(self._event, said) if judged else self._event(said)
                     yield event
@@ -170,7 +171,7 @@ class _Running:
             self.cancel()
             self._prepared.close()
 
-    def _event(self, said: Said) -> Event:
+    def _event(self, said: PlanEvent) -> Event:
         if isinstance(said, Exception):
             raise said
         return self._prepared.event(said, reused=self.ticket.reused)
@@ -193,18 +194,18 @@ def _cancel(scheduler: Scheduler, tickets: Sequence[Ticket]) -> None:
         scheduler.cancel(ticket)
 
 
-def _deliver(batch: Sequence[tuple[Ticket, list[Said]]]) -> None:
-    posted: list[tuple[Box, list[tuple[int, Said]]]] = []
+def _deliver(batch: Sequence[tuple[Ticket, list[PlanEvent]]]) -> None:
+    posted: list[tuple[Box, list[tuple[int, PlanEvent]]]] = []
     for ticket, said in batch:
         box, index = ticket.reader
         posted.append((box, [(index, one) for one in said]))
         if ticket.is_over:
-            ticket.reader = None  # mailbox and ticket hold one another: what has ended is freed at once
+            ticket.reader = None  # breaks the reference cycle of mailbox and ticket, so that both are freed at once
     hand_out(posted)
 
 
 def _serve(scheduler: Scheduler) -> None:
-    """The thread."""
+    """The thread's function."""
     leave = _AtExit(scheduler, threading.current_thread())
     atexit.register(leave)
     try:
@@ -220,7 +221,7 @@ def _serve(scheduler: Scheduler) -> None:
 
 
 class _AtExit:
-    """Called at exit, while the thread still runs."""
+    """Called at interpreter exit while the thread still runs."""
 
     def __init__(self, scheduler: Scheduler, thread: threading.Thread) -> None:
         self._scheduler, self._thread = scheduler, thread
