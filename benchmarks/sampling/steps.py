@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 
 from benchmarks.sampling.peers import LlamaCpp, Transformers
 from espalier import SamplingConfig, Vocab
-from espalier.decoding.step import TraceLevel, Watch, decide
+from espalier.decoding.step import decide
+from espalier.decoding.step_record import Watch
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream, draw
 from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
+from espalier.trace.records import TraceLevel
 
 WIDTH = 131_072
 ROWS, ROUNDS = 8, 12

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from espalier.constraints.base import Composite
-from espalier.decoding.matcher_questions import explained, member_masks, ruler
+from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Plan, Strategy
 from espalier.decoding.step import Decision, decide
-from espalier.decoding.walk import Take, TimedMask, walk
+from espalier.decoding.timed_mask import TimedMask
+from espalier.decoding.walk import Take, walk
 from espalier.sampling.filters import FilterContext
 from espalier.tokens.mask import Logits
 
@@ -21,13 +19,12 @@ def mask_plan(job: Job) -> Plan:
 
 def take_masked(job: Job, timed: TimedMask) -> Take:
     """How one token is taken."""
-    matcher, rule = job.matcher, ruler(job.matcher)
-    composite = matcher if isinstance(matcher, Composite) else None  # once: the check is slower than a warm mask
+    matcher, questions = job.matcher, MatcherQuestions(job.matcher)
 
     def take(raw: Logits, context: FilterContext) -> Decision:
         return decide(
-            raw, timed(), vocab=job.vocab, chain=job.chain, stream=job.stream, context=context, watch=job.watch,
-            explain=partial(explained, matcher), members=partial(member_masks, composite), rule=rule,
+            raw, timed.mask(matcher), vocab=job.vocab, chain=job.chain, stream=job.stream, context=context,
+            watch=job.watch, questions=questions,
         )  # fmt: skip
 
     return take

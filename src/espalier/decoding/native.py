@@ -13,12 +13,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.constraints.base import Composite, Matcher
-from espalier.decoding.matcher_questions import explained, member_masks, ruler
+from espalier.constraints.base import Matcher
+from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Plan, Taken
 from espalier.decoding.ports import Append, Need
-from espalier.decoding.stages import CONSTRAINT, Stages, banned_by, favourite_of, shares
-from espalier.decoding.step import LISTED
+from espalier.decoding.stages import CONSTRAINT, favourite_of, shares
+from espalier.decoding.step_record import RowRecords, Scored
 from espalier.decoding.text_run import EndRule, TextRun
 from espalier.errors import CapabilityError, GenerationError, SamplingError
 from espalier.sampling.chain import Chain
@@ -28,9 +28,8 @@ from espalier.sampling.fields import Number
 from espalier.sampling.samplers.registry import SAMPLERS
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits
-from espalier.trace.measure import allowed_mass, measure
+from espalier.trace.measure import allowed_mass
 from espalier.trace.records import StepRecord
-from espalier.trace.sidecar import distribution
 
 SEEDS = 2**32 - 1
 """llama.cpp's seeds are below it; it takes this one as "draw one", which could not be repeated."""
@@ -123,8 +122,7 @@ def native_plan(job: Job, sampler: NativeSampler) -> Plan:
 
 def _steps(job: Job, sampler: NativeSampler) -> Plan:
     matcher, run = job.matcher, TextRun(EndRule(job))
-    writer = None if job.watch.level == "off" else _Writer(job)
-    full = job.watch.level in LISTED
+    writer = _Writer(job) if job.watch.is_on else None
     sampler.accept_prompt(job.prompt)
     answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
     while True:
@@ -132,7 +130,7 @@ def _steps(job: Job, sampler: NativeSampler) -> Plan:
             raise AssertionError("the driver must answer a Need")
         raw, step = answer[0][-1], len(run.tokens)  # (V,) float32
         favourite = favourite_of(raw, step)
-        choice = sampler.sample(raw, full=full)
+        choice = sampler.sample(raw, full=job.watch.lists)
         token = choice.taken.token
         if matcher is not None and not matcher.allows(token):
             raise _disagree(job, matcher, token, step)
@@ -151,7 +149,7 @@ def _steps(job: Job, sampler: NativeSampler) -> Plan:
 def _disagree(job: Job, matcher: Matcher, token: int, step: int) -> GenerationError:
     """llama.cpp reads special tokens as the text of their names, and bytes that are no UTF-8 as characters."""
     shown = job.vocab.text_of(token)
-    blame = explained(matcher, token)
+    blame = MatcherQuestions(matcher).why_refused(token)
     why = "" if blame is None or not blame.reason else f": {blame.reason}"
     return GenerationError(
         f"the two grammars disagree at step {step}: the engine's own took {shown!r}, and ours refuses it{why}",
@@ -163,9 +161,8 @@ class _Writer:
     """Makes the records: what our mask removed, and what the sampler drew from."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
+        self._job, self._questions = job, MatcherQuestions(job.matcher)
         config, fitted = job.chain.config, job.chain.fitted
-        self._members = job.matcher if isinstance(job.matcher, Composite) else None
         self._bans = list(fitted.bans)
         if config.ignore_eos:
             banned = np.zeros(job.vocab.width, dtype=np.bool_)  # (V,)
@@ -173,7 +170,6 @@ class _Writer:
             self._bans.append(("ignore_eos", banned))
         self._heat = Chain(_heating(config), fitted=fitted)
         self._heat.start(job.prompt)
-        self._rule = ruler(job.matcher)
         # Where llama.cpp counts other tokens than we do, or the temperature depends on what is left, it is not known.
         self._knows_z = not (
             config.is_greedy or config.dynatemp_range or config.frequency_penalty or config.presence_penalty
@@ -183,54 +179,37 @@ class _Writer:
         self._heat.on_token(token)
 
     def record(self, step: int, raw: Logits, favourite: int, choice: NativeChoice) -> StepRecord:
-        """Of what `choice` says; the matcher still stands before the token."""
+        """The record of `choice`; the matcher still stands before the token."""
         job, (drawn, first) = self._job, choice
-        vocab, matcher, watch = job.vocab, job.matcher, job.watch
-        width, full = raw.shape[0], watch.level in LISTED
-        constrained = None if matcher is None else masks.unpack(matcher.mask(), width)  # (V,) bool
+        members = self._questions.member_masks()
+        constrained = None if job.matcher is None else masks.unpack(job.matcher.mask(), raw.shape[0])  # (V,) bool
         allowed: NDArray[np.bool_] | None = constrained
         for _, banned in self._bans:
             allowed = ~banned if allowed is None else allowed & ~banned
-        numbers = measure(raw, allowed)
+        removed: tuple[tuple[str, float], ...] = ()
+        if allowed is not None and (members or self._bans):
+            removed = shares(raw, allowed, constrained, members, self._bans, name=CONSTRAINT)
         z_sampled = None
         if self._knows_z:
-            warm = heated(self._heat.fitted.add(raw), self._heat) if allowed is not None else raw
-            z_sampled = 1.0 if allowed is None else allowed_mass(warm, allowed)
-        rejected = None if first is None else first.token
-        kept = (drawn.token,) if rejected is None else (drawn.token, rejected)
-        stages = Stages(raw, allowed, numbers, vocab, kept, watch.top_k)
-        asked = favourite if rejected is None else rejected
-        is_changed = allowed is not None and not bool(allowed[favourite])
-        is_refused = rejected is not None or is_changed
-        return StepRecord(
+            z_sampled = (
+                1.0 if allowed is None else allowed_mass(heated(self._heat.fitted.add(raw), self._heat), allowed)
+            )
+        rows = RowRecords(
+            raw,
+            allowed,
+            drawn,
+            kept=(drawn.token,) if first is None else (drawn.token, first.token),
             step=step,
-            token_id=drawn.token,
-            text=vocab.text_of(drawn.token),
-            bytes=vocab.bytes_of(drawn.token),
-            logprob=float(raw[drawn.token]) - numbers.log_total,
-            pre_masking=stages.wanted() if full else (),
-            post_grammar=stages.allowed() if full else (),
-            post_chain=stages.sampled(drawn) if full else (),
-            resampled=stages.candidate(drawn.token, drawn.prob, drawn.logit),
-            allowed_count=width if allowed is None else int(np.count_nonzero(allowed)),
-            removed_mass=numbers.removed_mass,
-            tax_nats=numbers.tax_nats,
+            favourite=favourite,
+            vocab=job.vocab,
+            watch=job.watch,
+            questions=self._questions,
+            rejected=None if first is None else Scored(first.token, first.prob, first.logit),
+            bans=self._bans,
+            removed_by=removed,
             z_sampled=z_sampled,
-            entropy_before=numbers.entropy_before,
-            entropy_after=numbers.entropy_after,
-            was_changed=is_changed,
-            was_rejected=first is not None,
-            rejected=None if first is None else stages.candidate(first.token, first.prob, first.logit),
-            is_special=drawn.token in vocab.special_texts,
-            blame=(explained(matcher, asked) or banned_by(asked, self._bans))
-            if watch.says_why and is_refused
-            else None,
-            removed_by=shares(raw, allowed, constrained, member_masks(self._members), self._bans, name=CONSTRAINT)
-            if allowed is not None and (self._members is not None or self._bans)
-            else (),
-            rule=self._rule(drawn.token),
-            distribution=distribution(raw, allowed) if watch.level == "full" else None,
         )
+        return rows.record(Scored(drawn.token, drawn.prob, drawn.logit))
 
 
 def _heating(config: SamplingConfig) -> SamplingConfig:

@@ -7,15 +7,13 @@ was refused. Mirostat learns from the token taken alone, where llama.cpp's own a
 
 from __future__ import annotations
 
-from functools import partial
-
-from espalier.constraints.base import Composite, Matcher
-from espalier.decoding.matcher_questions import explained, member_masks, ruler
+from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Plan, Strategy
 from espalier.decoding.step import Decision, decide, decide_late
-from espalier.decoding.walk import Take, TimedMask, walk
+from espalier.decoding.timed_mask import TimedMask
+from espalier.decoding.walk import Take, walk
 from espalier.sampling.filters import FilterContext
-from espalier.tokens.mask import Logits, Mask
+from espalier.tokens.mask import Logits
 
 
 def rejection_plan(job: Job) -> Plan:
@@ -26,35 +24,22 @@ def rejection_plan(job: Job) -> Plan:
 
 def take_late(job: Job, timed: TimedMask) -> Take:
     """How one token is taken."""
-    return _free(job, timed) if job.matcher is None else _held(job, job.matcher, timed)
+    matcher, questions = job.matcher, MatcherQuestions(job.matcher)
 
+    def take_free(raw: Logits, context: FilterContext) -> Decision:
+        # Nothing can be refused: what `ignore_eos` and the config ban is no constraint, and the free chain has it.
+        return decide(
+            raw, timed.mask(None), vocab=job.vocab, chain=job.chain, stream=job.stream, context=context, watch=job.watch
+        )
 
-def _held(job: Job, matcher: Matcher, timed: TimedMask) -> Take:
-    composite = matcher if isinstance(matcher, Composite) else None  # once: the check is slow
-
-    def mask() -> Mask:
-        found = timed()
-        if found is None:
-            raise AssertionError("a job with a matcher has masks")
-        return found
+    if matcher is None:
+        return take_free
 
     def take(raw: Logits, context: FilterContext) -> Decision:
         return decide_late(
-            raw, mask, matcher.allows, vocab=job.vocab, chain=job.chain, stream=job.stream, context=context,
-            watch=job.watch, explain=partial(explained, matcher), members=partial(member_masks, composite), rule=rule,
+            raw, lambda: timed.timed(matcher.mask), matcher.allows, vocab=job.vocab, chain=job.chain,
+            stream=job.stream, context=context, watch=job.watch, questions=questions,
         )  # fmt: skip
-
-    rule = ruler(matcher)
-    return take
-
-
-def _free(job: Job, timed: TimedMask) -> Take:
-    """Nothing can be refused: what `ignore_eos` and the config ban is no constraint, and the free chain has it."""
-
-    def take(raw: Logits, context: FilterContext) -> Decision:
-        return decide(
-            raw, timed(), vocab=job.vocab, chain=job.chain, stream=job.stream, context=context, watch=job.watch
-        )
 
     return take
 

@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.reasons.blame import Blame
-from espalier.decoding.matcher_questions import explained, ruler
+from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Outcome, Plan
 from espalier.decoding.ports import Append, Need
 from espalier.decoding.step import Decision
-from espalier.decoding.walk import Take, TimedMask
+from espalier.decoding.timed_mask import TimedMask
+from espalier.decoding.walk import Take
 from espalier.errors import DeadEnd
 from espalier.registry import Registry
 from espalier.sampling.filters import FilterContext
@@ -175,7 +176,7 @@ class Replay:
     ) -> None:
         self._job, self._stored = job, steps
         self._take: Take = TAKES.load(strategy)(job, TimedMask(job))
-        self._rule = ruler(job.matcher)
+        self._questions = MatcherQuestions(job.matcher)
         self._is_own, self._is_rounded = is_own, is_rounded
         self._steps: list[ReplayedStep] = []
         self._records: list[StepRecord] = []
@@ -253,7 +254,7 @@ class Replay:
             drawn=drawn,
             drawn_text=None if drawn is None else vocab.text_of(drawn),
             is_refused=is_refused,
-            blame=explained(self._job.matcher, stored.token_id) if is_refused else None,
+            blame=self._questions.why_refused(stored.token_id) if is_refused else None,
             reason=reason,
         )
         self._first = self._first or found
@@ -269,7 +270,7 @@ class Replay:
             bytes=stored.bytes,
             is_special=stored.is_special,
             logprob=float(raw[stored.token_id]) - log_total,
-            rule=self._rule(stored.token_id),
+            rule=self._questions.rule_of(stored.token_id),
         )
 
     def _prob(self, raw: Logits, context: FilterContext, stored: StepRecord, decision: Decision) -> float | None:

@@ -1,6 +1,6 @@
-"""One step: from raw logits and a mask to a token and its record. The only writer of the stages in this order.
+"""One step: from raw logits and a token mask to a token and its record. Mask, sampler chain, draw, in this order.
 
-It knows nothing about models, caches or strategies' order of calls.
+It knows nothing about models, caches or the order in which a strategy calls it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.automata.reasons.blame import Blame
-from espalier.decoding.stages import CONSTRAINT, NEG_INF, PADDING, Stages, banned_by, favourite_of, permitted, shares
+from espalier.decoding.matcher_questions import NO_MATCHER, MatcherQuestions
+from espalier.decoding.stages import NEG_INF, favourite_of, permitted
+from espalier.decoding.step_record import RowRecords, Scored, Watch, bans_of, refusals
 from espalier.errors import DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
@@ -22,25 +23,8 @@ from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
-from espalier.trace.measure import OTHERS, allowed_mass, measure
-from espalier.trace.records import StepRecord, TraceLevel
-from espalier.trace.sidecar import distribution
-
-LISTED: tuple[TraceLevel, ...] = ("steps", "full")
-"""Levels at which the candidates of each stage, and the reasons, are written down."""
-
-
-class Watch(NamedTuple):
-    """How much of a step is written down. top_k: candidates per stage from level `steps` on. counts: why a favourite
-    was refused is written down at level `summary` too, since it is counted."""
-
-    level: TraceLevel = "steps"
-    top_k: int = 10
-    counts: bool = False
-
-    @property
-    def says_why(self) -> bool:
-        return self.level in LISTED or (self.counts and self.level != "off")
+from espalier.trace.measure import allowed_mass
+from espalier.trace.records import StepRecord
 
 
 class Decision(NamedTuple):
@@ -60,27 +44,24 @@ def decide(
     stream: RandomStream,
     context: FilterContext,
     watch: Watch,
-    explain: Callable[[int], Blame | None] = lambda token: None,
-    members: Callable[[], Sequence[tuple[str, Mask]]] = tuple,
-    rule: Callable[[int], str | None] = lambda token: None,
+    questions: MatcherQuestions = NO_MATCHER,
 ) -> Decision:
     """Mask, then chain, then draw. `raw` is `(V,) float32` and is not changed; `mask` is `(W,) int32` or None.
 
-    Of the stream `chain.draws_per_token` numbers are used: xtc's chance first, where xtc is on, then the draw's. Of the
-    chain nothing changes: `chain.on_token` with the token and its probability is the caller's.
+    Takes `chain.draws_per_token` numbers of the stream: first the chance of xtc, where xtc is on, then the draw. The
+    chain is not changed: the caller calls `chain.on_token` with the token and its probability.
 
-    explain: why a token is refused, or None where that is not known; asked from level `steps` on for the model's
-    favourite if it is. members: the masks of a composition's members, in order of blame; nothing where there are none.
-    Where the filters ban anything, they are asked a second time, one by one. rule: where a token that was taken begins.
+    questions: about the matcher that made the mask; asked for the record alone. Where the filters ban anything, a
+    recorded step asks them a second time, one by one.
 
     Raises BadLogits for NaN, +inf or nothing finite, DeadEnd where nothing is allowed.
     """
     step = _Step(raw, vocab, chain, stream, context, watch)
     left = step.left(mask)
     drawn = step.choose(left)
-    if not step.is_watched:
+    if not watch.is_on:
         return Decision(drawn.token, drawn.prob, None)
-    return Decision(drawn.token, drawn.prob, step.record(left, drawn, None, explain, members, rule))
+    return Decision(drawn.token, drawn.prob, step.record(left, drawn, questions))
 
 
 def decide_late(
@@ -93,28 +74,52 @@ def decide_late(
     stream: RandomStream,
     context: FilterContext,
     watch: Watch,
-    explain: Callable[[int], Blame | None] = lambda token: None,
-    members: Callable[[], Sequence[tuple[str, Mask]]] = tuple,
-    rule: Callable[[int], str | None] = lambda token: None,
+    questions: MatcherQuestions = NO_MATCHER,
 ) -> Decision:
-    """Chain, draw, and only where `allows` refuses what was drawn: mask, chain, draw again. The rest is as `decide`.
+    """Chain, draw, and only where `allows` refuses the drawn token: mask, chain, draw again. The rest is as `decide`.
 
-    mask: builds the mask, `(W,) int32`, of the tokens that `allows` allows; called once where the token was refused, or
-    the step is measured, and else not at all. A second draw takes `chain.draws_per_token` numbers more. The blame is
-    why the drawn token was refused, where it was, and else why the favourite was.
+    mask: builds the mask, `(W,) int32`, of the tokens that `allows` allows. It is called once where the token was
+    refused or the step is recorded, and else not at all. A second draw takes `chain.draws_per_token` numbers more. The
+    blame is the reason why the drawn token was refused, or, where it was not, why the favourite was.
     """
     step = _Step(raw, vocab, chain, stream, context, watch)
-    drawn, first = step.choose(step.left(None)), None
+    drawn, rejected = step.choose(step.left(None)), None
     if allows(drawn.token):
-        if not step.is_watched:
+        if not watch.is_on:
             return Decision(drawn.token, drawn.prob, None)
         left = step.left(mask())
     else:
-        left, first = step.left(mask()), drawn
+        left, rejected = step.left(mask()), Scored(drawn.token, drawn.prob, drawn.logit)
         drawn = step.choose(left)
-        if not step.is_watched:
+        if not watch.is_on:
             return Decision(drawn.token, drawn.prob, None)
-    return Decision(drawn.token, drawn.prob, step.record(left, drawn, first, explain, members, rule))
+    return Decision(drawn.token, drawn.prob, step.record(left, drawn, questions, rejected=rejected))
+
+
+def record_forced(
+    raw: Logits,
+    token: int,
+    mask: Mask | None,
+    *,
+    vocab: Vocab,
+    chain: Chain,
+    context: FilterContext,
+    watch: Watch,
+    questions: MatcherQuestions = NO_MATCHER,
+) -> StepRecord | None:
+    """The record of an allowed token that is taken without a draw; None at level `off`. Arguments as in `decide`.
+
+    What the model wanted and what the constraint removed are as in any step. `post_chain` holds the token alone.
+    `z_sampled` is the token's probability after penalties, bias and temperature over the whole vocabulary: the share of
+    this step in the weight of the text (design, section 4). Raises BadLogits, DeadEnd.
+    """
+    if not watch.is_on:
+        return None
+    step = _Step(raw, vocab, chain, RandomStream(0, 0), context, watch)  # nothing is drawn from the stream
+    left = step.left(mask)
+    step.check_alive(left)
+    taken = Choice(token, 1.0, float(raw[token]), np.array([token]), np.ones(1), raw[[token]])
+    return step.record(left, taken, questions, was_forced=True)
 
 
 class _Left(NamedTuple):
@@ -128,11 +133,10 @@ class _Left(NamedTuple):
 
 
 class _Step:
-    """One row of logits and who looks at it: draws under a mask as often as it is asked, and writes the record."""
+    """One row of logits: draws under a mask as often as it is asked, and makes the record."""
 
     __slots__ = (
         "_biased", "_chain", "_context", "_favourite", "_has_row", "_is_early", "_raw", "_stream", "_vocab", "_watch",
-        "is_watched",
     )  # fmt: skip
 
     def __init__(
@@ -141,10 +145,9 @@ class _Step:
         self._raw, self._vocab, self._chain, self._stream = raw, vocab, chain, stream
         self._context, self._watch = context, watch
         self._favourite = favourite_of(raw, context.step)
-        self.is_watched = watch.level != "off"
         self._is_early = context.step < chain.config.min_tokens
         # Where nobody looks at it, no whole row is made: `choose` adds the config's biases to what is left.
-        self._has_row = self.is_watched or self._is_early or len(chain.filters) > 0
+        self._has_row = watch.is_on or self._is_early or len(chain.filters) > 0
         self._biased = chain.bias(raw, context) if self._has_row else raw  # (V,) float32
 
     def left(self, mask: Mask | None) -> _Left:
@@ -152,7 +155,7 @@ class _Step:
         raw, biased = self._raw, self._biased
         bits = allowed_bits(raw, mask, self._vocab, self._chain)  # (W,) int32 or None
         flags = None  # (V,) bool or None
-        if self.is_watched or self._is_early:
+        if self._watch.is_on or self._is_early:
             flags = None if bits is None else masks.unpack(bits, raw.shape[0])
             if biased is not raw:
                 finite = biased > NEG_INF  # bans of filters shrink the allowed set
@@ -169,67 +172,61 @@ class _Step:
         try:
             return choose(
                 biased, left.bits, self._chain, self._stream, is_biased=self._has_row,
-                best=self._favourite if biased is raw else None, show=watch.top_k if watch.level in LISTED else 0,
+                best=self._favourite if biased is raw else None, show=watch.top_k if watch.lists else 0,
             )  # fmt: skip
         except DeadEnd:
-            allowed = permitted(left.mask, self._vocab, raw.shape[0])
-            raise DeadEnd(dead_end(allowed, raw, self._chain, self._context.step)) from None
+            raise self._dead_end(left) from None
+
+    def check_alive(self, left: _Left) -> None:
+        """Raises DeadEnd where `choose` would. For a step that is recorded."""
+        alive = self._biased > NEG_INF  # (V,) bool
+        if not bool((alive if left.flags is None else alive & left.flags).any()):
+            raise self._dead_end(left)
 
     def record(
         self,
         left: _Left,
-        drawn: Choice,
-        first: Choice | None,
-        explain: Callable[[int], Blame | None],
-        members: Callable[[], Sequence[tuple[str, Mask]]],
-        rule: Callable[[int], str | None],
+        taken: Choice,
+        questions: MatcherQuestions,
+        *,
+        rejected: Scored | None = None,
+        was_forced: bool = False,
     ) -> StepRecord:
-        """left: what the constraint and all bans leave. first: what was drawn and refused, None where nothing was."""
-        raw, chain, vocab, watch, allowed = self._raw, self._chain, self._vocab, self._watch, left.flags
-        favourite, listed = self._favourite, watch.level in LISTED
-        numbers = measure(raw, allowed, top=float(raw[favourite]))
-        z_sampled = None
-        if not chain.config.is_greedy and not chain.config.dynatemp_range:
-            warm = heated(_unbanned(raw, self._biased, chain), chain) if allowed is not None else raw
-            z_sampled = allowed_mass(warm, allowed)
-        bans: list[tuple[str, NDArray[np.bool_]]] = []
-        if allowed is not None and chain.can_ban:
-            bans = bans_of(raw, self._biased, chain, self._context)
-            if left.before is not allowed:
-                bans.append(("min_tokens", ~allowed if left.before is None else left.before & ~allowed))
-        kept = (drawn.token,) if first is None else (drawn.token, first.token)
-        stages = Stages(raw, allowed, numbers, vocab, kept, watch.top_k)
-        is_changed = allowed is not None and not allowed[favourite]
-        blamed = favourite if first is None else first.token
-        return StepRecord(
+        """left: what the constraint and all bans leave. rejected: what was drawn first and refused."""
+        raw, chain, vocab, allowed, token = self._raw, self._chain, self._vocab, left.flags, taken.token
+        bans = bans_of(raw, self._biased, chain, self._context, allowed=allowed, before=left.before)
+        rows = RowRecords(
+            raw,
+            allowed,
+            taken,
+            kept=(token,) if rejected is None else (token, rejected.token),
             step=self._context.step,
-            token_id=drawn.token,
-            text=vocab.text_of(drawn.token),
-            bytes=vocab.bytes_of(drawn.token),
-            logprob=float(raw[drawn.token]) - numbers.log_total,
-            pre_masking=stages.wanted() if listed else (),
-            post_grammar=stages.allowed() if listed else (),
-            post_chain=stages.sampled(drawn) if listed else (),
-            resampled=stages.candidate(drawn.token, drawn.prob, drawn.logit),
-            allowed_count=int(np.count_nonzero(allowed)) if allowed is not None else raw.shape[0],
-            removed_mass=numbers.removed_mass,
-            tax_nats=numbers.tax_nats,
-            z_sampled=z_sampled,
-            entropy_before=numbers.entropy_before,
-            entropy_after=numbers.entropy_after,
-            was_changed=bool(is_changed),
-            was_rejected=first is not None,
-            rejected=None if first is None else stages.candidate(first.token, first.prob, first.logit),
-            is_special=drawn.token in vocab.special_texts,
-            blame=(explain(blamed) or banned_by(blamed, bans, chain.config.min_tokens))
-            if watch.says_why and (is_changed or first is not None)
-            else None,
-            removed_by=refusals(raw, allowed, left.mask, vocab, members(), bans, asks=chain.can_ban)
-            if allowed is not None
-            else (),
-            rule=rule(drawn.token),
-            distribution=distribution(raw, allowed) if watch.level == "full" else None,
+            favourite=self._favourite,
+            vocab=vocab,
+            watch=self._watch,
+            questions=questions,
+            rejected=rejected,
+            bans=bans,
+            min_tokens=chain.config.min_tokens,
+            removed_by=refusals(raw, allowed, left.mask, vocab, questions.member_masks(), bans, can_ban=chain.can_ban),
+            z_sampled=self._z_sampled(allowed, token if was_forced else None),
         )
+        return rows.record(Scored(token, taken.prob, taken.logit), was_forced=was_forced)
+
+    def _z_sampled(self, allowed: NDArray[np.bool_] | None, forced: int | None) -> float | None:
+        """The probability of the allowed tokens, or of a forced one alone, after penalties, bias and temperature; None
+        where no such distribution is defined."""
+        chain, raw = self._chain, self._raw
+        if chain.config.is_greedy or chain.config.dynatemp_range:
+            return None
+        if forced is not None:
+            allowed = np.zeros(raw.shape[0], dtype=np.bool_)  # (V,)
+            allowed[forced] = True
+        return 1.0 if allowed is None else allowed_mass(heated(_unbanned(raw, self._biased, chain), chain), allowed)
+
+    def _dead_end(self, left: _Left) -> DeadEnd:
+        allowed = permitted(left.mask, self._vocab, self._raw.shape[0])
+        return DeadEnd(dead_end(allowed, self._raw, self._chain, self._context.step))
 
 
 def allowed_bits(raw: Logits, mask: Mask | None, vocab: Vocab, chain: Chain) -> Mask | None:
@@ -276,42 +273,3 @@ def _unbanned(raw: Logits, biased: Logits, chain: Chain) -> Logits:
         return raw
     added = chain.fitted.add(raw)
     return added if not len(chain.filters) and not chain.fitted.bans else np.where(biased > NEG_INF, biased, added)
-
-
-def bans_of(raw: Logits, biased: Logits, chain: Chain, context: FilterContext) -> list[tuple[str, NDArray[np.bool_]]]:
-    """`(V,) bool` each, by who bans, in order of blame: the config's fields, then the filters. These are asked again,
-    one by one, where they banned anything; what that does not tell is `OTHERS`."""
-    found = list(chain.fitted.bans)
-    alone = chain.fitted.apply(raw)
-    banned = (alone > NEG_INF) & (biased == NEG_INF)  # (V,) bool, by any filter
-    if not bool(banned.any()):
-        return found
-    active = [one for one in chain.filters if chain.filters.is_enabled(one.name)]
-    if len(active) == 1:
-        return [*found, (active[0].name, banned)]
-    row = alone.copy()
-    for one in active:
-        after = one.apply(row.copy(), context)
-        mine = banned & (row > NEG_INF) & (after == NEG_INF)
-        if bool(mine.any()):
-            found.append((one.name, mine))
-        row = after
-    return [*found, (OTHERS, banned)]
-
-
-def refusals(
-    raw: Logits,
-    allowed: NDArray[np.bool_],
-    mask: Mask | None,
-    vocab: Vocab,
-    members: Sequence[tuple[str, Mask]],
-    bans: Sequence[tuple[str, NDArray[np.bool_]]],
-    *,
-    asks: bool,
-) -> tuple[tuple[str, float], ...]:
-    """asks: whether anything but a constraint could remove a token at any step; without that and without members a
-    record has nothing to share out."""
-    if not members and not asks:
-        return ()
-    constrained = None if members else permitted(mask, vocab, raw.shape[0])
-    return shares(raw, allowed, constrained, members, bans, name=PADDING if mask is None else CONSTRAINT)

@@ -15,8 +15,9 @@ from typing import NamedTuple
 import numpy as np
 
 from espalier.automata.reasons.blame import Blame
-from espalier.constraints.base import Composite, Matcher, Ruled
+from espalier.constraints.base import Matcher, Ruled
 from espalier.constraints.closing import closing, is_loose, known, within
+from espalier.decoding.matcher_questions import members_with_whole
 from espalier.decoding.options import OnBudget
 from espalier.errors import (
     BudgetExceeded,
@@ -160,9 +161,7 @@ class BudgetMatcher:
 
     def member_masks(self) -> list[tuple[str, Mask]]:
         """As in `Composite`: the constraint's members, the constraint, and with the limit the whole."""
-        inner = self._inner
-        members = inner.member_masks() if isinstance(inner, Composite) else [(self._name, inner.mask())]
-        return [*members, (MEMBER, self.mask())]
+        return [*members_with_whole(self._inner, self._name), (MEMBER, self.mask())]
 
     def _look(self) -> tuple[Mask | None, bool]:
         """What is allowed here, None where that is all that the constraint allows for the limit is far; and whether the

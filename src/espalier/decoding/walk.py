@@ -12,40 +12,12 @@ from espalier.decoding.plan import Job, Plan, Taken
 from espalier.decoding.ports import Append, Need
 from espalier.decoding.step import Decision
 from espalier.decoding.text_run import EndRule, TextRun
+from espalier.decoding.timed_mask import TimedMask
 from espalier.sampling.filters import FilterContext
-from espalier.tokens import mask as masks
-from espalier.tokens.mask import Logits, Mask
+from espalier.tokens.mask import Logits
 
 Take: TypeAlias = Callable[[Logits, FilterContext], Decision]
 """`(V,) float32`, not to be kept, and where the sequence stands -> what is taken. Of the chain it changes nothing."""
-
-
-class TimedMask:
-    """Builds the masks of a job: the matcher's, or, where there is none and `ignore_eos`, all real ids but EOS.
-
-    is_free: whether neither is there, and every mask is None. seconds: what the matcher's took so far, None where the
-    job has no clock, or no matcher.
-    """
-
-    def __init__(self, job: Job) -> None:
-        self._matcher = job.matcher
-        self._clock = job.clock if job.matcher is not None else None
-        self._no_eos: Mask | None = None
-        if job.chain.config.ignore_eos:
-            self._no_eos = masks.from_bool(job.vocab.real_ids)
-            masks.set_bits_inplace(self._no_eos, job.vocab.eos_ids, False)
-        self.seconds = None if self._clock is None else 0.0
-
-    def __call__(self) -> Mask | None:
-        """`(W,) int32`; None where there is neither."""
-        if self._matcher is None:
-            return self._no_eos
-        if self._clock is None or self.seconds is None:
-            return self._matcher.mask()
-        began = self._clock()
-        mask = self._matcher.mask()
-        self.seconds += self._clock() - began
-        return mask
 
 
 def walk(job: Job, take: Take, timed: TimedMask) -> Plan:

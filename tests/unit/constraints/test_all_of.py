@@ -24,7 +24,9 @@ from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.compose.all_of_matcher import TOGETHER
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge, parse
-from espalier.decoding.step import Watch, decide
+from espalier.decoding.matcher_questions import MatcherQuestions
+from espalier.decoding.step import decide
+from espalier.decoding.step_record import Watch
 from espalier.errors import LimitExceeded, NotAvailable, RegexError, SpecError, UnsupportedError
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
@@ -298,7 +300,7 @@ CONTEXT = FilterContext(step=0, prompt=(), generated=())
 def record(matcher: Matcher, row: np.ndarray, filters=()) -> StepRecord:
     done = decide(
         row, matcher.mask(), vocab=tokenizers.byte_level_vocab(), chain=Chain(SamplingConfig(temperature=1.0), filters),
-        stream=RandomStream(1), context=CONTEXT, watch=Watch("full", 3), members=matcher.member_masks,
+        stream=RandomStream(1), context=CONTEXT, watch=Watch("full", 3), questions=MatcherQuestions(matcher),
     )  # fmt: skip
     assert done.record is not None
     return done.record
@@ -361,7 +363,7 @@ def test_only_compositions_share_it_out_and_a_summary_has_it_too():
     matcher = compiler(vocab).compile(CASES["regex x choice"][0]).matcher()
     done = decide(
         np.zeros(vocab.width, dtype=np.float32), matcher.mask(), vocab=vocab, chain=Chain(SamplingConfig()),
-        stream=RandomStream(1), context=CONTEXT, watch=Watch("summary"), members=matcher.member_masks,
+        stream=RandomStream(1), context=CONTEXT, watch=Watch("summary"), questions=MatcherQuestions(matcher),
     )  # fmt: skip
     assert done.record is not None
     assert sum(mass for _, mass in done.record.removed_by) == pytest.approx(done.record.removed_mass)

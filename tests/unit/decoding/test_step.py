@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espalier import SamplingConfig, Vocab
-from espalier.decoding.step import Watch, decide
+from espalier.decoding.matcher_questions import MatcherQuestions
+from espalier.decoding.step import decide
+from espalier.decoding.step_record import Watch
 from espalier.errors import BadLogits, DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
@@ -168,14 +170,25 @@ def test_the_law_of_the_mask_strategy_by_chi_squared():
     assert float(((counts[[1, 2, 4]] - expected) ** 2 / expected).sum()) < 13.82  # p = 0.001, 2 degrees of freedom
 
 
-def fitted_step(row, allowed=None, step_number=0, seed=0, filters=(), members=tuple, **fields):
+class Members(MatcherQuestions):
+    """Of a composition with these member masks."""
+
+    def __init__(self, members):
+        super().__init__(None)
+        self.members = members
+
+    def member_masks(self):
+        return self.members
+
+
+def fitted_step(row, allowed=None, step_number=0, seed=0, filters=(), members=(), **fields):
     config = SamplingConfig(**{"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0} | fields)
     mask = None if allowed is None else masks.from_ids(sorted(allowed), VOCAB.width)
     fitted = fit(config, VOCAB, lambda text: [ord(c) - 65 for c in text])
     return decide(
         row, mask, vocab=VOCAB, chain=Chain(config, filters, fitted=fitted),
         stream=RandomStream(seed), context=FilterContext(step=step_number, prompt=(), generated=()),
-        watch=Watch("full", 5), members=members,
+        watch=Watch("full", 5), questions=Members(members),
     )  # fmt: skip
 
 
@@ -335,7 +348,7 @@ def test_shares_of_what_was_removed_name_bans_too_and_sum_to_it(row, allowed, ki
 def test_a_composition_s_members_come_before_the_bans_beside_it():
     row = np.zeros(13, dtype=np.float32)
     mask = masks.from_ids([1, 2, 12], 13)
-    record = fitted_step(row, {1, 2, 12}, members=lambda: [("one", mask)], allowed_ids=[1, 12, 0], min_tokens=1).record
+    record = fitted_step(row, {1, 2, 12}, members=[("one", mask)], allowed_ids=[1, 12, 0], min_tokens=1).record
     assert record.removed_by == tuple(
         (name, pytest.approx(n / 13)) for name, n in (("one", 10), ("allowed_ids", 1), ("min_tokens", 1))
     )

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.constraints.base import Composite, Matcher
-from espalier.decoding.matcher_questions import explained, member_masks, ruler
+from espalier.constraints.base import Matcher
+from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job
-from espalier.decoding.stages import NEG_INF, Stages, banned_by, favourite_of, permitted
-from espalier.decoding.step import LISTED, allowed_bits, bans_of, dead_end, refusals
+from espalier.decoding.stages import NEG_INF, favourite_of, permitted
+from espalier.decoding.step import allowed_bits, dead_end
+from espalier.decoding.step_record import RowRecords, Scored, bans_of, refusals
+from espalier.decoding.timed_mask import TimedMask
 from espalier.errors import DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import SamplingConfig
@@ -29,7 +31,6 @@ from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.trace.measure import measure
 from espalier.trace.records import StepRecord
-from espalier.trace.sidecar import distribution
 
 PENALTIES = ("penalties", "dry")
 SLACK = 1e-6
@@ -84,17 +85,13 @@ class Ranking:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        config = job.chain.config
-        self._clock = job.clock if job.matcher is not None else None
-        self.seconds = None if self._clock is None else 0.0
+        self._questions, self._timed = MatcherQuestions(job.matcher), TimedMask(job)
         self.has_filters = len(job.chain.filters) > 0
-        self._is_composite = isinstance(job.matcher, Composite)  # once: the check is slower than a warm mask
         self._rooms: list[Logits] = []  # (V,) float32 for each beam
-        # With no constraint, `ignore_eos` is a mask of its own: everything but EOS.
-        self._no_eos: Mask | None = None
-        if config.ignore_eos:
-            self._no_eos = masks.from_bool(job.vocab.real_ids)
-            masks.set_bits_inplace(self._no_eos, job.vocab.eos_ids, False)
+
+    @property
+    def seconds(self) -> float | None:
+        return self._timed.seconds
 
     def first_chain(self) -> Chain:
         """The job's chain with its filters, biases and penalties, and nothing else of it; at the prompt's end."""
@@ -115,7 +112,7 @@ class Ranking:
         job = self._job
         context = FilterContext(step=step, prompt=job.prompt, generated=tuple(said))
         favourite = favourite_of(raw, step)
-        mask = self._no_eos if matcher is None else self._mask(matcher)
+        mask = self._timed.mask(matcher)
         bits = free = allowed_bits(raw, mask, job.vocab, chain)  # (W,) int32 or None
         log_total = measure(raw, None).log_total
         row, biased, offset = raw, raw, -log_total
@@ -144,68 +141,34 @@ class Ranking:
         """Of each of these tokens, while the matcher still stands before them. Their candidate lists are the same ones,
         and hold all of them. Of what they were drawn from: the share of each allowed token, and as its logit what it
         adds to the sum."""
-        job, raw, chain, matcher = self._job, ranked.raw, ranked.chain, ranked.matcher
-        vocab, watch, width = job.vocab, job.watch, ranked.raw.shape[0]
-        listed = watch.level in LISTED
-        before, flags = _flags(ranked.free, ranked, width), _flags(ranked.bits, ranked, width)
-        numbers = measure(raw, flags)
-        drawn = _shares(ranked, tokens, watch.top_k if listed else 0)
-        stages = Stages(raw, flags, numbers, vocab, tuple(tokens), watch.top_k)
-        bans: list[tuple[str, NDArray[np.bool_]]] = []
-        removed: tuple[tuple[str, float], ...] = ()
-        if flags is not None:
-            if chain.can_ban:
-                bans = bans_of(raw, ranked.biased, chain, ranked.context)
-            if ranked.bits is not ranked.free:
-                bans.append(("min_tokens", ~flags if before is None else before & ~flags))
-            members = member_masks(matcher if isinstance(matcher, Composite) else None) if self._is_composite else ()
-            removed = refusals(raw, flags, ranked.mask, vocab, members, bans, asks=chain.can_ban)
-        is_changed = flags is not None and not bool(flags[ranked.favourite])
-        blame = None
-        if is_changed and watch.says_why:
-            blame = explained(matcher, ranked.favourite)
-            blame = blame or banned_by(ranked.favourite, bans, chain.config.min_tokens)
-        lists = (stages.wanted(), stages.allowed(), stages.sampled(drawn)) if listed else ((), (), ())
-        count = width if flags is None else int(np.count_nonzero(flags))
-        whole = distribution(raw, flags) if watch.level == "full" else None
-        rule = ruler(matcher)
-        found = []
-        for token in tokens:
-            at = int(np.searchsorted(drawn.ids, token))
-            found.append(
-                StepRecord(
-                    step=ranked.context.step,
-                    token_id=token,
-                    text=vocab.text_of(token),
-                    bytes=vocab.bytes_of(token),
-                    logprob=float(raw[token]) - numbers.log_total,
-                    pre_masking=lists[0],
-                    post_grammar=lists[1],
-                    post_chain=lists[2],
-                    resampled=stages.candidate(token, float(drawn.probs[at]), float(drawn.logits[at])),
-                    allowed_count=count,
-                    removed_mass=numbers.removed_mass,
-                    tax_nats=numbers.tax_nats,
-                    z_sampled=None,
-                    entropy_before=numbers.entropy_before,
-                    entropy_after=numbers.entropy_after,
-                    is_special=token in vocab.special_texts,
-                    blame=blame,
-                    removed_by=removed,
-                    was_changed=is_changed,
-                    rule=rule(token),
-                    distribution=whole,
-                )
-            )
-        return found
-
-    def _mask(self, matcher: Matcher) -> Mask:
-        if self._clock is None:
-            return matcher.mask()
-        began = self._clock()
-        mask = matcher.mask()
-        self.seconds = (self.seconds or 0.0) + self._clock() - began
-        return mask
+        vocab, watch, raw, chain = self._job.vocab, self._job.watch, ranked.raw, ranked.chain
+        questions = self._questions.about(ranked.matcher)
+        allowed = before = _flags(ranked.bits, ranked)
+        if ranked.bits is not ranked.free:
+            before = _flags(ranked.free, ranked)
+        bans = bans_of(raw, ranked.biased, chain, ranked.context, allowed=allowed, before=before)
+        drawn = _shares(ranked, tokens, watch.top_k if watch.lists else 0)
+        rows = RowRecords(
+            raw,
+            allowed,
+            drawn,
+            kept=tuple(tokens),
+            step=ranked.context.step,
+            favourite=ranked.favourite,
+            vocab=vocab,
+            watch=watch,
+            questions=questions,
+            bans=bans,
+            min_tokens=chain.config.min_tokens,
+            removed_by=refusals(
+                raw, allowed, ranked.mask, vocab, questions.member_masks(), bans, can_ban=chain.can_ban
+            ),
+        )
+        places = np.searchsorted(drawn.ids, tokens).tolist()
+        return [
+            rows.record(Scored(token, float(drawn.probs[at]), float(drawn.logits[at])))
+            for token, at in zip(tokens, places, strict=True)
+        ]
 
     def _room(self, place: int, width: int) -> Logits:
         while len(self._rooms) <= place:
@@ -223,9 +186,9 @@ def _alive(left: Candidates) -> Candidates | None:
     return left if left.values.size and left.values.max() > NEG_INF else None
 
 
-def _flags(bits: Mask | None, ranked: Ranked, width: int) -> NDArray[np.bool_] | None:
+def _flags(bits: Mask | None, ranked: Ranked) -> NDArray[np.bool_] | None:
     """`(V,) bool`: these bits without what filters ban; None for everything."""
-    found = None if bits is None else masks.unpack(bits, width)
+    found = None if bits is None else masks.unpack(bits, ranked.raw.shape[0])
     if ranked.biased is ranked.raw:
         return found
     finite = ranked.biased > NEG_INF  # (V,) bool

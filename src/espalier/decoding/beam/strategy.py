@@ -122,7 +122,7 @@ class _Search:
             return Need()
         heirs, ended = self._chosen(owners, rows, length)
         ended = [heir for heir in ended if self._pool.takes(self._pool.score(heir.total, length))]
-        if self._job.watch.level != "off":
+        if self._job.watch.is_on:
             self._record(rows, [*heirs, *ended])
         for heir in ended:  # while the matchers still stand before their tokens
             self._finish(owners[heir.beam], heir, length)

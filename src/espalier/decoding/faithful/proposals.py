@@ -9,17 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from espalier.constraints.base import Composite, Matcher, Ruled
+from espalier.constraints.base import Matcher
 from espalier.decoding.faithful.awrs import Urn, sample
 from espalier.decoding.faithful.target import NEG_INF, Aim, Flags, Target
-from espalier.decoding.matcher_questions import explained, member_masks, ruler
+from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job
-from espalier.decoding.stages import Stages, banned_by, favourite_of, permitted
-from espalier.decoding.step import LISTED, bans_of, dead_end, decide, refusals
+from espalier.decoding.stages import favourite_of, permitted
+from espalier.decoding.step import dead_end, decide
+from espalier.decoding.step_record import RowRecords, Scored, bans_of, refusals
+from espalier.decoding.timed_mask import TimedMask
 from espalier.errors import DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream, pick
@@ -28,9 +30,6 @@ from espalier.sampling.filters import FilterContext
 from espalier.tokens.mask import Logits, Mask
 from espalier.trace.measure import allowed_mass, measure
 from espalier.trace.records import StepRecord
-from espalier.trace.sidecar import distribution
-
-T = TypeVar("T")
 
 
 class Walker(Protocol):
@@ -66,19 +65,20 @@ class Proposer:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._target = Target(job)
-        self._watches = job.watch.level != "off"
-        self._clock = job.clock if job.matcher is not None else None
-        self.seconds: float | None = None if self._clock is None else 0.0
-        # Once: the checks are slower than a warm mask.
-        self._is_composite, self._is_ruled = isinstance(job.matcher, Composite), isinstance(job.matcher, Ruled)
+        self._watches = job.watch.is_on
+        self._timed, self._questions = TimedMask(job), MatcherQuestions(job.matcher)
         self._has_filters = len(job.chain.filters) > 0  # only filters look at the tokens so far; copying them costs
+
+    @property
+    def seconds(self) -> float | None:
+        return self._timed.seconds
 
     def masked(self, walker: Walker, raw: Logits) -> Proposal:
         """From the target over the allowed set; the increment is exact. raw: `(V,) float32`. Raises DeadEnd where the
         target has nothing that is allowed, BadLogits."""
         context = self._context(walker)
         favourite = favourite_of(raw, context.step)
-        mask = self._mask(walker)
+        mask = self._timed.mask(walker.matcher)
         if not self._target.is_truncated:
             return self._masked_in_full(walker, raw, mask, context)
         aim = self._target.aim(raw, walker.chain, context, walker.stream)
@@ -91,11 +91,9 @@ class Proposer:
 
     def _masked_in_full(self, walker: Walker, raw: Logits, mask: Mask | None, context: FilterContext) -> Proposal:
         """With nothing truncated the step of `mask` draws from just that, and writes it down."""
-        matcher = walker.matcher
         decision = decide(
             raw, mask, vocab=self._job.vocab, chain=walker.chain, stream=walker.stream, context=context,
-            watch=self._job.watch, explain=partial(explained, matcher),
-            members=partial(self._members, matcher), rule=self._rule(matcher),
+            watch=self._job.watch, questions=self._questions.about(walker.matcher),
         )  # fmt: skip
         aim = self._target.aim(raw, walker.chain, context, walker.stream)
         allowed = self._target.allowed(aim, mask)
@@ -120,12 +118,12 @@ class Proposer:
             # Relative to the best of them, so that nothing is lost where bans left only what is improbable.
             weights = np.where(first, np.exp(np.minimum(aim.row.astype(np.float64) - base, 0.0)), 0.0)  # (V,) float64
             urn = Urn(weights, walker.stream.next)
-            found = sample(urn, self._timed(matcher.allows))
+            found = sample(urn, lambda token: self._timed.timed(partial(matcher.allows, token)))
             token, refused = found.token, found.refused
         else:
             token, refused = None, ()
         if token is None:
-            found_mask = self._mask(walker)
+            found_mask = self._timed.mask(walker.matcher)
             allowed = self._target.allowed(aim, found_mask)
             taken, log_mass = self._from(aim, allowed, walker, found_mask, raw, context.step)
         else:
@@ -134,7 +132,7 @@ class Proposer:
             log_mass = base - total + math.log(found.mass)
         record = None
         if self._watches:  # what is written down needs the mask, what is drawn does not
-            found_mask = self._mask(walker) if found_mask is None else found_mask
+            found_mask = self._timed.mask(walker.matcher) if found_mask is None else found_mask
             allowed = self._target.allowed(aim, found_mask)
             record = self._written(walker, raw, favourite, aim, found_mask, allowed, taken, refused, context)
         return Proposal(taken.token, self._told(aim, taken), log_mass, len(refused) + 1, record)
@@ -166,30 +164,6 @@ class Proposer:
             step=len(tokens), prompt=self._job.prompt, generated=tuple(tokens) if self._has_filters else ()
         )
 
-    def _mask(self, walker: Walker) -> Mask | None:
-        """The constraint's, or what `ignore_eos` makes of none."""
-        matcher = walker.matcher
-        return self._target.no_eos if matcher is None else self._timed(lambda _: matcher.mask())(0)
-
-    def _members(self, matcher: Matcher | None) -> Sequence[tuple[str, Mask]]:
-        return member_masks(cast(Composite, matcher)) if self._is_composite else ()
-
-    def _rule(self, matcher: Matcher | None) -> Callable[[int], str | None]:
-        return ruler(matcher) if self._is_ruled else _no_rule
-
-    def _timed(self, ask: Callable[[int], T]) -> Callable[[int], T]:
-        clock = self._clock
-        if clock is None:
-            return ask
-
-        def timed(token: int) -> T:
-            began = clock()
-            answer = ask(token)
-            self.seconds = (self.seconds or 0.0) + clock() - began
-            return answer
-
-        return timed
-
     def _written(
         self,
         walker: Walker,
@@ -203,46 +177,30 @@ class Proposer:
         context: FilterContext,
     ) -> StepRecord:
         """The record of a step that did not begin with a mask. mask: all the same. refused: what was drawn before."""
-        vocab, watch, chain, matcher = self._job.vocab, self._job.watch, walker.chain, walker.matcher
-        listed, token = watch.level in LISTED, taken.token
-        numbers = measure(raw, allowed)
-        bans = bans_of(raw, chain.bias(raw, context), chain, context) if chain.can_ban else []
-        asked = refused[0] if refused else favourite
-        stages = Stages(raw, allowed, numbers, vocab, (token, *refused[:1]), watch.top_k)
-        total = measure(aim.row, None).log_total
-        return StepRecord(
+        vocab, chain, questions = self._job.vocab, walker.chain, self._questions.about(walker.matcher)
+        bans = bans_of(raw, chain.bias(raw, context), chain, context)
+        rejected = None
+        if refused:
+            row, log_total = aim.row, measure(aim.row, None).log_total
+            logit = float(row[refused[0]])
+            rejected = Scored(refused[0], math.exp(logit - log_total), logit)
+        rows = RowRecords(
+            raw,
+            allowed,
+            taken,
+            kept=(taken.token, *refused[:1]),
             step=context.step,
-            token_id=token,
-            text=vocab.text_of(token),
-            bytes=vocab.bytes_of(token),
-            logprob=float(raw[token]) - numbers.log_total,
-            pre_masking=stages.wanted() if listed else (),
-            post_grammar=stages.allowed() if listed else (),
-            post_chain=stages.sampled(taken) if listed else (),
-            resampled=stages.candidate(token, taken.prob, taken.logit),
-            allowed_count=int(np.count_nonzero(allowed)),
-            removed_mass=numbers.removed_mass,
-            tax_nats=numbers.tax_nats,
+            favourite=favourite,
+            vocab=vocab,
+            watch=self._job.watch,
+            questions=questions,
+            rejected=rejected,
+            bans=bans,
+            min_tokens=chain.config.min_tokens,
+            removed_by=refusals(raw, allowed, mask, vocab, questions.member_masks(), bans, can_ban=chain.can_ban),
             z_sampled=allowed_mass(heated(aim.free, chain), allowed),
-            entropy_before=numbers.entropy_before,
-            entropy_after=numbers.entropy_after,
-            was_changed=not allowed[favourite],
-            was_rejected=bool(refused),
-            rejected=stages.candidate(asked, math.exp(float(aim.row[asked]) - total), float(aim.row[asked]))
-            if refused
-            else None,
-            is_special=token in vocab.special_texts,
-            blame=(explained(matcher, asked) or banned_by(asked, bans, chain.config.min_tokens))
-            if watch.says_why and not allowed[asked]
-            else None,
-            removed_by=refusals(raw, allowed, mask, vocab, self._members(matcher), bans, asks=chain.can_ban),
-            rule=self._rule(matcher)(token),
-            distribution=distribution(raw, allowed) if watch.level == "full" else None,
         )
-
-
-def _no_rule(token: int) -> None:
-    return None
+        return rows.record(Scored(taken.token, taken.prob, taken.logit))
 
 
 def _choice(row: Logits, pool: Flags, token: int, *, full: bool) -> Choice:

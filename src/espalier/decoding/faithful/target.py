@@ -37,16 +37,14 @@ class Aim(NamedTuple):
 
 
 class Target:
-    """The target of a job. no_eos: `(W,) int32`, the mask that `ignore_eos` is, None without it."""
+    """The target of a job."""
 
     def __init__(self, job: Job) -> None:
         config, vocab, fitted = job.chain.config, job.vocab, job.chain.fitted
         self.is_truncated = job.options.target == "truncated"
-        self.no_eos: Mask | None = None
         self._open = vocab.real_ids.copy()  # (V,)
         if config.ignore_eos:
             self._open[list(vocab.eos_ids)] = False
-            self.no_eos = masks.from_bool(self._open)
         for _, banned in fitted.bans:
             self._open &= ~banned
         self._min_tokens, self._ends = config.min_tokens, fitted.ends

@@ -8,18 +8,16 @@ neither how a constraint is made nor how a tokenizer works.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
-from espalier.constraints.base import Composite
 from espalier.decoding.jump.canonical import Canonical, canonical, shared
-from espalier.decoding.jump.forced_step import forced_step, is_refused
-from espalier.decoding.matcher_questions import explained, member_masks, ruler
+from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Outcome, Plan, Strategy, Taken
 from espalier.decoding.ports import Append, Need
-from espalier.decoding.step import decide
+from espalier.decoding.stages import NEG_INF
+from espalier.decoding.step import decide, record_forced
 from espalier.decoding.text_run import EndRule, TextRun
-from espalier.decoding.walk import TimedMask
+from espalier.decoding.timed_mask import TimedMask
 from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits
@@ -86,16 +84,14 @@ class _Run:
         self.pending: tuple[int, ...] = ()
         self.base: Logits | None = None
         self.end: Outcome | None = None
-        self.is_checked = job.watch.level != "off" or len(job.chain.filters) > 0
+        self.is_checked = job.watch.is_on or len(job.chain.filters) > 0
         self._told: list[Taken] = []
         self._border = 0  # of the tokens, where the text that is split as one begins: after the last special token
         self._fed = self._cached = 0  # generated tokens in the model's cache: that are right, and all
         self._fresh = 0  # taken tokens in the pass that runs now
         self._is_frozen = False  # what is drawn next stands: a filter has refused what would replace it
         self._shown = TextRun(EndRule(job))  # without what is held
-        self._composite = self.matcher if isinstance(self.matcher, Composite) else None
-        self._mask = TimedMask(job)
-        self._rule = ruler(self.matcher)
+        self._timed, self._questions = TimedMask(job), MatcherQuestions(self.matcher)
         self._canonical: Canonical | None = None
         if self.matcher is not None and job.encode is not None:
             self._canonical = canonical(self.vocab, job.encode)
@@ -120,15 +116,13 @@ class _Run:
         """One step as `mask` does it, from `(V,) float32`."""
         decision = decide(
             row,
-            self._mask(),
+            self._timed.mask(self.matcher),
             vocab=self.vocab,
             chain=self.chain,
             stream=self.job.stream,
             context=self._context(),
             watch=self.job.watch,
-            explain=partial(explained, self.matcher),
-            members=partial(member_masks, self._composite),
-            rule=self._rule,
+            questions=self._questions,
         )
         self._take(decision.token, decision.prob)
         self.held.append(Held(decision.token, decision.record, row.copy() if self.is_checked else None))
@@ -181,15 +175,14 @@ class _Run:
         before = rows[self._fresh - 1 :] if self._fresh else [*([] if self.base is None else [self.base]), *rows]
         for place, token in enumerate(pending):
             row, context = before[place], self._context()
-            if len(self.chain.filters) and is_refused(row, token, self.chain, context):
+            if len(self.chain.filters) and self.chain.bias(row, context)[token] == NEG_INF:
                 self._fed, self._is_frozen = len(self.tokens), True
                 return row
             record = None
-            if self.job.watch.level != "off":
-                record = forced_step(
-                    row, token, self._mask(), vocab=self.vocab, chain=self.chain, context=context,
-                    watch=self.job.watch, explain=partial(explained, self.matcher),
-                    members=partial(member_masks, self._composite), rule=self._rule,
+            if self.job.watch.is_on:
+                record = record_forced(
+                    row, token, self._timed.mask(self.matcher), vocab=self.vocab, chain=self.chain, context=context,
+                    watch=self.job.watch, questions=self._questions,
                 )  # fmt: skip
             self._take(token, None)
             self._tell(token, record)
@@ -262,7 +255,7 @@ class _Run:
         if not self.vocab.bytes_of(token):
             self._border = len(self._shown.tokens)
         if self._shown.ending is not None:
-            self.end = self._shown.outcome(self.matcher, mask_seconds=self._mask.seconds)
+            self.end = self._shown.outcome(self.matcher, mask_seconds=self._timed.seconds)
 
     def _check_length(self) -> None:
         """Tell what is held where no more may come; the last one ends the text."""
@@ -273,7 +266,7 @@ class _Run:
         """EOS, where nothing else may come and nobody looks at its step."""
         if self.matcher is None or not self.matcher.is_accepting:
             return
-        mask = self._mask()
+        mask = self._timed.mask(self.matcher)
         if mask is None or masks.count(mask) != 1:
             return
         for token in self.vocab.eos_ids:

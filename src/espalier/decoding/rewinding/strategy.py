@@ -11,20 +11,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from espalier.automata.reasons.blame import Blame
-from espalier.constraints.base import Composite, Matcher
+from espalier.constraints.base import Matcher
 from espalier.constraints.rewinding import RewindingMatcher
-from espalier.decoding.matcher_questions import explained, member_masks, ruler
+from espalier.decoding.matcher_questions import MatcherQuestions, NamedMasks
 from espalier.decoding.plan import Job, Outcome, Plan, Taken
 from espalier.decoding.ports import Append, Need
 from espalier.decoding.rewinding.retries import Retries
 from espalier.decoding.stages import CONSTRAINT
 from espalier.decoding.step import Decision, decide
 from espalier.decoding.text_run import EndRule, TextRun
+from espalier.decoding.timed_mask import TimedMask
 from espalier.decoding.token_limit import BudgetMatcher
 from espalier.errors import DeadEnd
 from espalier.sampling.filters import FilterContext
@@ -75,18 +75,16 @@ class _Run:
         self._job = job
         self._matcher = matcher
         self._rewinding = own  # what is tried is never taken, so the limit on tokens need not know of it
-        self._composite = matcher if isinstance(matcher, Composite) else None
-        self._rule = ruler(matcher)
+        self._timed, self._matcher_questions = TimedMask(job), MatcherQuestions(matcher)
+        self._questions = _RewindQuestions(matcher)
         self._has_filters = len(job.chain.filters) > 0
         self._end_rule = EndRule(job)
         self._text = TextRun(self._end_rule)
         self._retries = Retries()
         self._rewinds: list[Rewind] = []
         self._waiting: deque[Taken] = deque()  # what was taken and may still go back
-        self._seconds = None if job.clock is None else 0.0
         self._strict: Mask = masks.empty(0)  # what the matcher allows
-        self._lure: Mask | None = None  # what may be tried besides
-        self._allowed: Mask = masks.empty(0)  # both, without what must not be taken again
+        self._allowed: Mask = masks.empty(0)  # with what may be tried, without what must not be taken again
         self.ended: Outcome | None = None
 
     @property
@@ -130,15 +128,14 @@ class _Run:
 
     def _look(self) -> None:
         """The masks of this place."""
-        clock = self._job.clock
-        began = clock() if clock is not None else 0.0
-        self._strict = self._matcher.mask()
+        timed = self._timed.timed
+        self._strict = timed(self._matcher.mask)
         is_tempted = self._can_rewind and self._rewinding.unsettled > 0
-        self._lure = self._rewinding.undoable() if is_tempted else None
-        self._allowed = self._strict.copy() if self._lure is None else self._strict | self._lure
-        masks.set_bits_inplace(self._allowed, tuple(self._retries.forbidden), False)
-        if clock is not None and self._seconds is not None:
-            self._seconds += clock() - began
+        lure = timed(self._rewinding.undoable) if is_tempted else None  # what may be tried besides
+        self._allowed = self._strict.copy() if lure is None else self._strict | lure
+        self._questions.forbidden = forbidden = self._retries.forbidden
+        self._questions.strict, self._questions.lure = self._strict, lure
+        masks.set_bits_inplace(self._allowed, tuple(forbidden), False)
 
     def _decide(self, raw: Logits) -> Decision:
         job, generated = self._job, self.generated
@@ -152,24 +149,8 @@ class _Run:
                 step=len(generated), prompt=job.prompt, generated=tuple(generated) if self._has_filters else ()
             ),
             watch=job.watch,
-            explain=partial(_explained, self._matcher, self._retries.forbidden),
-            members=self._members,
-            rule=self._rule,
+            questions=self._questions,
         )
-
-    def _members(self) -> Sequence[tuple[str, Mask]]:
-        """As the constraint has them, with what may be tried; then whoever took a token back that stood here."""
-        forbidden = self._retries.forbidden
-        found = member_masks(self._composite)
-        if self._lure is not None:
-            found = [(name, mask | self._lure) for name, mask in found]
-        if not forbidden:
-            return found
-        without: dict[str, Mask] = {}
-        for token, why in forbidden.items():
-            mask = without.setdefault(why.member, np.full_like(self._strict, -1))
-            masks.set_bits_inplace(mask, (token,), False)
-        return [*(found or [(CONSTRAINT, self._allowed | _of(forbidden, self._strict))]), *without.items()]
 
     def _take(self, decision: Decision) -> None:
         token = decision.token
@@ -178,7 +159,7 @@ class _Run:
         self._retries.taken(token)
         self._waiting.append(Taken(token=token, text=self._text.take(token), record=decision.record))
         if self._text.ending is not None:
-            found = self._text.outcome(self._matcher, mask_seconds=self._seconds)
+            found = self._text.outcome(self._matcher, mask_seconds=self._timed.seconds)
             self.ended = replace(found, rewinds=tuple(self._rewinds))
 
     def _recall(self, token: int) -> bool:
@@ -196,7 +177,7 @@ class _Run:
         """No token is left here. True where the last one goes back; False where something put off is taken up."""
         if self._retries.resume():
             return False
-        step, names = len(self.generated), " and ".join(name for name, _ in member_masks(self._composite)[:-1])
+        step, names = len(self.generated), " and ".join(name for name, _ in self._matcher_questions.member_masks()[:-1])
         reason = f"no token is allowed at step {step} and the text is not complete" if fault is None else fault.message
         if not self._waiting or not self._can_rewind:
             raise self._stranded(reason, names, fault)
@@ -234,12 +215,37 @@ class _Run:
             self._waiting.pop()
 
 
-def _explained(matcher: Matcher, forbidden: Mapping[int, Blame], token: int) -> Blame | None:
-    return forbidden.get(token) or explained(matcher, token)
+class _RewindQuestions(MatcherQuestions):
+    """The matcher's answers at one place, with the tokens that may be tried and those that must not be taken again.
 
+    forbidden: as in `Retries`. lure: `(W,) int32`, what may be tried; strict: what the matcher allows.
+    """
 
-def _of(tokens: Mapping[int, Blame], like: Mask) -> Mask:
-    """The mask that allows these alone."""
-    found = np.zeros_like(like)
-    masks.set_bits_inplace(found, tuple(tokens), True)
-    return found
+    __slots__ = ("forbidden", "lure", "strict")
+
+    def __init__(self, matcher: Matcher) -> None:
+        super().__init__(matcher)
+        self.forbidden: Mapping[int, Blame] = {}
+        self.strict: Mask = masks.empty(0)
+        self.lure: Mask | None = None
+
+    def why_refused(self, token: int) -> Blame | None:
+        return self.forbidden.get(token) or super().why_refused(token)
+
+    def member_masks(self) -> NamedMasks:
+        """The constraint's members, each with the tokens that may be tried; then those who took a token back that stood
+        here."""
+        lure, found = self.lure, super().member_masks()
+        if lure is not None:
+            found = [(name, mask | lure) for name, mask in found]
+        if not self.forbidden:
+            return found
+        if not found:
+            whole = self.strict.copy() if lure is None else self.strict | lure
+            masks.set_bits_inplace(whole, tuple(self.forbidden), True)
+            found = [(CONSTRAINT, whole)]
+        without: dict[str, Mask] = {}
+        for token, why in self.forbidden.items():
+            mask = without.setdefault(why.member, np.full_like(self.strict, -1))
+            masks.set_bits_inplace(mask, (token,), False)
+        return [*found, *without.items()]

@@ -21,7 +21,7 @@ from espalier.decoding.native import check_native, native_plan
 from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Strategy
 from espalier.decoding.ports import StepModel
 from espalier.decoding.rewinding.strategy import rewind_plan
-from espalier.decoding.step import Watch
+from espalier.decoding.step_record import Watch
 from espalier.decoding.token_limit import check_budget, closable, with_budget
 from espalier.engines.base import Request
 from espalier.engines.local.ports import MakeNative
