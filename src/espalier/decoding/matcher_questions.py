@@ -30,7 +30,7 @@ class MatcherQuestions:
 
     def about(self, fork: Matcher | None) -> MatcherQuestions:
         """The same questions about a fork of the matcher."""
-        other = MatcherQuestions(None)
+        other = object.__new__(MatcherQuestions)
         other._matcher = fork
         other._composite = None if self._composite is None else cast(Composite, fork)
         other._ruled = None if self._ruled is None else cast(Ruled, fork)

@@ -17,6 +17,7 @@ from espalier.registry import Registry
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.draw import RandomStream
+from espalier.sampling.filters import FilterContext
 from espalier.tokens.vocab import Vocab
 from espalier.trace.records import Rewind, StepRecord
 
@@ -57,6 +58,12 @@ class Job:
     clock: Callable[[], float] | None = None
     options: Decoding = field(default_factory=Decoding)
     encode: Callable[[str], Sequence[int]] | None = None
+
+    def context(self, tokens: Sequence[int]) -> FilterContext:
+        """What filters may look at after these generated tokens. Copying the tokens costs: only where there are filters
+        are they copied."""
+        generated = tuple(tokens) if len(self.chain.filters) else ()
+        return FilterContext(step=len(tokens), prompt=self.prompt, generated=generated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from espalier.automata.reasons.blame import Blame
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Outcome, Plan
-from espalier.decoding.ports import Append, Need
+from espalier.decoding.ports import Append, Need, answered
 from espalier.decoding.step import Decision
 from espalier.decoding.timed_mask import TimedMask
 from espalier.decoding.walk import Take
@@ -190,8 +190,7 @@ class Replay:
         job, at = self._job, len(self._steps)
         stored = self._stored[at]
         token = stored.token_id
-        generated = tuple(self._ids) if len(job.chain.filters) else ()
-        context = FilterContext(step=at, prompt=job.prompt, generated=generated)
+        context = job.context(self._ids)
         is_refused = job.matcher is not None and not job.matcher.allows(token)
         place = job.stream.count
         try:
@@ -345,9 +344,7 @@ def replay_plan(run: Replay) -> Plan:
     following: tuple[int, ...] = run.job.prompt
     while True:
         answer = yield Need(append=(Append(branch=0, tokens=following),))
-        if answer is None:
-            raise AssertionError("the driver must answer a Need")
-        if not run.step(answer[0][-1]):
+        if not run.step(answered(answer)[0][-1]):
             return Outcome(tokens=tuple(run.ids), text="", tail="", finish="length", stop=None)
         following = (run.ids[-1],)
 

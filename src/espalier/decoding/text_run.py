@@ -11,7 +11,7 @@ from typing import NamedTuple
 from espalier.constraints.base import Matcher
 from espalier.decoding.plan import FinishReason, Job, Outcome
 from espalier.decoding.stops import TextAssembler
-from espalier.decoding.token_limit import BudgetMatcher, exceeded
+from espalier.decoding.token_limit import exceeded, is_closed_by_limit
 
 
 class Ending(NamedTuple):
@@ -99,7 +99,7 @@ class TextRun:
             raise AssertionError("a text that goes on has no outcome")
         finish, stop = self.ending
         tail = self._assembler.finish()
-        is_closed = isinstance(matcher, BudgetMatcher) and matcher.decided and matcher.is_finished
+        is_closed = is_closed_by_limit(matcher)
         is_complete = matcher is None or matcher.is_finished or (finish == "length" and matcher.is_accepting)
         if finish == "length" and not is_complete and matcher is not None and self._rule.on_budget == "error":
             raise exceeded(matcher, len(self.tokens))

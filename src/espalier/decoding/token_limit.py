@@ -1,6 +1,6 @@
 """A limit on tokens that a constrained text keeps: near it, only what still comes to an end in time is allowed.
 
-`BudgetMatcher` wraps a constraint's matcher and is one itself, so every strategy closes texts without knowing of it.
+`TokenLimitMatcher` wraps a constraint's matcher and is one itself, so every strategy closes texts without knowing it.
 A token is refused if the shortest completion known after it, EOS counted, takes more tokens than would be left. Such a
 completion is held as tokens all the time that the limit is near, so there is always a way on. It knows no model and no
 probability, and no kind of constraint; what filters and stop texts do is not its affair.
@@ -35,7 +35,7 @@ from espalier.tokens.vocab import Vocab
 MEMBER = "budget"
 
 
-class _Place(NamedTuple):
+class _State(NamedTuple):
     """way: the completion that is held, EOS last; None while the limit is far. decided: whether anything was refused
     for the limit's sake."""
 
@@ -43,22 +43,22 @@ class _Place(NamedTuple):
     decided: bool = False
 
 
-class BudgetMatcher:
+class TokenLimitMatcher:
     """One sequence's state. Laws: tests/laws.py.
 
     left: how many tokens the text may still have, EOS counted. name: of the constraint inside, for `member_masks`.
     Raises InputError, naming max_tokens, where no text fits, NotAvailable where no completion can be known.
     """
 
-    __slots__ = ("_found", "_history", "_inner", "_left", "_name", "_place", "_vocab")
+    __slots__ = ("_found", "_history", "_inner", "_left", "_name", "_state", "_vocab")
 
     def __init__(self, inner: Matcher, left: int, vocab: Vocab, *, name: str) -> None:
         self._inner = inner
         self._left = left
         self._vocab = vocab
         self._name = name
-        self._place = _Place()
-        self._history: list[_Place] = []  # the place before each token, EOS too
+        self._state = _State()
+        self._history: list[_State] = []  # the place before each token, EOS too
         self._found: tuple[Mask | None, bool] | None = None  # what is allowed here, once it was asked
         if within(inner, left) is None:
             shortest = inner.shortest_completion()
@@ -69,7 +69,7 @@ class BudgetMatcher:
                     hint=f"max_tokens of {len(shortest)} or more, room for it in the context, or on_budget=truncate",
                     field="max_tokens",
                 )
-            self._place = _Place(shortest)
+            self._state = _State(shortest)
 
     @property
     def inner(self) -> Matcher:
@@ -79,7 +79,7 @@ class BudgetMatcher:
     @property
     def decided(self) -> bool:
         """Whether the limit has refused any token, so far, that the constraint allows."""
-        return self._place.decided
+        return self._state.decided
 
     @property
     def is_accepting(self) -> bool:
@@ -105,7 +105,7 @@ class BudgetMatcher:
             shown = self._vocab.text_of(token)
             raise TokenRefused(f"token {token} ({shown!r}) is refused: {self._reason(token)}")
         self._inner.advance(token)
-        left, way = self._left - 1, self._place.way
+        left, way = self._left - 1, self._state.way
         if found is None or self._inner.is_finished:
             way = None
         elif way is not None and way[0] == token:
@@ -114,8 +114,8 @@ class BudgetMatcher:
             way = within(self._inner, left)
             if way is None:
                 raise AssertionError(f"token {token} was allowed for a completion that is not there")
-        self._history.append(self._place)
-        self._place = _Place(way, self._place.decided or decides)
+        self._history.append(self._state)
+        self._state = _State(way, self._state.decided or decides)
         self._left = left
         self._found = None
 
@@ -123,16 +123,16 @@ class BudgetMatcher:
         self._inner.rollback(count)
         if count:
             kept = len(self._history) - count
-            self._place = self._history[kept]
+            self._state = self._history[kept]
             del self._history[kept:]
             self._left += count
             self._found = None
 
-    def fork(self) -> BudgetMatcher:
+    def fork(self) -> TokenLimitMatcher:
         other = object.__new__(type(self))
         other._inner = self._inner.fork()
         other._left, other._vocab, other._name = self._left, self._vocab, self._name
-        other._place, other._history, other._found = self._place, self._history.copy(), self._found
+        other._state, other._history, other._found = self._state, self._history.copy(), self._found
         return other
 
     def forced(self) -> tuple[int, ...]:
@@ -177,13 +177,13 @@ class BudgetMatcher:
         whole = inner.mask()
         found = whole & closing(inner, self._left - 1, self._vocab.width)
         way = self._held()
-        self._place = self._place._replace(way=way)
+        self._state = self._state._replace(way=way)
         masks.set_bits_inplace(found, way[:1], True)
         return found, not np.array_equal(found, whole)
 
     def _held(self) -> tuple[int, ...]:
         """A completion that fits."""
-        way = self._place.way
+        way = self._state.way
         if way is None:
             way = within(self._inner, self._left)
         if way is None:
@@ -203,7 +203,7 @@ class BudgetMatcher:
         return f"after it the text takes {len(found)} more tokens, its end counted, and {left} would be left"
 
 
-class RuledBudgetMatcher(BudgetMatcher):
+class RuledTokenLimitMatcher(TokenLimitMatcher):
     """Around a matcher that is `Ruled`, and so is this."""
 
     __slots__ = ()
@@ -216,10 +216,20 @@ class RuledBudgetMatcher(BudgetMatcher):
         return inner.rule_of(token)
 
 
-def with_budget(inner: Matcher, left: int, vocab: Vocab, *, name: str) -> BudgetMatcher:
-    """The matcher for `inner` in a budget; it tells rules where `inner` does. Raises as `BudgetMatcher`."""
-    kind = RuledBudgetMatcher if isinstance(inner, Ruled) else BudgetMatcher
+def with_token_limit(inner: Matcher, left: int, vocab: Vocab, *, name: str) -> TokenLimitMatcher:
+    """The matcher for `inner` in a budget; it tells rules where `inner` does. Raises as `TokenLimitMatcher`."""
+    kind = RuledTokenLimitMatcher if isinstance(inner, Ruled) else TokenLimitMatcher
     return kind(inner, left, vocab, name=name)
+
+
+def without_token_limit(matcher: Matcher | None) -> Matcher | None:
+    """The constraint's own matcher, where this one adds a token limit to it; else the argument."""
+    return matcher.inner if isinstance(matcher, TokenLimitMatcher) else matcher
+
+
+def is_closed_by_limit(matcher: Matcher | None) -> bool:
+    """Whether a finished text ended as it did because of the token limit."""
+    return isinstance(matcher, TokenLimitMatcher) and matcher.decided and matcher.is_finished
 
 
 def exceeded(matcher: Matcher, used: int) -> BudgetExceeded:
@@ -233,7 +243,7 @@ def exceeded(matcher: Matcher, used: int) -> BudgetExceeded:
     )
 
 
-def check_budget(on_budget: OnBudget, *, has_constraint: bool, is_native: bool, bans: Sequence[str]) -> None:
+def check_on_budget(on_budget: OnBudget, *, has_constraint: bool, is_native: bool, bans: Sequence[str]) -> None:
     """bans: the fields of the sampling config that take tokens away. Raises InputError, CapabilityError naming
     `on_budget`."""
     if on_budget == "truncate":

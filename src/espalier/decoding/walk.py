@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from espalier.decoding.plan import Job, Plan, Taken
-from espalier.decoding.ports import Append, Need
+from espalier.decoding.ports import Append, Need, answered
 from espalier.decoding.step import Decision
 from espalier.decoding.text_run import EndRule, TextRun
 from espalier.decoding.timed_mask import TimedMask
@@ -23,17 +23,10 @@ Take: TypeAlias = Callable[[Logits, FilterContext], Decision]
 def walk(job: Job, take: Take, timed: TimedMask) -> Plan:
     """One sequence, one token per forward pass, each as `take` says. timed: what `take` builds its masks with."""
     matcher, run = job.matcher, TextRun(EndRule(job))
-    has_filters = len(job.chain.filters) > 0  # only filters look at the tokens so far; copying them costs
     job.chain.start(job.prompt)
     answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
     while True:
-        if answer is None:
-            raise AssertionError("the driver must answer a Need")
-        generated = run.tokens
-        context = FilterContext(
-            step=len(generated), prompt=job.prompt, generated=tuple(generated) if has_filters else ()
-        )
-        decision = take(answer[0][-1], context)
+        decision = take(answered(answer)[0][-1], job.context(run.tokens))
         token = decision.token
         if matcher is not None:
             matcher.advance(token)

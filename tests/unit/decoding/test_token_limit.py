@@ -1,4 +1,4 @@
-"""`BudgetMatcher`: its mask is the definition, token by token; the laws hold under it, and there is always a way on."""
+"""`TokenLimitMatcher`: its mask is the definition, token by token; the laws hold under it; there is always a way on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from espalier.constraints.base import Matcher
 from espalier.constraints.closing import Closing, known
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Spec
-from espalier.decoding.token_limit import BudgetMatcher
+from espalier.decoding.token_limit import TokenLimitMatcher
 from espalier.errors import GrammarError, InputError, LimitExceeded, NotAvailable, TokenRefused, VocabError
 from espalier.grammar.parser import parse
 from espalier.tokens import mask as masks
@@ -92,7 +92,7 @@ def defined(matcher: Matcher, left: int, width: int) -> Mask:
 
 def walked(inner: Matcher, left: int, vocab: Vocab, rng: random.Random, *, exact: bool = True) -> Iterator[Matcher]:
     """Every state of a random walk to the end, the mask compared with the definition on the way."""
-    matcher = BudgetMatcher(inner.fork(), left, vocab, name="inner")
+    matcher = TokenLimitMatcher(inner.fork(), left, vocab, name="inner")
     plain = inner.fork()
     while not matcher.is_finished:
         assert left > 0
@@ -144,7 +144,7 @@ def test_every_random_walk_ends_in_time(name):
     for more in (0, 3, 20, 60):
         for seed in range(3):
             rng, data = random.Random(seed), b""
-            matcher = BudgetMatcher(compiled.matcher(), least + more, one.vocab, name=name)
+            matcher = TokenLimitMatcher(compiled.matcher(), least + more, one.vocab, name=name)
             for _ in range(least + more):
                 token = rng.choice(masks.allowed_ids(matcher.mask(), one.vocab.width).tolist())
                 matcher.advance(token)
@@ -163,7 +163,7 @@ class Budgeted:
         self._compiled, self._left = compiled, left
 
     def matcher(self, *, before=""):
-        return BudgetMatcher(self._compiled.matcher(before=before), self._left, self.vocab, name="inner")
+        return TokenLimitMatcher(self._compiled.matcher(before=before), self._left, self.vocab, name="inner")
 
     def accepts(self, text):
         return self._compiled.accepts(text)
@@ -186,15 +186,15 @@ def test_laws(spec, left, text, vocab):
 def test_a_start_that_cannot_fit_is_an_error_that_says_how_much_is_needed():
     one = compiler("bytes")
     inner = one.compile(Regex("a{4}")).matcher()
-    assert BudgetMatcher(inner.fork(), 5, one.vocab, name="regex").shortest_completion() == (97, 97, 97, 97, 256)
+    assert TokenLimitMatcher(inner.fork(), 5, one.vocab, name="regex").shortest_completion() == (97, 97, 97, 97, 256)
     with pytest.raises(InputError, match="fits in 4 tokens: the shortest known takes 5") as told:
-        BudgetMatcher(inner, 4, one.vocab, name="regex")
+        TokenLimitMatcher(inner, 4, one.vocab, name="regex")
     assert told.value.field == "max_tokens"
 
 
 def test_a_refusal_is_blamed_on_the_budget_with_the_numbers():
     one = compiler("bytes")
-    matcher = BudgetMatcher(one.compile(Choice(["no", "nothing"])).matcher(), 4, one.vocab, name="choice")
+    matcher = TokenLimitMatcher(one.compile(Choice(["no", "nothing"])).matcher(), 4, one.vocab, name="choice")
     for byte in b"no":
         matcher.advance(byte)
     blame = matcher.explain(ord("t"))
@@ -213,7 +213,7 @@ def test_a_refusal_is_blamed_on_the_budget_with_the_numbers():
 
 def test_it_says_that_it_decided_only_where_it_refused_and_takes_that_back():
     one = compiler("bytes")
-    matcher = BudgetMatcher(one.compile(Regex("x*")).matcher(), 4, one.vocab, name="regex")
+    matcher = TokenLimitMatcher(one.compile(Regex("x*")).matcher(), 4, one.vocab, name="regex")
     for _ in range(3):
         matcher.advance(ord("x"))
         assert not matcher.decided
@@ -224,7 +224,7 @@ def test_it_says_that_it_decided_only_where_it_refused_and_takes_that_back():
     assert not matcher.decided
     ended.rollback(1)
     assert not ended.decided
-    far = BudgetMatcher(one.compile(Regex("x*")).matcher(), 5, one.vocab, name="regex")
+    far = TokenLimitMatcher(one.compile(Regex("x*")).matcher(), 5, one.vocab, name="regex")
     for token in (*b"xxx", 256):
         far.advance(token)
     assert not far.decided
@@ -234,8 +234,8 @@ def test_what_is_forced_and_does_not_fit_is_left_out():
     vocab = Vocab.from_tokens([b"a", b"b", b"c", b"d", b"ab", b"bcc", b""], eos_ids=[6])
     inner = Compiler(vocab).compile(Regex("ab(cc|dd)")).matcher()
     assert inner.forced() == (4,)
-    assert BudgetMatcher(inner.fork(), 4, vocab, name="regex").forced() == (4,)
-    assert BudgetMatcher(inner.fork(), 3, vocab, name="regex").forced() == ()  # "a", "bcc" and the end
+    assert TokenLimitMatcher(inner.fork(), 4, vocab, name="regex").forced() == (4,)
+    assert TokenLimitMatcher(inner.fork(), 3, vocab, name="regex").forced() == ()  # "a", "bcc" and the end
 
 
 def test_a_plain_matcher_is_asked_token_by_token():
@@ -270,7 +270,7 @@ def test_a_matcher_that_knows_no_completion_is_refused():
 
     one = compiler("bytes")
     with pytest.raises(NotAvailable, match="who knows"):
-        BudgetMatcher(Mute(one.compile(Regex("a")).matcher()), 5, one.vocab, name="mute")
+        TokenLimitMatcher(Mute(one.compile(Regex("a")).matcher()), 5, one.vocab, name="mute")
 
 
 def test_where_the_search_is_given_up_the_way_that_is_held_stays_open():
@@ -291,7 +291,7 @@ def test_where_the_search_is_given_up_the_way_that_is_held_stays_open():
 
 def test_without_room_nothing_is_allowed_and_it_says_so():
     one = compiler("bytes")
-    matcher = BudgetMatcher(one.compile(Regex("x*")).matcher(), 1, one.vocab, name="regex")
+    matcher = TokenLimitMatcher(one.compile(Regex("x*")).matcher(), 1, one.vocab, name="regex")
     matcher._left = 0  # no strategy comes here: each stops at its last token
     with pytest.raises(LimitExceeded, match="no completion of at most 0 tokens"):
         matcher.mask()

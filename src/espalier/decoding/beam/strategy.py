@@ -18,7 +18,7 @@ from espalier.decoding.beam.hypotheses import Agreement, Beam, Heir, Hypothesis,
 from espalier.decoding.beam.ranking import Ranked, Ranking
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Job, Outcome, Plan, Strategy, Taken
-from espalier.decoding.ports import Answer, Append, Need
+from espalier.decoding.ports import Answer, Append, Need, answered
 from espalier.decoding.stops import TextAssembler
 from espalier.decoding.text_run import EndRule, TextRun
 from espalier.errors import DeadEnd, InputError, SamplingError
@@ -87,9 +87,7 @@ class _Search:
         need = Need(append=(Append(branch=0, tokens=self._job.prompt),))
         length = 0
         while True:
-            answer = yield need
-            if answer is None:
-                raise AssertionError("the driver must answer a Need")
+            answer = answered((yield need))
             length += 1
             moves = self._step(answer, length)
             if not self._beams or self._pool.is_done(self._beams[0].total, length):

@@ -67,7 +67,6 @@ class Proposer:
         self._target = Target(job)
         self._watches = job.watch.is_on
         self._timed, self._questions = TimedMask(job), MatcherQuestions(job.matcher)
-        self._has_filters = len(job.chain.filters) > 0  # only filters look at the tokens so far; copying them costs
 
     @property
     def seconds(self) -> float | None:
@@ -76,7 +75,7 @@ class Proposer:
     def masked(self, walker: Walker, raw: Logits) -> Proposal:
         """From the target over the allowed set; the increment is exact. raw: `(V,) float32`. Raises DeadEnd where the
         target has nothing that is allowed, BadLogits."""
-        context = self._context(walker)
+        context = self._job.context(walker.tokens)
         favourite = favourite_of(raw, context.step)
         mask = self._timed.mask(walker.matcher)
         if not self._target.is_truncated:
@@ -107,7 +106,7 @@ class Proposer:
         matcher = walker.matcher
         if matcher is None:  # nobody to ask
             return self.masked(walker, raw)
-        context = self._context(walker)
+        context = self._job.context(walker.tokens)
         favourite = favourite_of(raw, context.step)
         aim = self._target.aim(raw, walker.chain, context, walker.stream)
         found_mask: Mask | None = None
@@ -157,12 +156,6 @@ class Proposer:
         if not self._target.is_truncated:
             return taken.prob
         return math.exp(float(aim.row[taken.token]) - measure(aim.row, None).log_total)
-
-    def _context(self, walker: Walker) -> FilterContext:
-        tokens = walker.tokens
-        return FilterContext(
-            step=len(tokens), prompt=self._job.prompt, generated=tuple(tokens) if self._has_filters else ()
-        )
 
     def _written(
         self,

@@ -13,7 +13,7 @@ from espalier.decoding.faithful.particles import Crowd
 from espalier.decoding.faithful.proposals import Propose, Proposer
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Job, Plan, Strategy, Taken
-from espalier.decoding.ports import Append, Need
+from espalier.decoding.ports import Append, Need, answered
 from espalier.errors import DeadEnd, InputError, SamplingError
 from espalier.sampling.config import NEUTRAL, SamplingConfig
 from espalier.sampling.samplers.registry import SAMPLERS
@@ -42,12 +42,11 @@ def _plan(job: Job, propose: Propose, *, threshold: float) -> Plan:
     is_first = True
     fault: DeadEnd | None = None
     while True:
-        if answer is None:
-            raise AssertionError("the driver must answer a Need")
+        rows = answered(answer)
         for place, one in crowd.live:
             try:
                 # The first token of all is drawn after the prompt, which is there once.
-                proposal = propose(proposer, one, answer[0 if is_first else place][-1])  # (V,) float32
+                proposal = propose(proposer, one, rows[0 if is_first else place][-1])  # (V,) float32
             except DeadEnd as dead:
                 fault = fault or dead
                 crowd.bury(one)

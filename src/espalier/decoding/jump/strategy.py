@@ -13,12 +13,11 @@ from typing import NamedTuple
 from espalier.decoding.jump.canonical import Canonical, canonical, shared
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Outcome, Plan, Strategy, Taken
-from espalier.decoding.ports import Append, Need
+from espalier.decoding.ports import Append, Need, answered
 from espalier.decoding.stages import NEG_INF
 from espalier.decoding.step import decide, record_forced
 from espalier.decoding.text_run import EndRule, TextRun
 from espalier.decoding.timed_mask import TimedMask
-from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits
 from espalier.trace.records import StepRecord
@@ -46,8 +45,8 @@ def jump_plan(job: Job) -> Plan:
     if run.pending or (run.tokens and len(prompt) > JOINED):
         if run.end is None:
             answer = yield Need(append=(Append(branch=0, tokens=prompt, logits="last" if run.pending else "none"),))
-            if answer is not None and run.pending:
-                run.base = answer[0][-1].copy()
+            if run.pending:
+                run.base = answered(answer)[0][-1].copy()
         prompt = ()
     while True:
         yield from run.flush()
@@ -58,9 +57,7 @@ def jump_plan(job: Job) -> Plan:
         if prompt or tokens:
             wanted = Append(branch=0, tokens=(*prompt, *tokens), logits="all" if run.pending else "last")
             answer = yield Need(truncate=((0, truncate),) if truncate is not None else (), append=(wanted,))
-            if answer is None:
-                raise AssertionError("the driver must answer a Need")
-            rows = list(answer[0])  # (V,) float32 each
+            rows = list(answered(answer)[0])  # (V,) float32 each
             prompt = ()
         # Everything that looks at the rows comes before anything is told: they hold only until then.
         row = run.check(rows) if run.pending else rows[-1]
@@ -120,7 +117,7 @@ class _Run:
             vocab=self.vocab,
             chain=self.chain,
             stream=self.job.stream,
-            context=self._context(),
+            context=self.job.context(self.tokens),
             watch=self.job.watch,
             questions=self._questions,
         )
@@ -174,7 +171,7 @@ class _Run:
         # What was appended in front of them has rows of its own, the last of which is before the first of them.
         before = rows[self._fresh - 1 :] if self._fresh else [*([] if self.base is None else [self.base]), *rows]
         for place, token in enumerate(pending):
-            row, context = before[place], self._context()
+            row, context = before[place], self.job.context(self.tokens)
             if len(self.chain.filters) and self.chain.bias(row, context)[token] == NEG_INF:
                 self._fed, self._is_frozen = len(self.tokens), True
                 return row
@@ -190,11 +187,6 @@ class _Run:
                 return row
         self._check_length()
         return before[-1]
-
-    def _context(self) -> FilterContext:
-        # Only filters look at the tokens so far; copying them costs.
-        generated = tuple(self.tokens) if len(self.chain.filters) else ()
-        return FilterContext(step=len(self.tokens), prompt=self.job.prompt, generated=generated)
 
     def _head(self) -> bytes:
         """The last told token's bytes, and as many before as make whole characters: the tokenizer shall see what it

@@ -13,20 +13,20 @@ from espalier.automata.reasons.blame import Blame
 
 
 @dataclass(slots=True)
-class _Place:
+class _Position:
     """One place after certain tokens. refused: leads nowhere. put_off: led to something that was taken back, and is
     taken up when nothing else is left, with what is known of the place after it. resumed: was taken up."""
 
     refused: dict[int, Blame] = field(default_factory=dict)
-    put_off: dict[int, tuple[Blame, _Place]] = field(default_factory=dict)
-    resumed: dict[int, _Place] = field(default_factory=dict)
+    put_off: dict[int, tuple[Blame, _Position]] = field(default_factory=dict)
+    resumed: dict[int, _Position] = field(default_factory=dict)
 
 
 class Retries:
     """The places of one text, from its beginning to where it is now."""
 
     def __init__(self) -> None:
-        self._path = [_Place()]
+        self._path = [_Position()]
         self._settled = 0
 
     @property
@@ -39,12 +39,12 @@ class Retries:
 
     def taken(self, token: int) -> None:
         """A token was taken here."""
-        self._path.append(self._path[-1].resumed.get(token) or _Place())
+        self._path.append(self._path[-1].resumed.get(token) or _Position())
 
     def settled(self, count: int) -> None:
         """The first `count` tokens stay."""
         for place in range(self._settled, count):
-            self._path[place] = _Place()  # nobody comes back to it
+            self._path[place] = _Position()  # nobody comes back to it
         self._settled = max(self._settled, count)
 
     def recall(self, tokens: Sequence[int], why: Blame) -> int:

@@ -19,15 +19,14 @@ from espalier.constraints.base import Matcher
 from espalier.constraints.rewinding import RewindingMatcher
 from espalier.decoding.matcher_questions import MatcherQuestions, NamedMasks
 from espalier.decoding.plan import Job, Outcome, Plan, Taken
-from espalier.decoding.ports import Append, Need
+from espalier.decoding.ports import Append, Need, answered
 from espalier.decoding.rewinding.retries import Retries
 from espalier.decoding.stages import CONSTRAINT
 from espalier.decoding.step import Decision, decide
 from espalier.decoding.text_run import EndRule, TextRun
 from espalier.decoding.timed_mask import TimedMask
-from espalier.decoding.token_limit import BudgetMatcher
+from espalier.decoding.token_limit import without_token_limit
 from espalier.errors import DeadEnd
-from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.trace.records import Rewind
@@ -48,9 +47,7 @@ def rewind_plan(job: Job) -> Plan:
     job.chain.start(job.prompt)
     answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
     while True:
-        if answer is None:
-            raise AssertionError("the driver must answer a Need")
-        back = run.step(answer[0][-1])  # (V,) float32
+        back = run.step(answered(answer)[0][-1])  # (V,) float32
         yield from run.told()
         if run.ended is not None:
             return run.ended
@@ -69,15 +66,14 @@ class _Run:
 
     def __init__(self, job: Job) -> None:
         matcher = job.matcher
-        own = matcher.inner if isinstance(matcher, BudgetMatcher) else matcher
+        own = without_token_limit(matcher)
         if matcher is None or not isinstance(own, RewindingMatcher):
             raise AssertionError("the matcher of this job takes nothing back")
         self._job = job
         self._matcher = matcher
         self._rewinding = own  # what is tried is never taken, so the limit on tokens need not know of it
-        self._timed, self._matcher_questions = TimedMask(job), MatcherQuestions(matcher)
-        self._questions = _RewindQuestions(matcher)
-        self._has_filters = len(job.chain.filters) > 0
+        self._timed, self._questions = TimedMask(job), _RewindQuestions(matcher)
+        self._members = MatcherQuestions(matcher)
         self._end_rule = EndRule(job)
         self._text = TextRun(self._end_rule)
         self._retries = Retries()
@@ -138,19 +134,11 @@ class _Run:
         masks.set_bits_inplace(self._allowed, tuple(forbidden), False)
 
     def _decide(self, raw: Logits) -> Decision:
-        job, generated = self._job, self.generated
+        job = self._job
         return decide(
-            raw,
-            self._allowed,
-            vocab=job.vocab,
-            chain=job.chain,
-            stream=job.stream,
-            context=FilterContext(
-                step=len(generated), prompt=job.prompt, generated=tuple(generated) if self._has_filters else ()
-            ),
-            watch=job.watch,
-            questions=self._questions,
-        )
+            raw, self._allowed, vocab=job.vocab, chain=job.chain, stream=job.stream,
+            context=job.context(self.generated), watch=job.watch, questions=self._questions,
+        )  # fmt: skip
 
     def _take(self, decision: Decision) -> None:
         token = decision.token
@@ -177,7 +165,7 @@ class _Run:
         """No token is left here. True where the last one goes back; False where something put off is taken up."""
         if self._retries.resume():
             return False
-        step, names = len(self.generated), " and ".join(name for name, _ in self._matcher_questions.member_masks()[:-1])
+        step, names = len(self.generated), " and ".join(name for name, _ in self._members.member_masks()[:-1])
         reason = f"no token is allowed at step {step} and the text is not complete" if fault is None else fault.message
         if not self._waiting or not self._can_rewind:
             raise self._stranded(reason, names, fault)

@@ -22,7 +22,7 @@ from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Strategy
 from espalier.decoding.ports import StepModel
 from espalier.decoding.rewinding.strategy import rewind_plan
 from espalier.decoding.step_record import Watch
-from espalier.decoding.token_limit import check_budget, closable, with_budget
+from espalier.decoding.token_limit import check_on_budget, closable, with_token_limit
 from espalier.engines.base import Request
 from espalier.engines.local.ports import MakeNative
 from espalier.engines.local.prepared_run import PreparedRun, watched
@@ -95,7 +95,7 @@ class RunMaker:
         sequences = strategy.sequences(request.decoding)
         max_tokens = _max_tokens(config.max_tokens, len(prompt), sequences, model)
         fitted = fit(config, self._vocab, self._encode)
-        check_budget(
+        check_on_budget(
             request.decoding.on_budget,
             has_constraint=turn.spec is not None,
             is_native=make_native is not None,
@@ -118,7 +118,7 @@ class RunMaker:
                 make_plan = rewind_plan
             if closes:
                 with closable(closes):
-                    matcher = with_budget(matcher, max_tokens, self._vocab, name=compiled.spec.kind)
+                    matcher = with_token_limit(matcher, max_tokens, self._vocab, name=compiled.spec.kind)
             if make_native is None and is_limited():
                 matcher.mask()  # a mask that takes too long raises here, where no other request waits for it
         compile_seconds = self._clock() - began
