@@ -59,7 +59,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class DeclaredField:
     """A declared field of a table. type: of a value, or of an item where is_list. choices: as far as there are any."""
 
     name: str
@@ -145,25 +145,25 @@ _READERS: Mapping[Any, Callable[[str], Any]] = {int: int, float: float, bool: _s
 
 
 @cache
-def entries(table: type) -> Mapping[str, Entry]:
+def entries(table: type) -> Mapping[str, DeclaredField]:
     """The declared fields of a dataclass by name, in their order; fields without a `Field` are left out."""
     hints = typing.get_type_hints(table, include_extras=True)
     found = {}
     for one in dataclasses.fields(table):
         declared = [extra for extra in getattr(hints[one.name], "__metadata__", ()) if isinstance(extra, Field)]
         if declared:
-            found[one.name] = _entry(one, hints[one.name].__origin__, declared[0])
+            found[one.name] = _declared(one, hints[one.name].__origin__, declared[0])
     return found
 
 
-def _entry(one: dataclasses.Field[Any], hint: Any, field: Field) -> Entry:
+def _declared(one: dataclasses.Field[Any], hint: Any, field: Field) -> DeclaredField:
     """Of a type such as `int`, `str | None`, `Literal["a", "b"]` or `tuple[int, ...]`."""
     members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     kind = next(member for member in members if member is not types.NoneType)
     is_list = typing.get_origin(kind) is tuple
     kind = typing.get_args(kind)[0] if is_list else kind
     literals = typing.get_args(kind) if typing.get_origin(kind) is typing.Literal else ()
-    return Entry(
+    return DeclaredField(
         name=one.name,
         type=str if literals else kind,
         is_list=is_list,
@@ -174,7 +174,7 @@ def _entry(one: dataclasses.Field[Any], hint: Any, field: Field) -> Entry:
     )
 
 
-def read_variable(entry: Entry, variable: str, text: str) -> Any:
+def read_variable(entry: DeclaredField, variable: str, text: str) -> Any:
     """The value that a variable has, checked. Raises InputError naming the variable."""
     try:
         return entry.checked(entry.read(text))
@@ -184,7 +184,7 @@ def read_variable(entry: Entry, variable: str, text: str) -> Any:
         raise InputError(f"{variable}: {error.message}", hint=error.hint, field=variable) from error
 
 
-def wrong_variable(entry: Entry, variable: str, error: WrongValue, *, hint: str | None = None) -> InputError:
+def wrong_variable(entry: DeclaredField, variable: str, error: WrongValue, *, hint: str | None = None) -> InputError:
     """The error of a variable whose value is wrong, in one line; a secret is not shown."""
     value = ",".join(map(str, error.value)) if isinstance(error.value, tuple) else str(error.value)
     shown = variable if entry.field.is_secret else f"{variable}={value}"

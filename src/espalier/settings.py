@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.errors import InputError
-from espalier.fields import Entry, Field, entries, read_variable
+from espalier.fields import DeclaredField, Field, entries, read_variable
 
 
 def _folder(text: str) -> Path:
@@ -45,13 +45,13 @@ class Settings:
         return found
 
 
-def _table() -> dict[str, Entry]:
+def _table() -> dict[str, DeclaredField]:
     own, options = entries(Settings), entries(EngineOptions)
     first = {"model": own["model"]}
     return {f"ESPALIER_{name.upper()}": entry for name, entry in (first | dict(options) | dict(own)).items()}
 
 
-VARIABLES: Mapping[str, Entry] = MappingProxyType(_table())
+VARIABLES: Mapping[str, DeclaredField] = MappingProxyType(_table())
 """Each variable, and the field of Settings or EngineOptions that it is read into."""
 
 

@@ -13,11 +13,11 @@ import typer
 from espalier import api
 from espalier.cli import output
 from espalier.cli.flags.constraint import ConstraintFlags
-from espalier.cli.flags.decoding import DecodingFlags, NumReturnSequences, told
+from espalier.cli.flags.decoding import DecodingFlags, NumReturnSequences, strategy_lines
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.inputs import Prompt, Raw, System, check_trace_path, read_prompt
 from espalier.cli.flags.model import EngineFlags, Model, load, run
-from espalier.cli.flags.safety import SafetyFlags, tell_filters
+from espalier.cli.flags.safety import SafetyFlags, warn_of_filters
 from espalier.cli.flags.sampling import Sampler, SamplingFlags, check_single
 from espalier.cli.flags.tools import ReasoningFlags, ToolFlags, call_line, show_delta
 from espalier.cli.flags.tracing import TraceFlags
@@ -76,7 +76,7 @@ def command(
         **options,
     )
     check_single(request.sampling)
-    tell_filters(request.constraint)
+    warn_of_filters(request.constraint)
     splits = tools.tools is not None or reasoning.reasoning is not None
     is_live = _is_terminal() and not as_json
     with ExitStack() as stack:
@@ -132,7 +132,7 @@ def _write_one(result: Result, *, live: bool, split: bool) -> None:
 
 def report(result: Result) -> int:
     """Report on stderr: limits, cut calls, verdicts. Returns the exit code: 1 if a text breaks its constraint."""
-    for line in told(result):
+    for line in strategy_lines(result):
         output.note(line)
     if result.finish_reason == "length" and not result.closed_by_budget:
         output.note(f"stopped at the limit of {result.usage.completion_tokens} tokens")

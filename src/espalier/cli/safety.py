@@ -12,7 +12,7 @@ import typer
 from espalier.cli import output
 from espalier.cli.flags.groups import sub_app
 from espalier.cli.flags.inputs import read_text
-from espalier.cli.flags.safety import read_lists, tell_unenforced
+from espalier.cli.flags.safety import read_lists, warn_unenforced
 from espalier.constraints.safety.catalogue import CATEGORIES, NEEDS_LIST, PATTERNS, PRESETS
 from espalier.constraints.safety.compile import checked_parts
 from espalier.constraints.safety.judge import Finding, NotSearched, find
@@ -66,7 +66,7 @@ def check_command(
     if as_json:
         output.data_json({"caught": [one.to_json() for one in found], "enforced": spec.describe()})
     else:
-        tell_unenforced(spec)
+        warn_unenforced(spec)
         for match in found:
             output.data(_line(match))
         if not found:

@@ -1,8 +1,8 @@
-"""Where settings come from: flags over the environment over a `.env` file. Names and texts; what they mean is not
-known here but for the names of the word-list server, which are turned into ours or refused.
+"""Merges the origins of settings: flags win over the environment, the environment over a `.env` file.
 
-`ENV_FILE` names the file; without it `.env` in the working directory is read where there is one. `espalier serve`
-hands its flags on as environment, so that its worker processes read the same.
+It handles names and texts; `settings.py` knows what they mean. Names of the word-list server are the exception: they
+are translated to ours here, or refused. `ENV_FILE` names the file; without it `.env` in the working directory is read,
+if it exists. `espalier serve` passes its flags on as environment, so that its worker processes read the same.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from espalier.errors import InputError
 Origin = Literal["flag", "environment", ".env", "default"]
 DEVICES = re.compile(r"cpu|mps|cuda(:\d+)?")
 SEED_NAMES = ("TORCH_DTYPE", "DTYPE", "WORDLIST_DIR", "DEVICE_MAP")
-"""Core settings by the names of the word-list server."""
+"""The word-list server's names of core settings."""
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "half": "float16", "fp32": "float32"}
 LIBRARIES = re.compile(r"HF_|HUGGING_FACE_|TRANSFORMERS_|TOKENIZERS_|CUDA_|OMP_|MKL_|OTEL_|PROMETHEUS_|NUMBA_|NO_PROXY")
-"""Variables that libraries read for themselves: a `.env` file sets them for the process."""
+"""Variables that libraries read themselves; from a `.env` file they are set for the process."""
 
 WITHOUT_EFFECT = {
     "ATTN_IMPLEMENTATION": "attention is chosen by the engine",
@@ -35,19 +35,19 @@ WITHOUT_EFFECT = {
     "BATCH_JOB_PIPELINE_SIZE": "batch jobs are not in this version",
     "BATCH_PORT": "batch jobs are not in this version",
 }
-"""Settings of the word-list server that change nothing here, and why."""
+"""Settings of the word-list server that have no effect here, and the reason."""
 
 REFUSED = {
     "TRUST_REMOTE_CODE": "code that comes with a model is never run",
     "ENABLE_THINKING": "reasoning is asked for by each request",
 }
-"""Switches of the word-list server that cannot be on here."""
+"""Switches of the word-list server that cannot be turned on here, and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """values: every variable, the stronger origin having won. origins: of each. notes: what people should be told at
-    start. file: the `.env` that was read."""
+    """values: every variable, from its strongest origin. origins: the origin of each. notes: messages for the user at
+    start. file: the `.env` file that was read."""
 
     values: Mapping[str, str]
     origins: Mapping[str, Origin]
@@ -61,8 +61,8 @@ def read_environment(
     env_file: str | None = None,
     flags: Mapping[str, str] | None = None,
 ) -> Environment:
-    """Merge the three. Raises InputError for a file that is named and cannot be read, and for a setting of the
-    word-list server that cannot be honoured."""
+    """Merge flags, environment and `.env` file. Raises InputError for a named file that cannot be read, and for a
+    setting of the word-list server that cannot be honoured."""
     env = dict(os.environ if environ is None else environ)
     path = _find(env_file or env.get("ENV_FILE") or None)
     layers: tuple[tuple[Origin, Mapping[str, str]], ...] = (
@@ -85,15 +85,15 @@ def read_environment(
 
 
 def export_for_libraries(found: Environment) -> None:
-    """Put what libraries read for themselves (HF_TOKEN, CUDA_VISIBLE_DEVICES, ...) from `.env` into the process.
-    Before those libraries are imported."""
+    """Set the variables that libraries read (HF_TOKEN, CUDA_VISIBLE_DEVICES, ...) from `.env` for the process. Call it
+    before those libraries are imported."""
     for name, value in found.values.items():
         if found.origins[name] == ".env" and LIBRARIES.match(name) and value:
             os.environ.setdefault(name, value)
 
 
 def unread_names(found: Environment, known: Collection[str]) -> list[str]:
-    """Names in `.env` that nobody reads: often a setting that is misspelt. `ESPALIER_…` is checked elsewhere."""
+    """Names in `.env` that nothing reads, often misspelt settings. `ESPALIER_…` names are checked elsewhere."""
     read = {*known, *SEED_NAMES, *WITHOUT_EFFECT, *REFUSED}
     return sorted(
         name
@@ -126,8 +126,8 @@ def _read(path: Path) -> dict[str, str]:
 
 
 def _parse(text: str) -> dict[str, str]:
-    """Quotes, `export` and inline comments as other tools read them; `${...}` is left as it is written. Raises
-    InputError for a line that is none, of which nothing is shown: it may hold a key."""
+    """Variables of a `.env` text, with quotes, `export` and comments as python-dotenv reads them; `${...}` is not
+    expanded. Raises InputError for a malformed line, without its text, which may hold a key."""
     from dotenv.parser import parse_stream  # noqa: PLC0415  # the extra [server]: the command line knows our flags without
 
     found: dict[str, str] = {}
@@ -142,7 +142,7 @@ def _parse(text: str) -> dict[str, str]:
 
 
 def _in_our_names(given: Mapping[str, str]) -> dict[str, str]:
-    """With the word-list server's names of core settings as ours, where ours are not given beside them."""
+    """The variables, with the word-list server's names of core settings translated, unless ours are set too."""
     values = {name: value.strip() for name, value in given.items()}
     dtype = (values.get("TORCH_DTYPE") or values.get("DTYPE") or "").lower()
     device = values.get("DEVICE_MAP", "").lower()
@@ -155,7 +155,7 @@ def _in_our_names(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _refuse(values: Mapping[str, str]) -> None:
-    """Raises InputError for what the word-list server could be told and this one cannot do."""
+    """Raises InputError for a setting of the word-list server that this server cannot honour."""
     device = values.get("DEVICE_MAP", "").lower()
     if device not in ("", "auto") and not DEVICES.fullmatch(device):
         raise InputError(

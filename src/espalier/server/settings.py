@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from espalier.errors import InputError
-from espalier.fields import Entry, Field, WrongValue, entries, wrong_variable
+from espalier.fields import DeclaredField, Field, WrongValue, entries, wrong_variable
 from espalier.trace.recorders.rejection_log import LEAST_BYTES
 
 HINT = "see .env.example"
@@ -161,7 +161,7 @@ class ServerSettings:
             )
 
 
-FIELDS: Mapping[str, Entry] = entries(ServerSettings)
+FIELDS: Mapping[str, DeclaredField] = entries(ServerSettings)
 SECRETS = frozenset(name for name, entry in FIELDS.items() if entry.field.is_secret)
 """Fields whose values are never printed."""
 

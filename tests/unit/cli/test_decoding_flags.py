@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from espalier.cli.flags.decoding import told
+from espalier.cli.flags.decoding import strategy_lines
 from espalier.cli.main import main_code
 from espalier.engines.base import Result, Usage
 from espalier.trace.records import Rewind, Trace
@@ -86,7 +86,7 @@ def test_what_was_taken_back_is_said() -> None:
         text="", token_ids=(), finish_reason="stop", stop_reason=None, seed=0, trace=trace,
         usage=Usage(prompt_tokens=1, completion_tokens=0), turn=None,  # type: ignore[arg-type]
     )  # fmt: skip
-    assert told(result) == ["taken back 2 times, 3 tokens in all"]
+    assert strategy_lines(result) == ["taken back 2 times, 3 tokens in all"]
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from espalier.cli.flags.constraint import ConstraintFlags
+from espalier.cli.flags.decoding import DecodingFlags
 from espalier.cli.flags.groups import FlagsOf, with_flags
+from espalier.cli.flags.sampling import SamplingFlags
 from espalier.cli.main import app as espalier_app
 from espalier.engines.options import EngineOptions
 from espalier.errors import InputError
@@ -82,6 +85,14 @@ def test_the_help_of_a_field_stands_in_the_help_of_the_command():
     assert "-t, --trees <int range> Trees. [default: 3] [1<=x<=9]" in lines
     assert not any("No flag" in line for line in lines)
     assert run("--trees", "10").exit_code == 2
+
+
+@pytest.mark.parametrize("command", ["generate", "chat", "explain"])
+@pytest.mark.parametrize("group", [ConstraintFlags, DecodingFlags, SamplingFlags])
+def test_a_command_takes_all_flags_of_a_group(command, group):
+    shown = CliRunner().invoke(espalier_app, [command, "--help"], env={"COLUMNS": "80", "NO_COLOR": "1"}).output
+    for field in fields(group):
+        assert f"--{field.name.replace('_', '-')} " in shown, field.name
 
 
 def test_two_flags_of_one_name_are_a_fault_of_the_program():

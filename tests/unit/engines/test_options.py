@@ -1,14 +1,17 @@
 """Options of a model: what each may be, who takes them, and where they come from. No model is opened."""
 
+import inspect
 import os
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+import espalier
 from espalier.engines.open import ENGINES, choose, open_engine, taken_by
 from espalier.engines.options import INT32, MOST_THREADS, EngineOptions, Lora, parse_lora, read_lora
 from espalier.errors import InputError
+from espalier.fields import entries
 from espalier.settings import VARIABLES, read_settings
 
 WRONG = {
@@ -95,6 +98,14 @@ def test_transformers_takes_no_option_of_llama_cpp(option):
         option = {"lora": read_lora(*option["lora"])}
     with pytest.raises(InputError, match="the transformers engine takes no"):
         open_engine("no/model", options=EngineOptions(**option))
+
+
+def test_an_option_is_declared_once_and_reaches_python_and_the_environment():
+    """What an option takes: its field, a keyword of `load`, its use in an engine, and a row of the docs."""
+    names = set(entries(EngineOptions))
+    assert names == {field.name for field in fields(EngineOptions)}
+    assert set(inspect.signature(espalier.load).parameters) - {"model", "app"} == names
+    assert {f"ESPALIER_{name.upper()}" for name in names} <= set(VARIABLES)
 
 
 def test_the_environment_sets_each_option():

@@ -80,7 +80,7 @@ class DecodingFlags:
         return self
 
 
-def told(result: Result) -> list[str]:
+def strategy_lines(result: Result) -> list[str]:
     """Lines that report what a strategy did: rewinds, safety, weights, score."""
     lines = []
     if result.closed_by_budget:

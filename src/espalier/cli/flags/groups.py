@@ -24,7 +24,7 @@ import typer
 from typer.models import OptionInfo
 
 from espalier.errors import InputError
-from espalier.fields import Entry, WrongValue, entries
+from espalier.fields import DeclaredField, WrongValue, entries
 
 
 def sub_app(description: str) -> typer.Typer:
@@ -80,7 +80,7 @@ class FlagsOf:
         table = entries(self.table)
         return {name: _read(table[name], value) for name, value in given.items() if value not in (None, [])}
 
-    def _annotation(self, entry: Entry) -> Any:
+    def _annotation(self, entry: DeclaredField) -> Any:
         field = entry.field
         kind = entry.type if field.parse is None else str
         has_default = self.is_checked and entry.default not in (None, "", ())
@@ -96,7 +96,7 @@ class FlagsOf:
         ]
 
 
-def _read(entry: Entry, value: Any) -> Any:
+def _read(entry: DeclaredField, value: Any) -> Any:
     """A value as typer gives it: texts are read by the field's `parse`, if it has one. Raises InputError."""
     if entry.field.parse is None:
         return tuple(value) if entry.is_list else value

@@ -70,13 +70,13 @@ def read_lists(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def tell_filters(constraint: Spec | None) -> None:
+def warn_of_filters(constraint: Spec | None) -> None:
     """Warn on stderr of categories that a constraint's safety filters cannot enforce, filters of a preset included."""
     for one in filters_in(constraint):
-        tell_unenforced(one)
+        warn_unenforced(one)
 
 
-def tell_unenforced(spec: Safety) -> None:
+def warn_unenforced(spec: Safety) -> None:
     """Warn on stderr of each category for which the filter has no patterns."""
     for entry in spec.describe():
         if not entry["enforced"]:

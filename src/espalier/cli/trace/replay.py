@@ -118,7 +118,7 @@ def replay_lines(made: Replaying) -> list[str]:
     whose = "its own constraint" if made.is_own else "what was asked now"
     if made.replayed is None:
         lines = [f"run afresh as {made.strategy}, with the same seed, under {whose}:"]
-        return [*lines, *made.diff.lines(("stored", "now")), *noted(made)]
+        return [*lines, *made.diff.lines(("stored", "now")), *note_lines(made)]
     found = made.replayed
     where = "stored" if made.source == "distributions" else "computed"
     lines = [f"{len(found.steps)} of {found.stored} steps by {made.strategy} under {whose}, logits {where}"]
@@ -129,9 +129,9 @@ def replay_lines(made: Replaying) -> list[str]:
     if found.roundings:
         lines.append(f"{found.roundings} of them within the rounding of half precision")
     if found.first is not None:
-        lines += told("first other draw", found.first)
+        lines += divergence_lines("first other draw", found.first)
     if found.end is not None and found.end is not found.first:
-        lines += told("it ends", found.end)
+        lines += divergence_lines("it ends", found.end)
     if found.changes > 1:
         lines.append(f"{found.changes} steps draw another token than the stored one")
     more = round(found.tax - found.stored_tax, 2) + 0.0  # and never -0.00
@@ -140,10 +140,10 @@ def replay_lines(made: Replaying) -> list[str]:
         tables = made.diff.tables()
         heads = [f"{'':<36}{'then':>15}{'now':>15}{'difference':>14}"] if tables else []
         lines += [*heads, *tables[1:]]
-    return [*lines, *noted(made)]
+    return [*lines, *note_lines(made)]
 
 
-def told(what: str, one: Divergence) -> list[str]:
+def divergence_lines(what: str, one: Divergence) -> list[str]:
     """Lines that describe a divergence."""
     now = "nothing can be taken" if one.drawn is None else f"now {one.drawn_text!r}"
     then = "is refused" if one.is_refused else "then"
@@ -156,5 +156,5 @@ def told(what: str, one: Divergence) -> list[str]:
     return lines
 
 
-def noted(made: Replaying) -> list[str]:
+def note_lines(made: Replaying) -> list[str]:
     return [f"note: {made.note}"] if made.note else []
