@@ -20,7 +20,7 @@ from espalier.sampling.fast.draw_fast import Choice
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
-from espalier.trace.foreign.lazily import Lazily
+from espalier.trace.lazy import LazySequence
 from espalier.trace.measure import Measures, plain, removed_by
 from espalier.trace.records import Candidate
 
@@ -114,22 +114,22 @@ class Stages:
 
     def wanted(self) -> Sequence[Candidate]:
         if self._is_short():
-            return Lazily(partial(_found, partial(self._listed, None)))
-        return Lazily(self._listed(None))
+            return LazySequence(partial(_found, partial(self._listed, None)))
+        return LazySequence(self._listed(None))
 
     def allowed(self) -> Sequence[Candidate]:
         if self._allowed is None:
             return self.wanted()
         if self._is_short():
-            return Lazily(partial(_found, partial(self._listed, self._allowed)))
-        return Lazily(self._listed(self._allowed))
+            return LazySequence(partial(_found, partial(self._listed, self._allowed)))
+        return LazySequence(self._listed(self._allowed))
 
     def sampled(self, drawn: Choice) -> Sequence[Candidate]:
         """What was drawn from; a kept token that it does not hold any more is left out."""
         if drawn.ids.size <= FEW and self._is_short():
             ids, probs, logits = drawn.ids.copy(), drawn.probs.copy(), drawn.logits.copy()  # (n,) each
-            return Lazily(partial(_found, partial(self._drawn, ids, probs, logits)))
-        return Lazily(self._drawn(drawn.ids, drawn.probs, drawn.logits))
+            return LazySequence(partial(_found, partial(self._drawn, ids, probs, logits)))
+        return LazySequence(self._drawn(drawn.ids, drawn.probs, drawn.logits))
 
     def _is_short(self) -> bool:
         """Whether the rows may be held; from then on they are copies."""

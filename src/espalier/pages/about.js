@@ -1,16 +1,18 @@
-/* What a trace says of itself as a whole: totals, what was asked, how it was decoded, what was found. The page has
-   inspector.js before this, in the same module. */
+/* The overview of a trace: totals, request, decoding options and findings. inspector.js precedes this file in the same
+   module. */
 
 const KINDS = {
-  json_schema: "JSON Schema", json_object: "any JSON object", gbnf: "GBNF grammar", regex: "Regular expression", choice: "Choice",
-  all_of: "All of", any_of: "Any of", after: "After a marker", free: "Free text", soft_json: "Soft JSON mode", soft_wordlist: "Soft word list",
+  json_schema: "JSON Schema", json_object: "Any JSON object", gbnf: "GBNF grammar", regex: "Regular expression",
+  after: "After a marker", free: "Free text", soft_json: "Soft JSON mode", wordlist: "Word list", soft_wordlist: "Soft word list",
 };
-const LEVEL_NAMES = { summary: "sums alone; the steps were not kept", steps: "every step", full: "every step, with whole distributions beside the JSON", off: "nothing" };
+/* A kind without a name of its own here is shown by its id: "all_of" as "All of". */
+const kindName = (kind) => KINDS[kind] || kind.charAt(0).toUpperCase() + kind.slice(1).replaceAll("_", " ");
+const LEVEL_NAMES = { summary: "only sums; the steps were not kept", steps: "every step", full: "every step, with full distributions beside the JSON", off: "nothing" };
 
 const folded = (summary, text) => h("details", {}, h("summary", {}, summary), h("pre", { tabindex: "0" }, text));
 const pair = (name, value) => h("span", { class: "pair" }, h("b", {}, name), ` ${value}`);
 
-/* The tax of a whole trace, as { nats, limit }: nats may be Infinity; limit: what stands before the figure. */
+/* The tax of a whole trace, as { nats, limit }: nats may be Infinity; limit is the text before the figure. */
 export function totalTax(trace) {
   const { steps, summary } = trace;
   const told = summary.total_tax_nats === null ? Infinity : summary.total_tax_nats;
@@ -35,12 +37,12 @@ export function drawStats(node, trace) {
   const tiles = [
     tile(...verdictTile(meta.verdict)),
     tile("Grammar tax", isFinite ? `${tax.limit}${nats(tax.nats)}` : "∞ nats", isFinite ? bits(tax.nats) : ""),
-    tile("Mean removed mass", tax.limit + prob(meanMass(trace)), "of the model’s wish, per step"),
+    tile("Mean removed mass", tax.limit + prob(meanMass(trace)), "of the model’s probability, per step"),
     tile("Favourite forbidden", known ? count(sum.changed_steps ?? 0) : "not recorded", known ? share(sum.changed_steps ?? 0) : ""),
     sum.rejected_steps && tile("First draw refused", count(sum.rejected_steps), share(sum.rejected_steps)),
     forced && tile("Forced", count(forced), share(forced)),
-    meta.closed_by_budget && tile("Closed by the budget", "yes", "brought to its end in time", "bad"),
-    meta.rewinds?.length && tile("Taken back", count(meta.rewinds.length), many(meta.rewinds.reduce((n, one) => n + one.tokens.length, 0), "token")),
+    meta.closed_by_budget && tile("Closed by the budget", "yes", "closed within the token limit", "bad"),
+    meta.rewinds?.length && tile("Undone", count(meta.rewinds.length), many(meta.rewinds.reduce((n, one) => n + one.tokens.length, 0), "token")),
   ];
   node.append(...tiles.filter(Boolean));
 }
@@ -52,7 +54,7 @@ export function drawAbout(node, trace, shown) {
   if (prompt.length > 300 || prompt.split("\n").length > 6) item("Prompt", folded(`${prompt.trim().slice(0, 120)}…`, prompt));
   else item("Prompt", prompt ? h("span", { class: "prompt" }, prompt) : h("span", { class: "note" }, "none"));
   const spec = (label, bound) => {
-    const name = KINDS[bound.kind] || bound.kind;
+    const name = kindName(bound.kind);
     const options = bound.options.map(([k, v]) => pair(k, v));
     item(label, bound.source ? folded(name, bound.source) : name, h("div", { class: "pairs" }, options));
   };
@@ -69,7 +71,7 @@ export function drawAbout(node, trace, shown) {
   }
   if (meta.weighing) item("Weighing", h("div", { class: "pairs" }, weighing(meta.weighing)));
   item("Ended", FINISHES[meta.finish_reason] || meta.finish_reason, meta.closed_by_budget && "; the token limit decided how (closed by budget)");
-  if (meta.rewinds?.length) item("Taken back", h("details", {}, h("summary", {}, many(meta.rewinds.length, "rewind")), h("ul", { class: "faults" }, meta.rewinds.map(rewind))));
+  if (meta.rewinds?.length) item("Undone", h("details", {}, h("summary", {}, many(meta.rewinds.length, "rewind")), h("ul", { class: "faults" }, meta.rewinds.map(rewind))));
   if (meta.level && meta.level !== "steps") item("Recorded", LEVEL_NAMES[meta.level] || meta.level);
   if (meta.verdict?.errors?.length) item("Faults found", h("ul", { class: "faults" }, meta.verdict.errors.map((e) => h("li", {}, e))));
 }
@@ -93,7 +95,7 @@ function rewind(one) {
 
 const SEVERITIES = { fault: ["fault", "bad"], cost: ["cost", "plain"], note: ["note", "plain"] };
 
-/* Findings of a diagnosis, faults first, each with what to do about it. go: shows a step. */
+/* Findings of a diagnosis, faults first, each with its remedies. go: shows a step. */
 export function drawFindings(node, findings, total, go) {
   const rank = (one) => (Object.keys(SEVERITIES).indexOf(one.severity) + 4) % 4;
   const sorted = [...findings].sort((a, b) => rank(a) - rank(b));

@@ -1,5 +1,5 @@
-/* The chart of a trace: a bar of tax per step, and the line of what they come to. The page has inspector.js before
-   this, in the same module. It is told of an element to draw in and of steps, and says which of them is pointed at. */
+/* The chart of a trace: a bar of tax per step, and a line for the running total. inspector.js precedes this file in the
+   same module. It draws steps into an element, and reports the step under the pointer. */
 
 const CHART = { height: 132, top: 14, bottom: 4, left: 34, right: 46 };
 const UNITS = [0.25, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000];
@@ -10,7 +10,7 @@ export function runningTax(steps) {
   return steps.map((step) => (sum += taxOf(step)));
 }
 
-/* box, svg: elements. isOut: whether a step stands back. current: the step on show. */
+/* box, svg: elements. isOut: whether a step is dimmed. current: the step on show. */
 export function chart({ box, svg, steps, isOut, current, onHover, onChoose }) {
   const totals = runningTax(steps);
   let columns = []; // per column: the step it stands for
@@ -25,7 +25,7 @@ export function chart({ box, svg, steps, isOut, current, onHover, onChoose }) {
     const lastOf = (c) => Math.max(Math.floor((c * steps.length) / n), Math.floor(((c + 1) * steps.length) / n) - 1);
     columns = [];
     for (let c = 0; c < n; c++) {
-      // More steps than pixels: a column stands for the step in it that was taxed most.
+      // More steps than pixels: a column shows its step with the highest tax.
       let best = Math.floor((c * steps.length) / n);
       for (let i = best; i <= lastOf(c); i++) if (taxOf(steps[i]) > taxOf(steps[best])) best = i;
       columns.push(best);

@@ -1,6 +1,5 @@
-/* Where the tax was paid: a table by JSON path or by rule of the grammar, and the dearest tokens. The page has
-   inspector.js before this, in the same module. Its figures come from the steps; where those are not kept, from the
-   summary. */
+/* Costs by JSON path and by grammar rule, and the most expensive tokens. inspector.js precedes this file in the same
+   module. The figures come from the steps, or from the summary if the steps were not kept. */
 
 const WORST_TOKENS = 10;
 const COLUMNS = [["key", "Where"], ["tokens", "Tokens"], ["tax_nats", "Tax, nats"], ["mean", "Per token"], ["removed_mass", "Mean removed"]];
@@ -28,7 +27,7 @@ function told(table) {
   });
 }
 
-/* The tables that there are, as { kind: rows }. paths: of each step its JSON pointer, or null. */
+/* The available tables, as { kind: rows }. paths: the JSON pointer of each step, or null. */
 export function costTables(steps, paths, summary) {
   const byPath = steps.length && paths ? grouped(steps, (_, i) => paths[i]) : told(summary.by_path);
   const byRule = steps.length ? grouped(steps, (step) => step.rule) : told(summary.by_rule);
@@ -38,7 +37,7 @@ export function costTables(steps, paths, summary) {
 const nameOf = (kind, key) => (kind === "path" && key === "" ? "the document itself" : key);
 const natsOf = (tax) => (Number.isFinite(tax) ? num(tax) : "∞");
 
-/* Draws into node. select: told the name and the steps of a row, or null. */
+/* Draws into node. select: called with the name and the steps of a row, or null. */
 export function drawCosts(node, tables, isBounded, select) {
   const kinds = Object.keys(tables);
   let kind = kinds[0], by = "tax_nats", isRising = false, isWhole = false, chosen = null;
@@ -58,7 +57,7 @@ export function drawCosts(node, tables, isBounded, select) {
   function line(row, most) {
     const isChosen = chosen === row.key;
     const name = row.at === null ? h("code", {}, visible(nameOf(kind, row.key)))
-      : h("button", { type: "button", class: "place", "aria-pressed": String(isChosen), title: "Show its tokens alone" }, h("code", {}, visible(nameOf(kind, row.key))));
+      : h("button", { type: "button", class: "place", "aria-pressed": String(isChosen), title: "Show only its tokens" }, h("code", {}, visible(nameOf(kind, row.key))));
     if (row.at !== null) name.addEventListener("click", () => select(isChosen ? null : { kind, key: row.key, name: nameOf(kind, row.key), has: (i) => row.at.has(i) }));
     const tax = h("td", { class: "p" }, h("span", {}, natsOf(row.tax_nats)));
     tax.style.setProperty("--p", Number.isFinite(row.tax_nats) ? row.tax_nats / (most || 1) : 1);
@@ -91,7 +90,7 @@ export function drawCosts(node, tables, isBounded, select) {
       h("div", { class: "scroll" }, h("table", { class: "costs" },
         h("caption", { class: "sr" }, `Tax and removed mass by ${words[kind]}`),
         h("thead", {}, h("tr", {}, heads())), h("tbody", {}, shownRows.map((row) => line(row, most))))),
-      ...[isBounded && h("p", { class: "note" }, "Some steps have bounds alone: these sums are at least so large."), more].filter(Boolean));
+      ...[isBounded && h("p", { class: "note" }, "Some steps have only bounds: these sums are lower bounds."), more].filter(Boolean));
     if (focusOn) node.querySelector(`[data-by="${focusOn}"] button`).focus();
   }
 
@@ -108,14 +107,14 @@ export function drawCosts(node, tables, isBounded, select) {
   return { choose };
 }
 
-/* The dearest tokens, each a link to its step. */
+/* The most expensive tokens, each a link to its step. */
 export function drawWorst(node, steps, summary, paths, go) {
   const taxed = steps.map((step, i) => [taxOf(step), i]).filter(([tax]) => tax > 0).sort((a, b) => b[0] - a[0] || a[1] - b[1]);
   const rows = steps.length
     ? taxed.slice(0, WORST_TOKENS).map(([tax, i]) => ({ i, tax, token: steps[i].token, path: paths?.[i], limit: limitOf(steps[i]) }))
     : (summary.worst_tokens || []).map((one) => ({ i: null, tax: one.tax_nats ?? Infinity, token: { bytes: [], text: one.text }, path: one.path, limit: "" }));
   if (!rows.length) return false;
-  node.replaceChildren(h("div", { class: "row" }, h("h2", {}, "The dearest tokens")), h("ol", { class: "worst" }, rows.map((row) => {
+  node.replaceChildren(h("div", { class: "row" }, h("h2", {}, "Most expensive tokens")), h("ol", { class: "worst" }, rows.map((row) => {
     const label = [chip(row.token), h("span", { class: "cost" }, row.limit, natsOf(row.tax), h("small", {}, " nats"))];
     const place = row.path !== null && row.path !== undefined && h("code", { class: "where" }, visible(nameOf("path", row.path)));
     if (row.i === null) return h("li", {}, label, place);

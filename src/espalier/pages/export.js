@@ -1,5 +1,5 @@
-/* What can be taken out of a page: files, and text to the clipboard. The page has inspector.js before this, in the same
-   module. A file is a Blob that the page makes itself: nothing is sent anywhere, and its policy forbids that it could. */
+/* Exports: files, and text to the clipboard. inspector.js precedes this file in the same module. A file is a Blob made by
+   the page: nothing is sent anywhere, and the page's policy forbids it. */
 
 const CSV_COLUMNS = [
   "step", "token_id", "text_json", "stage", "logprob", "removed_mass", "removed_at_most", "tax_nats", "cumulative_tax_nats",
@@ -7,7 +7,7 @@ const CSV_COLUMNS = [
   "rejected_json",
 ];
 
-/* RFC 4180. Text of a model is in JSON's quotes: line ends stay visible, and no spreadsheet takes it for a formula. */
+/* RFC 4180. A model's text is a JSON string: line ends stay visible, and spreadsheets see no formula. */
 export function stepsCsv(steps, paths) {
   const totals = runningTax(steps);
   const cell = (value) => {
@@ -25,11 +25,11 @@ export function stepsCsv(steps, paths) {
   return [CSV_COLUMNS, ...rows].map((row) => `${row.map(cell).join(",")}\r\n`).join("");
 }
 
-/* The drawing by itself: its colours are those that are seen, and it has a ground to stand on. */
+/* The chart as a standalone file: computed colours are inlined, and a background is added. */
 export function standalone(svg) {
   const copy = svg.cloneNode(true);
   const seen = [svg, ...svg.querySelectorAll("*")];
-  // As attributes: the page's policy has no place for styles.
+  // As attributes: the page's policy forbids inline styles.
   [copy, ...copy.querySelectorAll("*")].forEach((node, i) => {
     const style = getComputedStyle(seen[i]);
     const names = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "font-family", "font-size"];
@@ -54,7 +54,7 @@ export function download(name, type, content) {
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
-/* Whether it was copied. A frame may not be let to the clipboard; then the old way is tried. */
+/* Whether the text was copied. A frame may have no access to the clipboard; then execCommand is tried. */
 export async function copied(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -72,13 +72,13 @@ export async function copied(text) {
   }
 }
 
-/* The row of buttons. deeds: [label, what it does, what is said then]; one that returns false has failed. */
+/* The row of buttons. deeds: [label, action, message when done]; an action that returns false has failed. */
 export function drawExports(node, deeds) {
   const said = h("span", { class: "note", role: "status" });
   node.append(...deeds.map(([label, act, done]) => {
     const button = h("button", { type: "button" }, label);
     button.addEventListener("click", async () => {
-      said.textContent = (await act()) === false ? "This browser refuses it here." : done;
+      said.textContent = (await act()) === false ? "The browser blocked it." : done;
     });
     return button;
   }), said);

@@ -1,5 +1,5 @@
-/* The form: examples, what it asks for as the text of a request, and faults beside the fields that they are about.
-   Numbers and JSON go to the server as they were written, so that nothing is rounded on the way. */
+/* The form: examples, the request body as text, and errors beside their fields. Numbers and JSON are sent as they were
+   typed, so that nothing is rounded. */
 
 import { h, visible } from "./inspector.js";
 
@@ -42,11 +42,11 @@ age  ::= [1-9] [0-9]?`,
 };
 const LABELS = {
   json: "The schema", grammar: "The grammar, from its rule root on", regex: "The pattern of the whole text",
-  choice: "One a line: the text is one of them", spec: "As Spec.to_json() writes it, with its kind",
+  choice: "One per line: the text is one of them", spec: "As Spec.to_json() writes it, with its kind",
 };
 const ROWS = { json: 12, grammar: 6, regex: 3, choice: 4, spec: 12 };
 
-/* [name in the request, label, what is put there at first, hint] */
+/* [name in the request, label, initial value, hint] */
 const NUMBERS = [
   ["temperature", "Temperature", "", "1"], ["top_p", "Top p", "", "1"], ["top_k", "Top k", "", "off"],
   ["min_p", "Min p", "", "0"], ["repetition_penalty", "Rep. penalty", "", "1"],
@@ -55,7 +55,7 @@ const NUMBERS = [
 const NUMBER = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/;
 const OURS = new Set(["messages", "stream", "stream_options", "structured_outputs", "n"]);
 
-/* Something that is wrong before anything is sent. field: the id of the input. */
+/* An invalid input, found before anything is sent. field: the id of the input. */
 export class Wrong extends Error {
   constructor(field, message) {
     super(message);
@@ -135,12 +135,12 @@ function constraint(body, ours) {
   }
   if (kind === "wordlist") {
     const top = $("top").value.trim();
-    if (top && !/^\d+$/.test(top)) throw new Wrong("top", "How many words is a whole number.");
+    if (top && !/^\d+$/.test(top)) throw new Wrong("top", "The number of words must be a whole number.");
     ours.set("constraint", object([["kind", text("wordlist")], ["lang", text($("lang").value.trim())], ["top", top ? text(Number(top)) : "null"]]));
   }
   if (kind === "spec") {
     const found = checkedJson("editor", source, "The constraint");
-    if (found === null || typeof found !== "object" || Array.isArray(found)) throw new Wrong("editor", "The constraint is an object with its kind.");
+    if (found === null || typeof found !== "object" || Array.isArray(found)) throw new Wrong("editor", "The constraint must be an object with a `kind`.");
     ours.set("constraint", source);
   }
 }
@@ -149,7 +149,7 @@ function others(body, ours) {
   const source = $("others").value.trim();
   if (!source) return;
   const found = checkedJson("others", source, "This");
-  if (found === null || typeof found !== "object" || Array.isArray(found)) throw new Wrong("others", "This is an object with fields of the request.");
+  if (found === null || typeof found !== "object" || Array.isArray(found)) throw new Wrong("others", "This must be an object with request fields.");
   for (const [name, value] of Object.entries(found)) {
     if (OURS.has(name) || body.has(name)) throw new Wrong("others", `${name} is said by this page already.`);
     if (name !== "espalier") body.set(name, text(value));
@@ -182,7 +182,7 @@ export function request() {
 
 // ---------------------------------------------------------------- faults
 
-/* The inputs that faults are about, and where each is shown. */
+/* Input -> the place where its errors are shown. */
 const PLACES = { editor: "constraint", lang: "constraint", top: "constraint" };
 
 const CONSTRAINT = /^(structured_outputs|espalier\.constraint|constraint|schema|grammar|pattern|options|root|kind)\b/;
@@ -210,7 +210,7 @@ export function clearFaults() {
   document.querySelectorAll("#ask [aria-invalid]").forEach((node) => node.removeAttribute("aria-invalid"));
 }
 
-/* Shows what is wrong, as it was said, and brings the reader to the field. */
+/* Shows the error's message and moves the focus to the field. */
 export function showFault(error) {
   const id = error instanceof Wrong ? error.field : inputOf(error.param);
   const place = PLACES[id] ?? id;

@@ -1,6 +1,6 @@
-/* What the pages share: a token made visible, and the inspector, which says of each token what the model wanted, what
-   the constraint allowed and what was taken. Whatever comes from a model or a trace enters a page as text nodes and
-   attributes, never as HTML. It knows neither page: the trace page has this file inlined, the playground imports it. */
+/* Shared by all pages: rendering of tokens, and the inspector, which shows for each token what the model wanted, what the
+   constraint allowed and what was taken. Text from a model or a trace is inserted as text nodes and attributes, never as
+   HTML. The trace page has this file inlined, the playground imports it. */
 
 // ---------------------------------------------------------------- elements
 
@@ -40,13 +40,13 @@ export function num(x) {
 export const nats = (x, infinite) => (x === null || x === undefined ? infinite : `${num(x)} nats`);
 export const bits = (x) => `${num(x / Math.LN2)} bits`;
 
-// ---------------------------------------------------------------- text, made visible
+// ---------------------------------------------------------------- visible text
 
 const NAMED = new Map([["\n", "↵"], ["\r", "␍"], ["\t", "⇥"], [" ", "·"]]);
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zs}\p{Zl}\p{Zp}]/u;
 const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
-/* How many bytes the UTF-8 character at i takes, 0 where there is no whole one. */
+/* The number of bytes of the UTF-8 character at i, 0 if it is incomplete. */
 function width(bytes, i) {
   const b = bytes[i];
   const n = b < 0x80 ? 1 : b >= 0xc2 && b < 0xe0 ? 2 : b >= 0xe0 && b < 0xf0 ? 3 : b >= 0xf0 && b < 0xf5 ? 4 : 0;
@@ -59,7 +59,7 @@ function width(bytes, i) {
   }
 }
 
-/* [kind, text] runs; kinds: text, space, line, code (a character nobody could see), byte (no whole character). */
+/* [kind, text] runs; kinds: text, space, line, code (an invisible character), byte (an incomplete character). */
 function runs(bytes, text) {
   const out = [];
   const add = (kind, piece) => {
@@ -85,7 +85,7 @@ function runs(bytes, text) {
   return out;
 }
 
-/* Characters that several tokens spell together: step -> the character. */
+/* Characters whose bytes are spread over several tokens: step -> character. */
 function sharedCharacters(steps) {
   const found = new Map();
   let bytes = [], owners = [];
@@ -123,7 +123,7 @@ export function glyphs(token, { lines = false } = {}) {
   });
 }
 
-/* The ids of the special tokens that were seen; candidates do not say it of themselves. */
+/* Ids of special tokens seen so far; candidates are not marked as special. */
 const special = new Set();
 
 export const chip = (token, extra = "") => {
@@ -131,7 +131,7 @@ export const chip = (token, extra = "") => {
   return h("span", { class: `chip ${is_special ? "pill" : ""} ${extra}` }, glyphs({ ...token, is_special }));
 };
 
-/* A text as it is, but for what nobody could see. Line ends, tabs and blanks stay themselves. */
+/* A text with invisible characters made visible. Line ends, tabs and blanks are kept. */
 export function visible(text) {
   const out = [];
   for (const c of text) {
@@ -143,7 +143,7 @@ export function visible(text) {
   return out;
 }
 
-// ---------------------------------------------------------------- what a step is
+// ---------------------------------------------------------------- properties of a step
 
 export const BINS = [0.01, 0.1, 0.5, 0.9, 0.99];
 export const BIN_NAMES = ["under 1%", "1–10%", "10–50%", "50–90%", "90–99%", "over 99%"];
@@ -151,14 +151,14 @@ export const bin = (mass) => BINS.filter((b) => (mass || 0) >= b).length;
 const favourite = (step) => step.pre_masking[0] || null;
 export const isForbidden = (step) => step.was_changed ?? (Boolean(favourite(step)) && !favourite(step).allowed);
 
-/* The mass that was surely removed: where a step has only bounds, the lower one. */
+/* The removed mass; for a step with only bounds, the lower one. */
 export const massOf = (step) => Math.max(0, (step.bounds ? step.bounds[0] : step.removed_mass) || 0);
-/* In nats; Infinity where all was removed. */
+/* In nats; Infinity if all mass was removed. */
 export const taxOf = (step) =>
   step.bounds ? -Math.log1p(-massOf(step)) : step.tax_nats === null || step.tax_nats === undefined ? Infinity : Math.max(0, step.tax_nats);
-/* Whether it is known how many tokens were allowed: a reply or a log alone does not tell, and nothing is told as 0. */
+/* Whether the number of allowed tokens is known: a reply or a log alone does not tell, and then it is 0. */
 const knowsAllowed = (step) => !(step.bounds && !step.allowed_count);
-/* What stands before a figure of removed mass: nothing where it is exact. */
+/* The text before a figure of removed mass: empty if it is exact. */
 export const limitOf = (step) => (step.bounds ? (step.bounds[1] > 0 ? "at least " : "") : step.exactness === "bounded" ? "at most " : "");
 
 function describe(step, i) {
@@ -170,23 +170,23 @@ function describe(step, i) {
   return said.join(", ");
 }
 
-// ---------------------------------------------------------------- what the panel says of a step
+// ---------------------------------------------------------------- the panel
 
 export const tag = (text, kind) => h("span", { class: `tag ${kind}` }, text);
 
 function story(step) {
   const wish = favourite(step);
   const taken = chip(step.token);
-  if (!wish) return ["Only measures were recorded for this step, not what the model wanted."];
+  if (!wish) return ["Only measures were recorded for this step, not the model’s candidates."];
   const wanted = [chip(wish), ` (${prob(wish.prob)})`];
-  const choice = !knowsAllowed(step) ? "how many were allowed is not known" : step.allowed_count === 1 ? "the only token allowed" : `one of ${count(step.allowed_count)} allowed`;
+  const choice = !knowsAllowed(step) ? "the number of allowed tokens is not known" : step.allowed_count === 1 ? "the only token allowed" : `one of ${count(step.allowed_count)} allowed`;
   if (step.was_rejected && step.rejected) {
     return [chip(step.rejected), " was drawn first, and the constraint refused it. ", taken, ` was drawn instead: ${choice}.`];
   }
   const how = step.was_forced ? " was put there without a draw: " : " was taken: ";
   if (!wish.allowed) return ["The model wanted ", wanted, ", which the constraint forbids. ", taken, how, choice, "."];
   if (wish.id !== step.token.id) return ["The model’s favourite ", wanted, " was allowed, but ", taken, step.was_forced ? " was forced." : " was drawn."];
-  const rest = massOf(step) >= BINS[0] ? ` The constraint removed ${limitOf(step)}${prob(massOf(step))} of what else it considered.` : "";
+  const rest = massOf(step) >= BINS[0] ? ` The constraint removed ${limitOf(step)}${prob(massOf(step))} of the other candidates’ probability.` : "";
   return ["The model wanted ", wanted, step.was_forced ? ", which was forced anyway." : " and got it.", rest];
 }
 
@@ -272,12 +272,12 @@ function blame(step) {
       b.offset ? item("after", many(b.offset, "viable byte")) : null));
 }
 
-/* Of a composition: how much each member was the first to refuse. */
+/* For a composition: the mass that each member was the first to refuse. */
 function shares(step) {
   const found = Object.entries(step.removed_by || {}).filter(([, mass]) => mass > 0);
   if (!found.length) return null;
   return h("section", { class: "blame shares" },
-    h("h3", {}, "Who removed it"),
+    h("h3", {}, "Removed by"),
     h("dl", {}, found.map(([name, mass]) => h("div", {}, h("dt", {}, prob(mass)), h("dd", {}, h("code", {}, name))))));
 }
 
@@ -285,7 +285,7 @@ function shares(step) {
 
 const swatch = (kind, text = "ab") => h("span", { class: `tok ${kind}`, "aria-hidden": "true" }, text);
 
-/* scale: what the colours say, where they do not say how much was removed. */
+/* scale: the legend of the colours; by default that of the removed mass. */
 export function drawLegend(node, steps, scale = massScale()) {
   const key = (mark, text) => h("span", { class: "key" }, mark, text);
   node.replaceChildren(scale,
@@ -301,7 +301,7 @@ export const drawScale = (label, names, kind) => h("span", { class: "scale" },
   h("span", { class: "note" }, label), names.map((name, i) => h("span", { class: `step ${kind}${i}` }, name)));
 const massScale = () => drawScale("Removed mass", BIN_NAMES, "b");
 
-/* more: further keys of a page, each as [keys, what they do]. */
+/* more: further keys of a page, each as [keys, action]. */
 export function drawKeys(node, more = []) {
   const kbd = (text) => h("kbd", {}, text);
   node.replaceChildren(kbd("←"), kbd("→"), " token ", kbd("↑"), kbd("↓"), " line ", kbd("n"), kbd("p"),
@@ -321,17 +321,17 @@ export function verdictTile(verdict) {
 }
 
 export const FINISHES = {
-  stop: "The model ended it (stop)", length: "Cut off at the token limit (length)",
+  stop: "Ended by the model (stop)", length: "Cut off at the token limit (length)",
 };
 
 // ---------------------------------------------------------------- the inspector
 
 const TYPING = "input, textarea, select, [contenteditable]";
 
-/* The chips of a text and the panel beside them. list, panel: their elements. onShow: told which step is shown, when
-   that changes; onPin: which one is pinned, -1 for none. keys: more keys of the page, each with what it does.
+/* The chips of a text and the panel beside them. list, panel: their elements. onShow: called with the step on show when
+   it changes; onPin: with the pinned step, -1 for none. keys: further keys of the page, each with its action.
 
-   A step is added as it comes; until somebody points at one, the newest is shown. */
+   Steps are added as they arrive; the newest is shown until the user selects one. */
 export function inspector({ list, panel, onShow = () => {}, onPin = () => {}, keys = {} }) {
   const narrow = matchMedia("(max-width: 899px)");
   const steps = [];
@@ -588,5 +588,5 @@ export function inspector({ list, panel, onShow = () => {}, onPin = () => {}, ke
   };
 }
 
-/* Real moves only: scrolling under a pointer at rest is not a wish to see another token. */
+/* Real moves only: scrolling under a resting pointer must not select another token. */
 export const hasMoved = (event) => event.pointerType !== "touch" && (event.movementX !== 0 || event.movementY !== 0);

@@ -1,6 +1,5 @@
-/* Draws two traces side by side, aligned by their tokens. The page has the files before this in the same module, so
-   what they export is at hand here. The chips and the story of a step are those of the inspector; what is chosen here
-   is a place in both texts. */
+/* Draws two traces side by side, aligned by their tokens. The preceding files are in the same module, so their exports
+   can be used. The chips and the panel of a step are the inspector's; the selection is a position in both texts. */
 (() => {
   const $ = (id) => document.getElementById(id);
   const shown = JSON.parse($("trace-shown").textContent);
@@ -12,7 +11,7 @@
   const longest = Math.max(a.length, b.length);
   const shortest = Math.min(a.length, b.length);
 
-  // The first place where the tokens differ; -1 where both texts are the same.
+  // The first position at which the tokens differ; -1 if both texts are equal.
   let apart = 0;
   while (apart < shortest && a[apart].token.id === b[apart].token.id) apart++;
   if (apart === longest) apart = -1;
@@ -75,7 +74,7 @@
     const body = step ? [
       h("div", { class: "taken-now" }, chip(step.token, `big tok b${bin(massOf(step))}`)), h("p", { class: "story" }, story(step)),
       table(step, true), blame(step), measures(step),
-    ] : [h("p", { class: "note" }, "This text has ended before.")];
+    ] : [h("p", { class: "note" }, "This text has already ended.")];
     const node = h("div", { class: "side" }, h("h3", {}, visible(title)), body.filter(Boolean));
     node.querySelectorAll("button").forEach((one) => one.remove()); // all candidates are shown already
     return node;
@@ -138,8 +137,8 @@
 
   $("lede").replaceChildren(...visible(shown.titles.join(" and ")));
   totals();
-  const ending = a.length === b.length ? "" : ` ${apart === shortest ? "There the shorter one has ended." : ""}`;
-  $("split-at").textContent = !longest ? "Neither trace has its steps."
+  const ending = a.length === b.length ? "" : ` ${apart === shortest ? "The shorter one has ended there." : ""}`;
+  $("split-at").textContent = !longest ? "Neither trace has steps."
     : apart < 0 ? "Both texts are the same, token by token."
       : apart === 0 ? "They differ from the first token on." : `The first ${many(apart, "token")} ${apart === 1 ? "is" : "are"} the same; they part at token ${count(apart + 1)}.${ending}`;
   drawLegend($("legend"), [...a, ...b], COLOURS.tax.scale());
@@ -149,7 +148,7 @@
   $("abouts").append(...pair.map(({ title, trace, shown: own }) => {
     const list = h("dl", {});
     drawAbout(list, trace, own);
-    // The rewinds point at places of the page of one trace.
+    // The rewinds link to steps on the page of a single trace.
     list.querySelectorAll("a").forEach((one) => one.replaceWith(...one.childNodes));
     return h("div", { class: "card" }, h("h3", {}, visible(title)), list);
   }));

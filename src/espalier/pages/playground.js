@@ -1,5 +1,5 @@
-/* The playground: generates, shows tokens as they come, and lists what was kept. What comes from the server enters the
-   page as text nodes and attributes, never as HTML; the page's policy would refuse it otherwise. */
+/* The playground: generates, shows tokens as they arrive, and lists stored traces. Data from the server is inserted as text
+   nodes and attributes, never as HTML; the page's policy enforces that. */
 
 import {
   FINISHES, count, drawKeys, drawLegend, h, inspector, many, nats, prob, tag, tile, verdictTile, visible,
@@ -64,7 +64,7 @@ function drawStats() {
   const tiles = [
     run.report ? tile(...verdictTile(run.report.verdict)) : tile("Verdict", "–", run.finish === null ? "at the end" : ""),
     tile("Removed mass", prob(steps.length ? sum("removed_mass") / steps.length : 0), `mean; ${many(forbidden, "favourite")} forbidden`),
-    tile("Grammar tax", isInfinite ? "∞ nats" : nats(sum("tax_nats")), "in sum"),
+    tile("Grammar tax", isInfinite ? "∞ nats" : nats(sum("tax_nats")), "in total"),
     tile("Tokens", count(steps.length), run.usage ? `after ${count(run.usage.prompt_tokens)} of the prompt` : ""),
     tile("First token", run.first === null ? "–" : seconds(run.first - run.sent), run.first === null ? "not from here" : "seen from here"),
     tile("Speed", run.last === null ? "–" : `${rate(steps.length, run.last - run.sent)}/s`, run.last === null ? "" : "tokens, the first one’s wait included"),
@@ -121,7 +121,7 @@ function drawEnd() {
   drawContract(run.contract ?? []);
 }
 
-/* What becomes of every keyword of a schema, as the server has said it. */
+/* How every keyword of the schema is enforced, as the server reports it. */
 function drawContract(rows) {
   const line = (found) => Object.values(found).filter((value) => value !== "").join("  ");
   $("contract").hidden = rows.length === 0;
@@ -158,7 +158,7 @@ async function start() {
   } catch (error) {
     said = mine.signal.aborted ? `Stopped after ${many(steps.length + pending.length, "token")}.` : "Failed.";
     if (!mine.signal.aborted) fail(error, showFault);
-    run.finish ??= mine.signal.aborted ? "Stopped here; the server has stopped too" : "Cut off by an error";
+    run.finish ??= mine.signal.aborted ? "Stopped; the server has stopped too" : "Cut off by an error";
   }
   if (document.activeElement === $("stop")) $("go").disabled = false, $("go").focus();
   busy(null);
@@ -174,8 +174,8 @@ async function start() {
   refreshTraces();
 }
 
-/* Shows an error where `shown` says; a key that is not taken brings the door. What is none of the server's is a fault
-   of this page, and goes to the browser's console too. */
+/* Shows an error through `shown`; a rejected key opens the key form. An error that is not the server's is a fault of this
+   page, and is also logged to the browser's console. */
 function fail(error, shown) {
   if (!(error instanceof Fault)) {
     shown(new Fault(`This page has failed: ${error.message}`));
@@ -184,13 +184,13 @@ function fail(error, shown) {
   else shown(error);
 }
 
-// ---------------------------------------------------------------- traces that were kept
+// ---------------------------------------------------------------- stored traces
 
 let lastId = null;
 
 function pageOf(id) {
   if (!key.get()) return h("a", { href: `traces/${encodeURIComponent(id)}/page`, target: "_blank", rel: "noopener noreferrer" }, "page of this trace");
-  // A link cannot carry the key, and the key belongs in no address: the page comes as a file.
+  // A link cannot carry the key, and the key must not be in an address: the page is downloaded as a file.
   const button = h("button", { type: "button", class: "link" }, "save the page of this trace");
   button.addEventListener("click", () => guarded(async () => {
     const page = await getText(`traces/${encodeURIComponent(id)}/page`);
@@ -246,7 +246,7 @@ async function showKept(id) {
   tokens.settle();
   append("text", "text-box", trace.text);
   drawEnd();
-  $("status").textContent = "A trace that was kept.";
+  $("status").textContent = "A stored trace.";
   $("output-head").scrollIntoView({ block: "start" });
 }
 
@@ -307,7 +307,7 @@ function showDoor(said) {
   $("key").focus();
 }
 
-/* All that needs the key, if one is needed. Traces and output of another key go. */
+/* Loads everything that needs the key. Traces and output of another key are removed. */
 async function enter() {
   let models;
   try {

@@ -1,4 +1,4 @@
-/* Speaks with the server: JSON, and a stream of events. The key is kept in this tab's session storage and is sent as a
+/* Client of the server: JSON requests and event streams. The API key is kept in this tab's session storage and sent as a
    header, never in an address. It knows nothing of the page. */
 
 const KEY = "espalier-key";
@@ -8,7 +8,7 @@ export const key = {
   set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
 };
 
-/* What the server, or the way to it, says is wrong. param: the field of the request; status: 0 where nothing answered. */
+/* An error of the server or the connection. param: the field of the request; status: 0 if there was no answer. */
 export class Fault extends Error {
   constructor(message, { param = null, code = null, status = 0 } = {}) {
     super(message);
@@ -22,7 +22,7 @@ function told(body, status) {
   return new Fault(String(error.message), { param: error.param ?? null, code: error.code ?? null, status });
 }
 
-/* A response that is fine; its address is relative to the page's, so that a server may stand below a path. */
+/* A successful response. The address is relative to the page's, so that the server may be mounted below a path. */
 async function ask(path, options = {}) {
   const headers = { ...options.headers };
   if (key.get()) headers.authorization = `Bearer ${key.get()}`;
@@ -48,7 +48,7 @@ export const getJson = async (path) => (await ask(path)).json();
 export const getText = async (path) => (await ask(path)).text();
 export const remove = (path) => ask(path, { method: "DELETE" });
 
-/* What /ready says, which answers 503 with a state too. */
+/* The state from /ready, which also has one when it answers 503. */
 export async function getState() {
   const response = await fetch("ready", { cache: "no-store", redirect: "error" });
   return response.json();
@@ -64,7 +64,7 @@ export async function generate(body, { signal, onChunk }) {
   let rest = "";
   for (;;) {
     const { value, done } = await read(reader);
-    if (done) throw new Fault("The stream ended before its end: the server, or something on the way, has cut it off.");
+    if (done) throw new Fault("The stream ended early: the server, or something in between, cut it off.");
     const parts = (rest + value).split("\n\n");
     rest = parts.pop();
     for (const part of parts) {

@@ -1,5 +1,5 @@
-/* Draws one trace: puts the parts of the page together. The page has the files before this in the same module, so what
-   they export is at hand here. */
+/* Draws one trace: assembles the parts of the page. The preceding files are in the same module, so their exports can be
+   used. */
 (() => {
   const $ = (id) => document.getElementById(id);
   const raw = $("trace-data").textContent;
@@ -9,7 +9,7 @@
   const paths = shown.paths && shown.paths.at.map((i) => (i < 0 ? null : shown.paths.names[i]));
 
   function remember(pinned) {
-    // A page inside a frame without an address (a notebook) has none to remember it in.
+    // A page in a frame without an address (a notebook) cannot store it there.
     if (location.protocol === "about:") return;
     history.replaceState(null, "", pinned >= 0 ? `#t${pinned}` : location.pathname + location.search);
   }
@@ -31,7 +31,7 @@
     if (group) tokens.go(steps.findIndex((_, i) => group.has(i)), false);
   }
 
-  // ---------------------------------------------------------------- what is said of the whole
+  // ---------------------------------------------------------------- the overview
 
   const made = [many(steps.length || summary.total_steps || 0, "token")];
   if (meta.model) made.push(`by ${meta.model}`);
@@ -56,7 +56,7 @@
     $("chart-card").hidden = true;
     $("split").replaceWith(h("section", { class: "card" }, h("h2", {}, "Output"),
       trace.text ? h("pre", { class: "whole", tabindex: "0" }, visible(trace.text)) : h("p", { class: "note" }, "Nothing was generated."),
-      summary.total_steps ? h("p", { class: "note" }, "Only sums were recorded of this run, not its steps.") : null));
+      summary.total_steps ? h("p", { class: "note" }, "Only sums were recorded for this run, not its steps.") : null));
     drawExports($("exports"), trace.text ? [copying, whole] : [whole]);
     return;
   }

@@ -1,6 +1,6 @@
-/* How the tokens of a trace are looked at: what their colour says, which stand out, what is searched for. The page has
-   inspector.js before this, in the same module. It knows neither the chart nor the tables; it is told of a group of
-   steps and tells who asked when what stands out has changed. */
+/* How the tokens of a trace are shown: the meaning of colours, highlights and search. inspector.js precedes this file in
+   the same module. It knows neither the chart nor the tables: it takes a group of steps, and reports when the highlights
+   change. */
 
 // ---------------------------------------------------------------- colours
 

@@ -45,7 +45,7 @@ def render(data: Mapping[str, Any], *, title: str | None = None, findings: Seque
 
     findings: what a diagnosis found, each as `Finding.to_json()`.
     """
-    parts = {"title": title or _title(data), "data": data, "shown": _shown(data) | {"findings": list(findings)}}
+    parts = {"title": title or _title(data), "data": data, "shown": _prepared(data) | {"findings": list(findings)}}
     return _document("trace.html", styles=STYLES, scripts=SCRIPTS, parts=parts)
 
 
@@ -60,14 +60,14 @@ def render_pair(
         "title": title or _title(a),
         "a": a,
         "b": b,
-        "shown": {"titles": [str(one) for one in titles], "traces": [_shown(a), _shown(b)]},
+        "shown": {"titles": [str(one) for one in titles], "traces": [_prepared(a), _prepared(b)]},
     }
     return _document("pair.html", styles=PAIR_STYLES, scripts=PAIR_SCRIPTS, parts=parts)
 
 
 def _document(template: str, *, styles: Sequence[str], scripts: Sequence[str], parts: Mapping[str, Any]) -> str:
     """Fill a template: strings are HTML-escaped, everything else is embedded as JSON."""
-    style, script = _joined(*styles), _joined(*scripts)
+    style, script = _concatenated(*styles), _concatenated(*scripts)
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -88,22 +88,22 @@ def frame(page: str) -> str:
     )
 
 
-def _shown(data: Mapping[str, Any]) -> dict[str, Any]:
+def _prepared(data: Mapping[str, Any]) -> dict[str, Any]:
     """Data that JavaScript would change if it parsed it (big integers, order of keys), and data it would have to
     compute: the paths of the tokens."""
     metadata = data["metadata"]
     soft = [_source(one) for one in metadata.get("soft", ())]
     decoding = {k: v for k, v in metadata.get("decoding", {}).items() if k != "strategy"}
     return {
-        "sampling": _spelled(metadata["sampling"]),
-        "decoding": _spelled(decoding),
+        "sampling": _option_texts(metadata["sampling"]),
+        "decoding": _option_texts(decoding),
         "constraint": _source(metadata["constraint"]),
         "soft": soft,
         "paths": _paths(data),
     }
 
 
-def _spelled(options: Mapping[str, Any]) -> list[list[str]]:
+def _option_texts(options: Mapping[str, Any]) -> list[list[str]]:
     return [[k, v if isinstance(v, str) else json.dumps(v)] for k, v in as_json(options).items()]
 
 
@@ -157,7 +157,7 @@ def _embedded(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _joined(*names: str) -> str:
+def _concatenated(*names: str) -> str:
     """Concatenate files to one style or script. As one module, a script sees what earlier ones export."""
     return "".join(map(_resource, names))
 

@@ -63,7 +63,7 @@ def find_abilities(render: Render) -> Abilities:
     objects = _renders_objects(render)
     calls = objects or _renders_texts(render)
     # If calls are not rendered, the message before a result gets content in their place.
-    before = _calls(ARGUMENTS if objects else json.dumps(ARGUMENTS)) if calls else _said()
+    before = _calls(ARGUMENTS if objects else json.dumps(ARGUMENTS)) if calls else _answer()
     result = RESULT in _text(render, [_USER, before, _result()])
     return Abilities(
         tools=any(TOOL in _text(render, messages, [_TOOL]) for messages in ([_USER], [system, _USER])),
@@ -101,7 +101,7 @@ def _takes_id(render: Render, before: Mapping[str, Any], given: str) -> bool:
     return RESULT in _text(render, [_USER, message, {**_result(), "tool_call_id": given}])
 
 
-def _said() -> dict[str, Any]:
+def _answer() -> dict[str, Any]:
     return {"role": "assistant", "content": "Hello"}
 
 

@@ -33,7 +33,7 @@ def rewrite_past_calls(messages: Sequence[Message], abilities: Abilities, wire: 
     rewritten: list[Message] = []
     names: dict[str, str] = {}
     results: list[str] = []  # consecutive results become one message: templates want users and assistants to alternate
-    for message in messages if abilities.any_id else _with_nine(messages):
+    for message in messages if abilities.any_id else _with_short_ids(messages):
         if message["role"] == "tool":
             name = message.get("name") or names.get(message.get("tool_call_id", ""))
             if not abilities.tool_role:
@@ -79,7 +79,7 @@ def _as_text(arguments: Any) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
-def _with_nine(messages: Sequence[Message]) -> list[Message]:
+def _with_short_ids(messages: Sequence[Message]) -> list[Message]:
     """Give ids of nine letters and digits, numbered in order of the calls, to calls whose ids are different. A result
     without an id gets that of the call at its position since the last message with calls."""
     taken = {call.get("id") for message in messages for call in _calls(message)}

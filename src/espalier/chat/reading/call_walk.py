@@ -8,7 +8,7 @@ from __future__ import annotations
 from espalier.chat.reading.call_shape import CallShape
 from espalier.chat.reading.incoming import Cut, Fault, Incoming, Reading
 from espalier.chat.reading.json_pieces import copy_value
-from espalier.chat.reading.telling import Telling
+from espalier.chat.reading.turn_builder import TurnBuilder
 from espalier.chat.wire.formats import WireFormat
 
 CUT_LIST = "the list of calls was cut off"
@@ -18,11 +18,11 @@ class CallWalk:
     """Reads a text to its end. Text is held back from where a call may have begun until the call's name is known; if it
     is no call, the text is read again as content."""
 
-    def __init__(self, wire: WireFormat, shape: CallShape, text: Incoming, telling: Telling) -> None:
+    def __init__(self, wire: WireFormat, shape: CallShape, text: Incoming, builder: TurnBuilder) -> None:
         self._wire = wire
         self._shape = shape
         self._text = text
-        self._telling = telling
+        self._builder = builder
 
     def run(self) -> Reading[None]:
         """Raises Fault if a call breaks after its name, Cut if the text ends in a call."""
@@ -32,25 +32,25 @@ class CallWalk:
 
     def begin(self, name: str) -> None:
         self._text.release()
-        self._telling.begin(name)
+        self._builder.begin(name)
 
     def arguments(self, text: str) -> None:
-        self._telling.arguments(text)
+        self._builder.arguments(text)
 
     # Formats with a marker
 
     def _marked(self) -> Reading[None]:
-        marker, text, telling = self._wire.marker, self._text, self._telling
-        while (yield from text.until(marker, telling.content)):
+        marker, text, builder = self._wire.marker, self._text, self._builder
+        while (yield from text.until(marker, builder.content)):
             text.hold()
-            complete = telling.complete_calls
+            complete = builder.complete_calls
             fault = yield from self._attempt()
             if fault is None:
                 continue
-            telling.fault(str(fault))
-            if telling.complete_calls == complete:  # the text is back at the marker, which begins no call
+            builder.fault(str(fault))
+            if builder.complete_calls == complete:  # the text is back at the marker, which begins no call
                 yield from text.meets(marker)
-                telling.content(marker)
+                builder.content(marker)
 
     # Formats without a marker
 
@@ -66,7 +66,7 @@ class CallWalk:
                 yield from self._excuse(fault)
         else:
             self._text.back()
-        yield from self._text.all(self._telling.content)
+        yield from self._text.all(self._builder.content)
 
     def _leads_to_opener(self) -> Reading[bool]:
         """Read what may stand before a call, and return whether a call may be next. Raises Cut if the text ends."""
@@ -78,18 +78,18 @@ class CallWalk:
 
     def _excuse(self, fault: Fault) -> Reading[None]:
         """Report the fault, unless the supposed call is JSON that was never meant as one."""
-        text, telling = self._text, self._telling
-        if (fault.is_foreign or self._wire.exact) and not telling.complete_calls:
+        text, builder = self._text, self._builder
+        if (fault.is_foreign or self._wire.exact) and not builder.complete_calls:
             return
-        if not fault.is_certain and not (self._wire.close and telling.complete_calls):
-            yield from text.until(self._wire.opener[:1], telling.content)
+        if not fault.is_certain and not (self._wire.close and builder.complete_calls):
+            yield from text.until(self._wire.opener[:1], builder.content)
             try:
-                yield from copy_value(text, telling.content)
+                yield from copy_value(text, builder.content)
             except (Fault, Cut):
                 pass
             else:
                 return
-        telling.fault(str(fault))
+        builder.fault(str(fault))
 
     # Calls
 
@@ -99,12 +99,12 @@ class CallWalk:
         try:
             yield from self._calls()
         except Fault as fault:
-            if self._telling.open_call:
+            if self._builder.open_call:
                 raise
             self._text.back()
             return fault
         except Cut:
-            if not self._wire.exact or self._telling.open_call or self._telling.complete_calls:
+            if not self._wire.exact or self._builder.open_call or self._builder.complete_calls:
                 raise
             # Nothing proves that this is the beginning of a call, and content would be lost.
             self._text.back()
@@ -121,7 +121,7 @@ class CallWalk:
             yield from text.skip()
             yield from self._shape.read(text, self)
             yield from self._expect(wire.tail)
-            self._telling.end()
+            self._builder.end()
             text.hold()
             more = yield from (self._goes_on() if wire.close.strip() else self._another())
 

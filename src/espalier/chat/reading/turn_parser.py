@@ -11,7 +11,7 @@ from espalier.chat.reading.call_shape import CallShape
 from espalier.chat.reading.call_walk import CallWalk
 from espalier.chat.reading.deltas import Delta, Turn
 from espalier.chat.reading.incoming import SPACE, Cut, Fault, Incoming, Reading
-from espalier.chat.reading.telling import Telling
+from espalier.chat.reading.turn_builder import TurnBuilder
 from espalier.chat.reasoning import Reasoning
 from espalier.chat.wire.formats import CALL_PARSERS, WireFormat
 from espalier.errors import InputError
@@ -40,7 +40,7 @@ class TurnParser:
         inside: bool = False,
     ) -> None:
         self._text = Incoming()
-        self._telling = Telling()
+        self._builder = TurnBuilder()
         self._is_over = False
         self.is_reasoning = False
         self._reading = self._read(format, frozenset(names), reasoning, inside)
@@ -61,30 +61,30 @@ class TurnParser:
     @property
     def turn(self) -> Turn:
         """The turn so far; complete once finished."""
-        return self._telling.turn
+        return self._builder.turn
 
     def _advance(self) -> list[Delta]:
         next(self._reading, None)
-        return self._telling.take()
+        return self._builder.take()
 
     def _read(
         self, wire: WireFormat | None, names: frozenset[str], reasoning: Reasoning | None, inside: bool
     ) -> Reading[None]:
-        text, telling = self._text, self._telling
+        text, builder = self._text, self._builder
         try:
             if reasoning is not None and (inside or (yield from self._starts(reasoning))):
                 yield from self._reason(reasoning)
             if wire is None:
-                yield from text.all(telling.content)
+                yield from text.all(builder.content)
             else:
                 shape: type[CallShape] = CALL_PARSERS.load(wire.shape)
-                yield from CallWalk(wire, shape(wire, names), text, telling).run()
+                yield from CallWalk(wire, shape(wire, names), text, builder).run()
         except (Cut, Fault) as error:
-            place = f"the call of {telling.open_call!r}" if telling.open_call else "the beginning of a call"
-            telling.stop(str(error) or f"the text was cut off in {place}")
+            place = f"the call of {builder.open_call!r}" if builder.open_call else "the beginning of a call"
+            builder.stop(str(error) or f"the text was cut off in {place}")
             yield from text.all(_ignore)
         else:
-            telling.settle()
+            builder.settle()
 
     def _starts(self, reasoning: Reasoning) -> Reading[bool]:
         """Consume the start marker if the text begins with it."""
@@ -102,9 +102,9 @@ class TurnParser:
 
     def _reason(self, reasoning: Reasoning) -> Reading[None]:
         text = self._text
-        trimmed = _Trimmed(self._telling)
+        trimmed = _Trimmed(self._builder)
         self.is_reasoning = True
-        self._telling.reasoning("")
+        self._builder.reasoning("")
         yield from text.skip()
         if not (yield from text.until(reasoning.end.strip(), trimmed.take)):
             trimmed.flush()
@@ -117,20 +117,20 @@ class TurnParser:
 class _Trimmed:
     """Reasoning whose trailing whitespace is held back until something follows."""
 
-    def __init__(self, telling: Telling) -> None:
-        self._telling = telling
+    def __init__(self, builder: TurnBuilder) -> None:
+        self._builder = builder
         self._space: list[str] = []
 
     def take(self, text: str) -> None:
         kept = text.rstrip(SPACE)
         if kept:
             self.flush()
-            self._telling.reasoning(kept)
+            self._builder.reasoning(kept)
         if len(kept) < len(text):
             self._space.append(text[len(kept) :])
 
     def flush(self) -> None:
-        self._telling.reasoning("".join(self._space))
+        self._builder.reasoning("".join(self._space))
         self._space = []
 
 

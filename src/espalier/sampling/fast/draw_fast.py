@@ -158,11 +158,11 @@ def _without_heat(chain: Chain) -> tuple[tuple[str, ...], np.float32]:
 def _run(names: Iterable[str], found: Candidates, step: Step) -> Candidates:
     for name in names:
         fast = FAST.get(name)
-        found = fast(found, step) if fast is not None else _plainly(name, found, step)
+        found = fast(found, step) if fast is not None else _run_plain(name, found, step)
     return found
 
 
-def _plainly(name: str, found: Candidates, step: Step) -> Candidates:
+def _run_plain(name: str, found: Candidates, step: Step) -> Candidates:
     """Run the plain sampler on the candidates alone."""
     out = TRANSFORMS[name](found.values, step.context)
     if out is found.values:
@@ -241,20 +241,20 @@ def _dry_losses(step: Step) -> dict[int, float]:
 def _top_k(found: Candidates, step: Step) -> Candidates:
     k = step.context.config.top_k
     if step.is_plain(found) or k > found.values.shape[0] // DEEP:
-        return _plainly("top_k", found, step)
-    return _plainly("top_k", found.take(leaders(found.values, k)), step)
+        return _run_plain("top_k", found, step)
+    return _run_plain("top_k", found.take(leaders(found.values, k)), step)
 
 
 def _min_p(found: Candidates, step: Step) -> Candidates:
     config, values = step.context.config, found.values
     if step.is_plain(found):
-        return _plainly("min_p", found, step)
+        return _run_plain("min_p", found, step)
     tops = peaks(values)
     rest = values[tops.shape[0] * DEEP :]  # (fewer than DEEP,)
     edge = np.float32(max(tops.max(), rest.max(initial=NEG_INF)) + np.float32(math.log(config.min_p)))
     places = at_least(values, tops, edge)
     if config.min_keep > 1 and places.size < config.min_keep:
-        return _plainly("min_p", found, step)
+        return _run_plain("min_p", found, step)
     return found.take(places)
 
 
@@ -262,7 +262,7 @@ def _top_p(found: Candidates, step: Step) -> Candidates:
     """By mass in buckets of the logit: only the bucket in which p is reached is sorted."""
     config, values = step.context.config, found.values
     if step.is_plain(found):
-        return _plainly("top_p", found, step)
+        return _run_plain("top_p", found, step)
     top = float(values.max())
     masses = np.zeros(BUCKETS)  # (BUCKETS,) float64
     total = kernels().mass_by_bucket(values, top, SCALE, masses)
@@ -270,7 +270,7 @@ def _top_p(found: Candidates, step: Step) -> Candidates:
     wanted = config.top_p * total
     bucket = int(np.searchsorted(reached, wanted, side="left"))
     if bucket >= BUCKETS - 1:
-        return _plainly("top_p", found, step)
+        return _run_plain("top_p", found, step)
     # Rounding errors included, all logits of the bucket are at or above this.
     with np.errstate(over="ignore"):
         edge = np.nextafter(np.float32(top - (bucket + 1) / SCALE), NEG_INF)
@@ -284,9 +284,9 @@ def _top_p(found: Candidates, step: Step) -> Candidates:
     cut = int(np.searchsorted(mass, wanted, side="left"))
     kept, doubt = above.size + cut + 1, DOUBT * total
     if cut >= mass.size or mass[cut] - wanted < doubt or kept < config.min_keep:
-        return _plainly("top_p", found, step)
+        return _run_plain("top_p", found, step)
     if kept > 1 and wanted - (float(mass[cut - 1]) if cut else before) < doubt:
-        return _plainly("top_p", found, step)
+        return _run_plain("top_p", found, step)
     return found.take(np.sort(np.concatenate([above, crossing[: cut + 1]])))
 
 

@@ -36,7 +36,7 @@ class TaskKey(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tried:
+class TaskFit:
     """How a task fits the response. last: its last step. events: how many it has; wrong: how many do not fit."""
 
     last: int = -1
@@ -62,17 +62,17 @@ class Tasks:
         return TaskKey(*name, part)
 
 
-def try_all(events: Iterable[Mapping[str, Any]], steps: Sequence[ApiStep]) -> dict[TaskKey, Tried]:
+def try_all(events: Iterable[Mapping[str, Any]], steps: Sequence[ApiStep]) -> dict[TaskKey, TaskFit]:
     """Every task of a log, and how well its events fit the tokens of a response."""
-    tasks, found = Tasks(), dict[TaskKey, Tried]()
+    tasks, found = Tasks(), dict[TaskKey, TaskFit]()
     for event in events:
-        tried = found.setdefault(tasks.key(event), Tried())
-        tried.events += 1
-        tried.last = event["step"]
+        fit = found.setdefault(tasks.key(event), TaskFit())
+        fit.events += 1
+        fit.last = event["step"]
         fault = misfit(event, steps)
         if fault:
-            tried.wrong += 1
-            tried.first_wrong = tried.first_wrong or fault
+            fit.wrong += 1
+            fit.first_wrong = fit.first_wrong or fault
     return found
 
 
@@ -95,7 +95,7 @@ def misfit(event: Mapping[str, Any], steps: Sequence[ApiStep]) -> str:
 
 
 def choose(
-    found: Mapping[TaskKey, Tried], *, task: int | None = None, slot: int | None = None, told_slot: int | None = None
+    found: Mapping[TaskKey, TaskFit], *, task: int | None = None, slot: int | None = None, told_slot: int | None = None
 ) -> tuple[TaskKey | None, list[str]]:
     """The task of a response, None if the log has none for it, and messages for a person.
 

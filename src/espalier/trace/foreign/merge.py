@@ -58,7 +58,7 @@ def merge(
         warnings += _without_task(response, steps, found=len(found))
     events: dict[int, Mapping[str, Any]] = {}
     if key is not None:
-        events = {event["step"]: event for event in _of(log(), key) if 0 <= event["step"] < len(steps)}
+        events = {event["step"]: event for event in _events_of(log(), key) if 0 <= event["step"] < len(steps)}
         strange = [event for event in events.values() if misfit(event, steps)]
         warnings += [f"step {event['step']} of the log is not this response's" for event in strange]
     many = len(response.choices)
@@ -133,7 +133,7 @@ def _opened(path: str | os.PathLike[str], *, field: str) -> BinaryIO:
         raise InputError(f"cannot read {os.fspath(path)!r}: {error.strerror or error}", field=field) from error
 
 
-def _of(events: Iterable[dict[str, Any]], key: TaskKey) -> Iterator[dict[str, Any]]:
+def _events_of(events: Iterable[dict[str, Any]], key: TaskKey) -> Iterator[dict[str, Any]]:
     tasks = Tasks()
     return (event for event in events if tasks.key(event) == key)
 

@@ -231,7 +231,7 @@ def _old(data: Mapping[str, Any], where: str) -> tuple[ApiStep, ...]:
 
 
 @dataclass(slots=True)
-class _Growing:
+class _PartialChoice:
     """A choice while its stream is being read."""
 
     text: list[str] = field(default_factory=list)
@@ -268,7 +268,7 @@ def _events(text: str) -> Iterator[Mapping[str, Any]]:
 def _streamed(events: Iterable[Mapping[str, Any]]) -> Response:
     first: Mapping[str, Any] = {}
     verbose: Mapping[str, Any] = {}
-    growing: dict[int, _Growing] = {}
+    partial: dict[int, _PartialChoice] = {}
     for event in events:
         if event.get("error") is not None:
             return response_of(event)
@@ -277,21 +277,21 @@ def _streamed(events: Iterable[Mapping[str, Any]]) -> Response:
         verbose = told if isinstance(told, Mapping) else verbose
         choices = event.get("choices")
         if choices is None and ("content" in event or "completion_probabilities" in event):
-            native = growing.setdefault(0, _Growing())
+            native = partial.setdefault(0, _PartialChoice())
             native.text.append(_text(event.get("content")))
-            _grow(native, event.get("completion_probabilities"), "completion_probabilities")
+            _extend(native, event.get("completion_probabilities"), "completion_probabilities")
             native.finish = _native(event).finish_reason if event.get("stop") else native.finish
         for one in choices if isinstance(choices, list) else ():
             if not isinstance(one, Mapping):
                 raise ResponseError(f"a choice of the stream is no object but {_kind(one)}")
             delta, index = one.get("delta"), one.get("index")
             delta = delta if isinstance(delta, Mapping) else {}
-            mine = growing.setdefault(index if isinstance(index, int) else 0, _Growing())
+            mine = partial.setdefault(index if isinstance(index, int) else 0, _PartialChoice())
             mine.text.append(_text(delta.get("content", one.get("text"))))
             mine.reasoning.append(_text(delta.get("reasoning_content")))
             mine.finish = _name(one.get("finish_reason")) or mine.finish
-            _grow(mine, one.get("logprobs"), "logprobs")
-    if not growing:
+            _extend(mine, one.get("logprobs"), "logprobs")
+    if not partial:
         raise ResponseError("the stream holds no choice")
     choices_ = [
         ApiChoice(
@@ -301,12 +301,12 @@ def _streamed(events: Iterable[Mapping[str, Any]]) -> Response:
             finish_reason=one.finish,
             steps=None if one.steps is None else tuple(one.steps),
         )
-        for index, one in sorted(growing.items())
+        for index, one in sorted(partial.items())
     ]
     return _made(first, choices_, verbose)
 
 
-def _grow(mine: _Growing, data: Any, where: str) -> None:
+def _extend(mine: _PartialChoice, data: Any, where: str) -> None:
     steps = _steps(data, where)
     if steps is not None:
         mine.steps = [*(mine.steps or ()), *steps]

@@ -139,7 +139,7 @@ class _Refused:
     taken token is never among them."""
 
     def __init__(self, found: Iterable[Mapping[str, Any]], taken: int, spelled: bytes | None) -> None:
-        pairs = [(_number(one), _spelled(one)) for one in found]
+        pairs = [(_number(one), _bytes_of(one)) for one in found]
         pairs = [(number, text) for number, text in pairs if not (number == taken != NO_ID)]
         self._ids = {number for number, _ in pairs} - {NO_ID}
         self._texts = {text for _, text in pairs} - {spelled}
@@ -184,7 +184,7 @@ def _candidates(data: Any, refused: _Refused) -> tuple[Candidate, ...]:
 
 
 def _candidate(data: Mapping[str, Any], refused: _Refused) -> Candidate:
-    number, text, spelled = _number(data), _text(data), _spelled(data)
+    number, text, spelled = _number(data), _text(data), _bytes_of(data)
     chance = next((value for name in ("prob", "p") if (value := finite(data.get(name))) is not None), None)
     if chance is None:
         chance = _exp(finite(data.get("logprob")))
@@ -210,7 +210,7 @@ def _has_chance(data: Mapping[str, Any]) -> bool:
     return any(finite(data.get(name)) is not None for name in ("prob", "p", "logprob"))
 
 
-def _spelled(data: Mapping[str, Any]) -> bytes:
+def _bytes_of(data: Mapping[str, Any]) -> bytes:
     found = spelled_bytes(data.get("bytes"))
     return _text(data).encode("utf-8", "replace") if found is None else bytes(found)
 

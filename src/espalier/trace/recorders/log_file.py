@@ -49,7 +49,7 @@ class LogFile:
             self._end, self._has_any = 0, False  # end: offset after the last element
             if os.fstat(self._file).st_size:
                 self._end, self._has_any = _scanned(path, scan)
-            self._put(b"" if self._end else begin())
+            self._write(b"" if self._end else begin())
         except BaseException as error:
             self._leave()
             if isinstance(error, OSError):
@@ -68,7 +68,7 @@ class LogFile:
         try:
             if self._max is not None and self._has_any and self.size + len(element) + 2 > self._max:
                 self._rotate()
-            self._put((b",\n" if self._has_any else b"\n") + element)
+            self._write((b",\n" if self._has_any else b"\n") + element)
         except OSError as error:
             raise _cannot(self.path, error) from error
         self._has_any = True
@@ -90,7 +90,7 @@ class LogFile:
             os.close(self._file)  # also releases the lock
             self._file = -1
 
-    def _put(self, text: bytes) -> None:
+    def _write(self, text: bytes) -> None:
         """Write text after the last element, and the brackets. Raises OSError; the file is then as before."""
         if self._is_dirty:
             self._undo()
@@ -126,7 +126,7 @@ class LogFile:
         self._file, self._end, self._has_any = _open(name), 0, False
         try:
             _lock(self._file, self.path)
-            self._put(self._begin())
+            self._write(self._begin())
             if self._keep:
                 _numbered(self.path, 1).unlink(missing_ok=True)  # only if no more than one file is kept
                 os.link(self.path, _numbered(self.path, 1))

@@ -73,7 +73,7 @@ def _whitespace_loops(trace: Trace) -> Iterator[Finding]:
                 code="whitespace_loop",
                 severity="fault",
                 message=f"{end - start} tokens in a row are white space ({size} bytes)",
-                steps=_shown(range(start, end)),
+                steps=_first_steps(range(start, end)),
                 evidence={"tokens": end - start, "bytes": size},
                 remedies=(f.BOUNDED_WHITESPACE, f.SHOW_THE_SCHEMA),
             )
@@ -87,7 +87,7 @@ def _digit_loops(trace: Trace) -> Iterator[Finding]:
                 code="digit_loop",
                 severity="fault",
                 message=f"a number runs on for {size} digits",
-                steps=_shown(range(start, end)),
+                steps=_first_steps(range(start, end)),
                 evidence={"digits": size},
                 remedies=(f.BOUND_NUMBERS, f.BREAK_LOOPS),
             )
@@ -112,7 +112,7 @@ def _phrase_loops(trace: Trace) -> Iterator[Finding]:
                 code="phrase_loop",
                 severity="fault",
                 message=f"{text[:60]!r} comes {count} times in a row",
-                steps=_shown(range(at, at + count * period)),
+                steps=_first_steps(range(at, at + count * period)),
                 evidence={"phrase": text, "repeats": count, "tokens": count * period},
                 remedies=(f.BREAK_LOOPS, f.BOUND_LENGTH),
             )
@@ -139,7 +139,7 @@ def _rewinds(trace: Trace) -> Iterator[Finding]:
             code="rewinds",
             severity="cost",
             message=f"text was taken back {len(trace.rewinds)} times, {lost} tokens in all{by}",
-            steps=_shown([one.step for one in trace.rewinds]),
+            steps=_first_steps([one.step for one in trace.rewinds]),
             evidence={"rewinds": len(trace.rewinds), "tokens": lost},
             remedies=(f.LESS_CONFLICT, f.SHOW_THE_SCHEMA),
         )
@@ -153,7 +153,7 @@ def _eos(trace: Trace) -> Iterator[Finding]:
             code="eos_forbidden",
             severity="cost",
             message=f"at {_many(sure)} the model wanted to end the text, and the constraint did not let it",
-            steps=_shown([one.step for one in sure]),
+            steps=_first_steps([one.step for one in sure]),
             evidence={"steps": len(sure), "largest_prob": max(_wish(one).prob for one in sure)},
             remedies=(f.EOS_ALLOWED, f.SHOW_THE_SCHEMA),
         )
@@ -202,7 +202,7 @@ def _misaligned(trace: Trace) -> Iterator[Finding]:
             severity="cost",
             message=f"at {_many(found)} the model wanted a longer token that begins as what was taken, "
             f"first {_wish(first).text!r} instead of {first.text!r}",
-            steps=_shown([one.step for one in found]),
+            steps=_first_steps([one.step for one in found]),
             evidence={"steps": len(found), "tax_nats": math.fsum(one.tax_nats for one in found)},
             remedies=(f.NATURAL_LAYOUT, f.JUMP),
         )
@@ -219,7 +219,7 @@ def _fights(trace: Trace) -> Iterator[Finding]:
             code="fights_the_prompt",
             severity="cost",
             message=f"{len(high)} of {len(steps)} tokens of {name} cost over {HIGH_TAX} nats each, {tax:.1f} in all",
-            steps=_shown([one.step for one in high]),
+            steps=_first_steps([one.step for one in high]),
             evidence={"part": name, "steps": len(high), "of": len(steps), "tax_nats": tax},
             remedies=(f.SHOW_THE_SCHEMA, f.OWN_ORDER, f.ANOTHER_STRATEGY),
         )
@@ -306,5 +306,5 @@ def _many(steps: Sequence[StepRecord]) -> str:
     return f"step {steps[0].step}" if len(steps) == 1 else f"{len(steps)} steps"
 
 
-def _shown(places: Sequence[int]) -> tuple[int, ...]:
+def _first_steps(places: Sequence[int]) -> tuple[int, ...]:
     return tuple(places[:SHOWN])

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from espalier.trace.foreign.lazily import Lazily
+from espalier.trace.lazy import LazySequence
 
 
 def counted(values):
@@ -17,7 +17,7 @@ def counted(values):
         calls.append(1)
         return values
 
-    return Lazily(make, len(values)), calls
+    return LazySequence(make, len(values)), calls
 
 
 def test_it_is_made_once_at_the_first_look_and_its_length_is_known_before():
@@ -53,7 +53,7 @@ def test_what_fails_to_be_made_fails_each_time():
     def make():
         raise ValueError("no")
 
-    one = Lazily(make, 3)
+    one = LazySequence(make, 3)
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
             list(one)

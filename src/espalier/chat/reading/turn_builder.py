@@ -1,4 +1,4 @@
-"""`Telling`: collects what a parser finds in a turn, as deltas since the last request and as the whole Turn.
+"""`TurnBuilder`: collects what a parser finds in a turn, as deltas since the last request and as the whole Turn.
 
 It knows no format. Whitespace-only content beside a call is dropped here.
 """
@@ -13,7 +13,7 @@ from espalier.chat.reading.incoming import SPACE
 from espalier.chat.tools import ToolCall
 
 
-class Telling:
+class TurnBuilder:
     """Takes findings piece by piece. Adjacent pieces of one kind become one delta."""
 
     def __init__(self) -> None:

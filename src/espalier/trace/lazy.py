@@ -1,4 +1,4 @@
-"""`Lazily`: a sequence that is computed when it is first read."""
+"""`LazySequence`: a sequence that is computed when it is first read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 T = TypeVar("T")
 
 
-class Lazily(Sequence[T], Generic[T]):
+class LazySequence(Sequence[T], Generic[T]):
     """Equal to the tuple that `make` returns, with the same hash. `make` is called once, at the first access, and must
     not depend on when that is; what it references is kept until then. Two threads that access first may both call it.
 
@@ -42,7 +42,7 @@ class Lazily(Sequence[T], Generic[T]):
         return len(self._all()) if self._length is None else self._length
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Lazily):
+        if isinstance(other, LazySequence):
             return self._all() == other._all()
         return self._all() == other if isinstance(other, tuple) else NotImplemented
 
