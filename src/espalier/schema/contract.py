@@ -1,7 +1,9 @@
-"""What will become of every keyword of a schema: one verdict each, by its JSON pointer.
+"""The contract of a schema: one verdict for every keyword, by its JSON pointer.
 
-The expansion knows what it put into the normal form and what it left out; whoever enforces the normal form lowers the
-verdict of what it narrows or cannot do. It knows neither side's reasons.
+    /properties/a/pattern  narrowed  "only what both ECMA-262 and Python's re match"
+
+The expansion says which keywords are in the normal form and which were left out; each backend then lowers the verdicts
+of keywords that it narrows or cannot enforce. This module knows none of their reasons.
 """
 
 from __future__ import annotations
@@ -18,18 +20,18 @@ Verdict: TypeAlias = Literal["enforced", "narrowed", "checked", "refused", "anno
 VERDICTS: tuple[Verdict, ...] = ("annotation", "enforced", "narrowed", "checked", "refused")
 """From the best to the worst.
 
-enforced: every text that can come out satisfies the keyword, and every value that does can come out.
-narrowed: every text that can come out satisfies it, but not every value, or not every spelling, can come out.
+enforced: every possible output satisfies the keyword, and every value that satisfies it is possible.
+narrowed: every possible output satisfies it, but some values or spellings that satisfy it are not possible.
 checked: not enforced; the finished text is judged. refused: neither. annotation: it asserts nothing.
 """
 _RANK = {verdict: rank for rank, verdict in enumerate(VERDICTS)}
 SHOWN = 5
-"""Pointers that a message names."""
+"""Pointers that a message names at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """pointer: of the keyword, in the user's schema; with an address in front in another document."""
+    """pointer: of the keyword, in the user's schema; in another document, after its address."""
 
     pointer: str
     keyword: str
@@ -42,7 +44,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """One entry for every keyword, in the order of the text."""
+    """The entries of all keywords, in the order of the text."""
 
     entries: tuple[Entry, ...] = ()
 
@@ -62,23 +64,23 @@ class Contract:
         return cls(tuple(Entry(**entry) for entry in data))
 
     def narrow(self, pointer: str, note: str) -> Contract:
-        """The keyword at this pointer is narrowed; a worse verdict stays, and the note is added to it."""
+        """The contract with this keyword narrowed. A worse verdict stays, with the note added."""
         return self.lower(pointer, "narrowed", note)
 
     def leave(self, pointer: str, note: str) -> Contract:
-        """The keyword at this pointer is left out, and can only be checked."""
+        """The contract with this keyword left out, so that it can only be checked."""
         return self.lower(pointer, "checked", note)
 
     def refuse(self, pointer: str, note: str) -> Contract:
-        """The keyword at this pointer can be neither enforced nor checked."""
+        """The contract with this keyword refused: it can be neither enforced nor checked."""
         return self.lower(pointer, "refused", note)
 
     def lower(self, pointer: str, verdict: Verdict, note: str) -> Contract:
-        """The contract with a verdict lowered; a pointer that has no entry gets one, at the end."""
+        """The contract with one verdict lowered; a pointer without an entry gets one, at the end."""
         return self.with_changes([(pointer, verdict, note)])
 
     def with_changes(self, changes: Iterable[tuple[str, Verdict, str]]) -> Contract:
-        """Several verdicts lowered at once, each `(pointer, verdict, note)`."""
+        """The contract with several verdicts lowered, each `(pointer, verdict, note)`."""
         entries = {entry.pointer: entry for entry in self.entries}
         for pointer, verdict, note in changes:
             old = entries.get(pointer)
@@ -92,8 +94,8 @@ class Contract:
         return Contract(tuple(entries.values()))
 
     def check(self, allow: Collection[Verdict] | Verdict = ()) -> None:
-        """Nothing is refused, and nothing only checked unless allow says "checked". Raises UnsupportedError, which
-        names the pointers."""
+        """Raises UnsupportedError, naming the pointers, if a keyword is refused, or if one is only checked and `allow`
+        does not contain "checked"."""
         allowed = {allow} if isinstance(allow, str) else set(allow)
         refused = self.by_verdict("refused")
         left = refused or (() if "checked" in allowed else self.by_verdict("checked"))
@@ -103,7 +105,7 @@ class Contract:
         more = f" and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
         reasons = next((entry.note for entry in left if entry.note), "")
         raise UnsupportedError(
-            f"the schema uses what cannot be enforced: {named}{more}{': ' if reasons else ''}{reasons}",
+            f"the schema uses keywords that cannot be enforced: {named}{more}{': ' if reasons else ''}{reasons}",
             hint="remove it" if refused else 'remove it, or have it checked afterwards (allow="checked")',
             field="schema",
         )

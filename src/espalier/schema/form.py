@@ -1,7 +1,12 @@
-"""The normal form of a JSON Schema: a graph of nodes, each a union of cases, one JSON type (or finite set) a case.
+"""The normal form of a JSON Schema: a graph of nodes; a node is a union of cases; a case is one JSON type or a value
+list.
 
-Whoever enforces schemas reads this and nothing else: references, drafts, `allOf`, `not`, `if` and their kin are gone.
-The cases of a node may overlap; a value is valid if it fits one of them. It knows neither tokens nor text.
+    {"properties": {"n": {"type": ["integer", "null"]}}, "type": "object"}
+    root      (Object(properties=(Property(name="n", node=2),), rest=(Rest(node=1),)),)
+    node 2    (Null(), Number(integer=True))
+
+Code that enforces schemas reads this and nothing else: references, drafts, `allOf`, `not`, `if` and the like are
+resolved. The cases of a node may overlap; a value is valid if it fits at least one. It knows neither tokens nor text.
 """
 
 from __future__ import annotations
@@ -11,13 +16,13 @@ from fractions import Fraction
 from typing import Any, Protocol, TypeAlias
 
 NodeId: TypeAlias = int
-"""A node of the graph. Nodes may lead back to themselves."""
+"""A node of the graph. The graph may have cycles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """Exactly these JSON values, as Python has them (dict, list, str, int, float, Decimal, bool, None); 1 and 1.0 are
-    one value, True and 1 are two. Never empty."""
+    """Exactly these JSON values as Python objects (dict, list, str, int, float, Decimal, bool, None). 1 and 1.0 are one
+    value, True and 1 are two. Never empty."""
 
     values: tuple[Any, ...]
 
@@ -34,8 +39,8 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
-    """Numbers within bounds. integer: whole ones only (1.0 is whole). multiples: of all of these. excluded: not these.
-    not_multiples: of none of these."""
+    """Numbers within bounds. integer: whole numbers only (1.0 is whole). multiples: of each of these. not_multiples: of
+    none of these. excluded: none of these."""
 
     integer: bool = False
     minimum: Fraction | None = None
@@ -49,8 +54,8 @@ class Number:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class String:
-    """Strings. Lengths count code points. patterns: each is found somewhere in it (`re.search`, ECMA-262 dialect).
-    not_patterns: none is. formats: each is kept (only those that are asserted). excluded: not these."""
+    """Strings. Lengths count code points. patterns: each matches somewhere (ECMA-262, as `re.search`). not_patterns:
+    none matches anywhere. formats: the asserted ones, all hold. excluded: none of these."""
 
     min_length: int = 0
     max_length: int | None = None
@@ -62,8 +67,9 @@ class String:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contains:
-    """How many items fit: at least `least`, at most `most`. match: items that fit (what all items are, and this).
-    other: items that do not; None where that cannot be said, and then `most` is None too."""
+    """How many items match: at least `least`, at most `most`. match: the node of items that match (with what all items
+    must satisfy, where there is no prefix). other: the node of items that do not; None where it cannot be expressed,
+    and then `most` is None too."""
 
     match: NodeId
     other: NodeId | None
@@ -73,8 +79,8 @@ class Contains:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Array:
-    """Arrays. prefix: the first items, one by one. items: all that follow; FALSE where none may. unique: no two items
-    are equal."""
+    """Arrays. prefix: the nodes of the first items. items: the node of all further items; FALSE where there may be
+    none. unique: no two items are equal."""
 
     prefix: tuple[NodeId, ...] = ()
     items: NodeId
@@ -86,7 +92,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Property:
-    """A declared name. node: its value; FALSE where the name may not occur (then it is not required)."""
+    """A declared name. node: of its value; FALSE where the name may not occur (then it is not required)."""
 
     name: str
     node: NodeId
@@ -95,7 +101,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """Names that are not declared, match all of `patterns` and none of `not_patterns`: their values."""
+    """Undeclared names that match all of `patterns` and none of `not_patterns`. node: of their values."""
 
     node: NodeId
     patterns: tuple[str, ...] = ()
@@ -104,9 +110,9 @@ class Rest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Object:
-    """Objects. properties: in the order in which they are written. rest: disjoint groups of other names; a name in none
-    may not occur. names: what every name, declared or not, must be as a string; None for anything (declared names that
-    are not are FALSE already). min_properties, max_properties: of distinct names."""
+    """Objects. properties: in the order in which they are generated. rest: disjoint groups of other names; a name in
+    none of them may not occur. names: the node of every name as a string; None for any name (declared names that do not
+    fit are FALSE already). min_properties, max_properties: of distinct names."""
 
     properties: tuple[Property, ...] = ()
     rest: tuple[Rest, ...] = ()
@@ -119,20 +125,20 @@ Case: TypeAlias = Values | Null | Boolean | Number | String | Array | Object
 
 
 class Shapes(Protocol):
-    """The graph of one schema. Nodes are expanded when they are first asked for; safe to share once built."""
+    """The graph of one schema. Nodes are expanded when they are first asked for. Safe to share between threads."""
 
     @property
     def root(self) -> NodeId: ...
 
     @property
     def false(self) -> NodeId:
-        """The node that nothing fits; every node that is known to be empty is this one."""
+        """The node that no value fits."""
         ...
 
     def cases(self, node: NodeId) -> tuple[Case, ...]:
-        """What fits, as a union; `()` for nothing. Raises what building the schema raises."""
+        """The cases of a node, as a union; `()` for no value. Raises what expanding the schema raises."""
         ...
 
     def pointer(self, node: NodeId) -> str:
-        """A JSON pointer into the schema that the user gave: where this node chiefly comes from."""
+        """A JSON pointer into the user's schema: where this node mainly comes from."""
         ...

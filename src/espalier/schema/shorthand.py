@@ -1,13 +1,13 @@
-"""JSON Schema in one line: `name, age int, email?, tags str[]`.
+"""Parses a one-line shorthand for object schemas: `name, age int, email?, tags str[]`.
 
     schema  = field { ("," | newline) field }
     field   = name [ "?" ] [ type ] [ ":" description ]
     type    = ("str" | "int" | "float" | "bool" | "{" schema "}" | "(" choice { "|" choice } ")") { "[]" } [ "?" ]
 
-A field without a type is a string. `?`, behind the name or the type, makes it optional. A choice is a word or a text in
-double quotes, as JSON writes it; a name may be in quotes too. A description runs to the end of the line, or, where
-there is but one line, to the comma; in quotes it may hold commas. The result is an object and nothing else is allowed
-in it. The style is that of the `llm` tool's concise schemas.
+A field without a type is a string. `?` after the name or the type makes the field optional. A choice is a word or a
+JSON string; a name may be a JSON string too. A description ends with its line, or, where the text has only one line, at
+the comma; in quotes it may contain commas. The result is an object schema without additional properties. The syntax
+follows the concise schemas of the `llm` tool.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SEPARATOR = re.compile(r"[ \t\r]*[,\n][\s,]*")
 
 
 def parse_shorthand(text: str) -> dict[str, Any]:
-    """The schema that a shorthand stands for. Raises SchemaError with the position of what is wrong in it."""
+    """The JSON Schema of a shorthand. Raises SchemaError with the position of the error."""
     reader = _Reader(text)
     reader.skip(SPACE)
     schema = reader.fields(end="", depth=0)
@@ -50,12 +50,12 @@ def parse_shorthand(text: str) -> dict[str, Any]:
 
 
 class _Reader:
-    """One pass over the text; `place` is the next character."""
+    """One pass over the text; `place` is the offset of the next character."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.place = 0
-        # A description may hold commas where each field has a line of its own.
+        # With a line for each field, a description may contain commas.
         self.lines = "\n" in text.strip()
 
     def error(self, message: str, place: int | None = None) -> SchemaError:
@@ -85,7 +85,7 @@ class _Reader:
         return match.group()
 
     def quoted(self) -> str | None:
-        """A JSON string, if one begins here."""
+        """The JSON string that begins here, None if there is none."""
         start = self.place
         if not self.text.startswith('"', start):
             return None
@@ -95,13 +95,13 @@ class _Reader:
         try:
             value = json.loads(found)
         except ValueError as error:
-            raise self.error("the quoted text is no JSON string", start) from error
+            raise self.error("the quoted text is not a JSON string", start) from error
         return str(value)
 
     def fields(self, end: str, depth: int) -> dict[str, Any]:
-        """Up to `end`, which is not taken; the place is at the first field."""
+        """All fields up to `end`, which is not consumed."""
         if depth > MAX_DEPTH:
-            raise self.error(f"more than {MAX_DEPTH} objects in one another")
+            raise self.error(f"more than {MAX_DEPTH} nested objects")
         properties: dict[str, Any] = {}
         required: list[str] = []
         while True:
@@ -112,7 +112,7 @@ class _Reader:
                 found = repr(self.text[start]) if start < len(self.text) else "the end"
                 raise self.error(f"a field name was expected, not {found}")
             if name in properties:
-                raise self.error(f"{name!r} is there twice", start)
+                raise self.error(f"{name!r} occurs twice", start)
             properties[name], optional = self.field(end, depth)
             required += [] if optional else [name]
             if not self.skip(SEPARATOR):
@@ -123,7 +123,7 @@ class _Reader:
         return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
     def field(self, end: str, depth: int) -> tuple[dict[str, Any], bool]:
-        """The schema behind a name, and whether it is optional."""
+        """The schema after a field name, and whether the field is optional."""
         optional = self.take("?")
         self.skip(BLANK)
         schema = self.type(depth)
@@ -161,14 +161,14 @@ class _Reader:
             word = self.matched(WORD)
             if word is not None and word not in TYPES:
                 known = ", ".join(["str", "int", "float", "bool"])
-                raise self.error(f"{word!r} is no type (there are {known}, {{...}} and (a|b))", start)
+                raise self.error(f"{word!r} is not a type (types are {known}, {{...}} and (a|b))", start)
             schema = {"type": TYPES[word or "str"]}
         while self.take("[]"):
             schema = {"type": "array", "items": schema}
         return schema
 
     def choices(self) -> dict[str, Any]:
-        """`a|b|"c, d")`; the bracket is taken."""
+        """`a|b|"c, d")`, including the closing bracket."""
         found: list[str] = []
         while True:
             self.skip(SPACE)
@@ -178,7 +178,7 @@ class _Reader:
             if value is None:
                 raise self.error("a choice was expected")
             if value in found:
-                raise self.error(f"{value!r} is there twice", start)
+                raise self.error(f"{value!r} occurs twice", start)
             found.append(value)
             self.skip(SPACE)
             if self.take(")"):

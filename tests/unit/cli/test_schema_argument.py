@@ -48,7 +48,7 @@ def test_a_path_to_nothing_is_no_shorthand(text: str) -> None:
     [
         ('{"type": ', "line 1, column 9"),
         ('{"a": 1, "a": 2}', "occurs twice"),
-        ("name,, age wrong", "'wrong' is no type"),
+        ("name,, age wrong", "'wrong' is not a type"),
         ("x" * 5000 + "!", "is not expected"),
         ("a\0b", "is not expected"),
     ],

@@ -191,7 +191,7 @@ def test_openai_wants_an_object_on_top() -> None:
 
 def test_values_are_not_schemas() -> None:
     assert hazards({"const": {"type": "string", "not": {}}}) == [
-        Hazard(pointer="", code="not-an-object", message="the whole is no object", engines=("openai",))
+        Hazard(pointer="", code="not-an-object", message="the schema is not of type object", engines=("openai",))
     ]
 
 

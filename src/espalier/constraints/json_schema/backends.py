@@ -20,8 +20,9 @@ from espalier.constraints.json_schema.unique_arrays import Spots, unique_spots
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import SpecError
 from espalier.schema.contract import Contract, Entry, Verdict
-from espalier.schema.gbnf.convert import Converted, convert
+from espalier.schema.gbnf.convert import convert
 from espalier.schema.gbnf.layout import layout
+from espalier.schema.gbnf.rulebook import Converted
 from espalier.schema.normal.expand import Expansion, expand
 
 Backend: TypeAlias = Literal["llguidance", "automaton", "grammar"]

@@ -16,7 +16,7 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, Object, Shapes, String, Values
 from espalier.schema.gbnf.arrays import MAX_UNIQUE
 from espalier.schema.gbnf.rulebook import RuleBook, escaped
-from espalier.schema.gbnf.strings import Strings
+from espalier.schema.gbnf.strings import StringRules
 from espalier.schema.read.values import key
 from espalier.time_limit import check as check_time
 
@@ -212,7 +212,7 @@ class _Search:
             return True
         if case not in self._endless:
             book = RuleBook()
-            found = Strings(book).language(case, "pattern", "")
+            found = StringRules(book).language(case, "pattern", "")
             self._endless[case] = not book.gaps and found is not None and _goes_on(found)
         return self._endless[case]
 

@@ -30,10 +30,10 @@ from espalier.grammar.ast import (
 )
 from espalier.grammar.json_mode import JsonWhitespace
 from espalier.schema.form import Case, NodeId, Object, Property, Shapes, Values
-from espalier.schema.gbnf.convert import Converted, convert
+from espalier.schema.gbnf.convert import convert
 from espalier.schema.gbnf.linear import join
 from espalier.schema.gbnf.notation import CONSTANTS, Constants, DocumentStyle
-from espalier.schema.gbnf.rulebook import BASICS, RuleBook
+from espalier.schema.gbnf.rulebook import BASICS, Converted, RuleBook
 from espalier.schema.normal.expand import Expansion, expand
 
 SPACE = CharClass(((10, 10), (32, 32)))

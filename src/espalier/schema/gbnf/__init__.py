@@ -1,1 +1,3 @@
-"""From the normal form to a grammar whose texts are the schema's documents. Start with `convert.py`."""
+"""Converts the normal form to a GBNF grammar whose texts are the documents of the schema. It does not know keywords of
+JSON Schema. Start with `convert.py`, then `node_rules.py`.
+"""

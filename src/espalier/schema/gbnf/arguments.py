@@ -1,6 +1,6 @@
-"""An object of a schema as the arguments of a call: `(city="Paris", days=3)`, each name as an identifier of Python.
+"""Writes an object as the arguments of a Python call: `(city="Paris", days=3)`, each name as a Python identifier.
 
-What has a name that cannot be written is left out. It knows nothing of values: what an argument holds is another rule.
+A property whose name is no identifier is left out. It does not know values: what an argument holds is another rule.
 """
 
 from __future__ import annotations
@@ -17,35 +17,38 @@ from espalier.schema.form import NodeId, Object, Property, Rest, String
 from espalier.schema.gbnf.layout import Layout
 from espalier.schema.gbnf.linear import join
 from espalier.schema.gbnf.notation import Constants, argument_names, is_argument
-from espalier.schema.gbnf.objects import Objects, Place
+from espalier.schema.gbnf.objects import ObjectRules
+from espalier.schema.gbnf.rulebook import RuleContext
 from espalier.schema.gbnf.spelling import literal
 from espalier.schema.pointers import below
 
-OTHERS = "names that are not declared are ASCII identifiers and no keywords; nothing stops one from coming twice"
+OTHERS = "undeclared names are ASCII identifiers and no keywords; the grammar does not keep one from coming twice"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arguments(Objects):
-    """Converts the object at the top. pointer: where a node comes from. text: what an automaton accepts, as rules."""
+class ArgumentRules(ObjectRules):
+    """Converts the object at the top. pointer: where in the schema a node comes from. text: writes an automaton's
+    language as rules."""
 
     brackets: ClassVar[tuple[str, str]] = ("(", ")")
     pointer: Callable[[NodeId], str]
-    text: Callable[[Dfa, Place], Node]
+    text: Callable[[Dfa, RuleContext], Node]
 
-    def writable(self, case: Object, place: Place) -> Object:
-        """Without the optional properties that cannot be written. Raises SchemaError for a required one."""
+    def writable(self, case: Object, context: RuleContext) -> Object:
+        """The object without optional properties whose names are no identifiers. Raises SchemaError for a required
+        one."""
         for prop in case.properties:
             if is_argument(prop.name):
                 continue
             if prop.required:
-                raise SchemaError(unwritable(prop.name), pointer=self._at(prop, place))
-            self.book.note(place.pointer, "properties", f"{unwritable(prop.name)}: it is left out")
+                raise SchemaError(unwritable(prop.name), pointer=self._at(prop, context))
+            self.book.note(context.pointer, "properties", f"{unwritable(prop.name)}: it is left out")
         return replace(case, properties=tuple(prop for prop in case.properties if is_argument(prop.name)))
 
-    def _at(self, prop: Property, place: Place) -> str:
-        """The node says it best, unless it is elsewhere because of a reference."""
+    def _at(self, prop: Property, context: RuleContext) -> str:
+        """The pointer of a property: the node's own, unless a reference leads elsewhere."""
         found = self.pointer(prop.node)
-        return found if found.endswith(below("", prop.name)) else below(place.pointer, "properties", prop.name)
+        return found if found.endswith(below("", prop.name)) else below(context.pointer, "properties", prop.name)
 
     def _key(self, name: str) -> Node:
         return Literal(name)
@@ -53,23 +56,23 @@ class Arguments(Objects):
     def _member(self, name: Node, value: Node) -> Node:
         return join(name, join(Literal("="), value))
 
-    def _name(self, group: Rest, declared: tuple[str, ...], allowed: Dfa | None, place: Place) -> Node:
+    def _name(self, group: Rest, declared: tuple[str, ...], allowed: Dfa | None, context: RuleContext) -> Node:
         keyword = "patternProperties" if group.patterns else "additionalProperties"
         wanted = String(patterns=group.patterns, not_patterns=group.not_patterns, excluded=declared)
-        inside = replace(place, base=f"{place.base}-key")
-        self.book.note(place.pointer, keyword, OTHERS)
+        inside = replace(context, base=f"{context.base}-key")
+        self.book.note(context.pointer, keyword, OTHERS)
         try:
-            found = both(self.strings.language(wanted, keyword, place.pointer), argument_names())
+            found = both(self.strings.language(wanted, keyword, context.pointer), argument_names())
             found = found if allowed is None else both(found, allowed)
             return NEVER if found is None else self.text(found.minimised(), inside)
         except LimitExceeded as error:
-            self.book.gap(place.pointer, keyword, error.message)
+            self.book.gap(context.pointer, keyword, error.message)
         found = without(argument_names(), Dfa.of_words(declared) if declared else None)
         return NEVER if found is None else self.text(found, inside)
 
 
 def constant_arguments(value: dict[str, Any], layout: Layout, constants: Constants, pointer: str) -> Node:
-    """One object as arguments. Raises SchemaError for a name that cannot be written."""
+    """One constant object as arguments. Raises SchemaError for a name that is no identifier."""
     for name in value:
         if not is_argument(name):
             raise SchemaError(unwritable(name), pointer=pointer)

@@ -1,6 +1,8 @@
-"""Arrays of a schema as rules: first items, all others, counts, what must be contained, and no item twice.
+"""Writes arrays as grammar rules: prefix and other items, counts, `contains`, and `uniqueItems` for few values.
 
-It knows nothing of values: what an item holds is another rule.
+    items node 3, at least one      "[" item ("," item)* "]"
+
+It does not know values: what an item holds is another rule.
 """
 
 from __future__ import annotations
@@ -13,31 +15,30 @@ from espalier.grammar.ast import NEVER, Literal, Node
 from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, Values
 from espalier.schema.gbnf.layout import Layout
 from espalier.schema.gbnf.linear import Linear, join, write
-from espalier.schema.gbnf.objects import Place
-from espalier.schema.gbnf.rulebook import RuleBook
+from espalier.schema.gbnf.rulebook import RuleBook, RuleContext
 from espalier.schema.gbnf.spelling import literal
 from espalier.schema.read.values import key
 from espalier.time_limit import check as check_time
 
 MAX_UNIQUE = 8
-"""Values of which each may come once: a state for every set of them."""
+"""Distinct values of an array with unique items: the automaton has a state for every set of them."""
 MAX_STATES = 5_000
-"""Counts of items times counts of those that must be contained."""
+"""States of an automaton that counts items and matching items."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrays:
-    """Converts arrays. value: the rule for a node at a depth. cases: what a node is."""
+class ArrayRules:
+    """Converts arrays. value: the reference to the rule of a node, at a depth. cases: the cases of a node. distinct:
+    rules of arrays with unique items, by everything they depend on: they are large, so equal ones are written once."""
 
     book: RuleBook
     layout: Layout
     value: Callable[[NodeId, int], Node]
     cases: Callable[[NodeId], tuple[Case, ...]]
     distinct: dict[Hashable, Node] = field(default_factory=dict)
-    """Arrays without equal items, by all that counts: they are large, so each is written once."""
 
-    def node(self, case: Array, place: Place) -> Node:
-        inside = self.layout.deeper(place.depth)
+    def node(self, case: Array, context: RuleContext) -> Node:
+        inside = self.layout.deeper(context.depth)
         prefix = [self.value(node, inside) for node in case.prefix]
         others = self.value(case.items, inside)
         never = next((i for i, node in enumerate([*prefix, others]) if node is NEVER), None)
@@ -45,70 +46,70 @@ class Arrays:
         low = case.min_items
         if high is not None and high < low:
             return NEVER
-        contains = self._contains(case, place)
+        contains = self._contains(case, context)
         unique = case.unique and (high is None or high > 1)
         automaton: Linear | None = None
         if contains is not None:
-            automaton = self._counting(prefix, others, contains, low, high, place)
+            automaton = self._counting(prefix, others, contains, low, high, context)
             if unique:
-                self.book.gap(place.pointer, "uniqueItems", "it is not combined with contains")
-        elif unique and (found := self._distinct(case, low, high, place)) is not None:
+                self.book.gap(context.pointer, "uniqueItems", "it is not combined with contains")
+        elif unique and (found := self._distinct(case, low, high, context)) is not None:
             return found
         if automaton is None:
-            automaton = self._plain(prefix, others, low, high, place)
-        return self._written(automaton, place)
+            automaton = self._plain(prefix, others, low, high, context)
+        return self._written(automaton, context)
 
-    def _written(self, automaton: Linear, place: Place) -> Node:
-        node, rules = write(automaton, self.book.fresh(place.base, place.pointer))
+    def _written(self, automaton: Linear, context: RuleContext) -> Node:
+        node, rules = write(automaton, self.book.fresh(context.base, context.pointer))
         self.book.add_all(rules)
         return node
 
-    def _contains(self, case: Array, place: Place) -> Contains | None:
+    def _contains(self, case: Array, context: RuleContext) -> Contains | None:
         wanted = [one for one in case.contains if one.least > 0 or one.most is not None]
         for _ in wanted[1:]:
-            self.book.gap(place.pointer, "contains", "more than one of them is not counted at a time")
+            self.book.gap(context.pointer, "contains", "more than one of them is not counted at a time")
         if not wanted:
             return None
         if case.prefix:
-            # Whether an item of the prefix fits is not known, and `match` need not be what the others are.
-            self.book.gap(place.pointer, "contains", "it is not counted where the first items are given one by one")
+            # Whether a prefix item matches is not known, and `match` does not include what the other items must be.
+            self.book.gap(context.pointer, "contains", "it is not counted where the first items are given one by one")
             return None
         return wanted[0]
 
-    # State 0 is before `[`, state 1 after `]`, state 2 where nothing is written yet.
+    # In every automaton below: state 0 is before `[`, state 1 after `]`, state 2 after `[`.
 
-    def _plain(self, prefix: list[Node], others: Node, low: int, high: int | None, place: Place) -> Linear:
+    def _plain(self, prefix: list[Node], others: Node, low: int, high: int | None, context: RuleContext) -> Linear:
         edges: list[list[tuple[Node, int]]] = [[(Literal("["), 2)], []]
         for i, item in enumerate(prefix):
-            row = [(self._close(i, place), 1)] if i >= low else []
+            row = [(self._close(i, context), 1)] if i >= low else []
             if high is None or i < high:
-                row.append((self._item(item, i, place), i + 3))
+                row.append((self._item(item, i, context), i + 3))
             edges.append(row)
         count = len(prefix)
         least, most = max(0, low - count), None if high is None else max(0, high - count)
-        many = self._item(others, 1, place)
+        many = self._item(others, 1, context)
         row = []
         if count:
-            row.append((join(self.book.counted(many, least, most), self._close(1, place)), 1))
+            row.append((join(self.book.counted(many, least, most), self._close(1, context)), 1))
         else:
-            row += [(self._close(0, place), 1)] if least == 0 else []
+            row += [(self._close(0, context), 1)] if least == 0 else []
             if most != 0:
                 more = self.book.counted(many, max(0, least - 1), None if most is None else most - 1)
-                row.append((join(self._item(others, 0, place), join(more, self._close(1, place))), 1))
+                row.append((join(self._item(others, 0, context), join(more, self._close(1, context))), 1))
         edges.append(row)
         return _linear(edges)
 
-    def _item(self, item: Node, written: int, place: Place) -> Node:
-        before = self.layout.between(place.depth) if written else self.layout.first(place.depth)
+    def _item(self, item: Node, written: int, context: RuleContext) -> Node:
+        before = self.layout.between(context.depth) if written else self.layout.first(context.depth)
         return join(before, item)
 
-    def _close(self, written: int, place: Place) -> Node:
-        return join(self.layout.last(place.depth) if written else self.layout.blank, Literal("]"))
+    def _close(self, written: int, context: RuleContext) -> Node:
+        return join(self.layout.last(context.depth) if written else self.layout.blank, Literal("]"))
 
     def _counting(
-        self, prefix: list[Node], others: Node, wanted: Contains, low: int, high: int | None, place: Place
+        self, prefix: list[Node], others: Node, wanted: Contains, low: int, high: int | None, context: RuleContext
     ) -> Linear | None:
-        """States are (items, those of them that fit), each as far as it counts. None, and a gap, for too many."""
+        """Counts items and matching items, each as far as it matters. None, and a gap, for too many states."""
         count = len(prefix)
         if high is not None and high < count + wanted.least:
             return _linear([[(NEVER, 1)], []])
@@ -117,9 +118,9 @@ class Arrays:
         most_fits = wanted.least if wanted.most is None else wanted.most
         if (most_items + 1) * (most_fits + 1) > MAX_STATES:
             text = f"up to {most_items} items and {most_fits} of them that fit are too many to count at a time"
-            self.book.gap(place.pointer, "contains", text)
+            self.book.gap(context.pointer, "contains", text)
             return None
-        inside = self.layout.deeper(place.depth)
+        inside = self.layout.deeper(context.depth)
         match = self.value(wanted.match, inside)
         other = None if wanted.other is None else self.value(wanted.other, inside)
         number = {(0, 0): 2}
@@ -137,33 +138,33 @@ class Arrays:
             check_time()
             row: list[tuple[Node, int]] = []
             if items >= low and fits >= wanted.least:
-                row.append((self._close(items, place), 1))
+                row.append((self._close(items, context), 1))
             room = high is None or items < high
             if room and items < count:
-                row.append((self._item(prefix[items], items, place), place_of(items + 1, 0)))
+                row.append((self._item(prefix[items], items, context), place_of(items + 1, 0)))
             elif room:
                 free = wanted.most is None and fits == wanted.least
                 if free:
-                    row.append((self._item(others, items, place), place_of(items + 1, fits)))
+                    row.append((self._item(others, items, context), place_of(items + 1, fits)))
                 else:
                     if wanted.most is None or fits < wanted.most:
-                        row.append((self._item(match, items, place), place_of(items + 1, fits + 1)))
+                        row.append((self._item(match, items, context), place_of(items + 1, fits + 1)))
                     row.append(
-                        (self._item(others if other is None else other, items, place), place_of(items + 1, fits))
+                        (self._item(others if other is None else other, items, context), place_of(items + 1, fits))
                     )
             edges.append(row)
         return _linear(edges)
 
-    def _distinct(self, case: Array, low: int, high: int | None, place: Place) -> Node | None:
-        """Each value at most once. None, and a gap, if there are too many."""
+    def _distinct(self, case: Array, low: int, high: int | None, context: RuleContext) -> Node | None:
+        """Each value at most once. None, and a gap, where the items are not a few values."""
         number: dict[Hashable, int] = {}
         spelled: list[Node] = []
-        inside = self.layout.deeper(place.depth)
+        inside = self.layout.deeper(context.depth)
         sets: list[list[int]] = []
         for node in (*case.prefix, case.items):
             values = self._values(node)
             if values is None:
-                self.book.gap(place.pointer, "uniqueItems", f"items are not one of at most {MAX_UNIQUE} values")
+                self.book.gap(context.pointer, "uniqueItems", f"items are not one of at most {MAX_UNIQUE} values")
                 return None
             found: dict[int, None] = {}
             for value in values:
@@ -175,24 +176,27 @@ class Arrays:
             sets.append(list(found))
         if len(spelled) > MAX_UNIQUE:
             text = f"items are one of {len(spelled)} values; at most {MAX_UNIQUE} are told apart"
-            self.book.gap(place.pointer, "uniqueItems", text)
+            self.book.gap(context.pointer, "uniqueItems", text)
             return None
-        same = (tuple(spelled), tuple(map(tuple, sets)), low, high, place.depth)
+        same = (tuple(spelled), tuple(map(tuple, sets)), low, high, context.depth)
         if same not in self.distinct:
-            name = self.book.name(f"{place.base}-set", place.pointer)
-            automaton = self._sets(spelled, sets, low, high, place)
-            self.distinct[same] = self.book.add(name, self._written(automaton, place))
+            name = self.book.name(f"{context.base}-set", context.pointer)
+            automaton = self._sets(spelled, sets, low, high, context)
+            self.distinct[same] = self.book.add(name, self._written(automaton, context))
         return self.distinct[same]
 
-    def _sets(self, spelled: list[Node], sets: list[list[int]], low: int, high: int | None, place: Place) -> Linear:
-        """States are sets of values that were written. sets: which of them may come at each place; the last, after."""
+    def _sets(
+        self, spelled: list[Node], sets: list[list[int]], low: int, high: int | None, context: RuleContext
+    ) -> Linear:
+        """An automaton whose states are the sets of values written. sets: the values possible at each index; the last
+        set is for all further items."""
         order = [0]
         places = {0: 2}
         edges: list[list[tuple[Node, int]]] = [[(Literal("["), 2)], []]
         for used in order:  # grows as sets are met
             check_time()
             written = used.bit_count()
-            row = [(self._close(written, place), 1)] if written >= low else []
+            row = [(self._close(written, context), 1)] if written >= low else []
             if high is None or written < high:
                 for value in sets[min(written, len(sets) - 1)]:
                     after = used | 1 << value
@@ -201,12 +205,12 @@ class Arrays:
                     if after not in places:
                         places[after] = len(places) + 2
                         order.append(after)
-                    row.append((self._item(spelled[value], written, place), places[after]))
+                    row.append((self._item(spelled[value], written, context), places[after]))
             edges.append(row)
         return _linear(edges)
 
     def _values(self, node: NodeId) -> list[Any] | None:
-        """The values of a node, None if they are not a few."""
+        """The values of a node, None where they are not few."""
         found: list[Any] = []
         for case in self.cases(node):
             match case:

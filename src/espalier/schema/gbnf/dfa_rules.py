@@ -1,6 +1,6 @@
-"""A regular language of texts as grammar rules, each character in the spelling that the caller gives it.
+"""Writes the language of a byte automaton as grammar rules over characters; the caller spells each set of characters.
 
-It knows nothing of JSON: how a set of characters is spelled is an argument.
+It does not know JSON.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from espalier.schema.gbnf.linear import Linear, write
 from espalier.time_limit import check as check_time
 
 MAX_STATES = 20_000
-"""States between characters that are written as rules."""
+"""States of the automaton over characters."""
 _LEADS = ((0x00, 0x7F, 0), (0xC0, 0xDF, 1), (0xE0, 0xEF, 2), (0xF0, 0xF7, 3))
-"""First bytes of a character, and how many follow."""
+"""First bytes of a UTF-8 character (low, high), and how many bytes follow."""
 
 Run = tuple[int, int, int]
-"""Low and high value of the bits that are still to come, and the state after them."""
+"""Low and high value of the bits still to come, and the state after them."""
 
 
 def dfa_rules(dfa: Dfa, spell: Callable[[Ranges], Node], fresh: Callable[[], str]) -> tuple[Node, list[Rule]]:
-    """What the automaton accepts, character by character: an expression and the rules it needs.
+    """The language of the automaton: an expression and the rules that it needs.
 
     Raises LimitExceeded for more than MAX_STATES.
     """
@@ -43,8 +43,8 @@ def dfa_rules(dfa: Dfa, spell: Callable[[Ranges], Node], fresh: Callable[[], str
 
 
 def characters(dfa: Dfa) -> tuple[list[dict[int, Ranges]], list[bool], list[int]]:
-    """The automaton over characters: by state, from 0 on, what leads to which state; where texts end; which states of
-    `dfa` these are."""
+    """The automaton over characters: for each state, the ranges that lead to each target; whether a text may end there;
+    and its state in `dfa`."""
     bytes_of = dfa.table[:, dfa.classes]  # (S, 256)
     tails: dict[tuple[int, int], list[Run]] = {}
     runs: dict[int, list[Run]] = {}
@@ -63,7 +63,7 @@ def characters(dfa: Dfa) -> tuple[list[dict[int, Ranges]], list[bool], list[int]
         return [(max(a, low), min(b, high), after) for a, b, after in found if a <= high and b >= low]
 
     def tail(state: int, more: int) -> list[Run]:
-        """What `more` bytes after `state` stand for; at most three deep."""
+        """The values of `more` continuation bytes after `state`; at most three deep."""
         if more == 0:
             return [(0, 0, state)]
         found = tails.get((state, more))
@@ -92,7 +92,7 @@ def characters(dfa: Dfa) -> tuple[list[dict[int, Ranges]], list[bool], list[int]
 
 
 def spread(low: int, high: int, inner: list[Run], bits: int) -> list[Run]:
-    """The runs of `inner`, once for each value of the bits before them."""
+    """The runs of `inner`, repeated for each value of the bits before them."""
     if len(inner) == 1 and inner[0][:2] == (0, (1 << bits) - 1):
         return [(low << bits, (high << bits) | inner[0][1], inner[0][2])]
     return [((v << bits) | a, (v << bits) | b, target) for v in range(low, high + 1) for a, b, target in inner]

@@ -1,7 +1,9 @@
-"""Ranges of numbers as expressions over their digits: whole numbers and plain decimals, of any size.
+"""Writes ranges of numbers as expressions over digits: whole numbers and plain decimals of any size.
 
-Everything here counts in units of the last digit, so a bound of a decimal is a whole number too. It knows nothing of
-schemas.
+    whole(8, 12)             [8-9] | "1" [0-2]
+    decimals(5, 20, 1)       0.5 to 2.0: bounds count in units of the last digit, so they are whole numbers too
+
+It does not know schemas.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ def decimals(low: int, high: int, places: int) -> Node:
 
 
 def digits(low: int, high: int) -> Node:
-    """So many digits, any."""
+    """Between `low` and `high` digits, any."""
     if high == 0:
         return EMPTY
     nine = _digit(0, 9)
@@ -44,14 +46,14 @@ def digits(low: int, high: int) -> Node:
 
 
 def _naturals(low: int, high: int) -> Options:
-    """From `low` to `high`, both at least 0."""
+    """The whole numbers from `low` to `high`, both at least 0."""
     options: Options = []
     if low == 0 <= high:
         if high < 9:
             return [_digit(0, high)]
         options.append(Literal("0"))
         low = 1
-    full: list[int] = []  # lengths of which every number is in
+    full: list[int] = []  # lengths at which every number is in the range
     parts: Options = []
     for length in range(len(str(low)), len(str(high)) + 1 if high >= low else 0):
         first, last = max(low, 10 ** (length - 1)), min(high, 10**length - 1)
@@ -65,7 +67,7 @@ def _naturals(low: int, high: int) -> Options:
 
 
 def _same_length(low: str, high: str) -> Options:
-    """The digit strings from `low` to `high`, of one length."""
+    """The digit strings from `low` to `high`, which have one length."""
     if low == high:
         return [Literal(low)]
     same = next(i for i in range(len(low)) if low[i] != high[i])
@@ -87,7 +89,7 @@ def _same_length(low: str, high: str) -> Options:
 
 
 def _at_least(low: str) -> Options:
-    """Digit strings of the length of `low`, not below it."""
+    """Digit strings of the length of `low` that are at least `low`."""
     bare = low.rstrip("0")
     options = [_after(bare, digits(len(low) - len(bare), len(low) - len(bare)))]
     for i, char in enumerate(bare):
@@ -99,6 +101,7 @@ def _at_least(low: str) -> Options:
 
 
 def _at_most(high: str) -> Options:
+    """Digit strings of the length of `high` that are at most `high`."""
     bare = high.rstrip("9")
     options = [_after(bare, digits(len(high) - len(bare), len(high) - len(bare)))]
     for i, char in enumerate(bare):
@@ -108,11 +111,11 @@ def _at_most(high: str) -> Options:
     return options
 
 
-# Decimals: what stands after the point may be shorter than its places, and then stands for zeros at its end.
+# Decimals: fewer digits after the point than `places` mean trailing zeros.
 
 
 def _positive(low: int, high: int, places: int) -> Options:
-    """From `low` to `high`, both at least 0, in units of the last place."""
+    """The decimals from `low` to `high`, both at least 0, in units of the last digit."""
     if low > high:
         return []
     unit = 10**places
@@ -137,7 +140,7 @@ def _padded(value: int, places: int) -> str:
 
 
 def _fraction(low: str, high: str) -> Node:
-    """The point and the digits after it, or nothing, for values from `low` to `high` of one length."""
+    """The point and the digits after it (or nothing), for digit strings from `low` to `high` of one length."""
     zero = low.strip("0") == ""
     found = _either(_digits_between(low, high))
     if found == alt():
@@ -147,7 +150,7 @@ def _fraction(low: str, high: str) -> Node:
 
 
 def _digits_between(low: str, high: str) -> Options:
-    """At least one digit and at most `len(low)`, which filled up with zeros are from `low` to `high`."""
+    """One to `len(low)` digits that, padded with zeros at the end, are between `low` and `high`."""
     size = len(low)
     if size == 0 or low > high:
         return []
@@ -161,7 +164,7 @@ def _digits_between(low: str, high: str) -> Options:
     rest = size - same - 1
     options: Options = []
     if len(bare) <= same:
-        # The short spellings of `low` itself, as long as they say no digit past what both have in common.
+        # Short spellings of `low` itself, no longer than the digits that both bounds have in common.
         options += [Literal(low[:n]) for n in range(max(1, len(bare)), same + 1)]
     low_rest, high_rest = low[same + 1 :], high[same + 1 :]
     if low_rest.strip("0") == "":
@@ -178,7 +181,7 @@ def _digits_between(low: str, high: str) -> Options:
 
 
 def _tails(low: str, high: str) -> Options:
-    """As `_digits_between`, where one of the ends is the last possible one, and the empty string may do."""
+    """As `_digits_between`, for a range that ends at all zeros or all nines; the empty string is allowed."""
     size = len(low)
     if low.strip("0") == "":
         bare = high
@@ -193,7 +196,7 @@ def _tails(low: str, high: str) -> Options:
                 options.append(Literal(high[: i + 1]))
         if bare:
             nines = size - len(bare)
-            # Below the nines anything fits; where there are none, only zeros that are not written out.
+            # After `bare` come nines in the bound, so any digits fit; without nines, only zeros that are not written.
             options.append(_after(bare, digits(0, nines)))
         return options
     bare = low.rstrip("0")
@@ -206,7 +209,7 @@ def _tails(low: str, high: str) -> Options:
 
 
 def _zeros(text: str, size: int) -> Node:
-    """`text`, and zeros up to `size` digits; at least one digit."""
+    """`text` followed by zeros, up to `size` digits; at least one digit."""
     more = size - len(text)
     if not text:
         return Repeat(Literal("0"), 1, size)
@@ -222,5 +225,5 @@ def _after(text: str, node: Node) -> Node:
 
 
 def _either(options: Options) -> Node:
-    """One of them, of those that are the same one."""
+    """One of the options, without duplicates."""
     return alt(*dict.fromkeys(options))

@@ -1,6 +1,6 @@
-"""Whitespace in a JSON document: what stands around brackets, commas and colons, by depth.
+"""Whitespace of a JSON document as expressions: the text around brackets, commas and colons, by depth.
 
-It knows nothing of values and of schemas.
+It does not know values or schemas.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ RUN = Repeat(CharClass(((9, 10), (13, 13), (32, 32))), 0, FLEXIBLE_RUN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """by_depth: what stands differs from depth to depth. first, between, last: before the first item of a container at
-    a depth, between two, after the last. blank: in an empty one."""
+    """Separators by depth. by_depth: they differ from depth to depth. first, between, last: the text before the first
+    item of a container at a depth, between two items, after the last. colon: after a key. blank: in an empty
+    container."""
 
     by_depth: bool
     colon: Node
@@ -31,14 +32,14 @@ class Layout:
     last: Callable[[int], Node]
 
     def deeper(self, depth: int) -> int:
-        """The depth of what a container at `depth` holds; one for all where it does not count."""
+        """The depth inside a container; unchanged where the layout does not depend on depth."""
         return depth + 1 if self.by_depth else depth
 
 
 def layout(whitespace: str, *, indent: int = 2, separators: tuple[str, str] | None = None, run: Node = RUN) -> Layout:
-    """A style of `JsonWhitespace`, or separators (item, key) as regular expressions of bounded length.
+    """The layout of a `JsonWhitespace`, or of separators (item, key): regular expressions of bounded length.
 
-    run: how a run of whitespace is written in `flexible`. Raises SpecError naming the field.
+    run: the expression for a run of whitespace in `flexible`. Raises SpecError naming the field.
     """
     if separators is not None:
         item, key = (_separator(text, mark) for text, mark in zip(separators, ",:", strict=True))
@@ -78,9 +79,9 @@ def _separator(text: str, mark: str) -> Node:
     except EspalierError as error:
         raise SpecError(f"separators: {error}", field="separators") from error
     hint = f"`{mark}` with whitespace around it, of bounded length"
-    raise SpecError(f"separators: {text!r} can be something else than a separator", hint=hint, field="separators")
+    raise SpecError(f"separators: {text!r} can match other text than a separator", hint=hint, field="separators")
 
 
 def around(inner: Node, opening: str, closing: str, before: Node, after: Node) -> Node:
-    """`inner` between brackets, with what stands next to them."""
+    """`inner` between brackets, with `before` and `after` inside them."""
     return join(join(Literal(opening), before), join(inner, join(after, Literal(closing))))

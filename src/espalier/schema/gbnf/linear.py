@@ -1,7 +1,9 @@
-"""Automata whose edges are expressions, written as rules: each rule goes on with at most one other, at its end.
+"""Writes automata whose edges are expressions as right-linear rules: a rule refers to another one only at its end.
 
-States that are met once are written in place, runs and counts are folded together, so that what a person would write
-by hand comes out much like it: `[0-9]{1,20}`, `("," b)? "," c`. It knows nothing of schemas and of characters.
+    0 -"["-> 2, 2 -item-> 3, 3 -("," item)-> 3, 3 -"]"-> 1      "[" item ("," item)* "]"
+
+States that are reached once are written in place, and repetitions are folded, so the rules look much like handwritten
+ones. It does not know schemas or characters.
 """
 
 from __future__ import annotations
@@ -14,12 +16,13 @@ from espalier.grammar.ast import Sequence as InOrder
 from espalier.time_limit import check as check_time
 
 MAX_NESTED = 12
-"""Groups inside one another that are written in place; readers of grammars recurse over them."""
+"""Depth of nested groups that are written in place; grammar parsers recurse over them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linear:
-    """edges[s]: (what is read, next state); what is read may be empty, but not around a cycle."""
+    """An automaton. edges[s]: (expression to read, next state); an expression may match the empty text, but not all
+    those of a cycle. final[s]: whether a text may end in s."""
 
     edges: Sequence[Sequence[tuple[Node, int]]]
     final: Sequence[bool]
@@ -27,7 +30,7 @@ class Linear:
 
 
 def write(automaton: Linear, fresh: Callable[[], str]) -> tuple[Node, list[Rule]]:
-    """The expression for the start, and the rules that it needs, named by `fresh`."""
+    """The expression of the start state, and the rules that it needs, named by `fresh`."""
     return _Writer(automaton, fresh).write()
 
 
@@ -77,8 +80,8 @@ class _Writer:
 
 
 def _survey(automaton: Linear) -> tuple[list[int], set[int], list[int]]:
-    """The reached states, each after those that it leads to but for the way back; those that several lead to; those
-    that an edge leads back to."""
+    """The reachable states, each after its targets (except along back edges); the states with several edges into them;
+    the states with a back edge into them."""
     met = {automaton.start}
     order: list[int] = []
     shared: set[int] = set()
@@ -113,7 +116,7 @@ def _is_leaf(node: Node) -> bool:
 
 
 def choice(options: Sequence[Node]) -> Node:
-    """One of these; the empty text among them makes the rest optional."""
+    """One of these; an empty option makes the others optional."""
     rest = list(dict.fromkeys(option for option in options if option != EMPTY))
     if not rest:
         return EMPTY if options else alt()
@@ -130,7 +133,7 @@ def optional(node: Node) -> Node:
 
 
 def join(first: Node, rest: Node) -> Node:
-    """One after the other; the same thing twice becomes a count, text and text becomes one text."""
+    """One after the other; equal neighbours become a repetition, adjacent literals one literal."""
     if first == EMPTY:
         return rest
     if rest == EMPTY:

@@ -1,6 +1,6 @@
-"""How a document is written: as JSON, or as the arguments of a call in Python. Three words and the top differ.
+"""Notations of a document: JSON, or the arguments of a Python call. They differ in three words and at the top.
 
-It knows which names Python takes for an argument, and nothing of schemas and of layout.
+It knows which names Python accepts as arguments; it does not know schemas or layout.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STYLES: tuple[DocumentStyle, ...] = get_args(DocumentStyle)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
-    """The words for what is no number, string or container."""
+    """The words for null, true and false."""
 
     null: str
     true: str
@@ -33,17 +33,18 @@ PYTHON = Constants(null="None", true="True", false="False")
 CONSTANTS: dict[DocumentStyle, Constants] = {"json": JSON, "python": PYTHON}
 
 RESERVED = frozenset((*kwlist, "__debug__"))
-"""Identifiers that name no argument."""
+"""Identifiers that cannot name an argument."""
 
 
 def is_argument(name: str) -> bool:
-    """Can it stand before `=` in a call, and arrive as it is written? Python brings identifiers into the form NFKC."""
+    """Whether a name can be a keyword argument and arrive unchanged: Python normalises identifiers to NFKC."""
     return name.isidentifier() and name not in RESERVED and is_normalized("NFKC", name)
 
 
 @cache
 def argument_names() -> Dfa:
-    """The ASCII names for which `is_argument` holds. Of other letters, what follows decides whether they stay."""
+    """The ASCII names for which `is_argument` holds. Names beyond ASCII depend on NFKC, which an automaton cannot
+    do."""
     found = without(language(parse_regex("[A-Za-z_][A-Za-z0-9_]*")), Dfa.of_words(sorted(RESERVED)))
     assert found is not None
     return found

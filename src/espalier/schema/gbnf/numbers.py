@@ -1,8 +1,10 @@
-"""Numbers of a schema as expressions: which of them are written, and in which spelling.
+"""Writes numbers as expressions, each with a note on the spellings that are left out.
 
-Whole numbers are written without a point, others as plain decimals; an exponent only where there is no bound but 0.
-Digits are limited, so that no number is endless, and so that one past an exclusive bound is past it as a float too.
-It knows nothing of rules and of the rest of a schema.
+    Number(integer=True, minimum=8, maximum=12)      [8-9] | "1" [0-2]
+
+Whole numbers have no point, others are plain decimals; an exponent is allowed only without bounds other than 0. Digits
+are limited: so every number ends, and a number beyond an exclusive bound is beyond it as a float too. It does not know
+rules or the rest of a schema.
 """
 
 from __future__ import annotations
@@ -24,17 +26,17 @@ from espalier.time_limit import check as check_time
 DIGITS = 20
 """Digits before and after the point, unless a bound needs more."""
 EXACT_DIGITS = 15
-"""Decimal digits that a float keeps: with so many, different numbers are different floats."""
+"""Decimal digits that a float preserves: different numbers of so many digits are different floats."""
 MAX_PLACES = 400
-"""Digits after the point of a bound; a float needs no more."""
+"""Digits after the point, at most, that a bound may add; a float needs no more."""
 MAX_WORDS = 20_000
-"""So many numbers are listed one by one."""
+"""Up to so many numbers are enumerated."""
 MAX_RESIDUES = 4_000
 """States of an automaton that counts remainders."""
 MAX_COUNTED = 1_000
-"""Where numbers are multiples of n, without bounds, they have fewer digits than this over n."""
+"""Multiples of n without bounds have fewer than MAX_COUNTED / n digits."""
 MAX_STATES = 15_000
-"""States of an automaton for numbers; past that only bounds are kept."""
+"""States of an automaton for numbers; beyond that only the bounds are enforced."""
 
 SCALARS = {
     "integer": '"0" | "-"? [1-9] [0-9]{0,19}',
@@ -42,13 +44,13 @@ SCALARS = {
     "unsigned": '("0" | [1-9] [0-9]{0,19}) ("." [0-9]{1,20})? | [0-9] ("." [0-9]{1,20})? [eE] [+-]? exponent',
     "exponent": '[0-9]{1,2} | [12] [0-9]{2} | "30" [0-7]',
 }
-"""Rules for numbers without bounds. With one digit before the point every exponent up to 307 gives a finite float."""
+"""Rules for numbers without bounds. With one digit before the point, every exponent up to 307 is a finite float."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spelled:
-    """node: an expression, the name of a rule in SCALARS, or an automaton over ASCII. gaps: keywords that are not kept,
-    each with the reason. note: which spellings are left out."""
+    """node: an expression, the name of a rule in SCALARS, or an automaton over ASCII. gaps: keywords that are not
+    enforced, each with the reason. note: which spellings are left out."""
 
     node: Node | str | Dfa
     note: str
@@ -63,7 +65,7 @@ BOUNDED = "numbers with bounds are written without an exponent, and with at most
 
 
 def spelled(case: Number) -> Spelled:
-    """Never raises: what an automaton cannot hold is a gap."""
+    """The expression for a number. A keyword that takes too large an automaton becomes a gap; nothing is raised."""
     step = _step(case)
     if not (case.not_multiples or case.excluded):
         if case.minimum is None and case.maximum is None and step in (None, 1):
@@ -92,24 +94,24 @@ def spelled(case: Number) -> Spelled:
                 multiples = _multiples_of(factor)
                 found = both(found, multiples) if wants else without(found, multiples)
             except LimitExceeded as error:
-                gaps.append((keyword, f"multiples of {factor} cannot be told apart by a small automaton: {error}"))
+                gaps.append((keyword, f"multiples of {factor} need too large an automaton: {error}"))
     try:
         for start in range(0, len(case.excluded), 500):
             words = alt(*(_spellings(value) for value in case.excluded[start : start + 500] if _is_finite(value)))
             found = without(found, language(words)) if words != NEVER else found
     except LimitExceeded as error:
-        gaps.append(("not", f"there are too many numbers to be left out: {error}"))
+        gaps.append(("not", f"too many numbers are excluded: {error}"))
     if found is None:
         return Spelled(node=NEVER, note=note, gaps=tuple(gaps))
     found = found.minimised()
     if len(found) > MAX_STATES:
-        reason = f"multiples and what is left out need more than {MAX_STATES} states"
+        reason = f"multiples and excluded numbers need more than {MAX_STATES} states"
         return Spelled(node=decimals(low, high, places), note=note, gaps=(("multipleOf", reason),))
     return Spelled(node=found, note=note, gaps=tuple(gaps))
 
 
 def _step(case: Number) -> Fraction | None:
-    """The number of which all are multiples, as far as they can be written in decimals."""
+    """The number of which every finite decimal that satisfies `multiples` and `integer` is a multiple."""
     factors = [abs(factor) for factor in case.multiples if factor] + ([Fraction(1)] if case.integer else [])
     if not factors:
         return None
@@ -118,7 +120,7 @@ def _step(case: Number) -> Fraction | None:
 
 
 def _in_decimals(step: Fraction) -> Fraction:
-    """The least multiple of it that decimals can write: of 1/3 it is 1."""
+    """The least multiple of `step` that is a finite decimal: 1 for 1/3."""
     rest = step.denominator
     for prime in (2, 5):
         while rest % prime == 0:
@@ -132,7 +134,7 @@ def _is_finite(value: Fraction) -> bool:
 
 
 def places_of(value: Fraction) -> int:
-    """Digits after the point that write it out; 0 if there is no end of them."""
+    """Digits after the point that write a number exactly; 0 if no number of digits does."""
     if not _is_finite(value):
         return 0
     places = 0
@@ -143,6 +145,7 @@ def places_of(value: Fraction) -> int:
 
 
 def _places(case: Number, step: Fraction | None) -> int:
+    """Digits after the point that are written at most."""
     if step is not None:
         return places_of(step)
     bounds = [bound for bound in (case.minimum, case.maximum) if bound is not None]
@@ -151,7 +154,7 @@ def _places(case: Number, step: Fraction | None) -> int:
     strict += [case.maximum] if case.maximum is not None and case.exclusive_maximum else []
     strict += list(case.not_multiples)
     usual = DIGITS
-    if any(strict):  # next to 0, floats keep what is written
+    if any(strict):  # close to 0, floats preserve every digit
         usual = max(1, EXACT_DIGITS - max(len(str(abs(int(value)))) for value in strict))
     if case.not_multiples:
         usual = min(usual, 6)
@@ -159,7 +162,7 @@ def _places(case: Number, step: Fraction | None) -> int:
 
 
 def _range(case: Number, places: int, step: Fraction | None) -> tuple[int, int]:
-    """The bounds in units of the last place."""
+    """The bounds, in units of the last digit after the point."""
     unit = 10**places
     low = high = None
     if case.minimum is not None:
@@ -179,6 +182,7 @@ def _range(case: Number, places: int, step: Fraction | None) -> tuple[int, int]:
 
 
 def _listed(case: Number, low: int, high: int, scaled: int, places: int) -> Node | Dfa:
+    """All numbers, enumerated."""
     unit = 10**places
     excluded = set(case.excluded)
     words: list[str] = []
@@ -190,7 +194,7 @@ def _listed(case: Number, low: int, high: int, scaled: int, places: int) -> Node
 
 
 def _written(number: int, places: int) -> list[str]:
-    """A number of units of the last place, with and without zeros at its end."""
+    """The spellings of `number` / 10**places: with and without trailing zeros."""
     sign, (before, after) = "-" if number < 0 else "", divmod(abs(number), 10**places)
     fraction = str(after).zfill(places) if places else ""
     bare = len(fraction.rstrip("0"))
@@ -199,7 +203,7 @@ def _written(number: int, places: int) -> list[str]:
 
 
 def _spellings(value: Fraction) -> Node:
-    """A number in plain decimals, with any zeros at its end."""
+    """A number in plain decimals, with any trailing zeros."""
     places = places_of(value)
     text = _written(int(value * 10**places), places)[0]
     zeros = Repeat(Literal("0"))
@@ -208,7 +212,7 @@ def _spellings(value: Fraction) -> Node:
 
 
 def _multiples_of(factor: Fraction) -> Dfa:
-    """Plain decimals that are multiples of it. Sign, leading zeros and a lone point are not looked at."""
+    """Plain decimals that are multiples of a factor. Sign, leading zeros and a lone point are not checked here."""
     step = _in_decimals(abs(factor))
     places = places_of(step)
     modulus = int(step * 10**places)

@@ -1,13 +1,13 @@
-"""The rules of one conversion: their names, where in the schema each comes from, and what is said about them.
+"""Collects the rules of one conversion: unique names, their pointers into the schema, notes and gaps.
 
-It knows the spelling of single characters in JSON, which is Python's too, and nothing of schemas.
+It spells single characters as JSON does (Python's literals agree), and does not know schemas.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from json.encoder import encode_basestring
 from typing import NamedTuple
@@ -38,9 +38,9 @@ SHORT_ESCAPES = {'"': '"', "\\": "\\", "\b": "b", "\f": "f", "\n": "n", "\r": "r
 ESCAPED: Ranges = ((0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C))
 MAX_NAME = 48
 MAX_PLACED = 12
-"""A class of more ranges is a rule of its own."""
+"""A character class with more ranges than this becomes a rule of its own."""
 CHUNK = 500
-"""A count above twice this is written through a rule that counts so many."""
+"""A count above twice this uses a rule that repeats its item this often."""
 
 BASICS = {
     "string": '"\\"" char* "\\""',
@@ -50,20 +50,45 @@ BASICS = {
     "space": "[ \\t\\n\\r]{0,40}",
     **numbers.SCALARS,
 }
-"""Rules that any grammar may use, and in which each character has one spelling, so that no name has two. The words of
-a notation stand for those in braces."""
+"""Rules that any grammar may use. Each character has exactly one spelling, so that equal names are equal text. The
+words in braces are replaced by those of the notation."""
 
 
 class Remark(NamedTuple):
-    """Where in the schema, which keyword, and what there is to say."""
+    """A note or a gap: pointer into the schema, keyword, and text."""
 
     pointer: str
     keyword: str
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converted:
+    """A schema as a grammar.
+
+    grammar: without dead ends. pointers: by rule, where in the schema it comes from. notes: what the schema allows and
+    the grammar does not. gaps: what the schema demands and the grammar does not: without gaps every text of the grammar
+    is a document of the schema.
+    """
+
+    grammar: Grammar
+    pointers: dict[str, str]
+    notes: tuple[Remark, ...]
+    gaps: tuple[Remark, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleContext:
+    """Where in the grammar and in the schema a rule is written. base: what the names of its rules begin with. pointer:
+    where in the schema it comes from. depth: of containers around it, where the layout depends on it."""
+
+    base: str
+    pointer: str
+    depth: int
+
+
 class RuleBook:
-    """Grows as a schema is converted. Names are given once and never taken back."""
+    """The rules so far. A name is given once and never taken back."""
 
     def __init__(self, constants: Constants = JSON) -> None:
         self.constants = constants
@@ -77,7 +102,7 @@ class RuleBook:
         self._counts: dict[str, int] = {}
 
     def name(self, wanted: str, pointer: str) -> str:
-        """A name that llama.cpp takes, like the one wanted, for a rule that comes from `pointer`."""
+        """An unused name that llama.cpp accepts, close to the one wanted, for a rule that comes from `pointer`."""
         base = re.sub(r"[^A-Za-z0-9]+", "-", wanted).strip("-")[:MAX_NAME].strip("-") or "value"
         name, count = base, self._counts.get(base, 1)
         while name in self._taken:
@@ -90,7 +115,7 @@ class RuleBook:
         return name
 
     def fresh(self, base: str, pointer: str) -> Callable[[], str]:
-        """Names of further rules for the same place."""
+        """A source of names for further rules with the same pointer."""
         return lambda: self.name(f"{base}-part", pointer)
 
     def add(self, name: str, body: Node) -> RuleRef:
@@ -101,7 +126,7 @@ class RuleBook:
         self._rules.update((rule.name, rule) for rule in rules)
 
     def basic(self, name: str) -> RuleRef:
-        """A rule of BASICS, and those it mentions."""
+        """A reference to a rule of BASICS, which is added with all rules that it mentions."""
         todo = [name]
         while todo:
             check_time()
@@ -119,13 +144,13 @@ class RuleBook:
         self.gaps[Remark(pointer, keyword, text)] = None
 
     def grammar(self, root: Node) -> Grammar:
-        """Everything, from `root` on."""
+        """All rules; `root` has this body."""
         return Grammar.of([Rule("root", root), *self._rules.values()])
 
     # Characters
 
     def spell(self, ranges: Ranges) -> Node:
-        """One character of these, as it stands in a JSON string."""
+        """One character of these ranges, as spelled in a JSON string."""
         if len(ranges) > MAX_PLACED:
             if ranges not in self._classes:
                 name = self.name("chars", "")
@@ -135,7 +160,7 @@ class RuleBook:
         return self.basic("char") if ranges == AnyChar().scalars() else spelled_class(ranges)
 
     def spelled(self, node: Node) -> Node:
-        """An expression for texts, character by character as it stands in a JSON string."""
+        """An expression over characters, with each character as spelled in a JSON string."""
 
         def visit(inner: Node, parts: list[Node]) -> Node:
             match inner:
@@ -151,7 +176,7 @@ class RuleBook:
         return fold(node, visit)
 
     def counted(self, item: Node, low: int, high: int | None) -> Node:
-        """A repetition; a large one in portions, as llama.cpp takes no count above 2,000."""
+        """A repetition; a large count is split up, as llama.cpp accepts none above 2,000."""
         if high == 0:
             return EMPTY
         if max(low, high or 0) <= 2 * CHUNK:
@@ -164,7 +189,7 @@ class RuleBook:
         most, more = divmod(high - low, CHUNK)
         if not most:
             return seq(*parts, Repeat(item, 0, more)) if more else seq(*parts)
-        # Up to all portions but the last whole, then less than a portion; or all portions, and what is left.
+        # Fewer than `most` full chunks and less than a chunk; or `most` full chunks and the remainder.
         short = seq(self._chunk(item, CHUNK, CHUNK, 0, most - 1), self._chunk(item, 0, CHUNK - 1, 1))
         full = seq(self._chunk(item, CHUNK, CHUNK, most), Repeat(item, 0, more))
         return seq(*parts, alt(short, full))
@@ -184,13 +209,13 @@ def quoted(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text as it stands between the quotes: each character in its one spelling."""
+    """A text as it stands between the quotes of a JSON string, each character in its one spelling."""
     plain = encode_basestring(text)[1:-1]
     return SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", plain) if SURROGATE.search(plain) else plain
 
 
 def spelled_class(ranges: Ranges) -> Node:
-    """One character of these as a JSON string has it."""
+    """One character of these ranges, as spelled in a JSON string."""
     plain = subtract(ranges, ESCAPED)
     short = sorted(ord(letter) for char, letter in SHORT_ESCAPES.items() if contains(ranges, ord(char)))
     long = [c for c in range(0x20) if contains(ranges, c) and chr(c) not in SHORT_ESCAPES]
@@ -203,7 +228,7 @@ def spelled_class(ranges: Ranges) -> Node:
 
 
 def one_of(ranges: Ranges) -> Node:
-    """A class, or the one character that is in it."""
+    """A character class, or a literal where it has only one character."""
     ((low, high), *more) = ranges
     return Literal(chr(low)) if low == high and not more else CharClass(ranges)
 

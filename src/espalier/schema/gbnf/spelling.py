@@ -1,6 +1,6 @@
-"""JSON values as they are written: one spelling each, in the layout and the words of the document around them.
+"""Writes JSON values as expressions: one spelling each, in the layout and notation of the document around them.
 
-It knows nothing of schemas.
+It does not know schemas.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from espalier.schema.gbnf.rulebook import quoted
 from espalier.time_limit import check as check_time
 
 MAX_WHOLE = 10**21
-"""Whole floats below are written without an exponent, as JavaScript does."""
+"""Whole floats below this are written without an exponent, as JavaScript does."""
 
 
 def literals(
     values: Iterable[Any], layout: Layout, depth: int, constants: Constants = JSON
 ) -> tuple[list[str], list[Node]]:
-    """One of the values: the texts of those that hold no others, and the rest."""
+    """The values as options: the texts of scalars, and the expressions of arrays and objects."""
     texts: dict[str, None] = {}
     others: list[Node] = []
     for value in values:
@@ -36,7 +36,7 @@ def literals(
 
 
 def literal(value: Any, layout: Layout, depth: int, constants: Constants = JSON) -> Node:
-    """One value. Nothing recurses, as values may be nested deeply."""
+    """The expression for one value. Iterative, as values may be nested deeply."""
     if not isinstance(value, dict | list):
         return Literal(scalar(value, constants))
     pieces: list[Node] = []
@@ -71,7 +71,7 @@ def literal(value: Any, layout: Layout, depth: int, constants: Constants = JSON)
 
 
 def scalar(value: Any, constants: Constants = JSON) -> str:
-    """null, a truth value, a number or a string."""
+    """The text of null, a boolean, a number or a string."""
     if value is None:
         return constants.null
     if isinstance(value, bool):

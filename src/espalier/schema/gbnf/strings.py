@@ -1,7 +1,9 @@
-"""Strings of a schema as expressions: lengths, patterns, formats and what is left out.
+"""Writes strings as expressions: lengths, patterns, formats and excluded values.
 
-Everything is worked out on the characters of the value, and spelled as JSON last. It knows nothing of objects and
-arrays.
+    String(max_length=9)      "\\"" char{0,9} "\\""
+
+Languages are intersected over the characters of the value; the spelling in JSON comes last. It does not know objects
+and arrays.
 """
 
 from __future__ import annotations
@@ -25,20 +27,21 @@ from espalier.time_limit import check as check_time
 
 QUOTE = Literal('"')
 MAX_MINIMISED = 3_000
-"""Larger automata are products of small ones with a count, which are nearly the smallest already."""
+"""Larger automata are not minimised: they are products with a count, which are nearly minimal already."""
 MAX_COUNTED = 10_000
-"""States of an automaton times the characters that it counts."""
+"""States of a pattern's automaton times the characters that are counted beside it."""
 
 
-class Strings:
-    """The string rules of one conversion: equal demands are written once."""
+class StringRules:
+    """The string rules of one conversion; equal cases are written once."""
 
     def __init__(self, book: RuleBook) -> None:
         self._book = book
         self._known: dict[String, Node] = {}
 
     def node(self, case: String, base: str, pointer: str, *, keyword: str = "pattern") -> Node:
-        """A string, with its quotes. What cannot be kept is a gap at `pointer`, by `keyword` if it is a pattern."""
+        """A string with its quotes. A demand that cannot be enforced becomes a gap at `pointer`, of `keyword` if it is
+        a pattern."""
         if case == String():
             return self._book.basic("string")
         self._remarks(case, pointer)
@@ -63,11 +66,11 @@ class Strings:
         return self.of_dfa(found, base, pointer)
 
     def language(self, case: String, keyword: str, pointer: str) -> Dfa | None:
-        """The texts themselves, without quotes and in no spelling. A pattern that cannot be had is a gap."""
+        """The values as an automaton over characters, without quotes and escapes. A pattern that has none is a gap."""
         return self._automaton(self._possible(case, keyword, pointer)[0], pointer)
 
     def of_dfa(self, found: Dfa | None, base: str, pointer: str) -> Node:
-        """A string of this language, with its quotes."""
+        """A string with a value of this language, with its quotes."""
         if found is None:
             return NEVER
         if len(found) <= MAX_MINIMISED:
@@ -82,7 +85,7 @@ class Strings:
         return self._book.add(self._book.name(f"{base}-text", pointer), node) if rules else node
 
     def _possible(self, case: String, keyword: str, pointer: str) -> tuple[String, list[Pattern]]:
-        """Without what cannot be had, which becomes a gap."""
+        """The case without patterns and formats that have no automaton (each becomes a gap), and its patterns."""
         kept: dict[str, list[str]] = {"patterns": [], "not_patterns": []}
         read_ones: list[Pattern] = []
         for kind in kept:
@@ -109,7 +112,7 @@ class Strings:
         return found, read_ones
 
     def _direct(self, case: String, patterns: list[Pattern]) -> Node | None:
-        """An expression without an automaton, where one demand says it all."""
+        """The expression, without building an automaton, where a single demand determines it; else None."""
         if case.not_patterns or case.excluded or len(patterns) + len(case.formats) > 1:
             return None
         low, high = case.min_length, case.max_length
@@ -129,7 +132,7 @@ class Strings:
         return None
 
     def _automaton(self, case: String, pointer: str) -> Dfa | None:
-        """Raises nothing: a demand that makes it too large is left out, and is a gap."""
+        """The intersection of all demands. A demand that makes it too large is left out and becomes a gap."""
         found: Dfa | None = every_text()
         demands: list[tuple[str, Callable[[], Dfa | None], bool]] = [
             *(("format", lambda name=name: language(parse_regex(FORMATS[name])), True) for name in case.formats),
@@ -146,7 +149,7 @@ class Strings:
         return self._of_length(found, case.min_length, case.max_length, pointer)
 
     def _of_length(self, found: Dfa | None, low: int, high: int | None, pointer: str) -> Dfa | None:
-        """Where an automaton for the length would be too large, texts are kept shorter than they might be."""
+        """With bounds on the length. Where counting would take too many states, the longest texts are left out."""
         if found is None or (low == 0 and high is None):
             return found
         room = MAX_COUNTED // len(found)
@@ -164,7 +167,7 @@ class Strings:
 
 
 def lengths(node: Node) -> tuple[int, int | None]:
-    """The fewest and the most characters of an expression without rules."""
+    """The fewest and the most characters that an expression matches; None for no upper limit."""
 
     def visit(inner: Node, parts: list[tuple[int, int | None]]) -> tuple[int, int | None]:
         match inner:
@@ -190,8 +193,8 @@ def lengths(node: Node) -> tuple[int, int | None]:
 
 
 def is_finite(dfa: Dfa) -> bool:
-    """Is there a longest text?"""
-    waiting = np.zeros(len(dfa), dtype=np.int64)  # (S,), by how many edges each state is still led to
+    """Whether the language is finite."""
+    waiting = np.zeros(len(dfa), dtype=np.int64)  # (S,), edges into each state that are not removed yet
     targets = [np.unique(row[row >= 0]) for row in dfa.table]
     for after in targets:
         waiting[after] += 1

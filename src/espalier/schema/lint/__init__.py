@@ -1,1 +1,3 @@
-"""What may go wrong with a valid schema, here and in other engines. It changes no schema. Start with `hazards.py`."""
+"""Warnings about valid schemas: what other engines drop or refuse, and what runs away. It changes no schema. Start with
+`hazards.py`.
+"""

@@ -1,6 +1,7 @@
-"""The contract of an engine that is not ours, from what it is known to drop and to refuse (`engine_limits.py`).
+"""The contract of another engine, from the keywords that it is known to drop or refuse (`engine_limits.py`).
 
-What nothing is known of counts as enforced: these contracts can be too good, never too bad. It runs no engine.
+Keywords without an entry in that table count as enforced, so such a contract may be too good, never too bad. No engine
+is run.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from espalier.schema.lint.engine_limits import ENGINES
 from espalier.schema.lint.hazards import Hazard
 
 OURS = ("transformers", "llamacpp", "gbnf")
-"""Their contracts are their own."""
+"""Our engines: they write their own contracts."""
 Change = tuple[str, Verdict, str]
 STRICT = "openai"
-"""It refuses what others read in their own way."""
+"""The engine that refuses where others drop or narrow."""
 
 
 def engine_contract(base: Contract, hazards: Sequence[Hazard], engine: str) -> Contract:
-    """What becomes of each keyword. base: our own contract, which knows the keywords that assert nothing.
+    """The verdicts of another engine. base: our own contract, which tells the keywords that assert nothing.
 
     Raises UnknownName for an engine that is not in the table.
     """
     if engine in OURS or engine not in ENGINES:
         others = ", ".join(name for name in ENGINES if name not in OURS)
-        raise UnknownName(f"nothing is known of what {engine!r} drops", hint=f"known: {others}", field="engine")
+        raise UnknownName(f"there is no table of what {engine!r} drops", hint=f"known: {others}", field="engine")
     asserted = {entry.pointer for entry in base.entries if entry.verdict != "annotation"}
     kept = tuple(
         Entry(pointer=entry.pointer, keyword=entry.keyword, verdict="enforced") if entry.pointer in asserted else entry
@@ -37,7 +38,7 @@ def engine_contract(base: Contract, hazards: Sequence[Hazard], engine: str) -> C
     for hazard in hazards:
         if engine in hazard.engines and hazard.code in READINGS:
             changes += READINGS[hazard.code](hazard, engine, asserted)
-    # What is within something that is dropped, or that nobody asks for, is not looked at.
+    # Keywords inside a dropped keyword, or inside one that is not reached, do not matter.
     unseen = [f"{pointer}/" for pointer, verdict, _ in changes if verdict == "checked"]
     unseen += [f"{entry.pointer}/" for entry in base.entries if entry.verdict == "annotation" and entry.note]
     seen = [change for change in changes if not f"{change[0]}/".startswith(tuple(unseen)) or change[1] == "checked"]
@@ -46,11 +47,11 @@ def engine_contract(base: Contract, hazards: Sequence[Hazard], engine: str) -> C
 
 def _dropped(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:
     if hazard.pointer in asserted:
-        yield hazard.pointer, "checked", "dropped without a word"
+        yield hazard.pointer, "checked", "silently dropped"
 
 
 def _refused(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:
-    yield hazard.pointer, "refused", "this engine has an error for it"
+    yield hazard.pointer, "refused", "this engine refuses it"
 
 
 def _said(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:
@@ -61,22 +62,22 @@ def _format(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]
     if engine == STRICT:
         yield hazard.pointer, "refused", "a format that this engine does not know"
     elif hazard.pointer in asserted:
-        yield hazard.pointer, "checked", "a format that this engine does not know: dropped without a word"
+        yield hazard.pointer, "checked", "a format that this engine does not know: silently dropped"
 
 
 def _beside(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:
-    """Keywords beside a `$ref`; in drafts where they say nothing they are annotations already."""
+    """Keywords beside a `$ref`. In drafts where they assert nothing they are annotations already."""
     node = hazard.pointer.rpartition("/")[0]
     for pointer in sorted(asserted):
         if pointer.rpartition("/")[0] == node and pointer != hazard.pointer:
-            yield pointer, "checked", "dropped without a word: it stands beside a $ref"
+            yield pointer, "checked", "silently dropped: it stands beside a $ref"
 
 
 def _lengths(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:
     for keyword in ("minLength", "maxLength"):
         if (at := f"{hazard.pointer}/{keyword}") in asserted:
             if engine == "llama-server":
-                yield at, "checked", "dropped without a word beside a pattern or format"
+                yield at, "checked", "silently dropped beside a pattern or format"
             else:
                 yield at, "refused", "refused beside a pattern or format"
 
@@ -85,13 +86,17 @@ def _names(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:
     at = f"{hazard.pointer}/properties"
     where = at if at in asserted else f"{hazard.pointer}/type"
     if engine == STRICT:
-        yield where, "refused", "additionalProperties has to be false"
+        yield where, "refused", "additionalProperties must be false"
     else:
-        yield where, "narrowed", "no other names: additionalProperties is not said"
+        yield where, "narrowed", "no other names are allowed, as additionalProperties is not stated"
 
 
 def _undeclared(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:
-    yield hazard.pointer, "refused" if engine == STRICT else "checked", "names that are not declared are not demanded"
+    yield (
+        hazard.pointer,
+        "refused" if engine == STRICT else "checked",
+        "required names that are not declared are not enforced",
+    )
 
 
 def _optional(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:
@@ -99,9 +104,9 @@ def _optional(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Chang
 
 
 def _pattern(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:
-    """The table speaks of llama-server only."""
+    """Only llama-server is known to drop patterns."""
     if engine == "llama-server" and hazard.pointer in asserted:
-        yield hazard.pointer, "checked", "the pattern is dropped without a word"
+        yield hazard.pointer, "checked", "the pattern is silently dropped"
 
 
 READINGS: Mapping[str, Callable[[Hazard, str, set[str]], Iterator[Change]]] = MappingProxyType(
@@ -125,4 +130,4 @@ READINGS: Mapping[str, Callable[[Hazard, str, set[str]], Iterator[Change]]] = Ma
         "pattern-unanchored": _pattern,
     }
 )
-"""What a hazard means for the contract, by its code; hazards that are not here mean nothing for it."""
+"""What a hazard changes in the contract, by its code; other hazards change nothing."""

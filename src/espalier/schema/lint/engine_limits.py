@@ -1,8 +1,8 @@
-"""What other engines make of a JSON Schema: which keywords they drop without a word, and which they refuse.
+"""Tables of other engines: which keywords of JSON Schema they silently drop, and which they refuse.
 
-Every entry was seen (llama.cpp: the converter of 0.6.0-dev, run on each keyword), or stands in the engine's own
+Every entry was observed (llama.cpp: the converter of 0.6.0-dev, run on each keyword) or is in the engine's own
 documentation or source, read in November 2026: xgrammar 0.2.8 and vLLM's check in front of it, and OpenAI's page on
-structured outputs. It knows no schema.
+structured outputs. It reads no schema.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLimits:
-    """name: for people. drops: keywords that it ignores. refuses: keywords that it has an error for. Both: by keyword,
-    in which circumstances (`WHEN`), "" for always. formats: those it keeps; None where that is not known."""
+    """name: for messages. drops: keywords that the engine ignores. refuses: keywords that it refuses. Both map a
+    keyword to a condition of `WHEN`, "" for always. formats: those it enforces; None where that is not known."""
 
     name: str
     drops: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -37,7 +37,7 @@ WHEN: Mapping[str, Callable[[Mapping[str, Any]], bool]] = MappingProxyType(
         "beside properties": lambda node: "properties" in node,
     }
 )
-"""Circumstances in which an entry holds, by what it says: whether a schema with the keyword is in them."""
+"""Conditions of entries: whether one holds for a schema with the keyword."""
 
 
 def _always(*keywords: str) -> dict[str, str]:
@@ -46,7 +46,7 @@ def _always(*keywords: str) -> dict[str, str]:
 
 ENGINES: Mapping[str, EngineLimits] = MappingProxyType(
     {
-        # Ours refuse what they cannot enforce, each by its own contract; nothing is dropped.
+        # Our engines refuse what they cannot enforce, each by its own contract, and drop nothing.
         "transformers": EngineLimits(name="Espalier"),
         "llamacpp": EngineLimits(name="Espalier"),
         "gbnf": EngineLimits(name="Espalier's GBNF"),
@@ -84,4 +84,4 @@ ENGINES: Mapping[str, EngineLimits] = MappingProxyType(
         ),
     }
 )
-"""By the name that a request gives the engine."""
+"""By the name of the engine in a request."""

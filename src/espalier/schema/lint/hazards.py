@@ -1,7 +1,8 @@
-"""What may go wrong with a schema that is valid: runaway texts, options that overlap, patterns and keywords that
-engines read differently.
+"""Warns about valid schemas: runaway texts, overlapping options, patterns and keywords that engines read differently.
 
-Findings are warnings, not errors: the schema means what JSON Schema says. It compiles nothing and knows no tokens.
+    hazards({"type": "string"})      [Hazard(pointer="", code="unbounded-string", message=…)]
+
+Hazards are warnings, not errors: the schema keeps its meaning in JSON Schema. It compiles nothing and knows no tokens.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from espalier.schema.read.values import check_values
 from espalier.schema.read.walk import Node, subschemas
 
 MANY_OPTIONS = 500
-DEPTH = 10  # of objects in one another, and
-PROPERTIES = 5000  # of properties in all, that OpenAI takes
+DEPTH = 10  # levels of nested objects that OpenAI accepts
+PROPERTIES = 5000  # properties in all that OpenAI accepts
 ALL = tuple(ENGINES)
 SILENT = frozenset(
     {
@@ -29,14 +30,14 @@ SILENT = frozenset(
         *("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"),
     }
 )
-"""Keywords that ask nothing of a value beside a `$ref`."""
+"""Keywords that assert nothing, also beside a `$ref`."""
 JSON_TYPES = frozenset({"object", "array", "string", "number", "boolean", "null"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hazard:
-    """pointer: a JSON pointer into the schema, "" for all of it. code: stable, for machines. engines: whom it concerns,
-    by the names of `ENGINES`."""
+    """pointer: a JSON pointer into the schema, "" for all of it. code: stable, for programs. engines: those that it
+    concerns, by their names in `ENGINES`."""
 
     pointer: str
     code: str
@@ -52,10 +53,10 @@ Finding: TypeAlias = "Callable[[str, Mapping[str, Any], Node], Iterator[Hazard]]
 
 
 def hazards(schema: Node) -> list[Hazard]:
-    """What is remarkable, in the order of the schema; what occurs in many places (`unbounded-*`, `extra-names`,
-    `optional-property`) is said once, at its first. References are followed within the document.
+    """All hazards, in the order of the schema. Those that occur in many places (`unbounded-*`, `extra-names`,
+    `optional-property`) are reported once, at the first place. References are followed within the document.
 
-    Raises SchemaError for what is not JSON, leads back to itself, or is nested too deeply.
+    Raises SchemaError for a schema that is not JSON, contains itself, or is nested too deeply.
     """
     schema = _plain(schema)
     found = [
@@ -82,7 +83,7 @@ def _plain(schema: Any) -> Any:
 
 
 def _gathered(found: list[Hazard]) -> list[Hazard]:
-    """With one hazard for those that are said once."""
+    """The hazards, with one for each code in ONCE."""
     counts: dict[str, int] = {}
     for hazard in found:
         counts[hazard.code] = counts.get(hazard.code, 0) + 1
@@ -99,7 +100,7 @@ def _gathered(found: list[Hazard]) -> list[Hazard]:
 
 
 def types(node: Mapping[str, Any]) -> frozenset[str]:
-    """The JSON types that a schema can have, as far as its own keywords say; `integer` counts as `number`."""
+    """The JSON types that a schema allows, by its own `type`, `const` and `enum`; `integer` counts as `number`."""
     stated = node.get("type")
     if isinstance(stated, str | list):
         names = [stated] if isinstance(stated, str) else stated
@@ -111,7 +112,7 @@ def types(node: Mapping[str, Any]) -> frozenset[str]:
 
 
 def type_of(value: Any) -> str:
-    """Of a JSON value."""
+    """The JSON type of a value."""
     names = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
     return names.get(type(value), "number")
 
@@ -139,13 +140,13 @@ def _unbounded(pointer: str, node: Mapping[str, Any], whole: Node) -> Iterator[H
         yield Hazard(
             pointer=pointer,
             code="unbounded-string",
-            message="a string without maxLength can run to the token limit, which leaves the document cut",
+            message="a string without maxLength can run to the token limit, which cuts off the document",
         )
     if "array" in kinds and not _says(node, "maxItems") and not _closed_tuple(node):
         yield Hazard(
             pointer=pointer,
             code="unbounded-array",
-            message="an array without maxItems can run to the token limit, which leaves the document cut",
+            message="an array without maxItems can run to the token limit, which cuts off the document",
         )
     lowest, highest = _says(node, "minimum", "exclusiveMinimum"), _says(node, "maximum", "exclusiveMaximum")
     if kinds & {"number", "integer"} and not (lowest and highest):
@@ -157,6 +158,7 @@ def _unbounded(pointer: str, node: Mapping[str, Any], whole: Node) -> Iterator[H
 
 
 def _closed_tuple(node: Mapping[str, Any]) -> bool:
+    """Whether an array has no items besides `prefixItems`."""
     return "prefixItems" in node and node.get("items") is False
 
 
@@ -176,8 +178,8 @@ def _one_of(pointer: str, node: Mapping[str, Any], whole: Node) -> Iterator[Haza
 
 
 def may_overlap(a: Node, b: Node, whole: Node) -> bool:
-    """Whether two schemas may have a value in common, judged by types, constants, and properties that tell them
-    apart. False only where that is sure."""
+    """Whether two schemas may have a value in common, by types, constants, and properties with disjoint values. False
+    only where they surely have none."""
     if a is False or b is False:
         return False
     if not isinstance(a, Mapping) or not isinstance(b, Mapping):
@@ -187,7 +189,9 @@ def may_overlap(a: Node, b: Node, whole: Node) -> bool:
         return False
     if shared != {"object"}:
         return True
-    return not (_told_apart(a, b, whole) or _needs_what_is_closed(a, b) or _needs_what_is_closed(b, a))
+    return not (
+        _have_disjoint_property(a, b, whole) or _requires_forbidden_name(a, b) or _requires_forbidden_name(b, a)
+    )
 
 
 def _values(node: Mapping[str, Any]) -> list[Any] | None:
@@ -196,14 +200,14 @@ def _values(node: Mapping[str, Any]) -> list[Any] | None:
 
 
 def _common(a: list[Any] | None, b: list[Any] | None) -> bool:
-    """None is every value."""
+    """Whether two lists have a value in common; None stands for every value."""
     if a is None or b is None:
         return True
     return any(x == y and isinstance(x, bool) == isinstance(y, bool) for x in a for y in b)
 
 
-def _told_apart(a: Mapping[str, Any], b: Mapping[str, Any], whole: Node) -> bool:
-    """By a property that both require and whose values cannot be the same."""
+def _have_disjoint_property(a: Mapping[str, Any], b: Mapping[str, Any], whole: Node) -> bool:
+    """Whether both require a property whose values cannot be the same."""
     both = _required(a) & _required(b) & _properties(a).keys() & _properties(b).keys()
     pairs = ((dereference(_properties(a)[n], whole), dereference(_properties(b)[n], whole)) for n in both)
     return any(
@@ -214,7 +218,8 @@ def _told_apart(a: Mapping[str, Any], b: Mapping[str, Any], whole: Node) -> bool
     )
 
 
-def _needs_what_is_closed(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+def _requires_forbidden_name(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Whether `a` requires a property that `b` does not allow."""
     closed = b.get("additionalProperties") is False and "patternProperties" not in b
     return closed and bool(_required(a) - _properties(b).keys())
 
@@ -272,14 +277,14 @@ def _keywords(pointer: str, node: Mapping[str, Any], whole: Node) -> Iterator[Ha
         yield Hazard(
             pointer=f"{pointer}/$ref",
             code="beside-reference",
-            message="what stands beside a `$ref` is ignored",
+            message="keywords beside a `$ref` are ignored",
             engines=("llama-server",),
         )
     if node.get("$ref") == "#":
         yield Hazard(
             pointer=f"{pointer}/$ref",
             code="refused-keyword",
-            message="a reference to the whole is refused by llama-server; put it in $defs",
+            message="a reference to the whole schema is refused by llama-server; put the schema in $defs",
             engines=("llama-server",),
         )
     if "prefixItems" in node and isinstance(node.get("items"), Mapping):
@@ -309,7 +314,7 @@ def _objects(pointer: str, node: Mapping[str, Any], whole: Node) -> Iterator[Haz
         yield Hazard(
             pointer=pointer,
             code="extra-names",
-            message="additionalProperties is not said: JSON Schema then allows any name, "
+            message="additionalProperties is not stated: JSON Schema then allows any name, "
             "llama-server and vLLM allow none, and OpenAI wants it to be false",
         )
     undeclared = [n for n in node.get("required") or () if n not in _properties(node)]
@@ -317,8 +322,8 @@ def _objects(pointer: str, node: Mapping[str, Any], whole: Node) -> Iterator[Haz
         yield Hazard(
             pointer=f"{pointer}/required",
             code="undeclared-required",
-            message=f"{undeclared[0]!r} is required and not declared: its value is anything, it is written after the "
-            "declared properties, and llama-server and vLLM do not demand it",
+            message=f"{undeclared[0]!r} is required and not declared: its value can be anything, it is written after "
+            "the declared properties, and llama-server and vLLM do not enforce it",
         )
     optional = [n for n in _properties(node) if n not in _required(node)]
     if optional:
@@ -331,12 +336,12 @@ def _objects(pointer: str, node: Mapping[str, Any], whole: Node) -> Iterator[Haz
 
 
 def _root(schema: Node) -> Iterator[Hazard]:
-    """What OpenAI asks of the whole."""
+    """OpenAI's conditions on the whole schema."""
     if not isinstance(schema, Mapping):
         return
     top = dereference(schema, schema)
     if isinstance(top, Mapping) and (top.get("type") != "object" or "anyOf" in top):
-        yield Hazard(pointer="", code="not-an-object", message="the whole is no object", engines=("openai",))
+        yield Hazard(pointer="", code="not-an-object", message="the schema is not of type object", engines=("openai",))
     nodes = list(subschemas(schema))
     count = sum(len(_properties(node)) for _, node in nodes if isinstance(node, Mapping))
     depth = max(pointer.count("/properties/") for pointer, _ in nodes)
@@ -344,7 +349,7 @@ def _root(schema: Node) -> Iterator[Hazard]:
         yield Hazard(
             pointer="",
             code="too-large",
-            message=f"{count} properties, {depth} levels of them; OpenAI takes {PROPERTIES} and {DEPTH}",
+            message=f"{count} properties on {depth} levels; OpenAI accepts {PROPERTIES} and {DEPTH}",
             engines=("openai",),
         )
 
@@ -352,4 +357,4 @@ def _root(schema: Node) -> Iterator[Hazard]:
 FINDINGS: tuple[Finding, ...] = (_options, _unbounded, _one_of, _patterns, _keywords, _objects)
 
 ONCE = frozenset({"unbounded-string", "unbounded-array", "unbounded-number", "extra-names", "optional-property"})
-"""Codes that would otherwise be said of half the schema."""
+"""Codes that are reported once, as they would apply to half of a usual schema."""

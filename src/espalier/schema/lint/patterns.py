@@ -1,5 +1,7 @@
-"""What engines read differently in a pattern: classes, anchors, look-around. It judges the text alone, token by token
-of the regex dialect, and compiles nothing."""
+"""Finds the parts of a pattern that engines read differently: classes, anchors, look-around.
+
+It looks at the text only, one token of the regex dialect at a time, and compiles nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ LLAMA = ("llama-server",)
 
 
 def pattern_hazards(text: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Code, message and engines of what is remarkable in a pattern, each once."""
+    """Code, message and engines of every hazard in a pattern, each once."""
     tokens = TOKEN.findall(text)
     for code, message, engines, sign in SIGNS:
         if any(sign.search(token) for token in tokens):
@@ -58,10 +60,10 @@ SIGNS: tuple[tuple[str, str, tuple[str, ...], re.Pattern[str]], ...] = tuple(
         ("pattern-back-reference", "a back-reference is not regular", EVERYONE, r"^\\[1-9k]"),
         (
             "pattern-lazy",
-            "laziness means nothing to a grammar, and llama-server copies `+?` into one as it is",
+            "lazy repetition has no meaning in a grammar, and llama-server copies `+?` into one unchanged",
             LLAMA,
             r"^[*+?}]\?$",
         ),
     )
 )
-"""Code, message, engines, and what to look for in one token of a pattern."""
+"""Code, message, engines, and the expression that finds it in one token of a pattern."""

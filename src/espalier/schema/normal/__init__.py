@@ -1,3 +1,3 @@
-"""From a schema document to the normal form of `form.py`, node by node when first asked for, and the contract on its
-keywords. Start with `expand.py`.
+"""Expands a schema document to the normal form of `form.py`, with a contract on its keywords. It does not know texts or
+tokens. Start with `expand.py`.
 """

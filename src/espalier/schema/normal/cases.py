@@ -1,4 +1,9 @@
-"""From the facts of a finished branch to cases of the normal form, and what of a case is left when nodes are empty."""
+"""Builds the cases of numbers and strings from facts, and trims cases that lead to empty nodes.
+
+    trimmed(Array(items=5, max_items=9), where node 5 is empty)      Array(items=FALSE, max_items=0)
+
+It decides nothing about nodes: which ones are empty is an argument.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
-from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, Number, Object, String, Values
+from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, Number, Object, String
 from espalier.schema.normal.facts import Contradiction, NumberFacts, StringFacts
 from espalier.schema.read.values import exact
 
@@ -16,7 +21,7 @@ Empty = Callable[[NodeId], bool]
 
 
 def number(facts: NumberFacts, excluded: list[Any]) -> Number:
-    """Raises Contradiction where no number is left, as far as that is plain to see."""
+    """The case of a number. Raises Contradiction where it is plain to see that no number is left."""
     multiples = list(facts.multiples)
     if multiples:
         multiples = [_common(multiples)]
@@ -58,7 +63,7 @@ def _inside(value: Fraction, low: Fraction | None, sl: bool, high: Fraction | No
 
 
 def _common(factors: list[Fraction]) -> Fraction:
-    """The least number of which all multiples are multiples of each."""
+    """The least common multiple of the factors."""
     found = factors[0]
     for factor in factors[1:]:
         found = Fraction(
@@ -69,6 +74,7 @@ def _common(factors: list[Fraction]) -> Fraction:
 
 
 def string(facts: StringFacts, excluded: list[Any]) -> String:
+    """The case of a string. Raises Contradiction where only the empty string would be left and is excluded."""
     low, high = facts.length.least, facts.length.most
     kept = tuple(v for v in excluded if len(v) >= low and (high is None or len(v) <= high))
     if high == 0 and kept:
@@ -84,7 +90,7 @@ def string(facts: StringFacts, excluded: list[Any]) -> String:
 
 
 def trimmed(case: Case, empty: Empty, false: NodeId) -> Case | None:
-    """The case without what leads to empty nodes; None where then nothing fits."""
+    """The case without the parts that lead to empty nodes; None where no value is left."""
     if isinstance(case, Object):
         return _object(case, empty, false)
     if isinstance(case, Array):
@@ -123,12 +129,12 @@ def _object(case: Object, empty: Empty, false: NodeId) -> Object | None:
         names = None
         if possible < least:
             return None
-        if least > required and possible == least:  # every one is needed
+        if least > required and possible == least:  # all of them are needed
             properties = tuple(type(prop)(name=prop.name, node=prop.node, required=True) for prop in properties)
             required = least
         if most is not None and possible <= most:
             most = None
-    if most is not None and most == required:  # no other may come
+    if most is not None and most == required:  # no further one may occur
         properties = tuple(prop for prop in properties if prop.required)
         rest, names, most = (), None, None
     if least <= required:
@@ -167,7 +173,7 @@ def _array(case: Array, empty: Empty, false: NodeId) -> Array | None:
 
 
 def needed(case: Case) -> Iterator[NodeId]:
-    """The nodes on which it may depend whether the case can be finished."""
+    """The nodes on which it may depend whether the case has a value."""
     if isinstance(case, Object):
         yield from (prop.node for prop in case.properties if prop.required)
         if case.min_properties:
@@ -183,7 +189,7 @@ def needed(case: Case) -> Iterator[NodeId]:
 
 
 def led_to(case: Case) -> Iterator[NodeId]:
-    """Every node that a case names."""
+    """Every node that a case refers to."""
     if isinstance(case, Object):
         yield from (prop.node for prop in case.properties)
         yield from (group.node for group in case.rest)
@@ -199,4 +205,3 @@ def led_to(case: Case) -> Iterator[NodeId]:
 
 
 NULL_CASE, BOOLEAN_CASE = Null(), Boolean()
-SIMPLE = (Values, Null, Boolean, Number, String)

@@ -1,4 +1,8 @@
-"""The contract of an expansion, keyword by keyword, from what it reached and what it left out."""
+"""Writes the contract of an expansion: every keyword of the document, from the subschemas reached and what was left
+out.
+
+It lowers nothing for a backend; the backends do that themselves.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +24,17 @@ ANNOTATIONS = frozenset(
 )
 """Keywords that never assert anything."""
 NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
-"""Keywords that mean nothing without another one."""
+"""Keywords that assert nothing without another one."""
 
 
 def contract_of(
     store: Store, reached: set[Subschema], judged: set[Subschema], left: Mapping[str, str], *, formats: bool
 ) -> Contract:
-    """One entry a keyword of the main document; of other documents, only what was left out."""
+    """One entry for each keyword of the main document; for other documents, only what was left out.
+
+    reached: subschemas whose operations were read. judged: those whose listed values were judged one by one. left: what
+    was left out and why, by pointer.
+    """
     whole = set(judged)
     stack = list(judged)
     while stack:
@@ -66,7 +74,7 @@ def contract_of(
 
 
 def silent(draft: Draft, schema: Mapping[str, Any], keyword: str, *, formats: bool) -> str | None:
-    """Why a keyword asserts nothing, None if it does."""
+    """Why a keyword asserts nothing ("" where that is its nature), None if it asserts something."""
     if draft.ref_alone and "$ref" in schema and keyword != "$ref":
         return "" if keyword in ANNOTATIONS else f"ignored beside $ref in {draft.name}"
     if keyword in ANNOTATIONS:
@@ -76,7 +84,7 @@ def silent(draft: Draft, schema: Mapping[str, Any], keyword: str, *, formats: bo
     if keyword == "format" and not formats:
         return "not asserted"
     if keyword == "format" and schema["format"] not in FORMATS:
-        return "not a format that is known"
+        return "not a known format"
     if keyword in NEEDS and NEEDS[keyword] not in schema:
         return f"means nothing without {NEEDS[keyword]}"
     if keyword == "additionalItems" and not isinstance(schema.get("items"), list):
@@ -87,12 +95,13 @@ def silent(draft: Draft, schema: Mapping[str, Any], keyword: str, *, formats: bo
 
 
 def keyword_of(pointer: str) -> str:
-    """The keyword in which a schema stands, or which a pointer ends with."""
+    """The last keyword of a pointer that holds schemas; else the last step."""
     steps = split(pointer)
     return next((step for step in reversed(steps) if step in SCHEMAS_IN), steps[-1] if steps else "")
 
 
 def inside(subschema: Subschema) -> list[Subschema]:
+    """The subschemas directly inside one."""
     found: list[Subschema] = []
     for kid in subschema.kids.values():
         found += kid.values() if isinstance(kid, dict) else [kid]

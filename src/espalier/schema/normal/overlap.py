@@ -1,6 +1,6 @@
-"""Whether two patterns can match one text: asked before names or options are told apart by their patterns.
+"""Whether two patterns can match one text: decides which groups of property names are disjoint.
 
-"They may" is always a right answer, and the one for patterns that are large or not regular.
+"They may" is always a correct answer; it is the one for patterns that are large or not regular.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from espalier.errors import GrammarError, LimitExceeded, RegexError, Unsupported
 from espalier.schema.patterns.languages import read
 
 MAX_LENGTH = 200
-"""Characters of a pattern that is looked at."""
+"""Characters of a pattern that is examined."""
 MAX_COUNT = 64
-"""The largest count in one."""
+"""The largest count in such a pattern."""
 MAX_STATES = 2_000
-"""States of an automaton that is looked at."""
+"""States of an automaton that is examined."""
 _COUNT = re.compile(r"\{[0-9,]*[0-9]+")
 
 
 @lru_cache(maxsize=4096)
 def may_overlap(one: str, two: str) -> bool:
-    """False only where no text matches both, in neither dialect."""
+    """False only where no text matches both patterns, in either dialect."""
     if one == two:
         return True
     first, second = _language(one), _language(two)
@@ -38,7 +38,7 @@ def may_overlap(one: str, two: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _language(pattern: str) -> Dfa | None:
-    """All texts that either dialect matches, None where that is not to be had cheaply (or is nothing)."""
+    """All texts that either dialect matches; None where that is expensive to find, or empty."""
     counts = [int(number) for found in _COUNT.findall(pattern) for number in re.findall("[0-9]+", found)]
     if len(pattern) > MAX_LENGTH or max(counts, default=0) > MAX_COUNT or len(counts) > 8:
         return None

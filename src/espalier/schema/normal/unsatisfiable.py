@@ -1,6 +1,6 @@
 """The error for a schema that no document can satisfy: it names the keywords that contradict each other.
 
-    {"type": "integer", "minimum": 3, "maximum": 2}      /maximum contradicts what is at /minimum
+    {"type": "integer", "minimum": 3, "maximum": 2}      "… /maximum contradicts the part at /minimum"
 
 It looks at the root, and at every empty node that the root cannot do without. The graph is settled by then.
 """
@@ -49,9 +49,9 @@ def unsatisfiable(graph: Graph, root: NodeId) -> SchemaError:
             hint="make a property on the way optional, or allow something else",
         )
     if len(named) == 1:
-        return SchemaError("no document can satisfy this schema, because of what is", pointer=named[0])
+        return SchemaError("no document can satisfy this schema, because of the part", pointer=named[0])
     shown = ", ".join(pointer or "the top" for pointer in named[1 : SHOWN + 1])
-    return SchemaError(f"no document can satisfy this schema: {shown} contradicts what is", pointer=named[0])
+    return SchemaError(f"no document can satisfy this schema: {shown} contradicts the part", pointer=named[0])
 
 
 def _why_empty(graph: Graph, node: GraphNode) -> list[tuple[str, ...]]:

@@ -1,3 +1,3 @@
-"""The `pattern` and `format` keywords: ECMA-262 patterns as regular languages, formats, and how costly a pattern is
-to judge with `re`.
+"""The keywords `pattern` and `format`: ECMA-262 patterns as regular languages, formats, and bounds on backtracking in
+`re`. It does not know schemas. Start with `languages.py`.
 """

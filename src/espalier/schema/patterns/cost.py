@@ -1,7 +1,9 @@
-"""Whether Python's `re` is sure to be done soon: it tries one way after the other, and some patterns have more ways
-than a lifetime has seconds. It cannot be told to stop, and nothing else runs meanwhile, so this is asked before.
+"""Bounds the backtracking of Python's `re`: whether a search is sure to end soon. `re` cannot be interrupted.
 
-The number of ways is bounded from above, by the text of the pattern alone; nothing is matched or compiled.
+    is_quick("^[a-z]+$", 1000)      True
+    is_quick("^(a+)+$", 1000)       False
+
+The bound on the ways to match comes from the text of the pattern alone; nothing is matched or compiled.
 """
 
 from __future__ import annotations
@@ -12,22 +14,22 @@ from functools import lru_cache
 from typing import Any
 
 WAYS = 2_000_000
-"""So many are tried in a few hundredths of a second."""
+"""Ways to match that are tried in a few hundredths of a second."""
 
 _TOKEN = re.compile(
     r"\\.|\[(?:\\.|[^\]\\])*\]|\(\?(?:[:=!]|<[=!]|P?<\w+>)|\(\?|(?:[*+?]|\{[0-9]*,?[0-9]*\})[?+]?|.", re.DOTALL
 )
 _SHORTEST = 64
-"""Lengths are taken for the next power of two, so that few are asked about."""
+"""Lengths are rounded up to powers of two, from this one on, so that answers can be cached."""
 
 
 def is_quick(pattern: str, length: int) -> bool:
-    """Whether `re.search` in a text of so many characters is done in a moment. False also where that is not seen."""
+    """Whether `re.search` in a text of so many characters is sure to end soon. False where that cannot be shown."""
     return _is_quick(pattern, max(_SHORTEST, 1 << (length - 1).bit_length()))
 
 
 def slow_pattern(schema: Any, length: int, keywords: tuple[str, ...] = ("pattern", "patternProperties")) -> str | None:
-    """A pattern in this schema, or in what looks like one, that is not quick in texts of so many characters."""
+    """A pattern in this schema (or in anything shaped like one) that is not quick for so many characters; else None."""
     return next((one for one in _patterns(schema, keywords) if not is_quick(one, length)), None)
 
 
@@ -49,8 +51,8 @@ def _patterns(schema: Any, keywords: tuple[str, ...]) -> Iterator[str]:
 
 @lru_cache(maxsize=4096)
 def _is_quick(pattern: str, length: int) -> bool:
-    """Every place where a choice is made multiplies the ways: the options of a group, and how often something is
-    repeated. A repeated group with a choice in it has a choice at every turn: that is where they explode."""
+    """Every choice multiplies the ways: the options of a group, and the number of repetitions. A repeated group with a
+    choice in it makes that choice in every round: this is exponential."""
     ways = [1 if pattern.startswith("^") else length + 1]  # of each open group, outermost first
     options = [1]
     before: int | None = None  # the ways of what a repetition would repeat

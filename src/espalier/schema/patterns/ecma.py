@@ -1,7 +1,7 @@
-r"""Patterns of JSON Schema, as Python's `re` reads them: to test a name or a value that is known.
+r"""Tests whether a pattern of JSON Schema (ECMA-262 with the flag u) matches in a given text, with Python's `re`.
 
-The dialect is ECMA-262 with the flag u. `\d` and `\w` are ASCII there; `\s` and `$` are left as `re` has them, which
-is what validators in Python do. Where `re` might not come to an end, an automaton of `languages.py` is asked instead.
+`\d` and `\w` are ASCII, as in ECMA-262; `\s` and `$` keep their meaning in `re`, as in Python's validators. Where `re`
+might backtrack without end, an automaton of `languages.py` decides instead.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _PLAIN = {"d": "0-9", "w": "A-Za-z0-9_"}
 
 @lru_cache(maxsize=4096)
 def compiled(pattern: str) -> re.Pattern[str]:
-    """For `search`. Raises RegexError where `re` cannot read the pattern."""
+    """The pattern translated for `re.search`. Raises RegexError where `re` cannot read it."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # `--` in a class may come to mean something else
+            warnings.simplefilter("ignore", FutureWarning)  # a future Python may read `--` in a class differently
             return re.compile(_translated(pattern))
     except (re.error, OverflowError, RecursionError) as error:
         raise RegexError(f"this pattern cannot be read: {error}", pattern=pattern) from None
 
 
 def found(pattern: str, text: str) -> bool:
-    """The pattern matches somewhere in the text. Raises RegexError; where `re` might not come to an end also
-    UnsupportedError and LimitExceeded."""
+    """Whether the pattern matches somewhere in the text. Raises RegexError; where `re` might backtrack without end,
+    also UnsupportedError and LimitExceeded."""
     search = compiled(pattern)
     if is_quick(search.pattern, len(text)):
         return search.search(text) is not None
@@ -45,7 +45,7 @@ def found(pattern: str, text: str) -> bool:
 
 
 def _found_by_automaton(pattern: str, text: str) -> bool:
-    """In time proportional to the text. The dialects may differ on it: then nobody knows."""
+    """In time linear in the text. Raises UnsupportedError where the dialects differ on it."""
     read_as = read(pattern)
     narrow, wide = (read_as.dfa(wide=one) for one in (False, True))
     data = text.encode(errors="surrogatepass")

@@ -1,7 +1,7 @@
-r"""The formats of JSON Schema that are languages: a regular expression each, for the whole string.
+r"""The formats of JSON Schema as regular expressions for the whole string.
 
-Each matches only what the format's own specification allows, and where the specification is more than is practical,
-less of it, which `NARROWER` says. It knows nothing of which formats a schema asserts.
+Each expression matches only what the specification of the format allows. Some match less than it allows; `NARROWER`
+says what is missing. This module does not know which formats a schema asserts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 _LONG = r"(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])"
 _SHORT = r"(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
 _FEBRUARY = r"02-(?:0[1-9]|1[0-9]|2[0-8])"
-# Divisible by 4, and not by 100, or by 400. Year 0000 is in neither, as Python has none.
+# Divisible by 4 and not by 100, or by 400. Year 0000 is excluded, as Python has none.
 _LEAP = r"(?:[0-9][0-9](?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
 _YEAR = r"(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
 _DATE = rf"(?:{_YEAR}-(?:{_LONG}|{_SHORT}|{_FEBRUARY})|{_LEAP}-02-29)"
@@ -19,7 +19,7 @@ _TIME = rf"{_CLOCK}{_ZONE}"
 _N = "[0-9]{1,9}"
 _DAYS = rf"(?:{_N}Y(?:{_N}M(?:{_N}D)?)?|{_N}M(?:{_N}D)?|{_N}D)"
 _HOURS = rf"T(?:{_N}H(?:{_N}M(?:{_N}S)?)?|{_N}M(?:{_N}S)?|{_N}S)"
-# Labels of at most 21 characters, ten at most: a name stays below the 253 that it may have.
+# Ten labels of 21 characters at most: a name stays below the 253 characters allowed.
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9]|-[A-Za-z0-9]){0,10}"
 _HOST = rf"{_LABEL}(?:\.{_LABEL}){{0,9}}"
 _BYTE = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
@@ -91,4 +91,4 @@ NARROWER: dict[str, str] = {
     "uri-template": "plain variables only, without operators",
     "regex": "literal text only: letters, digits and a few marks",
 }
-"""What of a format is left out."""
+"""By format: what the specification allows and the expression does not."""

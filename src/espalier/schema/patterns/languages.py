@@ -1,9 +1,9 @@
-r"""Patterns of JSON Schema, which are ECMA-262's and are judged by Python's `re` as well: a language for each.
+r"""Patterns of JSON Schema as regular languages, safe for both dialects that read them: ECMA-262 and Python's `re`.
 
-A pattern has a narrow and a wide reading. What the narrow one matches, both dialects match; what one of them matches,
-the wide one matches. They differ in `\d \w \s \D \W \S`, `.` and `$`; the narrow reading is used where a pattern is to
-match, the wide one where it is not to. Look-ahead right after a leading `^` becomes patterns of its own.
-It knows nothing of JSON strings.
+A pattern has a narrow and a wide reading: both dialects match whatever the narrow one matches, and the wide one matches
+whatever either dialect matches. The readings differ in `\d \w \s \D \W \S`, `.` and `$`; the narrow reading is used
+where a pattern must match, the wide one where it must not. Look-ahead right after a leading `^` becomes a pattern of
+its own. It does not know JSON strings.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LINE_ENDS: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
 
 
 def _members(ranges: Ranges) -> str:
-    """Ranges as they stand in a class."""
+    """Ranges as members of a character class."""
     return "".join(rf"\U{low:08X}-\U{high:08X}" for low, high in ranges)
 
 
@@ -58,8 +58,8 @@ _LOOK_AHEAD = re.compile(r"\(\?([=!])")
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """parts: (pattern without look-ahead, whether it is to be found), all of which must hold. is_plain: one part, to be
-    found. differs: the dialects read it differently, beyond line ends."""
+    """A pattern whose leading look-ahead was split off. parts: (pattern without look-ahead, whether it must match); all
+    must hold. is_plain: there is one part, and it must match. differs: the dialects differ on it, beyond line ends."""
 
     text: str
     parts: tuple[tuple[str, bool], ...]
@@ -73,11 +73,11 @@ class Pattern:
         return bool(re.search(r"\\[sSDW]|\[\^[^\]]*\\[dw]", self.text))
 
     def node(self) -> Node:
-        """The texts in which a plain pattern is found, in the narrow reading. Raises UnsupportedError."""
+        """The texts that contain a match of a plain pattern, in the narrow reading. Raises UnsupportedError."""
         return searched(self.parts[0][0], wide=False)
 
     def dfa(self, *, wide: bool) -> Dfa | None:
-        """The texts in which it is found. Raises UnsupportedError, LimitExceeded."""
+        """The texts that contain a match; None for no text. Raises UnsupportedError, LimitExceeded."""
         found: Dfa | None = every_text()
         for text, wanted in self.parts:
             part = _search_dfa(text, wide if wanted else not wide)
@@ -86,7 +86,7 @@ class Pattern:
 
 
 def read(pattern: str) -> Pattern:
-    """The pattern with its leading look-ahead taken apart. Whether it can be had shows in `node` and `dfa`."""
+    """Split off the leading look-ahead of a pattern. Whether the pattern is supported shows in `node` and `dfa`."""
     if not pattern.startswith("^") or not _LOOK_AHEAD.match(pattern, 1):
         return Pattern(pattern, ((pattern, True),))
     parts: list[tuple[str, bool]] = []
@@ -111,7 +111,7 @@ def _search_dfa(text: str, wide: bool) -> Dfa | None:
 
 @lru_cache(maxsize=1024)
 def searched(pattern: str, *, wide: bool) -> Node:
-    """The texts in which it is found. Raises UnsupportedError with the pattern and an offset into it."""
+    """The texts that contain a match. Raises UnsupportedError with the pattern and an offset into it."""
     rewritten, origin = _rewrite(pattern, wide)
     lead = "(?s:.*)(?:"
     try:
@@ -123,7 +123,7 @@ def searched(pattern: str, *, wide: bool) -> Node:
 def _ours(
     error: RegexError | UnsupportedError, pattern: str, lead: int, origin: Callable[[int], int]
 ) -> UnsupportedError:
-    """The same refusal, told of the pattern that the user wrote."""
+    """The same error, with its offset in the pattern that the user wrote."""
     found = re.search(r"^(.*?),? at offset (\d+):", error.message, re.DOTALL)
     what, place = (found[1], origin(int(found[2]) - lead)) if found else (error.message, 0)
     message = f"{what}, at offset {place} of the pattern {pattern[:200]!r}"
@@ -131,9 +131,9 @@ def _ours(
 
 
 def _rewrite(pattern: str, wide: bool) -> tuple[str, Callable[[int], int]]:
-    """In the dialect of `parse_regex`, and where each place of it was."""
+    """The pattern in the dialect of `parse_regex`, and a function from offsets there to offsets in the original."""
     out: list[str] = []
-    places: list[tuple[int, int]] = []  # (length of what is written, where it was)
+    places: list[tuple[int, int]] = []  # (offset in the output, offset in the pattern)
     length = 0
 
     def put(text: str, place: int) -> None:
@@ -168,7 +168,7 @@ def _rewrite(pattern: str, wide: bool) -> tuple[str, Callable[[int], int]]:
                 text = broad if wide != bool(negated) else narrow
                 put(text if negated is not None else f"[{text}]", start)
                 if negated is not None and pattern.startswith("-", i) and not pattern.startswith("-]", i):
-                    put(r"\-", i)  # no range begins or ends with a set
+                    put(r"\-", i)  # a set cannot be the end of a range
                     i += 1
             else:
                 put(_escape(found), start)
@@ -213,7 +213,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def _group_end(pattern: str, start: int) -> int | None:
-    """Where the group that opens at `start` closes."""
+    """The offset at which the group that opens at `start` closes."""
     depth = 0
     for at, char in _symbols(pattern, start):
         depth += (char == "(") - (char == ")")
@@ -232,7 +232,7 @@ def _has_bar(pattern: str) -> bool:
 
 
 def _symbols(pattern: str, start: int) -> list[tuple[int, str]]:
-    """Characters that are neither escaped nor in a class."""
+    """The characters, with offsets, that are neither escaped nor in a class."""
     found: list[tuple[int, str]] = []
     i, in_class = start, False
     while i < len(pattern):

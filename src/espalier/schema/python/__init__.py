@@ -1,1 +1,3 @@
-"""Schemas from Python classes, types and functions, and instances back from JSON. Start with `schemas.py`."""
+"""Schemas from Python classes, types and functions, and instances back from JSON. It does not know other schemas. Start
+with `schemas.py`.
+"""

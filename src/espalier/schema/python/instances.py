@@ -1,7 +1,9 @@
-"""An instance of a Python class from parsed JSON: the way back from `schemas.py`.
+"""Builds instances of Python classes from parsed JSON: the inverse of `schemas.py`.
 
-It checks types and names, not bounds, which the constraint held while the text was written; pydantic models check
-themselves. Of a union the first member that fits is made, in the order in which they stand.
+    build(User, {"name": "Ada"})      User(name="Ada")
+
+It checks types and names, not bounds: the constraint enforced those during generation. Pydantic models validate
+themselves. For a union, the first member that fits is built.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from espalier.schema.python.types import (
 
 
 class BuildError(GenerationError):
-    """The value does not fit the class that it was to become. pointer: the JSON pointer of the place in the value."""
+    """The value does not fit the class. pointer: the JSON pointer of the part that does not fit."""
 
     def __init__(self, message: str | None = None, *, pointer: str = "") -> None:
         self.pointer = pointer
@@ -43,11 +45,11 @@ class BuildError(GenerationError):
 
 
 def build(obj: Any, value: Any, *, pointer: str = "") -> Any:
-    """An instance of `obj` from JSON as `json.loads` gives it: what `schema_of(obj)` describes.
+    """An instance of `obj` from parsed JSON that satisfies `schema_of(obj)`.
 
     A dataclass or NamedTuple: an instance. A TypedDict: a dict. A function: the keyword arguments to call it with.
-    A pydantic model: what `model_validate` makes. A type: a value of it. Raises BuildError with the JSON pointer of
-    what does not fit, SchemaError for a type that has no schema.
+    A pydantic model: the result of `model_validate`. A type: a value of it. Raises BuildError with the JSON pointer of
+    the part that does not fit, SchemaError for a type without a schema.
     """
     tp, _ = unwrapped(obj)
     origin, arguments = typing.get_origin(tp) or tp, typing.get_args(tp)
@@ -76,24 +78,26 @@ def build(obj: Any, value: Any, *, pointer: str = "") -> Any:
 
 
 def _typed(*kinds: type) -> Callable[[Any, str], Any]:
-    """The value itself, if it is of one of the kinds; a boolean is no number."""
+    """A check that returns the value if it has one of these types; a boolean is not a number."""
 
     def check(value: Any, pointer: str) -> Any:
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise BuildError(f"{_shown(value)} is no {' or '.join(kind.__name__ for kind in kinds)}", pointer=pointer)
+            raise BuildError(
+                f"{_shown(value)} is not of type {' or '.join(kind.__name__ for kind in kinds)}", pointer=pointer
+            )
         return value
 
     return check
 
 
 def _parsed(name: str, parse: Callable[[str], Any]) -> Callable[[Any, str], Any]:
-    """What `parse` makes of a string."""
+    """A reader that parses a string."""
 
     def read(value: Any, pointer: str) -> Any:
         try:
             return parse(_typed(str)(value, pointer))
         except (ValueError, binascii.Error) as error:
-            raise BuildError(f"{_shown(value)} is no {name}: {error}", pointer=pointer) from error
+            raise BuildError(f"{_shown(value)} is not a {name}: {error}", pointer=pointer) from error
 
     return read
 
@@ -109,7 +113,7 @@ def _float(value: Any, pointer: str) -> float:
     try:
         return float(_typed(int, float, decimal.Decimal)(value, pointer))
     except OverflowError as error:
-        raise BuildError(f"{_shown(value)} is more than a float can hold", pointer=pointer) from error
+        raise BuildError(f"{_shown(value)} is too large for a float", pointer=pointer) from error
 
 
 def _decimal(value: Any, pointer: str) -> decimal.Decimal:
@@ -145,7 +149,7 @@ def _first_that_fits(options: tuple[Any, ...], value: Any, pointer: str) -> Any:
             return build(option, value, pointer=pointer)
         except BuildError as error:
             errors.append(error)
-    # The one that came furthest says most.
+    # The error that is deepest in the value is the most specific.
     raise max(errors, key=lambda error: error.pointer.count("/"))
 
 
@@ -166,14 +170,14 @@ def _members(tp: Any, value: Any, pointer: str) -> Any:
             raise BuildError(f"{name_of(cls)} has no {name!r}", pointer=below(pointer, name))
     for name, member in known.items():
         if member.required and name not in given:
-            raise BuildError(f"{name_of(cls)} needs {name!r}", pointer=pointer)
+            raise BuildError(f"{name_of(cls)} requires {name!r}", pointer=pointer)
     made = {name: build(known[name].type, v, pointer=below(pointer, name)) for name, v in given.items()}
     if is_function(cls) or is_typed_dict(cls):
         return made
     try:
         return cls(**made)
     except (TypeError, ValueError) as error:
-        raise BuildError(f"{name_of(cls)} refuses its fields: {error}", pointer=pointer) from error
+        raise BuildError(f"{name_of(cls)} rejects its fields: {error}", pointer=pointer) from error
 
 
 def _pydantic(tp: Any, value: Any, pointer: str) -> Any:
@@ -200,7 +204,7 @@ def _tuple(kinds: tuple[Any, ...], value: Any, pointer: str) -> tuple[Any, ...]:
     if not kinds:
         return tuple(items)
     if len(items) != len(kinds):
-        raise BuildError(f"{len(items)} items where there are {len(kinds)}", pointer=pointer)
+        raise BuildError(f"{len(items)} items, but {len(kinds)} are needed", pointer=pointer)
     made = zip(kinds, items, strict=True)
     return tuple(build(kind, item, pointer=below(pointer, i)) for i, (kind, item) in enumerate(made))
 
@@ -217,7 +221,7 @@ def _mapping(kinds: tuple[Any, ...], value: Any, pointer: str) -> dict[Any, Any]
 
 def _object(value: Any, pointer: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise BuildError(f"{_shown(value)} is no object", pointer=pointer)
+        raise BuildError(f"{_shown(value)} is not an object", pointer=pointer)
     return value
 
 

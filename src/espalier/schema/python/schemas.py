@@ -1,8 +1,10 @@
-"""A JSON Schema from a Python class, type or function: what a program asks for, said once.
+"""Writes JSON Schemas for Python classes, types and functions.
 
-Dataclasses, TypedDicts, NamedTuples (as objects: the names are the point), enums, unions, containers, functions (an
-object of its parameters) and pydantic models, which pydantic describes itself. `instances.py` goes the other way. A
-type that JSON Schema cannot say is refused with its path, never widened.
+    schema_of(list[int])      {"type": "array", "items": {"type": "integer"}}
+
+Supported: dataclasses, TypedDicts, NamedTuples (as objects, to keep the names), enums, unions, containers, functions
+(an object of the parameters) and pydantic models, whose schemas pydantic writes. A type that JSON Schema cannot express
+is refused with its path, never widened. `instances.py` is the inverse.
 """
 
 from __future__ import annotations
@@ -79,9 +81,9 @@ JSON_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", t
 def schema_of(obj: Any) -> Schema:
     """The JSON Schema (draft 2020-12) of a class, a type such as `list[User]`, or a function's parameters.
 
-    Fields come in their order, those without a default are required, and no others may occur. Descriptions come from
-    docstrings, `Annotated[..., "text"]` and `metadata={"description": ...}`; bounds from `Annotated` in the manner of
-    annotated-types. Raises SchemaError naming the path (`User.friends[].x`) of what JSON Schema cannot say.
+    Fields keep their order; those without a default are required; no others are allowed. Descriptions come from
+    docstrings, `Annotated[..., "text"]` and `metadata={"description": ...}`; bounds from `Annotated`, as in
+    annotated-types. Raises SchemaError naming the path (`User.friends[].x`) of what JSON Schema cannot express.
     """
     name = getattr(obj, "__name__", None) or name_of(obj)
     writer = _Writer()
@@ -91,7 +93,7 @@ def schema_of(obj: Any) -> Schema:
     if members(tp, name) is None:
         schema = writer.of(obj, name)
     else:
-        # The outermost class stands at the top; only where it leads back to itself is it a definition too.
+        # The outermost class is the schema itself; only if it refers to itself does it become a definition.
         key = writer.name(tp)
         schema = writer.object_of(tp, name)
         if key in writer.wanted:
@@ -101,7 +103,7 @@ def schema_of(obj: Any) -> Schema:
 
 
 class _Writer:
-    """Writes schemas of types; classes met on the way become definitions."""
+    """Writes schemas of types; the classes that they mention become definitions."""
 
     def __init__(self) -> None:
         self.definitions: dict[str, Schema] = {}
@@ -132,13 +134,13 @@ class _Writer:
             return self._embedded(tp, path)
         if members(tp, path) is not None and not is_function(tp):
             return self._reference(tp, lambda: self.object_of(tp, path))
-        if hasattr(tp, "__value__"):  # a `type X = ...` statement, which may lead back to itself
+        if hasattr(tp, "__value__"):  # a `type X = ...` statement, which may refer to itself
             return self._reference(tp, lambda: self.of(tp.__value__, path))
         if origin in ARRAYS:
             return {"type": "array"} | ({"items": self.of(arguments[0], f"{path}[]")} if arguments else {})
         if origin in SETS:
             items = {"items": self.of(arguments[0], f"{path}[]")} if arguments else {}
-            # Of what is written twice a set keeps one: only where repetitions can be kept out are they.
+            # A set drops duplicates anyway; uniqueItems is stated where it can be enforced.
             unique = {"uniqueItems": True} if items.get("items") == {"type": "string"} else {}
             return {"type": "array"} | items | unique
         if origin is tuple:
@@ -231,7 +233,7 @@ def _bare_name(tp: Any) -> str:
 
 
 def _values(values: list[Any], path: str) -> Schema:
-    """Of a Literal or an enum. Raises SchemaError for a value that is not JSON."""
+    """The schema of a Literal or an enum. Raises SchemaError for a value that is not JSON."""
     for value in values:
         if type(value) not in JSON_NAMES and not isinstance(value, str | int | float):
             raise SchemaError(f"{path}: {value!r} is not a JSON value")
@@ -244,7 +246,7 @@ def _values(values: list[Any], path: str) -> Schema:
 
 
 def _json_default(value: Any) -> Any:
-    """A default that JSON can say and that a model may well copy; MISSING otherwise."""
+    """A default that JSON can express; MISSING otherwise. A model may copy the default."""
     if is_enum(type(value)):
         value = value.value
     if type(value) not in JSON_NAMES or (isinstance(value, float) and not math.isfinite(value)):
@@ -253,22 +255,22 @@ def _json_default(value: Any) -> Any:
 
 
 def _types(schema: Mapping[str, Any]) -> set[str]:
-    """The JSON types that a schema written here can have; a reference is to an object."""
+    """The JSON types of a schema written by this module; a reference is to an object."""
     if "anyOf" in schema:
         return {kind for option in schema["anyOf"] for kind in _types(option)}
     return {schema["type"]} if "type" in schema else {"object"} if "$ref" in schema else set(SIZES)
 
 
 def _bounded(schema: Schema, data: Any, path: str) -> Schema:
-    """With what one piece of metadata adds, by the names that annotated-types and pydantic use. What they leave to
-    Python code is refused; metadata of other kinds means nothing here, and is for someone else."""
+    """The schema with the bounds of one piece of metadata, by the names that annotated-types and pydantic use. Python
+    code as metadata is refused; metadata of other kinds is ignored."""
     if isinstance(data, str | type):
         return schema
     for inner in getattr(data, "metadata", None) or ():  # a pydantic Field
         schema = _bounded(schema, inner, path)
     if callable(getattr(data, "func", None)):
         raise SchemaError(
-            f"{path}: {data!r} is Python code, which JSON Schema cannot say", hint="use bounds or a pattern"
+            f"{path}: {data!r} is Python code, which JSON Schema cannot express", hint="use bounds or a pattern"
         )
     for name, keyword in BOUNDS.items():
         bound = getattr(data, name, None)
@@ -293,5 +295,5 @@ def _number(bound: Any, path: str) -> int | float:
     if isinstance(bound, decimal.Decimal):
         return int(bound) if bound == bound.to_integral_value() else float(bound)
     if isinstance(bound, bool) or not isinstance(bound, int | float) or not math.isfinite(bound):
-        raise SchemaError(f"{path}: {bound!r} is no bound for a number")
+        raise SchemaError(f"{path}: {bound!r} is not a bound for a number")
     return bound

@@ -1,7 +1,7 @@
-"""What Python types say of themselves: members of classes and functions, what is wrapped in what, docstrings.
+"""Inspects Python types: members of classes and functions, annotations inside wrappers, docstrings.
 
-It makes neither schemas nor instances: `schemas.py` and `instances.py` do. pydantic is never imported; a class of its
-own can only be met where somebody else has imported it.
+It makes neither schemas nor instances: `schemas.py` and `instances.py` do. It never imports pydantic: a pydantic class
+can only arrive if the caller has imported it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WRAPPERS = (typing.Required, typing.NotRequired)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A field of a class, or a parameter of a function. default: MISSING where there is none that JSON can say."""
+    """A field of a class, or a parameter of a function. default: MISSING where there is none that JSON can express."""
 
     name: str
     type: Any
@@ -44,7 +44,7 @@ def is_pydantic_model(tp: Any) -> bool:
 
 
 def pydantic() -> Any:
-    """The pydantic that made a class we were given."""
+    """The pydantic package, which is imported wherever a pydantic class exists."""
     return sys.modules["pydantic"]
 
 
@@ -61,12 +61,12 @@ def is_dataclass(tp: Any) -> bool:
 
 
 def is_typed_dict(tp: Any) -> bool:
-    """Of typing or of typing_extensions, whose classes `typing.is_typeddict` does not know."""
+    """A TypedDict of typing or typing_extensions; `typing.is_typeddict` does not recognise the latter."""
     return isinstance(tp, type) and issubclass(tp, dict) and hasattr(tp, "__required_keys__")
 
 
 def is_hashable(tp: Any) -> bool:
-    """Metadata within a union may not be."""
+    """Whether a type can be looked up in a dict; metadata inside a union may be unhashable."""
     try:
         hash(tp)
     except TypeError:
@@ -79,8 +79,8 @@ def is_named_tuple(tp: Any) -> bool:
 
 
 def members(tp: Any, path: str) -> list[Member] | None:
-    """Of a dataclass, TypedDict, NamedTuple (each with type arguments or not) or function, in their order; None for
-    anything else. Raises SchemaError, naming `path`, for annotations that lead nowhere."""
+    """The members of a dataclass, TypedDict, NamedTuple (with or without type arguments) or function, in order; None
+    for anything else. Raises SchemaError, naming `path`, for annotations that cannot be resolved."""
     cls = typing.get_origin(tp) or tp
     reader = next((read for is_one, read in READERS if is_one(cls)), None)
     if reader is None:
@@ -93,7 +93,7 @@ def members(tp: Any, path: str) -> list[Member] | None:
 
 
 def substituted(tp: Any, given: Mapping[Any, Any]) -> Any:
-    """A type with type variables replaced by what was given for them."""
+    """A type with its type variables replaced by the given types."""
     if isinstance(tp, TypeVar):
         return given.get(tp, tp)
     parameters = getattr(tp, "__parameters__", ())
@@ -103,7 +103,7 @@ def substituted(tp: Any, given: Mapping[Any, Any]) -> Any:
 
 
 def unwrapped(tp: Any) -> tuple[Any, list[Any]]:
-    """A type without Annotated, Required, NewType and type variables, and the metadata on the way, innermost first."""
+    """A type without Annotated, Required, NewType and type variables, and the metadata found, innermost first."""
     metadata: list[Any] = []
     while True:
         origin = typing.get_origin(tp)
@@ -125,7 +125,7 @@ def is_union(tp: Any) -> bool:
 
 
 def described(metadata: list[Any]) -> str:
-    """What metadata says in words: a string, a `Doc`, a pydantic `Field(description=...)`."""
+    """The description in metadata: a string, a `Doc`, or a pydantic `Field(description=...)`; "" if there is none."""
     for data in reversed(metadata):
         text = data if isinstance(data, str) else getattr(data, "documentation", getattr(data, "description", None))
         if isinstance(text, str) and text.strip():
@@ -134,22 +134,22 @@ def described(metadata: list[Any]) -> str:
 
 
 def name_of(tp: Any) -> str:
-    """As a person would write it."""
+    """The name of a type as one writes it in Python."""
     return tp.__name__ if isinstance(tp, type) and not typing.get_args(tp) else str(tp).replace("typing.", "")
 
 
 def first_line(tp: Any) -> str:
-    """Of its own docstring; not one that `dataclass`, `Enum` or `NamedTuple` made up."""
+    """The first line of a type's own docstring, not of one that `dataclass`, `Enum` or `NamedTuple` generates."""
     cls = typing.get_origin(tp) or tp
     text = cls.__dict__.get("__doc__") if isinstance(cls, type) else getattr(cls, "__doc__", None)
     if not isinstance(text, str) or not text.strip():
         return ""
-    made_up = isinstance(cls, type) and (text.startswith(f"{cls.__name__}(") or text == "An enumeration.")
-    return "" if made_up else inspect.cleandoc(text).splitlines()[0].strip()
+    generated = isinstance(cls, type) and (text.startswith(f"{cls.__name__}(") or text == "An enumeration.")
+    return "" if generated else inspect.cleandoc(text).splitlines()[0].strip()
 
 
 def argument_texts(text: str | None) -> dict[str, str]:
-    """Descriptions of parameters: an `Args:` section as Google writes it, and `:param name:` lines."""
+    """Descriptions of parameters from an `Args:` section in Google style and from `:param name:` lines."""
     if not text:
         return {}
     found: dict[str, str] = {}
@@ -187,7 +187,7 @@ def _hints(cls: Any, path: str) -> dict[str, Any]:
 def _dataclass_members(cls: Any, hints: Mapping[str, Any], path: str) -> list[Member]:
     for name, pseudo in cls.__dataclass_fields__.items():
         if isinstance(pseudo.type, dataclasses.InitVar) or str(pseudo.type).startswith(("InitVar", "dataclasses.Init")):
-            raise SchemaError(f"{path}.{name}: an InitVar is no field", hint="use a field, or a function")
+            raise SchemaError(f"{path}.{name}: an InitVar is not a field", hint="use a field, or a function")
     return [
         Member(
             name=f.name,
@@ -215,7 +215,7 @@ def _typed_dict_members(cls: Any, hints: Mapping[str, Any], path: str) -> list[M
 
 
 def _origins(tp: Any) -> Iterator[Any]:
-    """Of a type and what it wraps, outermost first."""
+    """The origins of a type and of the types it wraps, outermost first."""
     while (origin := typing.get_origin(tp)) is not None:
         yield origin
         tp = tp.__origin__ if origin is typing.Annotated else typing.get_args(tp)[0] if typing.get_args(tp) else None
@@ -242,7 +242,7 @@ def _function_members(function: Any, hints: Mapping[str, Any], path: str) -> lis
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise SchemaError(f"{path}.{name}: a positional-only parameter has no name in JSON")
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue  # nothing is passed there
+            continue  # a model passes no arguments there
         empty = parameter.default is parameter.empty
         found.append(
             Member(
@@ -262,4 +262,4 @@ READERS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Mapping[str, Any], st
     (is_named_tuple, _named_tuple_members),
     (is_function, _function_members),
 )
-"""Whose members are read, and how; the first that knows a class reads it."""
+"""(test, reader): the first test that accepts a class selects its reader."""

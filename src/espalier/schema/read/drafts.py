@@ -1,6 +1,8 @@
-"""The drafts of JSON Schema: which keywords each one has, what shape their values take, where schemas stand in them.
+"""The drafts of JSON Schema as tables: the keywords of each, the shape of their values, and which values are schemas.
 
-It knows no more of a keyword than its shape; what keywords mean is in `normal/keywords.py`.
+    misshapen(DRAFT7, "minLength", -1)      "is not a whole number from 0 on"
+
+It does not know what keywords mean: `normal/operations.py` and `normal/keywords/` do.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from espalier.schema.read.values import is_number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """One draft. keywords: what it asserts or applies. validator: the class of `jsonschema` that reads it."""
+    """One draft. keywords: those that assert or apply something. validator: the class of `jsonschema` for it."""
 
     name: str
     uri: str
@@ -24,13 +26,12 @@ class Draft:
     id_keyword: str = "$id"
     ref_alone: bool = False
     """Siblings of `$ref` are ignored."""
-    whole_floats: bool = True
-    """1.0 is an integer."""
     boolean_exclusive: bool = False
+    """`exclusiveMinimum` is a boolean beside `minimum`."""
     item_lists: bool = True
     """`items` may be a list, and `additionalItems` says what follows."""
     contains_evaluates: bool = False
-    """For `unevaluatedItems`, what `contains` matched is evaluated."""
+    """Items that `contains` matched count as evaluated for `unevaluatedItems`."""
 
 
 _FOUR = frozenset(
@@ -87,7 +88,6 @@ DRAFT4 = Draft(
     validator="Draft4Validator",
     id_keyword="id",
     ref_alone=True,
-    whole_floats=False,
     boolean_exclusive=True,
 )
 DRAFT6 = Draft(
@@ -119,7 +119,7 @@ DRAFT2020 = Draft(
     contains_evaluates=True,
 )
 DRAFTS = {draft.uri: draft for draft in (DRAFT4, DRAFT6, DRAFT7, DRAFT2019, DRAFT2020)}
-"""By the address in `$schema`, without its `#`."""
+"""Drafts by the address in `$schema`, without its `#`."""
 
 ONE = frozenset(
     [
@@ -136,9 +136,11 @@ ONE = frozenset(
         "unevaluatedProperties",
     ]
 )
-"""Keywords whose value is a schema (`items` may be a list too, the first two a boolean)."""
+"""Keywords whose value is a schema; `items` may also be a list of schemas."""
 LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems"])
+"""Keywords whose value is a list of schemas."""
 MAPS = frozenset(["properties", "patternProperties", "dependentSchemas", "$defs", "definitions", "dependencies"])
+"""Keywords whose value is an object of schemas; in `dependencies`, lists of names too."""
 
 TYPES = ("null", "boolean", "number", "string", "array", "object", "integer")
 
@@ -221,7 +223,7 @@ _BY_KEYWORD = {keyword: check for check, keywords in _CHECKS.items() for keyword
 
 
 def misshapen(draft: Draft, keyword: str, value: Any) -> str | None:
-    """What is wrong with the value of a keyword, None if nothing is. Only keywords that the draft has are judged."""
+    """What is wrong with the shape of a keyword's value; None if nothing is, or if the draft has no such keyword."""
     if keyword not in draft.keywords and keyword not in ("$defs", "definitions"):
         return None
     if draft.boolean_exclusive and keyword in ("exclusiveMinimum", "exclusiveMaximum"):

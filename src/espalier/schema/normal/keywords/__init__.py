@@ -1,3 +1,3 @@
-"""What each operation does to a branch when it holds, and the ways in which it can fail, by JSON type. Start with
-`table.py`; `rules.py` has the two function types. These modules build no nodes.
+"""Rules by JSON type: what each operation states on a branch when it holds, and the ways in which it can fail. They
+build no nodes. Start with `table.py`; `rules.py` describes the two functions of a rule.
 """

@@ -1,0 +1,213 @@
+"""Writes a rule for each node of a schema's normal form: the grammar whose texts are the JSON documents of the schema.
+
+    Object(properties=(Property(name="city", node=3),))      root ::= "{" ("\\"city\\":" city)? "}"
+    node 3: String(max_length=9)                             city ::= "\\"" char{0,9} "\\""
+
+Strings, numbers, arrays and objects have modules of their own; this one keeps the queue of nodes, names the rules and
+collects the result. It knows neither keywords of JSON Schema nor matching.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from espalier.automata.languages.dfa import Dfa
+from espalier.errors import GrammarError, LimitExceeded, SchemaError
+from espalier.grammar.analysis import components
+from espalier.grammar.ast import NEVER, Grammar, Literal, Node, Rule, RuleRef, postorder
+from espalier.grammar.json_mode import INDENTED_DEPTH
+from espalier.grammar.rewrite import trim
+from espalier.schema.form import Array, Boolean, Case, NodeId, Null, Number, Object, Shapes, String, Values
+from espalier.schema.gbnf.arrays import ArrayRules
+from espalier.schema.gbnf.dfa_rules import MAX_STATES, dfa_rules
+from espalier.schema.gbnf.layout import Layout
+from espalier.schema.gbnf.linear import choice
+from espalier.schema.gbnf.notation import Constants
+from espalier.schema.gbnf.numbers import spelled
+from espalier.schema.gbnf.objects import ObjectRules
+from espalier.schema.gbnf.rulebook import BASICS, Converted, RuleBook, RuleContext, one_of
+from espalier.schema.gbnf.spelling import literals
+from espalier.schema.gbnf.strings import StringRules
+from espalier.schema.pointers import split
+from espalier.time_limit import check as check_time
+
+MAX_PARTS = 20_000
+"""Rules for nodes, each at each depth."""
+STRUCTURE = frozenset({"properties", "patternProperties", "$defs", "definitions"})
+"""Steps of a pointer that are left out of rule names."""
+SPACE = RuleRef("space")
+"""A run of whitespace, where the layout has any."""
+MANY_VALUES = 5_000
+"""More values than this are written as an automaton with shared beginnings and ends, if it is small enough."""
+MANY_NODES = 40
+"""A range of numbers whose expression is larger gets a rule of its own, shared by all uses."""
+
+
+class NodeRules:
+    """Converts one schema. Nodes wait in a queue for their rules, so depth of nesting never recurses."""
+
+    def __init__(self, shapes: Shapes, written: Layout, constants: Constants) -> None:
+        self._shapes = shapes
+        self._book = book = RuleBook(constants)
+        self._layout = written
+        if written.blank == SPACE:
+            book.basic("space")
+        self._strings = StringRules(book)
+        self._objects = ObjectRules(
+            book=book, strings=self._strings, layout=written, value=self._value, cases=shapes.cases
+        )
+        self._arrays = ArrayRules(book=book, layout=written, value=self._value, cases=shapes.cases)
+        self._names: dict[tuple[NodeId, int], str] = {}
+        self._waiting: list[tuple[NodeId, int]] = []
+        book.pointers["root"] = shapes.pointer(shapes.root)
+        self._numbers: dict[Number, Node] = {}
+        self._recursive: frozenset[NodeId] | None = None
+        self._bodies: dict[str, Node] = {}
+
+    def run(self) -> Converted:
+        """Raises SchemaError where no document can be written, LimitExceeded, and what the shapes raise."""
+        root = self._shapes.root
+        body = self._root(RuleContext(base="root", pointer=self._shapes.pointer(root), depth=0))
+        for node, depth in self._waiting:  # grows as nodes are mentioned
+            check_time()
+            if len(self._waiting) > MAX_PARTS:
+                raise LimitExceeded(
+                    f"the schema has more than {MAX_PARTS} parts, which is too many for a grammar",
+                    hint="share what is alike with $ref",
+                )
+            name = self._names[node, depth]
+            context = RuleContext(base=name, pointer=self._shapes.pointer(node), depth=depth)
+            self._bodies[name] = choice([self._case(case, context) for case in self._shapes.cases(node)])
+        body = self._bodies.pop("root", body)
+        for name, rule in self._bodies.items():
+            self._book.add(name, rule)
+        try:
+            grammar = trim(self._book.grammar(body))
+        except GrammarError:
+            raise self._nothing() from None
+        rules = sorted(grammar.rules.values(), key=self._rank)
+        return Converted(
+            grammar=Grammar.of(rules),
+            pointers={name: pointer for name, pointer in self._book.pointers.items() if name in grammar.rules},
+            notes=tuple(self._book.notes),
+            gaps=tuple(self._book.gaps),
+        )
+
+    def _root(self, context: RuleContext) -> Node:
+        """The expression for the whole document: a reference to the rule `root`, which the root's node shares."""
+        self._names[self._shapes.root, 0] = context.base
+        self._waiting.append((self._shapes.root, 0))
+        return RuleRef(context.base)
+
+    def _nothing(self) -> SchemaError:
+        return SchemaError("no document satisfies it", pointer=self._shapes.pointer(self._shapes.root))
+
+    def _rank(self, rule: Rule) -> int:
+        """Sorts rules: the root first, the basic rules last."""
+        return 0 if rule.name == "root" else 2 if rule.name in BASICS else 1
+
+    def _value(self, node: NodeId, depth: int) -> Node:
+        """A reference to the rule of a node at a depth; NEVER where no value fits."""
+        if node == self._shapes.false or not self._shapes.cases(node):
+            return NEVER
+        if depth > INDENTED_DEPTH and node in self._loops():
+            text = f"at most {INDENTED_DEPTH} levels where the schema refers back to itself"
+            self._book.note(self._shapes.pointer(node), "whitespace", text)
+            return self._shallow(node, depth)
+        if (node, depth) not in self._names:
+            pointer = self._shapes.pointer(node)
+            self._names[node, depth] = self._book.name(_rule_name(pointer), pointer)
+            self._waiting.append((node, depth))
+        return RuleRef(self._names[node, depth])
+
+    def _shallow(self, node: NodeId, depth: int) -> Node:
+        """The node's scalar cases."""
+        cases = [case for case in self._shapes.cases(node) if not isinstance(case, Array | Object)]
+        context = RuleContext(
+            base=_rule_name(self._shapes.pointer(node)), pointer=self._shapes.pointer(node), depth=depth
+        )
+        return choice([self._case(case, context) for case in cases])
+
+    def _loops(self) -> frozenset[NodeId]:
+        """The nodes that a value of theirs may contain again."""
+        if self._recursive is None:
+            edges: dict[str, tuple[str, ...]] = {}
+            todo = [self._shapes.root]
+            while todo:
+                check_time()
+                node = todo.pop()
+                if str(node) not in edges:
+                    inner = [child for case in self._shapes.cases(node) for child in _children(case)]
+                    edges[str(node)] = tuple(dict.fromkeys(map(str, inner)))
+                    todo += inner
+            groups = components(edges)
+            loops = [g for g in groups if len(g) > 1 or g[0] in edges[g[0]]]
+            self._recursive = frozenset(int(node) for group in loops for node in group)
+        return self._recursive
+
+    def _case(self, case: Case, context: RuleContext) -> Node:
+        """The expression for one case."""
+        match case:
+            case Values():
+                return self._values(case, context)
+            case Null():
+                return self._book.basic("null")
+            case Boolean():
+                return self._book.basic("boolean")
+            case Number():
+                return self._number(case, context)
+            case String():
+                return self._strings.node(case, context.base, context.pointer)
+            case Array():
+                return self._arrays.node(case, context)
+            case Object():
+                return self._objects.node(case, context)
+            case _:
+                assert_never(case)
+
+    def _values(self, case: Values, context: RuleContext) -> Node:
+        texts, others = literals(case.values, self._layout, context.depth, self._book.constants)
+        if len(texts) > MANY_VALUES:
+            words = Dfa.of_words(texts)
+            if len(words) <= MAX_STATES:
+                others.append(self._language(words, context))
+                return choice(others)
+        return choice([*map(Literal, texts), *others])
+
+    def _language(self, dfa: Dfa, context: RuleContext) -> Node:
+        """The language of an automaton over characters as they are written. Raises LimitExceeded above MAX_STATES."""
+        body, rules = dfa_rules(dfa, one_of, self._book.fresh(context.base, context.pointer))
+        self._book.add_all(rules)
+        return body
+
+    def _number(self, case: Number, context: RuleContext) -> Node:
+        if case in self._numbers:
+            return self._numbers[case]
+        found = spelled(case)
+        self._book.note("", "number spelling", found.note)
+        for keyword, text in found.gaps:
+            self._book.gap(context.pointer, keyword, text)
+        if isinstance(found.node, str):
+            return self._book.basic(found.node)
+        node = self._language(found.node, context) if isinstance(found.node, Dfa) else found.node
+        if not found.gaps and sum(1 for _ in postorder(node)) > MANY_NODES:
+            node = self._book.add(self._book.name(f"{context.base}-number", context.pointer), node)
+            self._numbers[case] = node
+        return node
+
+
+def _children(case: Case) -> list[NodeId]:
+    """The nodes of the values that a case contains."""
+    match case:
+        case Array():
+            inner = [node for one in case.contains for node in (one.match, one.other) if node is not None]
+            return [*case.prefix, case.items, *inner]
+        case Object():
+            return [*(prop.node for prop in case.properties), *(group.node for group in case.rest)]
+        case _:
+            return []
+
+
+def _rule_name(pointer: str) -> str:
+    """A readable rule name: `/properties/city/items` gives `city-items`."""
+    return "-".join(step for step in split(pointer) if step not in STRUCTURE)[-48:] or "value"
