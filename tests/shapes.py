@@ -13,18 +13,18 @@ from espalier.schema.form import (
     Case,
     Contains,
     NodeId,
+    NormalForm,
     Null,
     Number,
     Object,
     Rest,
-    Shapes,
     String,
     Values,
 )
 from espalier.schema.patterns.ecma import found
 
 
-def fits(shapes: Shapes, node: NodeId, value: Any) -> bool:
+def fits(shapes: NormalForm, node: NodeId, value: Any) -> bool:
     """The value fits one of the node's cases."""
     return any(READERS[type(case)](shapes, case, value) for case in shapes.cases(node))
 
@@ -50,19 +50,19 @@ def exact(value: Any) -> Fraction:
     return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
 
 
-def fits_values(shapes: Shapes, case: Values, value: Any) -> bool:
+def fits_values(shapes: NormalForm, case: Values, value: Any) -> bool:
     return any(same(value, member) for member in case.values)
 
 
-def fits_null(shapes: Shapes, case: Null, value: Any) -> bool:
+def fits_null(shapes: NormalForm, case: Null, value: Any) -> bool:
     return value is None
 
 
-def fits_boolean(shapes: Shapes, case: Boolean, value: Any) -> bool:
+def fits_boolean(shapes: NormalForm, case: Boolean, value: Any) -> bool:
     return isinstance(value, bool)
 
 
-def fits_number(shapes: Shapes, case: Number, value: Any) -> bool:
+def fits_number(shapes: NormalForm, case: Number, value: Any) -> bool:
     if not is_number(value):
         return False
     number = exact(value)
@@ -77,7 +77,7 @@ def fits_number(shapes: Shapes, case: Number, value: Any) -> bool:
     )
 
 
-def fits_string(shapes: Shapes, case: String, value: Any) -> bool:
+def fits_string(shapes: NormalForm, case: String, value: Any) -> bool:
     if not isinstance(value, str):
         return False
     assert not case.formats, "formats are not judged here"
@@ -90,7 +90,7 @@ def fits_string(shapes: Shapes, case: String, value: Any) -> bool:
     )
 
 
-def fits_array(shapes: Shapes, case: Array, value: Any) -> bool:
+def fits_array(shapes: NormalForm, case: Array, value: Any) -> bool:
     if not isinstance(value, list) or len(value) < case.min_items:
         return False
     if case.max_items is not None and len(value) > case.max_items:
@@ -103,14 +103,14 @@ def fits_array(shapes: Shapes, case: Array, value: Any) -> bool:
     return all(counted(shapes, contains, value) for contains in case.contains)
 
 
-def counted(shapes: Shapes, contains: Contains, value: list[Any]) -> bool:
+def counted(shapes: NormalForm, contains: Contains, value: list[Any]) -> bool:
     matching = [fits(shapes, contains.match, item) for item in value]
     if contains.other is not None:
         assert all(one or fits(shapes, contains.other, item) for one, item in zip(matching, value, strict=True))
     return contains.least <= sum(matching) and (contains.most is None or sum(matching) <= contains.most)
 
 
-def fits_object(shapes: Shapes, case: Object, value: Any) -> bool:
+def fits_object(shapes: NormalForm, case: Object, value: Any) -> bool:
     if not isinstance(value, dict) or len(value) < case.min_properties:
         return False
     if case.max_properties is not None and len(value) > case.max_properties:
@@ -141,7 +141,7 @@ def covers(rest: Rest, name: str) -> bool:
     return all(found(p, name) for p in rest.patterns) and not any(found(p, name) for p in rest.not_patterns)
 
 
-READERS: dict[type[Case], Callable[[Shapes, Any, Any], bool]] = {
+READERS: dict[type[Case], Callable[[NormalForm, Any, Any], bool]] = {
     Values: fits_values,
     Null: fits_null,
     Boolean: fits_boolean,

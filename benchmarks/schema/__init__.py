@@ -1,1 +1,1 @@
-"""JSON Schema enforcement, measured: what compiles, what is judged right, and what it costs."""
+"""Measures JSON Schema enforcement: what compiles, which instances are judged right, and how long masks take."""

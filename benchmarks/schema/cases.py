@@ -1,7 +1,7 @@
-"""The schemas that measures are taken on, with instances that are known to be valid or not.
+"""Loads the schemas to measure, with instances that are known to be valid or invalid.
 
-It reads two files: the required tests of the JSON Schema Test Suite, and schemas from the wild with instances. It
-knows nothing of whoever enforces them. Where a file is not there, `Missing` says so.
+They come from two files: the required tests of the JSON Schema Test Suite, and schemas from the wild with instances.
+`Missing` is raised where a file is not there. This module does not know the engines that enforce the schemas.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ METASCHEMAS = ("https://json-schema.org/", "http://json-schema.org/")
 
 
 class Missing(Exception):
-    """The data that a measure needs is not here; the message says where it was looked for."""
+    """The data of a measure is missing; the message says where it was expected."""
 
 
 class Number(str):
-    """A number as it was spelled: `1.0` and `1` are one value and two texts."""
+    """A number with its spelling: `1.0` and `1` are one value and two texts."""
 
     __slots__ = ()
 
@@ -43,7 +43,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One schema and its instances. kind: the file of the suite, or where the schema was found."""
+    """One schema and its instances. kind: the file of the suite, or the source of the schema."""
 
     id: str
     kind: str
@@ -89,7 +89,7 @@ def real(path: Path | None = None) -> list[Case]:
 
 
 def as_spelled(text: str) -> Any:
-    """JSON with its numbers as they are spelled."""
+    """Parse JSON, keeping the spelling of numbers."""
     return json.loads(text, parse_int=Number, parse_float=Number)
 
 
@@ -105,8 +105,8 @@ def _found(path: Path | None, variable: str, name: str) -> Path:
 
 
 def needs_remote(schema: Any) -> bool:
-    """Whether a reference, or the metaschema that it names, leads to a document that is neither in the schema itself
-    nor one of the published metaschemas."""
+    """Whether a reference or `$schema` names a document that is neither embedded in the schema nor a published
+    metaschema."""
     here = {uri for uri, _ in _documents("", schema)}
     return any(
         _absolute(base, reference) not in here and not _absolute(base, reference).startswith(METASCHEMAS)
@@ -124,7 +124,7 @@ def _documents(base: str, node: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _absolute(base: str, reference: str) -> str:
-    """Without its fragment. `urljoin` does not know that a fragment alone stays within a URN."""
+    """The address of a reference, without its fragment. `urljoin` mishandles a lone fragment on a URN."""
     document = reference.partition("#")[0]
     return urljoin(base, document) if document else base
 
@@ -135,7 +135,7 @@ def _embedded(base: str, node: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _references(node: Any) -> Iterator[str]:
-    """Those of this document, without the documents embedded in it."""
+    """The references of this document, without those of documents embedded in it."""
     if not isinstance(node, Mapping | list):
         return
     if isinstance(node, Mapping):
@@ -152,7 +152,7 @@ def _has_id(node: Any) -> bool:
 
 
 def _below(node: Any) -> Iterator[Any]:
-    """What a node holds, values that are not schemas (`enum`, `const`) left out."""
+    """The values inside a node, without those that are not schemas (`enum`, `const`)."""
     if isinstance(node, Mapping):
         yield from (value for key, value in node.items() if key not in ("enum", "const"))
     elif isinstance(node, list):

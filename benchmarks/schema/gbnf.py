@@ -1,8 +1,9 @@
-"""JSON Schema as GBNF: our converter beside llama.cpp's own, on the test suite and on schemas from the wild.
+"""Compares two converters from JSON Schema to GBNF, ours and llama.cpp's, on the test suite and on schemas from the
+wild.
 
-Each grammar is judged by our exact GBNF automata, over bytes, whoever wrote it: what it accepts is what llama.cpp
-would let a model write. Converted by llama.cpp means that its converter gave a grammar; what that drops, it drops
-silently. `format` says nothing in the test suite, and is held by the schemas from the wild.
+Every grammar is judged by our exact GBNF automata over bytes, so it accepts what llama.cpp would let a model write.
+"Converted" by llama.cpp means that its converter returned a grammar; keywords that it drops, it drops silently.
+`format` is an annotation in the test suite, and is asserted for the schemas from the wild.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from espalier.tokens.vocab import Vocab
 
 
 def ours(formats: str) -> CompileSchema:
-    """Through our converter. formats: `annotate` or `assert`."""
+    """Compile with our converter. formats: `annotate` or `assert`."""
     compiler = Compiler(Vocab.bytes())
     return lambda schema: compiler.compile(Gbnf(to_gbnf(expand(schema, format=formats))))
 
 
 def llama(cases: Sequence[Case]) -> CompileSchema:
-    """Through llama.cpp's converter, asked once for all. Raises Unreachable."""
+    """Compile with llama.cpp's converter, called once for all schemas. Raises Unreachable."""
     grammars = dict(zip((id(c.schema) for c in cases), converted(c.schema for c in cases), strict=True))
     compiler = Compiler(Vocab.bytes())
 

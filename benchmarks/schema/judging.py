@@ -1,7 +1,7 @@
-"""How well schemas are enforced: what compiles, what is wrongly accepted, what is wrongly refused.
+"""Judges how well schemas are enforced: what compiles, what is wrongly accepted, what is wrongly refused.
 
-`measure` runs on anything that compiles a schema to something with `accepts(text)`. It knows nothing of Espalier but
-its errors.
+`measure` runs on any function that compiles a schema to an object with `accepts(text)`. It knows only the errors of
+Espalier.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Compile: TypeAlias = "Callable[[Any], Acceptor]"
 
 
 class Slow(Exception):
-    """It took longer than it was given."""
+    """The time limit has passed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one case. refusal: the error of its compilation, None if it compiled.
+    """The result of one case. refusal: the error of its compilation, None if it compiled.
 
     Texts: `wrong` are invalid and were accepted; `spelled` are valid and were refused, where another text of the same
     value was accepted; `lost` are valid, and no text of the value that was tried was accepted; `broken` are texts that
@@ -53,18 +53,18 @@ class Outcome:
 
     @property
     def empty(self) -> bool:
-        """Refused because no document can satisfy it, which its instances bear out."""
+        """The schema was refused as unsatisfiable, and none of its instances is valid."""
         said = isinstance(self.refusal, SchemaError) and "no document can satisfy" in str(self.refusal)
         return said and not any(i.valid for i in self.case.instances)
 
     @property
     def right(self) -> bool:
-        """Every instance is judged right, written compactly in the order of the schema."""
+        """Every instance is judged right when written compactly in the order of the schema."""
         return self.nearly_right and not self.spelled
 
     @property
     def nearly_right(self) -> bool:
-        """Every instance is judged right in some spelling of it."""
+        """Every instance is judged right in at least one spelling."""
         return self.compiled and not (self.wrong or self.lost or self.broken)
 
 
@@ -75,7 +75,7 @@ def measure(
     seconds: float = 60,
     progress: Callable[[Outcome], None] | None = None,
 ) -> list[Outcome]:
-    """Compile each schema and judge its instances. seconds: for one case, compiling and judging each.
+    """Compile each schema and judge its instances. seconds: the limit for compiling one case, and for judging it.
 
     An invalid instance is wrongly accepted if it is in the order of the schema or in its own. Its numbers stay as they
     are spelled: in draft 4, 1.0 is no integer and 1 is. A valid one is excused if any of `spellings` is accepted.
@@ -125,7 +125,8 @@ def _outcome(case: Case, compile: Compile, seconds: float) -> Outcome:  # noqa: 
 
 
 def _others(instance: Instance, schema: Any) -> Iterable[str]:
-    """More is tried to save a valid value than to convict an invalid one: those are many, and refused by far."""
+    """How many spellings are tried: more for valid instances than for invalid ones, which are many and mostly refused
+    at once."""
     if instance.valid:
         return dict.fromkeys(spellings(instance.data, schema))
     return [compact(instance.data)]
@@ -133,7 +134,7 @@ def _others(instance: Instance, schema: Any) -> Iterable[str]:
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raises Slow where it takes longer; without a limit outside the main thread, or within one native call."""
+    """Raises Slow after the limit; not outside the main thread, and not inside a native call."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -152,7 +153,7 @@ def limited(seconds: float) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The sums of a measure. Instances are those of the schemas that compiled."""
+    """The totals of a measure. Instances are counted for schemas that compiled."""
 
     schemas: int
     compiled: int
@@ -188,7 +189,7 @@ def figures(outcomes: Sequence[Outcome]) -> Figures:
 
 
 def reasons(outcomes: Sequence[Outcome], of: Callable[[Exception], str]) -> list[tuple[str, list[str]]]:
-    """Why schemas were refused: reason and ids, the most frequent first."""
+    """Reasons for refusals with the ids of schemas, the most frequent first."""
     found: dict[str, list[str]] = {}
     for outcome in outcomes:
         if outcome.refusal is not None:

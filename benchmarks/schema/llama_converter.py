@@ -1,10 +1,10 @@
-"""llama.cpp's own converter from JSON Schema to GBNF, called in the C++ library inside the `xllamacpp` wheel.
+"""Calls llama.cpp's own converter from JSON Schema to GBNF, in the C++ library inside the `xllamacpp` wheel.
 
 The wheel's Python function gives `%llguidance` text, since the library is built with llguidance; the C++ function
-behind it takes a flag that asks for GBNF. It throws where it refuses, and nothing here could catch that: each schema is
-converted in a forked process, which dies of it. Linux on x86-64 only: results come back in memory we give.
+behind it has a flag for GBNF. It throws a C++ exception for a refusal, which Python cannot catch, so each schema is
+converted in a forked process that may die. Linux on x86-64 only: results are returned in memory that we provide.
 
-`python -m benchmarks.schema.llama_converter` reads a JSON list of schemas and writes one of `{"gbnf"}` or
+`python -m benchmarks.schema.llama_converter` reads a JSON list of schemas and writes a list of `{"gbnf"}` or
 `{"error"}`.
 """
 
@@ -33,7 +33,7 @@ class Unreachable(Exception):
 
 
 def converted(schemas: Iterable[Any]) -> list[dict[str, str]]:
-    """Each schema as `{"gbnf": text}` or `{"error": what llama.cpp says}`. Raises Unreachable."""
+    """`{"gbnf": text}` or `{"error": message}` for each schema. Raises Unreachable."""
     _library_path()
     done = subprocess.run(
         [sys.executable, "-m", __name__],
@@ -60,11 +60,12 @@ def _library_path() -> Path:
 
 def _convert(library: ctypes.CDLL, schema: Any) -> str:
     parse, convert = getattr(library, PARSE), getattr(library, CONVERT)
-    # A class comes back in memory whose address is the hidden first argument.
+    # A class is returned in memory whose address is the hidden first argument.
     parse.argtypes, parse.restype = [ctypes.c_void_p, ctypes.c_void_p], ctypes.c_void_p
     convert.argtypes, convert.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_bool], ctypes.c_void_p
     data = json.dumps(schema).encode()
-    # `std::string` of before C++11, as the wheel is built: a pointer to characters, behind length, room and references.
+    # The wheel is built with the `std::string` from before C++11: a pointer to characters, after length, capacity and
+    # reference count.
     held = ctypes.create_string_buffer(HEAD.pack(len(data), len(data), 1000) + data)
     text = ctypes.c_void_p(ctypes.addressof(held) + HEAD.size)
     document = ctypes.create_string_buffer(512)
@@ -81,7 +82,7 @@ def _in_a_child(library: ctypes.CDLL, schema: Any) -> dict[str, str]:
     child = os.fork()
     if child == 0:
         os.close(read)
-        os.dup2(write, 2)  # what C++ says as it dies
+        os.dup2(write, 2)  # stderr of the dying process
         text = json.dumps({"gbnf": _convert(library, schema)})
         os.write(2, b"\0")
         with os.fdopen(write, "w") as file:

@@ -1,4 +1,4 @@
-"""Who enforces a schema, each as `compile(schema) -> Compiled`: Espalier, and llguidance alone on the same schema."""
+"""The engines to compare, each as `compile(schema) -> Compiled`: Espalier, and llguidance alone on the same schema."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ CompileSchema: TypeAlias = "Callable[[Any], Compiled]"
 
 
 def ours(compiler: Compiler | None = None, *, format: Literal["annotate", "assert"] = "annotate") -> CompileSchema:  # noqa: A002
-    """As `JsonSchema(schema)` compiles, for bytes if not told otherwise."""
+    """As `JsonSchema(schema)` compiles; over bytes by default."""
     found = compiler or Compiler(Vocab.bytes())
     return lambda schema: found.compile(JsonSchema(schema, format=format))
 
 
 def llguidance_alone(compiler: Compiler | None = None) -> CompileSchema:
-    """The schema as it is, with forcing off, the same whitespace, and whatever llguidance takes for granted."""
+    """The schema unchanged, without forced tokens, with the same whitespace and otherwise llguidance's defaults."""
     backend = (compiler or Compiler(Vocab.bytes())).part(LlgBackend)
 
     def compile_schema(schema: Any) -> Compiled:

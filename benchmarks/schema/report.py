@@ -1,4 +1,4 @@
-"""`python -m benchmarks schemas`: every measure of JSON Schema enforcement, one after another."""
+"""`python -m benchmarks schemas`: runs every measure of JSON Schema enforcement in turn."""
 
 from __future__ import annotations
 

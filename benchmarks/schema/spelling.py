@@ -1,7 +1,7 @@
-"""The texts of one JSON value: in the order that its schema declares, and the other ways to write the same value.
+"""Writes one JSON value in many ways: in the order that its schema declares, and in other spellings of the same value.
 
-A constraint may fix the order of properties, the spelling of numbers, whitespace and escapes; a value is out of its
-reach only if it takes none of these texts. It knows nothing of whoever enforces the schema.
+A constraint may fix the order of properties, the spelling of numbers, whitespace and escapes; it refuses a value only
+if it refuses all of these texts. This module does not know the engine that enforces the schema.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from itertools import islice, permutations, product
 from typing import Any
-from urllib.parse import unquote
 
 from benchmarks.schema.cases import Number
+from espalier.schema.pointers import DanglingPointer, follow, is_pointer, split_reference
 
 MAX_ORDERS = 120  # orders of properties that are tried for one value
 MAX_DEPTH = 40  # of schemas that lead to one another
 
 
 def compact(data: Any) -> str:
-    """As `json.dumps` with no spaces and no escapes but those that JSON asks for; numbers as they are spelled."""
+    """As `json.dumps`, without spaces and with required escapes only; numbers keep their spelling."""
     return _written(data, str, ",", ":", ascii_only=False)
 
 
@@ -30,7 +30,7 @@ def canonical(data: Any) -> str:
 
 
 def plain_number(spelled: str) -> str:
-    """No exponent, no zeros at the end; `-0` is `0`. As it was, if that would be longer than 400 characters."""
+    """A number without exponent and trailing zeros, `-0` as `0`; unchanged if that takes more than 400 characters."""
     value = Decimal(spelled)
     if abs(value.adjusted()) > 400:
         return spelled
@@ -40,8 +40,8 @@ def plain_number(spelled: str) -> str:
 
 
 def spellings(data: Any, schema: Any) -> Iterator[str]:
-    """Other texts of the value than `compact(in_order(data, schema))`, which the first of them may repeat: numbers as
-    they are usually spelled, spaces after `,` and `:`, escapes, other orders."""
+    """Other texts of the value than `compact(in_order(data, schema))`, although the first one may be equal to it:
+    usual spellings of numbers, spaces after `,` and `:`, escapes, other orders."""
     ordered = in_order(data, schema)
     for value in (ordered, data):
         yield compact(value)
@@ -74,7 +74,7 @@ def _written(data: Any, number: Callable[[str], str], comma: str, colon: str, *,
 
 
 def _orders(data: Any) -> Iterator[Any]:
-    """The value with the properties of its objects in every order, not all of them where that is much."""
+    """The value with the properties of its objects in every order, up to MAX_ORDERS."""
     if isinstance(data, Mapping):
         inner = [list(islice(_orders(value), 24)) for value in data.values()]
         for names in permutations(range(len(data))):
@@ -89,8 +89,8 @@ def _orders(data: Any) -> Iterator[Any]:
 
 
 def in_order(data: Any, schema: Any) -> Any:
-    """The value with its properties in the order in which the schema first names them, others after them. As well as
-    can be told without judging which branch of the schema applies."""
+    """The value with its properties in the order in which the schema first names them, and others after them. Which
+    branch of the schema applies is not judged."""
     return _ordered(data, (schema,), schema)
 
 
@@ -136,7 +136,7 @@ def _of_item(nodes: list[Mapping[str, Any]], place: int) -> Iterator[Any]:
 
 
 def _applicable(schemas: tuple[Any, ...], whole: Any) -> Iterator[Mapping[str, Any]]:
-    """The schemas, and what they lead to at the same place of the value, each once, in the order of their text."""
+    """The schemas and all schemas that they apply to the same value, each once, in the order of the text."""
     seen: set[int] = set()
     stack = [(schema, 0) for schema in reversed(schemas)]
     while stack:
@@ -159,25 +159,16 @@ def _applicable(schemas: tuple[Any, ...], whole: Any) -> Iterator[Mapping[str, A
 
 
 def _target(reference: str, whole: Any) -> Any:
-    """What a pointer or an anchor within the document leads to; None for anything else."""
-    fragment = unquote(reference.partition("#")[2])
-    if not fragment.startswith("/"):
-        if fragment:
-            return next((n for n in _all(whole) if fragment in (n.get("$anchor"), n.get("$dynamicAnchor"))), None)
-        document = reference.partition("#")[0]
-        if not document:
-            return whole
-        return next((n for n in _all(whole) if str(n.get("$id", "")).endswith(document)), None)
-    node = whole
-    for part in fragment[1:].split("/"):
-        name = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, Mapping) and name in node:
-            node = node[name]
-        elif isinstance(node, list) and name.isdigit() and int(name) < len(node):
-            node = node[int(name)]
-        else:
-            return None
-    return node
+    """The target of a pointer or an anchor within the document; None for any other reference."""
+    address, fragment = split_reference(reference)
+    if not is_pointer(fragment):
+        return next((n for n in _all(whole) if fragment in (n.get("$anchor"), n.get("$dynamicAnchor"))), None)
+    if address and not fragment:
+        return next((n for n in _all(whole) if str(n.get("$id", "")).endswith(address)), None)
+    try:
+        return follow(whole, fragment)
+    except DanglingPointer:
+        return None
 
 
 def _all(node: Any) -> Iterator[Mapping[str, Any]]:

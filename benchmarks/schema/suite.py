@@ -1,9 +1,9 @@
-"""The required tests of the JSON Schema Test Suite, draft 2020-12: how many groups are enforced exactly.
+"""Measures the required tests of the JSON Schema Test Suite, draft 2020-12: how many groups are enforced exactly.
 
 Groups whose references lead to another document are left out, published metaschemas excepted. Instances are written
-compactly, their properties in the order of the schema, and walked byte by byte. A valid one that is refused so is
-tried in other spellings of the same value: usual numbers (1.0 as 1, and 1 as 1.0), a space after `,` and `:`, `\\u`
-escapes, other orders of properties. A group is *right* where every instance is judged right as first written, and
+compactly, with their properties in the order of the schema, and walked byte by byte. A valid one that is refused is
+tried again in other spellings of the same value: usual numbers (1.0 as 1, and 1 as 1.0), a space after `,` and `:`,
+`\\u` escapes, other orders of properties. A group is *right* where every instance is judged right as first written, and
 *nearly right* where some spelling of each valid one is accepted and no invalid one is.
 """
 
@@ -23,14 +23,14 @@ SHOWN = 12  # ids of refused schemas that are listed for one reason
 
 
 def reason(error: Exception) -> str:
-    """An error without what is particular to its schema."""
+    """An error message without the details of its schema."""
     text = re.sub(r"\bat /\S*|\bof /\S*", "…", str(error))
     text = re.sub(r"(?<=\s)/(?:[^\s/,]+/)*([^\s/,]+)", r"\1", text)  # a pointer: its last key
     return " ".join(f"{type(error).__name__}: {text}".split())[:140]
 
 
 def table(outcomes: list[Outcome], *, kinds: bool, listed: bool = True) -> None:
-    """The figures in words, then what is wrong, then why schemas were refused."""
+    """The totals, then the wrong judgements, then the reasons for refusals."""
     f = figures(outcomes)
     share = f.compiled / max(f.schemas, 1)
     print(f"schemas {f.schemas}, compiled {f.compiled} ({share:.1%}); {f.empty} rightly refused as empty")

@@ -1,8 +1,8 @@
-"""Time to the first mask, and of each mask after it, beside llguidance alone on the same schemas, on 131,072 ids.
+"""Measures the time to the first mask and of each mask after it, beside llguidance alone, with a vocab of 131,072 ids.
 
-Real schemas that both compile, with their first valid instance that both accept. Each round compiles anew and walks
-the instance once, so every mask is cold; the two take turns. First mask: from the schema to its mask. CPU time;
-medians of the rounds, per schema and per step.
+It uses real schemas that both compile, with the first valid instance that both accept. Each round compiles again and
+walks the instance once, so every mask is cold; the two engines alternate. The first mask includes compilation. CPU
+time; medians over the rounds, per schema and per step.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SECONDS = 20.0  # for one schema and one round
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Of one side. first: ms by schema. masks: µs by step, of all schemas."""
+    """Times of one engine. first: ms by schema. masks: µs by step, over all schemas."""
 
     first: list[float] = field(default_factory=list)
     masks: list[float] = field(default_factory=list)
@@ -49,7 +49,8 @@ def measure(
     *,
     rounds: int = ROUNDS,
 ) -> tuple[Times, Times, list[str]]:
-    """Both sides, and the ids of schemas that took too long. Schemas that either refuses are left out."""
+    """The times of both engines, and the ids of schemas that took too long. Schemas that either refuses are left
+    out."""
     sides, late = (Times(), Times()), []
     for case in cases:
         try:
@@ -101,7 +102,7 @@ def walk(compile: CompileSchema, schema: Any, tokens: list[int]) -> tuple[float,
 
 
 def line(name: str, unit: str, mine: Sequence[float], theirs: Sequence[float]) -> None:
-    """Quantiles of both, and of what one is to the other, step by step."""
+    """Quantiles of both, and of their ratio step by step."""
     ratios = np.asarray(mine) / np.maximum(np.asarray(theirs), 1e-3)
     shown = [f"{name:>12}"]
     for q in (50, 90, 99):
@@ -128,12 +129,12 @@ def main(argv: list[str] | None = None) -> None:
     kept = Compiler(vocab, folders=folders)
 
     def anew(schema: Any) -> Any:
-        fresh = Compiler(vocab, folders=folders)  # nothing compiled before; the trie and the tokenizer are shared
+        fresh = Compiler(vocab, folders=folders)  # an empty cache; the trie and the tokenizer are shared
         fresh._trie, fresh._parts = kept.trie, kept._parts
         return ours(fresh)(schema)
 
     theirs = llguidance_alone(kept)
-    anew({"type": "object", "properties": {"a": {"type": "integer"}}}).matcher().mask()  # what loads once, loads now
+    anew({"type": "object", "properties": {"a": {"type": "integer"}}}).matcher().mask()  # one-time loading happens here
     gc.collect()
     gc.freeze()
     mine, peer, late = measure(cases, anew, theirs, vocab, rounds=arguments.rounds)

@@ -1,4 +1,4 @@
-"""Grammars in llama.cpp's GBNF: syntax tree, parser, printer, checks, rewrites, random sentences; and regular
-expressions as the same tree. It knows no vocabulary, and bytes only in `json_position.py`. Start with `ast.py` and
-`parser.py`.
+"""Context-free grammars as GBNF: parsed, checked, rewritten, printed and sampled, and regular expressions as grammars.
+
+It does not know bytes, automata, vocabularies or JSON Schema. Start with `ast.py`, then `parser.py`.
 """

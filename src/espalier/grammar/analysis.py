@@ -1,7 +1,7 @@
-"""Facts about a grammar: what is nullable, productive, reachable, left recursive; what a sentence costs.
+"""Facts about a grammar: nullable, productive, reachable and left recursive rules, and minimum costs of sentences.
 
-It knows nothing of findings or wording (`check`), and changes nothing (`rewrite`). Every function takes time
-about linear in the size of the grammar, and none recurses. Undefined rules derive nothing.
+It reports nothing (`check` does) and changes nothing (`rewrite` does). Every function takes time about linear in the
+size of the grammar, and none recurses. Undefined rules derive nothing.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from espalier.time_limit import check as check_time
 
 Terminal = Literal | CharClass | AnyChar | TokenRef
 Edges = Mapping[str, tuple[str, ...]]
-"""Rules to rules."""
+"""By rule name: the names of other rules."""
 
 
 class Costs:
-    """The least cost of deriving something from each rule and node; what is absent derives nothing.
+    """The minimum cost of a sentence of each rule and node; those that derive no sentence are absent.
 
     `terminal` prices a terminal (None: it cannot be used), each use of a rule adds `call`. A sequence costs
     the sum of its items, an alternative its cheapest option, a repetition its least count. This is Knuth's
@@ -40,7 +40,7 @@ class Costs:
     """
 
     def __init__(self, grammar: Grammar, terminal: Callable[[Terminal], int | None], *, call: int = 0) -> None:
-        self._grammar = grammar  # keeps the nodes alive, so that their ids stay theirs
+        self._grammar = grammar  # keeps the nodes alive, so that their ids stay unique
         self._costs: dict[int, int] = {}  # by id(node)
         self._rules: dict[str, int] = {}
         missing: dict[int, int] = {}  # sequences: how many items are not settled yet
@@ -75,11 +75,11 @@ class Costs:
         self._settle(heap, missing, parents, calls, bodies, call)
 
     def rule(self, name: str) -> int | None:
-        """The least cost of the rule's body, or None if it derives nothing."""
+        """The minimum cost of a rule's body, None if it derives nothing."""
         return self._rules.get(name)
 
     def node(self, node: Node) -> int | None:
-        """The same for a node of this very grammar (by identity, not by equality)."""
+        """The same for a node of this grammar (by identity, not by equality)."""
         return self._costs.get(id(node))
 
     def names(self) -> frozenset[str]:
@@ -120,17 +120,17 @@ class Costs:
 
 
 def nullable_costs(grammar: Grammar) -> Costs:
-    """Present for each rule and node that derives the empty text."""
+    """Costs that exist for the rules and nodes that derive the empty text."""
     return Costs(grammar, lambda _: None)
 
 
 def productive_costs(grammar: Grammar) -> Costs:
-    """Present for each rule and node that derives some finite sentence."""
+    """Costs that exist for the rules and nodes that derive a finite sentence."""
     return Costs(grammar, lambda node: None if is_void(node) else 1)
 
 
 def is_void(node: Terminal) -> bool:
-    """A class that holds no code point that can stand in a text."""
+    """Whether a terminal is a class without any code point of text."""
     return isinstance(node, CharClass) and not node.scalars()
 
 
@@ -145,7 +145,7 @@ def productive(grammar: Grammar) -> frozenset[str]:
 
 
 def reachable(grammar: Grammar) -> frozenset[str]:
-    """The rules that the root mentions, directly or through others; the root itself; no undefined ones."""
+    """The root and the defined rules that it mentions, directly or through others."""
     found = {grammar.root} & grammar.rules.keys()
     todo = list(found)
     while todo:
@@ -158,12 +158,12 @@ def reachable(grammar: Grammar) -> frozenset[str]:
 
 
 def references(node: Node) -> Iterator[RuleRef]:
-    """Every mention of a rule in an expression, left to right."""
+    """Every rule reference in an expression, left to right."""
     return (inner for inner in postorder(node) if isinstance(inner, RuleRef))
 
 
 def left_references(grammar: Grammar, empty: Costs | None = None) -> Edges:
-    """For each rule, the rules that can stand first in it, where everything before them can be empty."""
+    """For each rule, the rules that it can start with: everything before them can be empty."""
     empty = empty or nullable_costs(grammar)
     found: dict[str, tuple[str, ...]] = {}
     for rule in grammar.rules.values():
@@ -187,7 +187,7 @@ def left_references(grammar: Grammar, empty: Costs | None = None) -> Edges:
 
 
 def left_recursive_groups(grammar: Grammar, edges: Edges | None = None) -> list[tuple[str, ...]]:
-    """Sets of rules that reach one another by first places, each in the grammar's order."""
+    """Sets of rules that can start with one another, each in the grammar's order."""
     edges = left_references(grammar) if edges is None else edges
     order = {name: i for i, name in enumerate(grammar.rules)}
     groups = [
@@ -205,12 +205,12 @@ def left_recursive_cycles(grammar: Grammar, edges: Edges | None = None) -> list[
 
 
 def arrows(cycle: tuple[str, ...]) -> str:
-    """`expr → sum → expr`, the middle left out of a long one."""
+    """A cycle as text: `expr → sum → expr`; a long one without its middle."""
     return " → ".join((*cycle[:5], *(["…"] if len(cycle) > 5 else []), cycle[0]))
 
 
 def _shortest_cycle(edges: Edges, group: tuple[str, ...]) -> tuple[str, ...]:
-    """From the group's first rule back to it."""
+    """A shortest path from the group's first rule back to it."""
     start, inside = group[0], set(group)
     came_from: dict[str, str] = {}
     todo = deque([start])

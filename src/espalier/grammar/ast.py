@@ -1,8 +1,10 @@
 """The syntax tree of a grammar: frozen, hashable values over Unicode code points.
 
-It knows nothing of the text it was parsed from beyond positions, which never count in equality, and nothing
-of bytes, vocabularies or what a token id means. Trees may be deep (a user can nest 10,000 groups), so nothing
-here or in the sibling modules recurses over them: use `postorder` and `fold`.
+    root ::= "a" b?      Rule("root", Sequence((Literal("a"), Repeat(RuleRef("b"), 0, 1))))
+
+Nodes keep positions in the source text, which do not count in equality. They do not know bytes, vocabularies or the
+meaning of a token id. Trees may be deep (a user can nest 10,000 groups), so no code in this package recurses over them:
+use `postorder` and `fold`.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in the source. `line` and `column` count from 1, `offset` from 0; all in code points."""
+    """A position in the source. `line` and `column` count from 1, `offset` from 0; all in code points."""
 
     offset: int
     line: int
@@ -36,7 +38,7 @@ class Position:
 
 
 class _Value:
-    """What nodes, rules and grammars share: structural equality without recursion, and a hash made once."""
+    """Base of nodes and rules: structural equality without recursion, and a hash that is computed once."""
 
     __slots__ = ("_hash",)
     _hash: int
@@ -45,11 +47,11 @@ class _Value:
         return ()
 
     def own(self) -> tuple[object, ...]:
-        """What the value holds besides its children and its position."""
+        """The fields besides children and position."""
         return ()
 
     def _seal(self) -> None:
-        # Integers only: their hash is the same in every process, unlike that of text.
+        # Integers only: their hash is the same in every process, unlike that of strings.
         own = zlib.crc32(f"{type(self).__name__}{self.own()}".encode())
         object.__setattr__(self, "_hash", hash((own, *[child._hash for child in self.children()])))
 
@@ -86,13 +88,13 @@ class _Node(_Value):
         return fold(self, show)  # type: ignore[arg-type]  # every _Node is a Node
 
     def with_children(self, children: Iterable[Node]) -> Node:
-        """The same node over other children. A sequence or alternative of one thing becomes that thing."""
+        """The same node with other children. A sequence or alternative of one child becomes that child."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Literal(_Node):
-    """These code points, in order. Never empty: the empty text is EMPTY."""
+    """A terminal string: these code points, in order. Never empty: the empty text is EMPTY."""
 
     text: str
     position: Position | None = None
@@ -108,7 +110,7 @@ class Literal(_Node):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CharClass(_Node):
-    """One code point in `ranges`, or, negated, one that is not. Ranges are sorted and merged, never empty."""
+    """One code point in `ranges`; if negated, one that is not. Ranges are sorted and merged, never empty."""
 
     ranges: Ranges
     negated: bool = False
@@ -124,7 +126,7 @@ class CharClass(_Node):
         return (self.ranges, self.negated)
 
     def scalars(self) -> Ranges:
-        """What the class can match in text: negation carried out, surrogates taken away. May be empty."""
+        """The code points that the class matches: negation applied, surrogates removed. May be empty."""
         return subtract(complement(self.ranges) if self.negated else self.ranges, (SURROGATES,))
 
 
@@ -143,7 +145,7 @@ class AnyChar(_Node):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RuleRef(_Node):
-    """What the rule of this name matches."""
+    """A use of the rule with this name."""
 
     name: str
     position: Position | None = None
@@ -158,7 +160,7 @@ class RuleRef(_Node):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TokenRef(_Node):
-    """One token, or, negated, any but that one: named by `text` with its brackets (`<think>`) or by `id`."""
+    """One token; if negated, any other token. Named by `text` with its brackets (`<think>`) or by `id`."""
 
     text: str | None = None
     id: int | None = None
@@ -179,13 +181,13 @@ class TokenRef(_Node):
 
     @property
     def spelling(self) -> str:
-        """As a grammar writes it: `<think>`, `<[5]>`, `!<[5]>`."""
+        """The token in GBNF: `<think>`, `<[5]>`, `!<[5]>`."""
         return f"{'!' if self.negated else ''}{self.text or f'<[{self.id}]>'}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Sequence(_Node):
-    """All items in order: none (the empty text) or at least two. `seq` builds one from any number."""
+    """All items in order: none (the empty text) or at least two. `seq` builds a sequence of any length."""
 
     items: tuple[Node, ...]
     position: Position | None = None
@@ -204,7 +206,7 @@ class Sequence(_Node):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Alternative(_Node):
-    """One of the options, of which there are at least two. `alt` builds one from any number but none."""
+    """One of at least two options. `alt` accepts any number of options."""
 
     options: tuple[Node, ...]
     position: Position | None = None
@@ -223,7 +225,7 @@ class Alternative(_Node):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Repeat(_Node):
-    """The item at least `min` and at most `max` times; None is no limit."""
+    """The item, at least `min` and at most `max` times; None for no limit."""
 
     item: Node
     min: int = 0
@@ -247,12 +249,12 @@ class Repeat(_Node):
 
 
 Node = Literal | CharClass | AnyChar | RuleRef | TokenRef | Sequence | Alternative | Repeat
-"""All there is: a `match` over these ends in `assert_never`."""
+"""Every kind of node: a `match` over these ends in `assert_never`."""
 
 EMPTY = Sequence(())
 """The empty text."""
 NEVER = CharClass(((0, MAX_CODE_POINT),), negated=True)
-"""Matches nothing at all."""
+"""Matches no text."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -289,12 +291,12 @@ class Grammar:
 
     def __post_init__(self) -> None:
         if any(name != rule.name for name, rule in self.rules.items()):
-            raise GrammarError("a rule is filed under a name that is not its own")
+            raise GrammarError("a rule is stored under another name than its own")
         object.__setattr__(self, "rules", MappingProxyType(dict(self.rules)))
 
     @staticmethod
     def of(rules: Iterable[Rule], *, root: str = "root", source: str = "") -> Grammar:
-        """A grammar of these rules. Of two with one name the later one counts, in the place of the first."""
+        """A grammar of these rules. If two have one name, the later one replaces the earlier one, in its position."""
         kept: dict[str, Rule] = {}
         replaced: list[Rule] = []
         for rule in rules:
@@ -304,7 +306,7 @@ class Grammar:
         return Grammar(kept, root, source, tuple(replaced))
 
     def with_rules(self, rules: Iterable[Rule]) -> Grammar:
-        """Other rules under the same root and source."""
+        """A grammar of other rules, with the same root and source."""
         return Grammar.of(rules, root=self.root, source=self.source)
 
     def __eq__(self, other: object) -> bool:
@@ -323,12 +325,12 @@ class Grammar:
 
 
 def seq(*items: Node, position: Position | None = None) -> Node:
-    """These items in order; EMPTY of none, the item itself of one."""
+    """These items in order: EMPTY for none, the item itself for one."""
     return items[0] if len(items) == 1 else Sequence(items, position)
 
 
 def alt(*options: Node, position: Position | None = None) -> Node:
-    """One of these options; NEVER of none, the option itself of one."""
+    """One of these options: NEVER for none, the option itself for one."""
     if not options:
         return NEVER
     return options[0] if len(options) == 1 else Alternative(options, position)
@@ -336,7 +338,7 @@ def alt(*options: Node, position: Position | None = None) -> Node:
 
 def postorder(node: Node) -> Iterator[Node]:
     """Every node below and at `node`, children before parents, left to right."""
-    found: list[Node] = []  # parents first, right to left: the reverse of what is asked for
+    found: list[Node] = []  # parents first, right to left: the reverse of the result
     todo: list[Node] = [node]
     while todo:
         check_time()
@@ -347,7 +349,7 @@ def postorder(node: Node) -> Iterator[Node]:
 
 
 def fold(node: Node, visit: Callable[[Node, list[T]], T]) -> T:
-    """`visit(node, what its children gave)`, from the leaves up."""
+    """`visit(node, results of its children)` for every node, from the leaves up; the result of the root."""
     given: list[T] = []
     for current in postorder(node):
         count = len(current.children())

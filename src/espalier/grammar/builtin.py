@@ -1,7 +1,7 @@
-"""The grammars that come with Espalier, as GBNF text by name; a plugin adds its own under `espalier.grammars`.
+"""The built-in grammars, as GBNF text by name; a plugin adds its own under the entry point `espalier.grammars`.
 
-It knows nothing of JSON Schema: `schema.to_gbnf` writes grammars for those. The JSON here is RFC 8259 exactly
-(escapes, no control characters, no leading zeros) in natural whitespace: at most one space after `,` and `:`.
+JSON here is exactly RFC 8259 (escapes, no control characters, no leading zeros) in natural whitespace: at most one
+space after `,` and `:`. Grammars for JSON Schemas are written by `schema/gbnf/`, which this module does not know.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LIST = r"""
 root ::= item+
 item ::= "- " [^\x00-\x20\x7F-\xA0\u2028\u2029] [^\x00-\x1F\x7F-\x9F\u2028\u2029]* "\n"
 """
-"""A Markdown list: lines that start with a dash and hold something."""
+"""A Markdown list: lines that start with a dash and are not empty."""
 
 ARITHMETIC = r"""
 root    ::= sum " = " number "\n"?
@@ -46,7 +46,7 @@ product ::= factor (" "? [*/] " "? factor)*
 factor  ::= number | "(" sum ")"
 number  ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)?
 """
-"""A calculation with its result: `(1 + 2) * 3 = 9`. That the result is right is not the grammar's to say."""
+"""A calculation with a result: `(1 + 2) * 3 = 9`. A grammar cannot check that the result is right."""
 
 GRAMMARS = Registry(
     "grammars",
@@ -58,5 +58,5 @@ GRAMMARS = Registry(
 
 
 def builtin(name: str) -> Grammar:
-    """The grammar of that name, parsed. Raises UnknownName with the names there are."""
+    """The grammar of this name, parsed. Raises UnknownName with the known names."""
     return parse(GRAMMARS.load(name))

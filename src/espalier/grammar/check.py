@@ -1,7 +1,9 @@
-"""What is wrong or odd about a grammar that parses, as findings with a place; `validate` raises the first error.
+"""Checks a parsed grammar: findings with positions for errors, likely slips and what llama.cpp refuses.
 
-It knows nothing of vocabularies or engines, beyond what llama.cpp is known to refuse. The facts come from
-`analysis`; the cures are in `rewrite`.
+    check(parse('root ::= "a" | lost'))      [error: line 1, column 16: rule 'lost' is used and never defined]
+
+It does not know vocabularies or engines, beyond what llama.cpp is known to refuse. The facts come from `analysis`; the
+repairs are in `rewrite`.
 """
 
 from __future__ import annotations
@@ -39,17 +41,17 @@ __all__ = [
 Severity = OneOf["error", "warning", "note"]
 
 LLAMA_CPP_REPEATS = 2000
-"""llama.cpp refuses a higher least count or product of counts, and takes a higher most count as no limit."""
+"""llama.cpp refuses a higher minimum or product of counts, and treats a higher maximum as no limit."""
 NEAR_NAMES, NEAR_RULES = 20, 5000
-"""For so many undefined names, in grammars of so many rules, near names are looked up: it is slow."""
+"""Similar names are suggested for this many undefined names, in grammars of at most this many rules: it is slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing to know about a grammar.
+    """One fact to report about a grammar.
 
     code: no-root, undefined-rule, empty-language (errors: the grammar cannot be used); dead-rule, unreachable-rule,
-    replaced-rule (warnings: likely a slip); left-recursion, nullable-loop, llama-cpp (notes: handled here, refused
+    replaced-rule (warnings: likely a slip); left-recursion, nullable-loop, llama-cpp (notes: handled here, but refused
     or slow elsewhere).
     """
 
@@ -110,7 +112,7 @@ def _errors(grammar: Grammar, alive: frozenset[str]) -> Iterator[Finding]:
             message=f"rule {rule.name!r} derives no finite sentence",
             rule=rule.name,
             position=rule.position,
-            hint="every way through it comes back to a rule without end; give one of them a way out",
+            hint="every option refers back to a rule that never ends; give one of them an option that ends",
         )
 
 
@@ -118,7 +120,7 @@ def _warnings(grammar: Grammar, alive: frozenset[str]) -> Iterator[Finding]:
     used = reachable(grammar)
     for rule in grammar.rules.values():
         if rule.name not in alive and rule.name != grammar.root:
-            yield _about(rule, "warning", "dead-rule", "derives no finite sentence: nothing may enter it")
+            yield _about(rule, "warning", "dead-rule", "derives no finite sentence: no text can use it")
         if rule.name not in used:
             yield _about(rule, "warning", "unreachable-rule", f"is not reached from {grammar.root!r}")
     for rule in grammar.replaced:
@@ -151,7 +153,7 @@ def _about(rule: Rule, severity: Severity, code: str, message: str, position: Po
 
 
 def _counts_for_llama_cpp(body: Node) -> str | None:
-    """What llama.cpp does with the largest product of nested counts, if it is anything else than obey."""
+    """What llama.cpp does with counts that it does not enforce as written; None if it enforces all."""
     unbounded = False
 
     def visit(node: Node, parts: list[int]) -> int:
@@ -171,6 +173,7 @@ def _counts_for_llama_cpp(body: Node) -> str | None:
 
 
 def _near(name: str, grammar: Grammar) -> list[str]:
+    """At most two rule names that are similar."""
     if len(grammar.rules) > NEAR_RULES:
         return []
     lengths = range(len(name) - 2, len(name) + 3)

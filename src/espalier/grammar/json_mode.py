@@ -1,7 +1,7 @@
-"""JSON mode as a grammar: any JSON of the kinds asked for, with its whitespace and depth bounded.
+"""Writes the grammar of JSON mode: any JSON value of the given kinds, with bounded whitespace and depth.
 
-Strings are RFC 8259's: every escape, and `\\u` surrogates only as pairs, so that what comes out is Unicode. It knows
-nothing of JSON Schema.
+Strings follow RFC 8259: every escape, and `\\u` surrogates only in pairs, so that every string is valid Unicode. It
+does not know JSON Schema.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ JsonWhitespace = Literal["natural", "compact", "indented", "flexible"]
 WHITESPACE: tuple[JsonWhitespace, ...] = get_args(JsonWhitespace)
 
 FLEXIBLE_RUN = 40
-"""The longest run of whitespace in `flexible`: room for an indented document, and never an endless one."""
+"""The longest run of whitespace in `flexible`: enough for an indented document, and always finite."""
 INDENTED_DEPTH = 12
-"""Indentation is a rule a level, so `indented` has a depth limit even where none is asked for."""
+"""Indentation takes a rule for each level, so `indented` has this depth limit where none is given."""
 MAX_DEPTH = 1000
 MAX_INDENT = 16
 
@@ -45,9 +45,9 @@ def json_grammar(
 ) -> Grammar:
     """The grammar of JSON documents.
 
-    kinds: what the document itself may be; inside it, anything. whitespace: `natural` at most one space after `,` and
-    `:`; `compact` none; `indented` exactly as `json.dumps(indent=...)` writes; `flexible` runs of up to 40 anywhere.
-    max_depth: how deep objects and arrays may nest, at least 1; a scalar has depth 0. None is no limit.
+    kinds: of the document itself; values inside it may have any kind. whitespace: `natural`: at most one space after
+    `,` and `:`; `compact`: none; `indented`: exactly as `json.dumps(indent=...)`; `flexible`: runs of up to 40
+    anywhere. max_depth: of nested objects and arrays, at least 1 (a scalar has depth 0); None for no limit.
 
     Raises SpecError naming the field.
     """
@@ -65,7 +65,7 @@ def json_grammar(
 
 
 def check_json_options(kinds: Sequence[str], whitespace: str, indent: int, max_depth: int | None) -> None:
-    """Raises SpecError naming the first field that is out of its range."""
+    """Raises SpecError naming the first field that is out of range."""
     if not kinds or any(kind not in KINDS for kind in kinds):
         raise SpecError(f"kinds: {list(kinds)}", hint=f"some of: {', '.join(KINDS)}", field="kinds")
     if whitespace not in WHITESPACE:
@@ -87,7 +87,7 @@ def _suffix(kind: str, depth: int, max_depth: int | None) -> str:
 
 
 def _level(depth: int | None, max_depth: int | None, whitespace: JsonWhitespace, indent: int) -> list[str]:
-    """The rules of objects and arrays at one depth; `depth` is None where there is no limit."""
+    """The rules of objects and arrays at one depth; depth: None where there is no limit."""
     here = "" if depth is None else f"-{depth}"
     if depth is None or max_depth is None:
         value = "value"
@@ -109,7 +109,7 @@ def _level(depth: int | None, max_depth: int | None, whitespace: JsonWhitespace,
 
 
 def _spaces(whitespace: JsonWhitespace, indent: int, depth: int) -> tuple[str, str, str, str]:
-    """GBNF for what stands before the first item, between two, after the last, and at a colon."""
+    """GBNF for the text before the first item, between two items, after the last, and at a colon."""
     if whitespace == "compact":
         return "", '","', "", '":"'
     if whitespace == "natural":
@@ -123,5 +123,5 @@ def _spaces(whitespace: JsonWhitespace, indent: int, depth: int) -> tuple[str, s
 
 
 def _empty(whitespace: JsonWhitespace) -> str:
-    """What may stand before the closing bracket, also of an empty container."""
+    """GBNF for whitespace before the closing bracket, also of an empty container."""
     return f"[ \\t\\n\\r]{{0,{FLEXIBLE_RUN}}}" if whitespace == "flexible" else ""

@@ -1,7 +1,9 @@
-"""A grammar within what llama.cpp takes: counts up to 2,000, groups not too deep in one another, not too many rules.
+"""Rewrites a grammar to stay within llama.cpp's limits: counts up to 2,000, nesting of groups, number of rules.
 
-What is over a limit is written through rules of its own, so the language stays the same. It knows llama.cpp's parser
-(src/llama-grammar.cpp) and nothing else; left recursion and names are `rewrite.portable`'s.
+    "a"{1200,5000}      a rule of 500 `a`, and counts of that rule
+
+Parts that exceed a limit become rules of their own, so the language stays the same. It knows llama.cpp's parser
+(src/llama-grammar.cpp) only; left recursion and names are up to `rewrite.portable`.
 """
 
 from __future__ import annotations
@@ -14,22 +16,23 @@ from espalier.grammar.ast import EMPTY, Alternative, Grammar, Node, Repeat, Rule
 from espalier.grammar.check import LLAMA_CPP_REPEATS
 
 CHUNK = 500
-"""A count above llama.cpp's limit is written through a rule that counts so many."""
+"""A count above llama.cpp's limit uses a rule that repeats its item this often."""
 MAX_COUNT = CHUNK * LLAMA_CPP_REPEATS
 MAX_NESTED = 30
-"""Groups inside one another: llama.cpp's parser calls itself for each."""
+"""Depth of nested groups: llama.cpp's parser recurses for each."""
 MAX_RULES = 20_000
 MAX_DEPTH = 15_000
-"""Rules and groups that begin with one another: llama.cpp calls itself for each, up to 200 bytes of stack a time."""
+"""Length of a chain of rules and groups that begin with one another: llama.cpp recurses for each, at up to 200 bytes of
+stack."""
 MAX_PATHS = 1_000_000
-"""Ways from rule to rule at the beginning of a text: llama.cpp walks all of them when it looks for left recursion."""
+"""Paths along which rules begin with one another: llama.cpp walks all of them to find left recursion."""
 
 _Sized = tuple[Node, int, int]
-"""An expression, how many rules llama.cpp may make of it, how deep its groups go."""
+"""An expression, the number of rules that llama.cpp may make of it, the depth of its groups."""
 
 
 def within_limits(grammar: Grammar) -> Grammar:
-    """The same language; the argument itself where nothing is over a limit. Raises LimitExceeded."""
+    """A grammar of the same language; the argument itself where no limit is exceeded. Raises LimitExceeded."""
     made = _Lifted(grammar)
     rules = [Rule(rule.name, made.body(rule), rule.position) for rule in grammar.rules.values()]
     found = grammar if not made.rules else grammar.with_rules([*rules, *made.rules.values()])
@@ -40,6 +43,8 @@ def within_limits(grammar: Grammar) -> Grammar:
 
 
 class _Lifted:
+    """Moves large parts of rule bodies into rules of their own."""
+
     def __init__(self, grammar: Grammar) -> None:
         self.rules: dict[str, Rule] = {}
         self.depths: dict[str, int] = {}  # of the groups in a rule
@@ -79,7 +84,7 @@ class _Lifted:
         return kept, size + most, depth + 1
 
     def _counted(self, item: Node, low: int, high: int | None) -> Node:
-        """In portions: all whole but the last, which may be short; or all of them, and what is left."""
+        """A large count in chunks of CHUNK."""
         least, more = divmod(low, CHUNK)
         whole = self._rule(Repeat(item, CHUNK, CHUNK))
         parts: list[Node] = [_times(whole, least, least), _times(item, more, more)]
@@ -119,15 +124,16 @@ def _joined(*nodes: Node) -> Node:
 
 
 def _check_beginnings(grammar: Grammar, groups: Mapping[str, int]) -> None:
-    """Raises LimitExceeded for what llama.cpp would take too long for, or too much stack, when it looks for left
-    recursion. groups: how deep a rule's go. There is no cycle: left recursion is gone."""
+    """Raises LimitExceeded where llama.cpp would need too much time or stack to look for left recursion.
+
+    groups: the depth of groups by rule. There are no cycles: left recursion has been removed."""
     edges = left_references(grammar)
-    paths: dict[str, int] = {}  # from a rule on
+    paths: dict[str, int] = {}  # from a rule on, itself included
     depth: dict[str, int] = {}
     total = 0
     for start in edges:
         if start in paths:
-            continue  # it was walked from another
+            continue  # already walked from another rule
         todo = [start]
         while todo:
             name = todo[-1]

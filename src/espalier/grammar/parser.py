@@ -1,11 +1,11 @@
-"""GBNF text to tree, as llama.cpp reads it (src/llama-grammar.cpp at 0.6.0), with a place for every fault.
+"""Parses GBNF text to a tree, as llama.cpp does (src/llama-grammar.cpp at 0.6.0), with a position for every error.
 
-It knows nothing of what the grammar means: undefined rules, left recursion and the like are `check`'s.
-As there: a rule ends with its line unless inside a group or just after `|` or `::=`; a literal may hold line
-ends; the later of two rules with one name counts. Where we differ, and why:
+It does not interpret the grammar: `check` finds undefined rules, left recursion and the like. As in llama.cpp: a rule
+ends with its line, unless inside a group or right after `|` or `::=`; a literal may contain line ends; of two rules
+with one name, the later one counts. The differences, and why:
 
 - accepted here: `_` in names (its own guide allows it, its parser does not), a byte order mark, `()*`;
-- exact here: `{0,5000}` is 5,000 at most (there, more than 2,000 is unbounded), up to MAX_REPEAT;
+- exact here: `{0,5000}` is at most 5,000 (there, a maximum above 2,000 is unbounded), up to MAX_REPEAT;
 - refused here: `[]` and `[^]` (there: the empty text), reversed ranges (there: match nothing), `{3,1}`
   (there: hangs), surrogates and numbers past U+10FFFF (there: match nothing), NUL (there: ends the grammar).
 """
@@ -40,7 +40,7 @@ from espalier.grammar.ranges import MAX_CODE_POINT, SURROGATES
 from espalier.time_limit import check as check_time
 
 MAX_REPEAT = 1_000_000
-"""The largest count in `{m,n}`. Anything above is a slip or an attack."""
+"""The largest count in `{m,n}`; anything above is a slip or an attack."""
 MAX_TOKEN_ID = 2**31 - 1
 
 _FLAT = re.compile(r"[ \t]*(?:#[^\r\n]*)?")
@@ -71,9 +71,9 @@ _STRAY_HINTS = {
 
 
 def parse(source: str | bytes, *, root: str = "root") -> Grammar:
-    """Read a grammar. Bytes must be UTF-8; a byte order mark is skipped.
+    """Parse a grammar. Bytes must be UTF-8; a byte order mark is skipped.
 
-    Raises GrammarError with line, column and excerpt at the first fault.
+    Raises GrammarError with line, column and excerpt for the first error.
     """
     text = _decode(source) if isinstance(source, bytes) else source
     return _Parser(text).grammar(root)
@@ -96,7 +96,7 @@ class _Group:
     options: list[Node] = field(default_factory=list)
     items: list[Node] = field(default_factory=list)
     item_start: int = -1
-    """Where the last item began; -1 if there is nothing that could be repeated."""
+    """Offset of the last item; -1 if there is nothing to repeat."""
 
     def add(self, node: Node, start: int) -> None:
         self.items.append(node)
@@ -104,13 +104,15 @@ class _Group:
 
 
 class _Parser:
+    """i: the offset of the next character. lines: the offsets at which lines start. split: see `note_split`."""
+
     def __init__(self, text: str) -> None:
         self.text = text
         self.i = 0
         self.lines = [0, *(match.end() for match in _LINE_END.finditer(text))]
         self.split: int | None = None
 
-    # Places and faults
+    # Positions and errors
 
     def at(self, offset: int) -> Position:
         line = bisect_right(self.lines, offset)
@@ -175,7 +177,7 @@ class _Parser:
             start, char, group = self.i, self.peek(), stack[-1]
             if read := self.ATOMS.get(char):
                 group.add(read(self), start)
-                if group.items[-1] is EMPTY:  # `""` leaves nothing to repeat, as in llama.cpp
+                if group.items[-1] is EMPTY:  # `""` cannot be repeated, as in llama.cpp
                     group.item_start = -1
             elif match := NAME.match(self.text, start):
                 self.i = match.end()
@@ -379,7 +381,7 @@ class _Parser:
         return int(digits)
 
     def note_split(self, start: int) -> None:
-        """Remember a literal or class that holds a line end: legal, and mostly a closing quote forgotten."""
+        """Remember the first literal or class that contains a line end: legal, but mostly a missing end quote."""
         if self.split is None and _LINE_END.search(self.text, start, self.i):
             self.split = start
 

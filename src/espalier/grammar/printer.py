@@ -1,7 +1,7 @@
-"""Tree to GBNF text that reads back as the same tree, in forms that every llama.cpp since 2024 reads.
+"""Prints a grammar as GBNF text that parses back to the same tree, in syntax that every llama.cpp since 2024 reads.
 
-It knows nothing of what is sensible: names with `_` and left recursion are printed as they are, and llama.cpp
-refuses both (`rewrite.portable` is for that).
+It changes nothing: names with `_` and left recursion are printed as they are, and llama.cpp refuses both
+(`rewrite.portable` removes them).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from espalier.grammar.ast import (
 from espalier.time_limit import check as check_time
 
 WIDTH = 110
-"""A rule with alternatives that is longer than this goes over several lines, which end with `|`."""
+"""A longer rule with alternatives is printed on several lines that end with `|`."""
 
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\\": "\\\\"}
 _COUNTS: dict[tuple[int, int | None], str] = {(0, None): "*", (1, None): "+", (0, 1): "?"}
 
 
 def print_grammar(grammar: Grammar) -> str:
-    """One rule after another. `parse(print_grammar(g), root=g.root) == g`."""
+    """All rules in order. `parse(print_grammar(g), root=g.root) == g`."""
     return "".join(f"{print_rule(rule)}\n" for rule in grammar.rules.values())
 
 
@@ -43,7 +43,7 @@ def print_rule(rule: Rule) -> str:
 
 
 def print_node(node: Node) -> str:
-    """An expression as it stands on the right of `::=`."""
+    """An expression, as on the right of `::=`."""
     written: list[str] = []
     todo: list[Node | str] = [node]
     while todo:
@@ -59,7 +59,7 @@ def print_node(node: Node) -> str:
 
 
 def print_ranges(node: CharClass) -> str:
-    """`[a-z_]`. `-` and `^` are always escaped, so that no place in the class gives them a meaning."""
+    """A class such as `[a-z_]`. `-` and `^` are always escaped, so that their position in the class does not matter."""
     written = []
     for lo, hi in node.ranges:
         dash = "-" if hi > lo + 1 else ""
@@ -73,7 +73,7 @@ def _option(node: Node) -> str:
 
 
 def _parts(node: Sequence | Alternative | Repeat) -> list[Node | str]:
-    """What to write, in order: text, and nodes still to be written."""
+    """The parts of a node in order: text, and nodes still to be printed."""
     parts: list[Node | str] = []
     match node:
         case Sequence(items):
@@ -85,7 +85,7 @@ def _parts(node: Sequence | Alternative | Repeat) -> list[Node | str]:
                 parts += [" | ", *_grouped(option, grouped=isinstance(option, Alternative))]
             del parts[:1]
         case Repeat(item, low, high):
-            # A repetition of a repetition gets its parentheses too: not every reader takes x{2}{2}.
+            # A repetition of a repetition needs parentheses too: not every parser accepts x{2}{2}.
             parts = [
                 *_grouped(item, grouped=isinstance(item, Alternative | Sequence | Repeat)),
                 _count(low, high),
@@ -135,7 +135,7 @@ def _escape(text: str, special: str) -> str:
 
 
 def _code(char: str) -> str:
-    """Brackets and quotes by a backslash; `^` and `-` by number, as only the newest llama.cpp knows `\\-`."""
+    """Brackets and quotes with a backslash; `^` and `-` by number, as only the newest llama.cpp accepts `\\-`."""
     point = ord(char)
     if char in '"]':
         return f"\\{char}"

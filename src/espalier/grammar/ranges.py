@@ -1,4 +1,4 @@
-"""Sets of code points as sorted ranges. It knows nothing of grammars, and nothing of encodings."""
+"""Sets of code points as sorted inclusive ranges: digits are ((0x30, 0x39),). It does not know encodings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SURROGATES = (0xD800, 0xDFFF)
 
 
 def merge(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Sorted; overlapping and touching ranges joined."""
+    """The ranges sorted, with overlapping and adjacent ones joined."""
     merged: list[tuple[int, int]] = []
     for lo, hi in sorted(ranges):
         if merged and lo <= merged[-1][1] + 1:
@@ -24,18 +24,18 @@ def merge(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def complement(ranges: Ranges) -> Ranges:
-    """All code points but these. `ranges` must be merged."""
+    """All other code points. `ranges` must be merged."""
     bounds = [-1, *(bound for pair in ranges for bound in pair), MAX_CODE_POINT + 1]
     gaps = zip(bounds[::2], bounds[1::2], strict=True)
     return tuple((before + 1, after - 1) for before, after in gaps if before + 1 <= after - 1)
 
 
 def subtract(ranges: Ranges, other: Ranges) -> Ranges:
-    """What is in `ranges` and not in `other`. Both must be merged."""
+    """The code points of `ranges` that are not in `other`. Both must be merged."""
     return complement(merge((*complement(ranges), *other)))
 
 
 def contains(ranges: Ranges, code_point: int) -> bool:
-    """Is it in one of these merged ranges?"""
+    """Whether a code point is in one of these merged ranges."""
     place = bisect_right(ranges, (code_point, MAX_CODE_POINT)) - 1
     return place >= 0 and ranges[place][0] <= code_point <= ranges[place][1]

@@ -1,10 +1,12 @@
-"""Changes to a grammar that keep its language: trim, nullable loops, left recursion, names for llama.cpp.
+"""Rewrites a grammar without changing its language: dead ends, nullable loops, left recursion, names for llama.cpp.
 
-It knows nothing of what a matcher needs. Every rule that is kept keeps its name and what it matches, so blame
-still names the user's rules; rules that are added have names derived from them. None of this recurses.
+    expr ::= expr "+" term | term      expr ::= term ("+" term)*
 
-The heart is `_Nonempty.split`: any expression is, but for the empty text, the union of (a rule of a group, then
-a tail) for some rules and tails, and of a base that starts with no rule of the group and is never empty. So the
+It does not know what a matcher needs. Every rule that is kept keeps its name and its language, so explanations still
+name the user's rules; the names of added rules are derived from them. Nothing here recurses.
+
+The core is `_Nonempty.split`: without the empty text, any expression is the union of (a rule of a group, then a tail)
+for some rules and tails, and of a base that starts with no rule of the group and is never empty. So the
 rules of a left recursive group are linear equations, A_i = Σ_j A_j·R_ji + B_i, solved by A_i = Σ_j B_j·M_ji with
 M the least solution of M = 1 + R·M. Empty tails (`a ::= b`) are closed over first: then neither R nor B is ever
 empty, and no M calls itself without having read something.
@@ -54,7 +56,7 @@ MAX_NODES = 2_000_000
 
 
 def trim(grammar: Grammar) -> Grammar:
-    """Without what derives no finite sentence and what the root does not reach: no dead end is left.
+    """The grammar without dead ends: rules and options that derive no finite sentence, or that the root does not reach.
 
     Raises GrammarError if no sentence is left at all.
     """
@@ -70,7 +72,7 @@ def trim(grammar: Grammar) -> Grammar:
 
 
 def remove_nullable_loops(grammar: Grammar) -> Grammar:
-    """No repetition of what can be empty: `("x"?)*` becomes `"x"*`, `(a*)*` repeats what is in `a`."""
+    """The grammar without repetitions of items that can be empty: `("x"?)*` becomes `"x"*`."""
     empty = nullable_costs(grammar)
     if not any(nullable_loops(rule.body, empty) for rule in grammar.rules.values()):
         return grammar
@@ -80,7 +82,7 @@ def remove_nullable_loops(grammar: Grammar) -> Grammar:
         if isinstance(node, Repeat) and is_nullable_loop(node, empty):
             inner = parts[0]
             if isinstance(inner, Repeat) and inner.max is None and node.max is None:
-                return inner  # rewritten, so it is `b*` for some b that is never empty
+                return inner  # already rewritten: it is `b*` for some b that is never empty
             body = made.of(inner)
             return EMPTY if body is None else Repeat(body, 0, node.max, node.position)
         changed = any(new is not old for new, old in zip(parts, node.children(), strict=True))
@@ -91,17 +93,17 @@ def remove_nullable_loops(grammar: Grammar) -> Grammar:
 
 
 def nullable_loops(body: Node, empty: Costs) -> list[Repeat]:
-    """The repetitions in `body` of what can be empty."""
+    """The repetitions in `body` of items that can be empty."""
     return [node for node in postorder(body) if isinstance(node, Repeat) and is_nullable_loop(node, empty)]
 
 
 def is_nullable_loop(node: Repeat, empty: Costs) -> bool:
-    """Twice or more of something that can be empty: texts can be read in needlessly many ways."""
+    """Whether an item that can be empty may repeat: this makes texts ambiguous for no benefit."""
     return (node.max is None or node.max > 1) and empty.node(node.item) is not None
 
 
 def remove_left_recursion(grammar: Grammar) -> Grammar:
-    """No rule that can start with itself. Exact; always possible but for size.
+    """The grammar without rules that can start with themselves. Exact, and always possible up to the limits on size.
 
     Raises GrammarError naming the cycle if the rewrite would be larger than MAX_GROUP or MAX_NODES allow.
     """
@@ -119,15 +121,15 @@ def remove_left_recursion(grammar: Grammar) -> Grammar:
     for group in groups:
         _solve(grammar, group, made, solved, added)
     rules = [solved.get(rule.name, rule) for rule in grammar.rules.values()]
-    # Rules made on the way may be unused in the end; those of the user are never dropped.
+    # Added rules may be unused in the end; rules of the user are never dropped.
     extra = {rule.name: rule for rule in (*added, *made.rules(grammar.rules.values()))}
     return grammar.with_rules([*rules, *_used(rules, extra)])
 
 
 def portable(grammar: Grammar) -> Grammar:
-    """The same language as llama.cpp takes it: no left recursion, no nullable loop, no `_`, root is `root`.
+    """A grammar of the same language for llama.cpp: no left recursion, no nullable loop, no `_`, root named `root`.
 
-    What llama.cpp refuses for its size (more than 2,000 repetitions) stays as it is; `check` reports it.
+    Counts above 2,000, which llama.cpp refuses, stay as they are; `check` reports them.
     """
     plain = remove_left_recursion(remove_nullable_loops(grammar))
     names = {name: name for name in plain.rules if "_" not in name and name != "root"}
@@ -150,7 +152,8 @@ def portable(grammar: Grammar) -> Grammar:
 
 @dataclass(frozen=True, slots=True)
 class _Split:
-    """heads: (rule of the group, tail) pairs. base: starts with no such rule, is never empty; or None."""
+    """heads: (rule of the group, tail) pairs. base: the rest, which starts with no such rule and is never empty, or
+    None. empty: whether the expression can be empty."""
 
     heads: tuple[tuple[str, Node], ...]
     base: Node | None
@@ -158,7 +161,7 @@ class _Split:
 
 
 class _Nonempty:
-    """Rules and expressions without the empty text, made where they are asked for."""
+    """Rules and expressions without the empty text, made on demand."""
 
     def __init__(self, grammar: Grammar) -> None:
         self.grammar = grammar
@@ -169,7 +172,7 @@ class _Nonempty:
         self.nodes = 0
 
     def name(self, rule: str) -> str:
-        """The rule that matches what `rule` does but for the empty text: itself if it never matches that."""
+        """The rule with the language of `rule` without the empty text: `rule` itself if it is never empty."""
         if rule not in self.nullable:
             return rule
         if rule not in self.names:
@@ -180,7 +183,7 @@ class _Nonempty:
         return self.split(node, frozenset()).base
 
     def rules(self, all_rules: Iterable[Rule]) -> list[Rule]:
-        """The rules that names were given to, made of `all_rules`. Making one may ask for more."""
+        """The rules for all names given out, from `all_rules`. Making one may give out more names."""
         bodies = {rule.name: rule.body for rule in all_rules}
         made: dict[str, Rule] = {}
         while missing := [old for old in self.names if old not in made]:
@@ -193,7 +196,7 @@ class _Nonempty:
         self.nodes += nodes
         if self.nodes > MAX_NODES:
             raise GrammarError(
-                "too much that can be empty, in a row or nested, to rewrite",
+                "too many parts that can be empty, in a row or nested, to rewrite",
                 hint="make parts of it rules that are never empty",
             )
 
@@ -248,7 +251,7 @@ class _Nonempty:
 def _solve(
     grammar: Grammar, group: tuple[str, ...], made: _Nonempty, solved: dict[str, Rule], added: list[Rule]
 ) -> None:
-    """Rewrite one left recursive group: see the module's docstring for the names R, B and M."""
+    """Rewrite one left recursive group. R, B and M are named in the module's docstring."""
     inside = frozenset(group)
     splits = {name: made.split(grammar.rules[name].body, inside) for name in group}
     units: dict[str, set[str]] = {name: {name} for name in group}  # k -> {i: A_i = A_k + ...}, closed below
@@ -298,7 +301,7 @@ def _close(edges: dict[str, set[str]]) -> None:
 
 
 def _then(part: _Split, rest: Node) -> tuple[tuple[tuple[str, Node], ...], Node | None]:
-    """The heads and the base of `part`, each followed by `rest`."""
+    """The heads and the base of a split, each followed by `rest`."""
     heads = tuple((name, _join(tail, rest)) for name, tail in part.heads)
     return heads, None if part.base is None else _join(part.base, rest)
 
@@ -320,7 +323,7 @@ def _trimmed(rule: Rule, costs: Costs) -> Rule:
 
 
 def _without_dead_ends(body: Node, costs: Costs) -> Node:
-    """`body` derives something; so does every node of what is returned."""
+    """`body`, which derives some sentence, without the nodes that derive none."""
 
     def visit(node: Node, parts: list[Node | None]) -> Node | None:
         match node:
@@ -332,7 +335,7 @@ def _without_dead_ends(body: Node, costs: Costs) -> Node:
             case Repeat():
                 if parts[0] is None:
                     return EMPTY if node.min == 0 else None
-                return node.with_children(parts[:1])  # type: ignore[arg-type]  # not None, as just seen
+                return node.with_children(parts[:1])  # type: ignore[arg-type]  # not None, checked above
             case Sequence():
                 kept = [part for part in parts if part is not None]
                 return node.with_children(kept) if len(kept) == len(parts) else None
@@ -346,7 +349,7 @@ def _without_dead_ends(body: Node, costs: Costs) -> Node:
 
 
 def _used(rules: Iterable[Rule], extra: Mapping[str, Rule]) -> list[Rule]:
-    """Those of `extra` that `rules` mention, directly or through one another."""
+    """The rules of `extra` that `rules` mention, directly or through others."""
     found: dict[str, Rule] = {}
     todo = list(rules)
     while todo:
@@ -359,7 +362,7 @@ def _used(rules: Iterable[Rule], extra: Mapping[str, Rule]) -> list[Rule]:
 
 
 def _fresh(wanted: str, taken: set[str]) -> str:
-    """A name that no rule has, now taken."""
+    """An unused name, which is then marked as taken."""
     name, count = wanted, 1
     while name in taken:
         check_time()

@@ -1,8 +1,7 @@
-"""Random sentences of a grammar, of bounded size, from a given random generator.
+"""Draws random sentences of a grammar, of bounded size, from a given random generator.
 
-It knows nothing of probability under a model: choices are even among the options that still fit, so the sentences
-are for tests, examples and demonstrations. A token reference has no text of its own: it is spelled as the
-grammar spells it, or avoided.
+Options that still fit are chosen with equal probability, without any model, so the sentences are for tests, examples
+and demonstrations. A token reference has no text of its own: it is written as the grammar spells it, or avoided.
 """
 
 from __future__ import annotations
@@ -33,35 +32,36 @@ from espalier.time_limit import check as check_time
 Tokens = OneOf["spell", "avoid"]
 
 CHAR_COST = 8
-"""Price of a code point, in uses of a rule: so that a chain of rules without text comes to an end too."""
+"""Cost of a code point, where a use of a rule costs 1: so a chain of rules without text is bounded too."""
 MAX_SIZE = 1_000_000
-"""Code points in the shortest sentence that will be written."""
+"""Code points of the shortest sentence, at most."""
 GO_ON = 0.75
-"""Chance of one more round in a repetition."""
+"""Probability of one more repetition."""
 PLAIN = 0.85
-"""Chance that a class with printable ASCII in it gives some of that."""
+"""Probability that a class which contains printable ASCII yields printable ASCII."""
 _PRINTABLE: Ranges = ((0x20, 0x7E),)
 
 
 def sample(grammar: Grammar, random: Random, *, max_size: int = 200, tokens: Tokens = "spell") -> str:
-    """One random sentence of at most `max_size` code points, or of the least size there is if that is more.
+    """One random sentence of at most `max_size` code points, or of the minimum size if that is more.
 
-    Raises GrammarError if there is no sentence, UnsupportedError if token references are to be avoided and cannot
-    be, and LimitExceeded if even the shortest sentence has more than MAX_SIZE code points.
+    tokens: whether token references are spelled or avoided. Raises GrammarError if there is no sentence,
+    UnsupportedError if token references cannot be avoided, and LimitExceeded if even the shortest sentence has more
+    than MAX_SIZE code points.
     """
     return Sampler(grammar, tokens=tokens).draw(random, max_size=max_size)
 
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """A repetition with `done` rounds behind it."""
+    """A repetition after `done` rounds."""
 
     node: Repeat
     done: int
 
 
 class Sampler:
-    """A grammar made ready once, for many sentences. Never changes after that."""
+    """A grammar prepared once for many sentences; immutable afterwards."""
 
     def __init__(self, grammar: Grammar, *, tokens: Tokens = "spell") -> None:
         alive = trim(grammar)
@@ -69,7 +69,7 @@ class Sampler:
         self._grammar = alive if plain is alive else trim(plain)
         self._tokens = tokens
         self._costs = Costs(self._grammar, self._price, call=1)
-        self._chars: dict[int, tuple[Ranges, Ranges]] = {}  # by id(node): all, and the printable ASCII among them
+        self._chars: dict[int, tuple[Ranges, Ranges]] = {}  # by id(node): all ranges, and the printable ASCII in them
         least = self._costs.rule(self._grammar.root)
         if least is None:
             raise UnsupportedError("every sentence of the grammar holds a token reference")
@@ -79,7 +79,7 @@ class Sampler:
 
     def draw(self, random: Random, *, max_size: int = 200) -> str:
         """One random sentence: see `sample`."""
-        # Invariant: what is spent and the least that everything still to do costs stay within `left`.
+        # Invariant: `left` is the size that may still be spent beyond the minimum cost of everything in `todo`.
         left = max(max_size * CHAR_COST, self.least) - self.least
         written: list[str] = []
         todo: list[Node | _Round] = [self._grammar.rules[self._grammar.root].body]
@@ -128,7 +128,7 @@ class Sampler:
         return self._costs.node(node)
 
     def _extra(self, option: Node, node: Alternative) -> int | None:
-        """How much more than the cheapest option this one costs at least; None if it is to be avoided."""
+        """The minimum cost of an option beyond that of the cheapest one; None if it must be avoided."""
         cost, least = self._cost(option), self._cost(node)
         return None if cost is None or least is None else cost - least
 

@@ -124,7 +124,7 @@ class Object:
 Case: TypeAlias = Values | Null | Boolean | Number | String | Array | Object
 
 
-class Shapes(Protocol):
+class NormalForm(Protocol):
     """The graph of one schema. Nodes are expanded when they are first asked for. Safe to share between threads."""
 
     @property

@@ -16,7 +16,7 @@ from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.spec import JsonSchema
 from espalier.constraints.verdict import judge
 from espalier.errors import EspalierError, InputError
-from espalier.schema.form import Array, NodeId, Object, Shapes, Values
+from espalier.schema.form import Array, NodeId, NormalForm, Object, Values
 
 SHOWN = 40
 """Characters before a refused byte that are told."""
@@ -93,7 +93,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_instances(
-    spec: JsonSchema, compiled: Compiled, shapes: Shapes, marks: tuple[str, str], lines: Iterable[tuple[int, str]]
+    spec: JsonSchema, compiled: Compiled, shapes: NormalForm, marks: tuple[str, str], lines: Iterable[tuple[int, str]]
 ) -> Iterator[Instance]:
     """One after another. compiled: over bytes. shapes: the schema's normal form, for the order of keys. marks: a comma
     and a colon as they are written. Raises InputError for a line that is not JSON."""
@@ -146,7 +146,7 @@ class Writer:
     possible they are tried in turn; what is told of a refusal is the one that came furthest."""
 
     def __init__(
-        self, matcher: Matcher, shapes: Shapes, marks: tuple[str, str], spec: JsonSchema, *, effort: int
+        self, matcher: Matcher, shapes: NormalForm, marks: tuple[str, str], spec: JsonSchema, *, effort: int
     ) -> None:
         self._matcher = matcher
         self._shapes = shapes

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from espalier.automata.languages.dfa import Dfa
-from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, Object, Shapes, String, Values
+from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, NormalForm, Null, Object, String, Values
 from espalier.schema.gbnf.arrays import MAX_UNIQUE
 from espalier.schema.gbnf.rulebook import RuleBook, escaped
 from espalier.schema.gbnf.strings import StringRules
@@ -44,7 +44,7 @@ Spots: TypeAlias = tuple[Spot, ...]
 """The first is the document."""
 
 
-def unique_spots(shapes: Shapes) -> Spots | None:
+def unique_spots(shapes: NormalForm) -> Spots | None:
     """None if it is not enough to forbid equal strings: for some array that must not repeat an item, and that the
     grammar cannot keep from it, items are not endless strings, or the same text may be an array that may repeat them.
     """
@@ -64,7 +64,7 @@ class _Inside:
 class _Search:
     """Sets of nodes wait in a queue, so nothing recurses."""
 
-    def __init__(self, shapes: Shapes) -> None:
+    def __init__(self, shapes: NormalForm) -> None:
         self._shapes = shapes
         self._number: dict[frozenset[Element], int] = {}
         self._sets: list[frozenset[Element]] = []

@@ -29,7 +29,7 @@ from espalier.grammar.ast import (
     fold,
 )
 from espalier.grammar.json_mode import JsonWhitespace
-from espalier.schema.form import Case, NodeId, Object, Property, Shapes, Values
+from espalier.schema.form import Case, NodeId, NormalForm, Object, Property, Values
 from espalier.schema.gbnf.convert import convert
 from espalier.schema.gbnf.linear import join
 from espalier.schema.gbnf.notation import CONSTANTS, Constants, DocumentStyle
@@ -282,7 +282,7 @@ class _CallShapes:
 
     CALL, NAME, ARGUMENTS = -1, -2, -3
 
-    def __init__(self, inner: Shapes, name: str, keys: tuple[str, str] | None) -> None:
+    def __init__(self, inner: NormalForm, name: str, keys: tuple[str, str] | None) -> None:
         self._inner = inner
         self._name = name
         self._keys = keys

@@ -1,1 +1,3 @@
-"""Regular expressions as grammar trees: Python's `re` syntax as far as it is regular. Start with `parse.py`."""
+"""Regular expressions of Python's `re` as grammar expressions, where they are regular. It does not know automata. Start
+with `parse.py`.
+"""

@@ -1,11 +1,12 @@
-r"""Anchors made part of the language: `^ $ \A \Z`, with and without multiline, without approximation.
+r"""Compiles the anchors `^ $ \A \Z`, with and without multiline, into ordinary expressions, without approximation.
 
-An anchor asks for what stands on its left or on its right. So an expression with anchors is a table of ordinary
-expressions, one for each context it may stand in (Left x Right), and the tables of two parts in a row, of options
-and of a repetition are made of those of the parts. What makes that small: contexts are ordered, and in a better one
-everything still matches that matched in a worse one. So a part may be used as if its context were worse than it is,
-and it is enough to name the better context for those of its neighbour's texts that give it. It knows nothing of
-how anchors are written, and nothing of word boundaries or look-around.
+An anchor is a condition on the text to its left or right. So an expression with anchors becomes a table of ordinary
+expressions, one for each context (Left x Right); the tables of sequences, choices and repetitions are computed from the
+tables of their parts. The tables stay small because contexts are ordered: whatever matches in a worse context also
+matches in a better one. So a part may be used as if its context were worse than it is, and the better context is needed
+only for those texts of the neighbour that provide it.
+
+It does not know the syntax of anchors, word boundaries or look-around.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ T = TypeVar("T")
 MAX_COPIES = 200_000
 """Nodes that anchors may add to an expression."""
 MAX_UNROLLED = 100
-"""Rounds of a counted repetition of something that multiline anchors tie to its neighbours."""
+"""Rounds of a counted repetition whose item depends, by multiline anchors, on its neighbours."""
 NEWLINE = Literal("\n")
 
 
-class TooManyCopies(Exception):  # never seen by users: the parser turns it into a typed error
+class TooManyCopies(Exception):  # internal: the parser turns it into an UnsupportedError
     """Anchors would make the expression too large."""
 
 
 class Left(IntEnum):
-    """What is on the left, worst first: anything, a line end, nothing."""
+    """The text on the left, worst first: anything, a line end, the start of the text."""
 
     OTHER = 0
     AFTER_NEWLINE = 1
@@ -53,7 +54,7 @@ class Left(IntEnum):
 
 
 class Right(IntEnum):
-    r"""What is on the right, worst first: anything, `\n` and more, `\n` and nothing more, nothing."""
+    r"""The text on the right, worst first: anything, `\n` and more, a final `\n`, the end of the text."""
 
     OTHER = 0
     BEFORE_NEWLINE = 1
@@ -66,7 +67,7 @@ CONTEXTS = tuple((left, right) for left in Left for right in Right)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Anchored:
-    """What the expression matches in each context, in the order of CONTEXTS."""
+    """An expression with anchors: one version for each context, in the order of CONTEXTS."""
 
     versions: tuple[Node, ...]
 
@@ -79,12 +80,12 @@ Piece = Node | Anchored
 
 
 def starts(least: Left) -> Anchored:
-    """An anchor that wants at least this on its left."""
+    """An anchor that requires at least this context on its left."""
     return Anchored(tuple(EMPTY if left >= least else NEVER for left, _ in CONTEXTS))
 
 
 def ends(least: Right) -> Anchored:
-    """An anchor that wants at least this on its right."""
+    """An anchor that requires at least this context on its right."""
     return Anchored(tuple(EMPTY if right >= least else NEVER for _, right in CONTEXTS))
 
 
@@ -92,7 +93,7 @@ def at(piece: Piece, left: Left, right: Right) -> Node:
     return piece.at(left, right) if isinstance(piece, Anchored) else piece
 
 
-# Expressions without dead ends: NEVER is either all of one or no part of it.
+# These keep expressions free of dead ends: NEVER is never a part of a larger expression.
 
 
 def join(*items: Node, position: Position | None = None) -> Node:
@@ -114,23 +115,24 @@ def repeated(item: Node, low: int, high: int | None, position: Position | None =
 
 
 def _solid(node: Node) -> Node:
-    """Without the empty text, where that is an option on its own."""
+    """The node without an option that is the empty text."""
     options = node.options if isinstance(node, Alternative) else (node,)
     return either(*(option for option in options if option != EMPTY)) if EMPTY in options else node
 
 
 def _left_tied(piece: Anchored) -> bool:
-    """Does it matter whether a line end is on the left?"""
+    """Whether a line end on the left makes a difference."""
     return any(piece.at(Left.OTHER, right) != piece.at(Left.AFTER_NEWLINE, right) for right in Right)
 
 
 def _right_tied(piece: Anchored) -> bool:
+    """Whether a line end on the right makes a difference."""
     return any(piece.at(left, Right.OTHER) != piece.at(left, Right.BEFORE_NEWLINE) for left in Left)
 
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """empty, newline: does it match the empty text, or just a line end? size: its nodes."""
+    """empty, newline: whether it matches the empty text, and a single line end. size: its nodes."""
 
     empty: bool
     newline: bool
@@ -142,7 +144,7 @@ _Parts = dict[int, tuple[Node, Node]]
 
 
 class Contexts:
-    """Puts pieces together. Keeps what it found out about nodes, so use one for one pattern."""
+    """Combines pieces. Caches facts about nodes, so use one instance for one pattern."""
 
     def __init__(self, *, limit: int = MAX_COPIES) -> None:
         self._limit = limit
@@ -151,7 +153,7 @@ class Contexts:
         self._ending: _Parts = {}
 
     def sequence(self, pieces: Sequence[Piece], position: Position | None = None) -> Piece:
-        """These in a row."""
+        """A sequence of pieces."""
         runs: list[Piece] = []
         plain: list[Node] = []
         for piece in pieces:
@@ -168,7 +170,7 @@ class Contexts:
         return whole
 
     def choice(self, pieces: Sequence[Piece], position: Position | None = None) -> Piece:
-        """One of these."""
+        """A choice of pieces."""
         if not any(isinstance(piece, Anchored) for piece in pieces):
             return either(*(piece for piece in pieces if not isinstance(piece, Anchored)), position=position)
         made: dict[tuple[int, ...], Node] = {}
@@ -183,12 +185,12 @@ class Contexts:
         return self._table(version)
 
     def repeat(self, piece: Piece, low: int, high: int | None, position: Position | None = None) -> Piece:
-        """At least `low` and at most `high` times this."""
+        """A piece, at least `low` and at most `high` times."""
         if not isinstance(piece, Anchored):
             return repeated(piece, low, high, position)
         if high == 0:
             return EMPTY
-        if low == 0:  # then a round without text adds nothing, wherever it may be
+        if low == 0:  # then a round without text adds nothing in any context
             solid = self._table(lambda left, right: _solid(at(piece, left, right)))
             if not isinstance(solid, Anchored):
                 return repeated(solid, low, high, position)
@@ -226,7 +228,7 @@ class Contexts:
         return self._table(version)
 
     def _joints(self, first: Piece, second: Piece, left: Left, right: Right) -> list[Node]:
-        """What both match in a row, by what each is known to match and so gives the other as context."""
+        """The ways in which two pieces match in a row, by the context that each provides for the other."""
         befores: list[tuple[Left, Callable[[Node], Node]]] = [
             (Left.OTHER, lambda node: node),
             (Left.AFTER_NEWLINE, self.ending),
@@ -245,18 +247,19 @@ class Contexts:
             for j, (after, of_second) in enumerate(afters):
                 one, two = at(first, left, after), at(second, before, right)
                 if (i and two == worst_second) or (j and one == worst_first):
-                    continue  # knowing more of the neighbour gives nothing more
+                    continue  # a better context on this side matches nothing more
                 found.append(self._small(join(of_first(one), of_second(two))))
         return found
 
     # Repetitions
 
     def _counted(self, piece: Anchored, low: int, high: int | None, left: Left, right: Right) -> Node:
-        """Of something that does not ask for line ends next to it, but perhaps for the edges of the text."""
+        """A counted repetition of a piece that depends on the edges of the text at most, not on line ends next to
+        it."""
         middle = piece.at(Left.OTHER, Right.OTHER)
         begin, end, only = piece.at(left, Right.OTHER), piece.at(Left.OTHER, right), piece.at(left, right)
         less = [None if high is None else high - rounds for rounds in range(4)]
-        spare = self._empty(begin) or self._empty(end)  # a round without text, to make up the count with
+        spare = self._empty(begin) or self._empty(end)  # some round may be empty, and fill up the count
         found: list[Node] = [EMPTY] if low == 0 or self._empty(only) else []
         if only == begin and end == middle:
             found.append(join(only, repeated(middle, 0 if spare else max(low - 1, 0), less[1])))
@@ -271,7 +274,7 @@ class Contexts:
         return self._small(either(*found))
 
     def _before_last(self, piece: Anchored, low: int, high: int | None, left: Left) -> list[Node]:
-        """Rounds of which the last one with text is just a line end, so that the one before sees the last of them."""
+        """Rounds whose last non-empty one is a single line end, so that the round before it is at a final line end."""
         middle, begin = piece.at(Left.OTHER, Right.OTHER), piece.at(left, Right.OTHER)
         middle_last, begin_last = piece.at(Left.OTHER, Right.BEFORE_LAST), piece.at(left, Right.BEFORE_LAST)
         end = piece.at(Left.OTHER, Right.END)
@@ -289,10 +292,11 @@ class Contexts:
         return found
 
     def _rounds(self, piece: Anchored, left: Left, right: Right) -> Node:
-        """Any number of rounds, each of which may see the line ends of its neighbours.
+        """Any number of rounds, each of which may depend on line ends of its neighbours.
 
-        Between two rounds stands a border: what the next one may take as its left and the last one as its right,
-        and must in return match. A path from border to border is a text; borders are eliminated one by one.
+        A border between two rounds is a pair of contexts: the left context that the next round assumes (and the
+        previous one must provide) and the right context that the previous one assumes (and the next must provide). A
+        path of borders is a repetition; borders are eliminated one by one, as states of an automaton.
         """
         lefts = [Left.OTHER, Left.AFTER_NEWLINE] if _left_tied(piece) else [Left.OTHER]
         rights = [Right.OTHER, Right.BEFORE_NEWLINE] if _right_tied(piece) else [Right.OTHER]
@@ -319,7 +323,8 @@ class Contexts:
     def _step(
         self, piece: Anchored, borders: Sequence[tuple[Left, Right]], i: int, j: int, left: Left, right: Right
     ) -> Node:
-        """One round from border `i` to border `j`; past the last border, the beginning or the end of them all."""
+        """One round from border `i` to border `j`; indices past the last border are the start and end of the
+        repetition."""
         here, seen = borders[i] if i < len(borders) else (left, Right.OTHER)
         given, there = borders[j] if j < len(borders) else (Left.OTHER, right)
         node = piece.at(here, there)
@@ -373,11 +378,11 @@ class Contexts:
         return _settle(node, self._facts, visit)
 
     def starting(self, node: Node) -> Node:
-        """What `node` matches and begins with a line end."""
+        """The texts of `node` that begin with a line end."""
         return self._edge(node, self._starting, first=True)
 
     def ending(self, node: Node) -> Node:
-        """What `node` matches and ends with a line end."""
+        """The texts of `node` that end with a line end."""
         return self._edge(node, self._ending, first=False)
 
     def _edge(self, node: Node, known: _Parts, *, first: bool) -> Node:
@@ -412,7 +417,8 @@ class Contexts:
 
 
 def _settle(node: Node, known: dict[int, tuple[Node, T]], visit: Callable[[Node], T]) -> T:
-    """`visit` of every node below and at this one that is not known yet, children first. Keeps nodes alive."""
+    """`visit` every node at and below this one that is not known yet, children first; the result of this node. `known`
+    keeps the nodes alive, so that their ids stay unique."""
     todo = [node]
     while todo:
         check_time()

@@ -1,8 +1,8 @@
-"""The sets of code points that regular expressions name: `\\d \\s \\w`, Unicode categories, both cases of a letter.
+"""Sets of code points that regular expressions name: `\\d \\s \\w`, Unicode categories, both cases of a letter.
 
-They come from the running Python, so they are those of its `re` and its `unicodedata`, whatever their version. It
-knows nothing of the syntax around a class, and nothing of scripts, blocks and other properties, which Python's
-Unicode data do not hold. Every table is made when first needed, in tens of milliseconds, and kept.
+They are computed with the running Python, so they match its `re` and its `unicodedata`, whatever their version.
+Scripts, blocks and other properties are missing, as Python's Unicode data lack them. Each table is computed when first
+needed, in tens of milliseconds, and kept. It does not know the syntax of classes.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ CATEGORIES = {
     "Co": "Private_Use",
     "Cn": "Unassigned",
 }
-"""The general categories of Unicode: short and long name."""
+"""General categories of Unicode: long name by short name."""
 _CHUNK = 256
 
 
 def scalars(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Merged, and without surrogates, which are never part of a text."""
+    """The ranges merged, without surrogates, which are never part of a text."""
     return subtract(merge(ranges), (SURROGATES,))
 
 
@@ -78,7 +78,7 @@ def shorthand(letter: str, *, ascii_only: bool) -> Ranges:
 def category(name: str) -> Ranges | None:
     """The code points of a general category, or of Any, ASCII, Assigned; None if there is no such name.
 
-    Case, spaces, `_` and `-` do not count, as Unicode wants it.
+    Case, spaces, `_` and `-` in the name are ignored, as Unicode recommends.
     """
     short = _short_names().get(_loose(name))
     match short:
@@ -99,7 +99,7 @@ def category(name: str) -> Ranges | None:
 
 @lru_cache(maxsize=64)
 def both_cases(ranges: Ranges, *, ascii_only: bool) -> Ranges:
-    """With the other cases of its letters: what re's IGNORECASE matches. One code point for one code point."""
+    """The ranges with the other cases of their letters, as re's IGNORECASE matches them, one code point each."""
     cases, points = _cases(ascii_only)
     more: list[tuple[int, int]] = []
     for low, high in ranges:
@@ -111,16 +111,17 @@ def both_cases(ranges: Ranges, *, ascii_only: bool) -> Ranges:
 
 
 def has_cases(char: str, *, ascii_only: bool) -> bool:
-    """Would IGNORECASE match more than this character?"""
+    """Whether IGNORECASE matches more than this character."""
     return ord(char) in _cases(ascii_only)[0]
 
 
 @cache
 def _cases(ascii_only: bool) -> tuple[dict[int, tuple[int, ...]], list[int]]:
-    """Code points that match one another when the case is ignored; and those that have such others, in order.
+    """The code points that match each other when case is ignored, by code point; and the sorted code points that have
+    such partners.
 
-    re lowers both sides by Unicode's simple mapping, which is the first code point of the full one, and holds two
-    lower case letters with one upper case to be the same (s and long s).
+    re lowers both sides with Unicode's simple mapping (the first code point of the full one), and treats two lower case
+    letters with one upper case as equal (s and long s).
     """
     alike: dict[str, list[int]] = {}
     for char in _every_code_point()[:128] if ascii_only else _with_case():
@@ -161,5 +162,5 @@ def _loose(name: str) -> str:
 
 
 def _every_code_point() -> str:
-    """A text in which every code point stands at its own number."""
+    """A text in which every code point is at its own index."""
     return "".join(map(chr, range(MAX_CODE_POINT + 1)))

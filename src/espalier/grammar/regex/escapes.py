@@ -1,6 +1,6 @@
-r"""What stands after a backslash in a regular expression: one character (`\n`, `\x41`) or a set (`\d`, `\p{Lu}`).
+r"""Reads escapes of regular expressions: one character (`\n`, `\x41`) or a set of characters (`\d`, `\p{Lu}`).
 
-It knows nothing of the rest of the syntax; anchors and back-references are the parser's.
+It does not know the rest of the syntax: the parser handles anchors and back-references.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HINTS = {
 
 
 class Escapes:
-    """A pattern, a place in it, and how to read the escape there."""
+    """A pattern, an offset `i` into it, and methods that read the escape there and move on."""
 
     def __init__(self, pattern: str) -> None:
         self.text = pattern
@@ -53,7 +53,7 @@ class Escapes:
         self.fail(f"U+{value:04X} is a surrogate, which no text holds", offset, hint=hint)
 
     def set_escape(self, flags: frozenset[str]) -> Ranges | None:
-        """The set, if the escape here stands for one."""
+        """The set of characters that the escape here names; None if it is no set."""
         start, kind = self.i, self.text[self.i + 1 : self.i + 2]
         if kind and kind in "dswDSW":
             self.i += 2
@@ -78,7 +78,7 @@ class Escapes:
         return scalars(complement(ranges)) if negated != bool(found[1]) else ranges
 
     def char_escape(self, *, in_class: bool) -> int:
-        """The one character that the escape here stands for."""
+        """The code point of the single character that the escape here names."""
         start, kind = self.i, self.text[self.i + 1 : self.i + 2]
         if not kind:
             self.fail("a lone `\\` at the end", start, hint=r"as text write `\\`")

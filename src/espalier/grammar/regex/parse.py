@@ -1,22 +1,22 @@
-r"""Regular expressions to the tree that grammar rules have: Python's `re`, as far as it is regular.
+r"""Parses regular expressions of Python's `re` to grammar expressions, where they are regular.
 
-`parse_regex(p)` matches the texts that `re.fullmatch(p, text)` matches, of the same Python, and no others: what
-cannot be had exactly is refused with its offset. It knows nothing of captures, of which match comes first (lazy
-and greedy are one), of bytes patterns and of ECMAScript, beyond what reads the same in both.
+`parse_regex(p)` matches exactly the texts that `re.fullmatch(p, text)` matches in the same Python; what cannot be
+expressed exactly is refused with its offset. It does not know captures, which of several matches comes first (lazy and
+greedy are the same), bytes patterns, or ECMAScript beyond what both dialects share.
 
-Taken: literals; `.`; `\d \s \w \D \S \W`; the escapes `\a \b` (in a class) `\f \n \r \t \v \0 \012 \xHH \uHHHH
+Supported: literals; `.`; `\d \s \w \D \S \W`; the escapes `\a \b` (in a class) `\f \n \r \t \v \0 \012 \xHH \uHHHH
 \UHHHHHHHH \N{NAME}` and any escaped non-letter; classes; `* + ? {m} {m,} {,n} {m,n}`, greedy or lazy; groups,
 `(?:...)`, `(?P<name>...)`; `(?i)` at the start and `(?i-s:...)` with the flags a i m s u x; comments; `|`, empty
 options; `^ $ \A \Z` anywhere, multiline too. As in re, `$` also matches before a last line end: `a$\n` matches.
 
-Taken beyond re: `\p{Lu}`, `\p{Letter}`, `\p{gc=L}`, `\pL`, `\p{^L}`, `\P{L}` (general categories, and Any, ASCII,
+Supported beyond re: `\p{Lu}`, `\p{Letter}`, `\p{gc=L}`, `\pL`, `\p{^L}`, `\P{L}` (general categories, and Any, ASCII,
 Assigned; the flag a does not narrow them), `\z`, `(?<name>...)`.
 
 Refused: back-references, look-around, `\b \B` outside a class, conditionals, recursion, atomic groups and possessive
 repetition, POSIX classes, scripts and other properties, the flag L.
 
-Other than in re: surrogates are never text, so classes lose them and one alone is refused; counts end at MAX_COUNT;
-`(?i)[q\U00010400]` matches that capital, which re, by a bug of its, does not; `(?i)\p{Lu}` matches small letters.
+Different from re: surrogates are never text, so classes lose them and a lone one is refused; counts end at MAX_COUNT;
+`(?i)[q\U00010400]` matches that capital, which re misses because of a bug; `(?i)\p{Lu}` matches small letters.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from espalier.grammar.rewrite import portable
 from espalier.time_limit import check as check_time
 
 MAX_COUNT = 1_000_000
-"""The largest count in `{m,n}`, and the largest product of such counts inside one another."""
+"""The largest count in `{m,n}`, and the largest product of nested counts."""
 MAX_PLACED = 200
-"""Large classes that get a place each, as to make one takes a millisecond; more of them are shared, without a place."""
+"""Large classes with a position of their own (making one takes a millisecond); further ones are shared, without one."""
 FLAGS = frozenset("aimsux")
 
 _RUN = re.compile(r"[^\\.\[({)*+?^$|]+")
@@ -68,18 +68,20 @@ _REFUSED_GROUPS = {
 
 
 def parse_regex(pattern: str, *, flags: str = "") -> Node:
-    """What `re.fullmatch(pattern, text)` matches. flags: letters of `aimsux`, as if the pattern began with them.
+    """An expression for the texts that `re.fullmatch(pattern, text)` matches. flags: letters of `aimsux`, as if the
+    pattern began with them.
 
-    Raises RegexError, with the offset, where the pattern is wrong, and UnsupportedError where it asks for more than
-    can be had exactly. A pattern that matches nothing at all is NEVER.
+    Raises RegexError, with the offset, for a malformed pattern, and UnsupportedError for one that cannot be expressed
+    exactly. The result is NEVER for a pattern that matches no text.
     """
     return _Parser(pattern, flags).parse()
 
 
 def regex_to_gbnf(pattern: str, *, flags: str = "") -> str:
-    """The same as a grammar in llama.cpp's GBNF, of which `root` is the start.
+    """The same as a grammar in llama.cpp's GBNF, with the rule `root`.
 
-    Raises as `parse_regex` does, and also where nothing matches, or llama.cpp would refuse or widen the counts.
+    Raises what `parse_regex` raises, RegexError if nothing matches, and UnsupportedError if llama.cpp would refuse or
+    widen the counts.
     """
     node = parse_regex(pattern, flags=flags)
     if node is NEVER:
@@ -97,7 +99,7 @@ def regex_to_gbnf(pattern: str, *, flags: str = "") -> str:
 
 @dataclass(slots=True)
 class _Item:
-    """What a quantifier would stand after. kind: text, unit, anchor or repeat. product: of the counts in it."""
+    """What a quantifier may follow. kind: text, unit, anchor or repeat. product: of the nested counts in it."""
 
     kind: str
     start: int
@@ -105,7 +107,7 @@ class _Item:
     product: int = 1
     text: list[str] = field(default_factory=list)
     last: int = 0
-    """Where the last character of a text begins."""
+    """Offset of the last character of a text."""
 
 
 @dataclass(slots=True)
@@ -194,7 +196,7 @@ class _Parser(Escapes):
         return self.shared[ranges]
 
     def spell(self, text: str, start: int, flags: frozenset[str]) -> list[Piece]:
-        """Literal text, with a class for each letter if the case does not count."""
+        """Literal text; with the flag i, a class for each letter."""
         position = self.at_offset(start)
         if "i" not in flags:
             return [Literal(text, position)]
@@ -271,7 +273,7 @@ class _Parser(Escapes):
             self.add_text(group, chr(self.char_escape(in_class=False)), start, start)
 
     def digits(self, group: _Group, start: int) -> None:
-        """An octal escape if there are three digits for one, else a back-reference, as in re."""
+        """An octal escape if there are three octal digits, else a back-reference, as in re."""
         digits = _OCTAL_OR_GROUP.match(self.text, start + 1)
         number = digits[0] if digits else ""
         if len(number) == 3:
@@ -305,7 +307,7 @@ class _Parser(Escapes):
         group.items[-1] = _Item("repeat", item.start, piece, product)
 
     def split_last(self, group: _Group, item: _Item) -> _Item:
-        """The last character of a text as an item of its own."""
+        """Split off the last character of a text as an item of its own."""
         *_, run = item.text
         item.text[-1] = run[:-1]
         if len(item.text) == 1 and not item.text[0]:
@@ -321,7 +323,7 @@ class _Parser(Escapes):
             return _REPEATS[char]
         found = _COUNTS.match(self.text, start)
         if found is None:
-            raise AssertionError("only called where counts stand")
+            raise AssertionError("only called at a count")
         self.i = found.end()
         least, comma, most = found.groups()
         if max(len(least), len(most or "")) > 4300 or max(int(least or 0), int(most or 0)) > MAX_COUNT:

@@ -11,7 +11,7 @@ from typing import Any
 
 from espalier.errors import SchemaError
 from espalier.grammar.ast import Node
-from espalier.schema.form import Case, Object, Shapes, Values
+from espalier.schema.form import Case, NormalForm, Object, Values
 from espalier.schema.gbnf.arguments import ArgumentRules, constant_arguments
 from espalier.schema.gbnf.layout import Layout
 from espalier.schema.gbnf.linear import choice
@@ -26,21 +26,21 @@ class CallRules(NodeRules):
     """Converts the root to arguments of a call, and every other node as `NodeRules` does. Where the schema refers back
     to its root, the value is a dict."""
 
-    def __init__(self, shapes: Shapes, written: Layout, constants: Constants) -> None:
-        super().__init__(shapes, written, constants)
+    def __init__(self, form: NormalForm, written: Layout, constants: Constants) -> None:
+        super().__init__(form, written, constants)
         self._arguments = ArgumentRules(
             book=self._book,
             strings=self._strings,
             layout=written,
             value=self._value,
-            cases=shapes.cases,
-            pointer=shapes.pointer,
+            cases=form.cases,
+            pointer=form.pointer,
             text=self._language,
         )
         self._refused: list[SchemaError] = []
 
     def _root(self, context: RuleContext) -> Node:
-        return choice([node for case in self._shapes.cases(self._shapes.root) for node in self._calls(case, context)])
+        return choice([node for case in self._form.cases(self._form.root) for node in self._calls(case, context)])
 
     def _calls(self, case: Case, context: RuleContext) -> list[Node]:
         """A case as arguments of a call. What cannot be written is left out, with a note."""
@@ -75,8 +75,6 @@ class CallRules(NodeRules):
     def _nothing(self) -> SchemaError:
         if self._refused:
             return self._refused[0]
-        if Remark(self._shapes.pointer(self._shapes.root), "type", ONLY_OBJECTS) in self._book.notes:
-            return SchemaError(
-                f"{ONLY_OBJECTS}, and none satisfies it", pointer=self._shapes.pointer(self._shapes.root)
-            )
+        if Remark(self._form.pointer(self._form.root), "type", ONLY_OBJECTS) in self._book.notes:
+            return SchemaError(f"{ONLY_OBJECTS}, and none satisfies it", pointer=self._form.pointer(self._form.root))
         return super()._nothing()

@@ -18,7 +18,7 @@ from espalier.grammar.json_mode import JsonWhitespace
 from espalier.grammar.printer import print_rule
 from espalier.grammar.rewrite import portable
 from espalier.schema.contract import Contract
-from espalier.schema.form import Shapes
+from espalier.schema.form import NormalForm
 from espalier.schema.gbnf.calls import CallRules
 from espalier.schema.gbnf.layout import layout
 from espalier.schema.gbnf.node_rules import SPACE, NodeRules
@@ -30,14 +30,14 @@ RULES: dict[DocumentStyle, type[NodeRules]] = {"json": NodeRules, "python": Call
 
 @runtime_checkable
 class Contracted(Protocol):
-    """Shapes with a contract: what was left out of the schema."""
+    """NormalForm with a contract: what was left out of the schema."""
 
     @property
     def contract(self) -> Contract: ...
 
 
 def convert(
-    shapes: Shapes,
+    form: NormalForm,
     *,
     whitespace: JsonWhitespace = "natural",
     indent: int = 2,
@@ -51,7 +51,7 @@ def convert(
     a call, `(city="Paris", days=3)`: the top must be an object, names that are not identifiers are left out, and
     `indented` is refused.
 
-    Raises SchemaError if no document satisfies the schema, SpecError naming a field, LimitExceeded, and what `shapes`
+    Raises SchemaError if no document satisfies the schema, SpecError naming a field, LimitExceeded, and what `form`
     raises.
     """
     if style not in STYLES:
@@ -59,11 +59,11 @@ def convert(
     if style == "python" and whitespace == "indented" and separators is None:
         raise SpecError("arguments of a call are not indented", hint="natural, compact or flexible", field="whitespace")
     written = layout(whitespace, indent=indent, separators=separators, run=SPACE)
-    return RULES[style](shapes, written, CONSTANTS[style]).run()
+    return RULES[style](form, written, CONSTANTS[style]).run()
 
 
 def to_gbnf(
-    shapes: Shapes,
+    form: NormalForm,
     *,
     whitespace: JsonWhitespace = "natural",
     indent: int = 2,
@@ -72,12 +72,12 @@ def to_gbnf(
 ) -> str:
     """The same grammar as GBNF text for llama.cpp, each rule under a comment with its JSON pointer.
 
-    Raises what `convert` raises, and UnsupportedError for a keyword that the grammar cannot enforce or that the shapes
+    Raises what `convert` raises, and UnsupportedError for a keyword that the grammar cannot enforce or that the form
     left out.
     """
-    if isinstance(shapes, Contracted):
-        shapes.contract.check()
-    found = convert(shapes, whitespace=whitespace, indent=indent, separators=separators, style=style)
+    if isinstance(form, Contracted):
+        form.contract.check()
+    found = convert(form, whitespace=whitespace, indent=indent, separators=separators, style=style)
     if found.gaps:
         first = found.gaps[0]
         more = f", and {len(found.gaps) - 1} more" if len(found.gaps) > 1 else ""

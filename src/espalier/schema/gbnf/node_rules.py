@@ -17,7 +17,7 @@ from espalier.grammar.analysis import components
 from espalier.grammar.ast import NEVER, Grammar, Literal, Node, Rule, RuleRef, postorder
 from espalier.grammar.json_mode import INDENTED_DEPTH
 from espalier.grammar.rewrite import trim
-from espalier.schema.form import Array, Boolean, Case, NodeId, Null, Number, Object, Shapes, String, Values
+from espalier.schema.form import Array, Boolean, Case, NodeId, NormalForm, Null, Number, Object, String, Values
 from espalier.schema.gbnf.arrays import ArrayRules
 from espalier.schema.gbnf.dfa_rules import MAX_STATES, dfa_rules
 from espalier.schema.gbnf.layout import Layout
@@ -46,28 +46,28 @@ MANY_NODES = 40
 class NodeRules:
     """Converts one schema. Nodes wait in a queue for their rules, so depth of nesting never recurses."""
 
-    def __init__(self, shapes: Shapes, written: Layout, constants: Constants) -> None:
-        self._shapes = shapes
+    def __init__(self, form: NormalForm, written: Layout, constants: Constants) -> None:
+        self._form = form
         self._book = book = RuleBook(constants)
         self._layout = written
         if written.blank == SPACE:
             book.basic("space")
         self._strings = StringRules(book)
         self._objects = ObjectRules(
-            book=book, strings=self._strings, layout=written, value=self._value, cases=shapes.cases
+            book=book, strings=self._strings, layout=written, value=self._value, cases=form.cases
         )
-        self._arrays = ArrayRules(book=book, layout=written, value=self._value, cases=shapes.cases)
+        self._arrays = ArrayRules(book=book, layout=written, value=self._value, cases=form.cases)
         self._names: dict[tuple[NodeId, int], str] = {}
         self._waiting: list[tuple[NodeId, int]] = []
-        book.pointers["root"] = shapes.pointer(shapes.root)
+        book.pointers["root"] = form.pointer(form.root)
         self._numbers: dict[Number, Node] = {}
         self._recursive: frozenset[NodeId] | None = None
         self._bodies: dict[str, Node] = {}
 
     def run(self) -> Converted:
-        """Raises SchemaError where no document can be written, LimitExceeded, and what the shapes raise."""
-        root = self._shapes.root
-        body = self._root(RuleContext(base="root", pointer=self._shapes.pointer(root), depth=0))
+        """Raises SchemaError where no document can be written, LimitExceeded, and what the form raises."""
+        root = self._form.root
+        body = self._root(RuleContext(base="root", pointer=self._form.pointer(root), depth=0))
         for node, depth in self._waiting:  # grows as nodes are mentioned
             check_time()
             if len(self._waiting) > MAX_PARTS:
@@ -76,8 +76,8 @@ class NodeRules:
                     hint="share what is alike with $ref",
                 )
             name = self._names[node, depth]
-            context = RuleContext(base=name, pointer=self._shapes.pointer(node), depth=depth)
-            self._bodies[name] = choice([self._case(case, context) for case in self._shapes.cases(node)])
+            context = RuleContext(base=name, pointer=self._form.pointer(node), depth=depth)
+            self._bodies[name] = choice([self._case(case, context) for case in self._form.cases(node)])
         body = self._bodies.pop("root", body)
         for name, rule in self._bodies.items():
             self._book.add(name, rule)
@@ -95,12 +95,12 @@ class NodeRules:
 
     def _root(self, context: RuleContext) -> Node:
         """The expression for the whole document: a reference to the rule `root`, which the root's node shares."""
-        self._names[self._shapes.root, 0] = context.base
-        self._waiting.append((self._shapes.root, 0))
+        self._names[self._form.root, 0] = context.base
+        self._waiting.append((self._form.root, 0))
         return RuleRef(context.base)
 
     def _nothing(self) -> SchemaError:
-        return SchemaError("no document satisfies it", pointer=self._shapes.pointer(self._shapes.root))
+        return SchemaError("no document satisfies it", pointer=self._form.pointer(self._form.root))
 
     def _rank(self, rule: Rule) -> int:
         """Sorts rules: the root first, the basic rules last."""
@@ -108,36 +108,34 @@ class NodeRules:
 
     def _value(self, node: NodeId, depth: int) -> Node:
         """A reference to the rule of a node at a depth; NEVER where no value fits."""
-        if node == self._shapes.false or not self._shapes.cases(node):
+        if node == self._form.false or not self._form.cases(node):
             return NEVER
         if depth > INDENTED_DEPTH and node in self._loops():
             text = f"at most {INDENTED_DEPTH} levels where the schema refers back to itself"
-            self._book.note(self._shapes.pointer(node), "whitespace", text)
+            self._book.note(self._form.pointer(node), "whitespace", text)
             return self._shallow(node, depth)
         if (node, depth) not in self._names:
-            pointer = self._shapes.pointer(node)
+            pointer = self._form.pointer(node)
             self._names[node, depth] = self._book.name(_rule_name(pointer), pointer)
             self._waiting.append((node, depth))
         return RuleRef(self._names[node, depth])
 
     def _shallow(self, node: NodeId, depth: int) -> Node:
         """The node's scalar cases."""
-        cases = [case for case in self._shapes.cases(node) if not isinstance(case, Array | Object)]
-        context = RuleContext(
-            base=_rule_name(self._shapes.pointer(node)), pointer=self._shapes.pointer(node), depth=depth
-        )
+        cases = [case for case in self._form.cases(node) if not isinstance(case, Array | Object)]
+        context = RuleContext(base=_rule_name(self._form.pointer(node)), pointer=self._form.pointer(node), depth=depth)
         return choice([self._case(case, context) for case in cases])
 
     def _loops(self) -> frozenset[NodeId]:
         """The nodes that a value of theirs may contain again."""
         if self._recursive is None:
             edges: dict[str, tuple[str, ...]] = {}
-            todo = [self._shapes.root]
+            todo = [self._form.root]
             while todo:
                 check_time()
                 node = todo.pop()
                 if str(node) not in edges:
-                    inner = [child for case in self._shapes.cases(node) for child in _children(case)]
+                    inner = [child for case in self._form.cases(node) for child in _children(case)]
                     edges[str(node)] = tuple(dict.fromkeys(map(str, inner)))
                     todo += inner
             groups = components(edges)

@@ -1,8 +1,8 @@
 """Expands a schema to the normal form of `form.py`, node by node when first asked for, with a contract on its keywords.
 
-    shapes = expand({"type": "integer", "minimum": 1})
-    shapes.cases(shapes.root)      (Number(integer=True, minimum=1),)
-    shapes.contract.entries        /type enforced, /minimum enforced
+    form = expand({"type": "integer", "minimum": 1})
+    form.cases(form.root)      (Number(integer=True, minimum=1),)
+    form.contract.entries        /type enforced, /minimum enforced
 
 Reading order: `read/documents.py` indexes the document; `operations.py` reads one schema; `literals.py` makes literals
 of it; `graph.py` expands sets of literals, with `branch.py`, `facts.py`, `keywords/` and `assemble.py`.
@@ -35,8 +35,8 @@ Order: TypeAlias = "str | tuple[str, ...]"
 
 
 class Expansion:
-    """The `Shapes` of one schema, safe to share between threads: one thread at a time expands nodes, and an expanded
-    node stays as it is.
+    """The `NormalForm` of one schema, safe to share between threads: one thread at a time expands nodes, and an
+    expanded node stays as it is.
 
     Every method may raise what the schema deserves: SchemaError, UnsupportedError with a pointer, or LimitExceeded.
     """
