@@ -90,7 +90,7 @@ def test_nested_objects_over_lines() -> None:
         ("size (a|a)", 8, "'a' occurs twice"),
         ("size ()", 6, "a choice was expected"),
         ('"name', 0, "does not end"),
-        ('"a\\q"', 0, "no JSON string"),
+        ('"a\\q"', 0, "not a JSON string"),
         ("a str[", 5, "'[' is not expected"),
         ("a {" * 40 + "b" + "}" * 40, 99, "more than 32"),
     ],
