@@ -262,8 +262,9 @@ class Store:
             uri, fragment = urldefrag(urljoin(subschema.resource.uri, reference))
         resource = self.resources.get(uri) if uri else subschema.resource
         if resource is None:
+            where = subschema.at(keyword)
             raise UnsupportedError(
-                f"the reference {reference!r} at {subschema.at(keyword)} leads to another document; none is fetched",
+                f"the reference {reference!r} at {where} leads to another document, and nothing is fetched",
                 hint="supply it in `documents`, or put it in $defs",
                 field="schema",
             )
