@@ -1,4 +1,4 @@
-"""The laws every matcher keeps (design, section 3), run against every implementation.
+"""The laws of every matcher (see `constraints/base.py`), run against every implementation.
 
 `check_matcher(compiled, accepted=[...], rejected=[...])` walks each accepted text under several tokenisations and
 checks every law at every step. It asserts; it returns nothing.

@@ -82,12 +82,12 @@ class AutomatonCompiled:
         self._lock = threading.Lock()
 
     def explain_with(self, explainer: Callable[[], Explainer]) -> None:
-        """Who explains refusals, made when first needed. Call it before the first matcher is made."""
+        """Set the factory of the explainer. Call it before the first matcher is made."""
         self._make_explainer = explainer
 
     @property
     def explainer(self) -> Explainer:
-        """What explains refusals, made when it is first needed."""
+        """Explains refusals; made when first needed."""
         with self._lock:
             if self._explainer is None:
                 self._explainer = self._make_explainer()
@@ -95,7 +95,7 @@ class AutomatonCompiled:
 
     @property
     def ends(self) -> Ends:
-        """What knows the ways to the end, made when it is first needed."""
+        """Completions within a token limit; made when first needed."""
         with self._lock:
             if self._ends is None:
                 self._ends = Ends(self.machine, self.trie, self.vocab)
@@ -121,7 +121,7 @@ class AutomatonCompiled:
 
 
 class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
-    """One sequence's state. Laws: tests/laws.py."""
+    """The state of one sequence. Laws: tests/laws.py."""
 
     __slots__ = ("_explainer_states", "_finished", "_history", "_machine", "_state", "_tokens")
 

@@ -120,11 +120,11 @@ class _Explainer:
         phrase = next((text[at:] for at in range(len(text)) if text[at:] in self._phrases), None)
         if phrase is None:
             return None
-        said = read + refused[:1]
-        before = phrase[: -len(said)] if len(phrase) > len(said) else b""
-        comes = said if before else phrase
-        went = f"after {_shown(before)} comes {_shown(comes)}" if before else f"here comes {_shown(comes)}"
-        return f"{went}: it would complete the banned {_shown(phrase)}"
+        ending = read + refused[:1]
+        before = phrase[: -len(ending)] if len(phrase) > len(ending) else b""
+        comes = ending if before else phrase
+        event = f"after {_shown(before)} comes {_shown(comes)}" if before else f"here comes {_shown(comes)}"
+        return f"{event}: it would complete the banned {_shown(phrase)}"
 
 
 class _Phrases:

@@ -65,7 +65,7 @@ class Matcher(Protocol):
 
 @runtime_checkable
 class Composite(Protocol):
-    """What a matcher of several members offers besides."""
+    """Implemented besides `Matcher` by matchers of several members."""
 
     def member_masks(self) -> list[tuple[str, Mask]]:
         """The mask of each member alone, `(W,) int32`, in order of blame and with the names that `explain` uses; last,
@@ -75,7 +75,7 @@ class Composite(Protocol):
 
 @runtime_checkable
 class Ruled(Protocol):
-    """What a matcher whose text has named parts offers besides."""
+    """Implemented besides `Matcher` by matchers whose text has named parts."""
 
     def rule_of(self, token: int) -> str | None:
         """The grammar rule, or the JSON pointer into the schema, that the first byte of an allowed token belongs to;

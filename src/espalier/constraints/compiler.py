@@ -25,7 +25,7 @@ CACHE_LIMIT = 16  # compiled specs kept per vocabulary, least recently used drop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folders:
-    """Where files are. cache: token tries, kept between runs; None keeps none. wordlists: `<lang>.txt` files that
+    """Folders of files. cache: token tries, kept between runs; None keeps none. wordlists: `<lang>.txt` files that
     replace the lists shipped with Espalier."""
 
     cache: Path | None = None

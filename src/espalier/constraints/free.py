@@ -228,17 +228,17 @@ class _Judging:
                 if start is None:
                     todo.pop()
                 elif start < 0:
-                    return self._said(True, ())
+                    return self._verdict(True, ())
                 elif start not in seen:
                     seen.add(start)
                     todo.append(self._after(start))
         except Unjudgeable as error:
-            return self._said(None, (str(error),))
+            return self._verdict(None, (str(error),))
         faults = self._unsure or self._faults
         far = max(faults.values())  # an error before the last may come from a region that was ended too early
-        return self._said(None if self._unsure else False, [told for told, at in faults.items() if at == far])
+        return self._verdict(None if self._unsure else False, [fault for fault, at in faults.items() if at == far])
 
-    def _said(self, valid: bool | None, errors: Iterable[str]) -> Verdict:
+    def _verdict(self, valid: bool | None, errors: Iterable[str]) -> Verdict:
         return Verdict(
             valid=valid, judge=" and ".join(["search", *sorted(self._judges - {"none"})]), errors=tuple(errors)[:5]
         )

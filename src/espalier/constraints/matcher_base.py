@@ -25,7 +25,7 @@ Inner = TypeVar("Inner", bound=Matcher)
 
 
 class MatcherBase(ABC, Generic[AnyCompiled]):
-    """One sequence's state of `_compiled`. Laws: tests/laws.py."""
+    """The state of one sequence under the constraint `_compiled`. Laws: tests/laws.py."""
 
     __slots__ = ("_compiled",)
 
@@ -97,7 +97,7 @@ class MatcherBase(ABC, Generic[AnyCompiled]):
         return closing.known_within(self, most)
 
     def _refusal(self, token: int) -> TokenRefused:
-        """What `advance` raises for a token that is not allowed; it may be outside the vocabulary."""
+        """The error of `advance` for a token that is not allowed, which may be outside the vocabulary."""
         shown = self._vocab.text_of(token) if 0 <= token < self._vocab.width else "?"
         reason = "the text has ended" if self.is_finished else f"{self._kind} forbids it here"
         return TokenRefused(f"token {token} ({shown!r}) is refused: {reason}")

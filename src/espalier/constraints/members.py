@@ -50,7 +50,7 @@ class Joined(Spec):
             raise SpecError("the constraints are nested too deeply", field="members") from None
 
     def begun(self, before: str) -> str:
-        """As the first member for which the prompt holds a beginning."""
+        """The beginning that the first member finds in the prompt, if any member does."""
         return next((found for member in self.members if (found := member.begun(before))), "")
 
     def names(self) -> list[str]:

@@ -59,7 +59,7 @@ Several = TypeVar("Several", bound=ParallelCompiled)
 
 
 class ParallelMatcher(MatcherBase[Several]):
-    """One sequence's state. A token is allowed if one member takes it, and those that take it go on."""
+    """The state of one sequence. A token is allowed if at least one member takes it; the others drop out."""
 
     __slots__ = ("_alive", "_history", "_members", "_taken")
 
@@ -69,7 +69,7 @@ class ParallelMatcher(MatcherBase[Several]):
         self._members = [*members]
         self._alive = tuple(place for place, member in enumerate(members) if member is not None)
         self._taken = [0] * len(members)  # how many tokens each member has taken
-        self._history: list[tuple[int, ...]] = []  # who was alive before each token, EOS too
+        self._history: list[tuple[int, ...]] = []  # `_alive` before each token, EOS too
 
     @property
     def is_accepting(self) -> bool:
@@ -115,7 +115,7 @@ class ParallelMatcher(MatcherBase[Several]):
         return other
 
     def forced(self) -> tuple[int, ...]:
-        """What the only member left forces."""
+        """The forced tokens of the only member left; `()` while there are several."""
         first, *rest = self._living()
         return () if rest else first.forced()
 
@@ -152,18 +152,18 @@ class ParallelMatcher(MatcherBase[Several]):
         return next((way for place in self._alive if (way := self._within_of(place, most)) is not None), None)
 
     def member_masks(self) -> list[tuple[str, Mask]]:
-        """As in `Composite`: of the last member that goes along, if it has members; else this alone, since no member
-        takes away what another allows."""
+        """See `Composite.member_masks`: the members of the only member left, if it has some; else this matcher alone,
+        because while several are left no single one refuses a token."""
         first, *rest = self._living()
         if rest or not isinstance(first, Composite) or first.is_finished:
             return [(self._kind, self.mask())]
         name = self._compiled.names[self._alive[0]]
         return [(f"{name}.{inner}", mask) for inner, mask in first.member_masks()]
 
-    # What a member adds, which subclasses restrict.
+    # How members are combined, and what each contributes; subclasses override these.
 
     UNITE: ClassVar[np.ufunc] = np.bitwise_or
-    """How the masks of members make one."""
+    """Combines the masks of members."""
 
     def _takers(self, token: int) -> tuple[int, ...]:
         """The members that take a token, by place; none where it is refused."""

@@ -44,8 +44,8 @@ JSON mode writes no lone surrogates, and strings under a schema have no unneeded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one filter of a preset contributes. A request's own constraint replaces `spec`; bans, safety and biases are
-    kept beside it. categories, patterns: of safety, merged over all parts into one filter."""
+    """The contribution of one filter of a preset. A request's own constraint replaces `spec`; bans, safety and biases
+    are kept beside it. categories, patterns: of safety, merged over all parts into one filter."""
 
     spec: Spec | None = None
     ban: Ban | None = None
@@ -151,13 +151,13 @@ def safety_of_parts(parts: Sequence[Part]) -> Safety | None:
 
 
 def _named(preset: Preset, make: Callable[[], Any]) -> Any:
-    """What `make` returns; an error that it raises is reworded to name the preset."""
+    """Call `make`. Errors are reworded to name the preset."""
     try:
         return make()
     except InputError as error:
-        said = f"the preset {preset.name!r}: {error.message}"
+        message = f"the preset {preset.name!r}: {error.message}"
         kind = UnknownName if isinstance(error, UnknownName) else InputError
-        raise kind(said, hint=error.hint, field="preset") from error
+        raise kind(message, hint=error.hint, field="preset") from error
 
 
 def grammar_spec(text: str) -> Spec:

@@ -99,7 +99,7 @@ class Spec(ABC):
 
 
 def _held(value: Any) -> list[Any]:
-    """What a dataclass, mapping or sequence holds besides texts, last first."""
+    """The values in a dataclass, mapping or sequence, last first, without strings."""
     if is_dataclass(value) and not isinstance(value, type):
         found: list[Any] = [getattr(value, one.name) for one in fields(value)]
     elif isinstance(value, Mapping):

@@ -35,7 +35,7 @@ def compile_regex(spec: Regex, compiler: Compiler) -> Compiled:
 
 
 def regex_language(spec: Regex, compiler: Compiler) -> Dfa | Network:
-    """As `compile_regex`."""
+    """The automaton of the pattern. Raises as `compile_regex`."""
     return automaton_of(regex_grammar(spec))
 
 
@@ -53,7 +53,7 @@ def compile_choice(spec: Choice, compiler: Compiler) -> Compiled:
 
 
 def choice_language(spec: Choice, compiler: Compiler) -> Dfa:
-    """As `compile_choice`."""
+    """The automaton of the choices. Raises as `compile_choice`."""
     _options(spec)
     return Dfa.of_words(spec.options)
 

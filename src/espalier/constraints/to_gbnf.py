@@ -45,8 +45,8 @@ def refused(spec: Spec, why: str, hint: str | None = None) -> CapabilityError:
 
 
 def grammar_of(spec: Spec, compiler: Compiler, before: str) -> Grammar:
-    """As `portable`, before the grammar is checked against llama.cpp's limits. Raises what it turns into
-    CapabilityError besides."""
+    """The grammar of a spec, not yet checked against llama.cpp's limits. Raises CapabilityError, and UnsupportedError,
+    LimitExceeded and GrammarError, which `portable` turns into CapabilityError."""
     make = KINDS.find(spec.kind, "gbnf")
     found: Grammar = of_automaton(spec, compiler) if make is None else make(spec, compiler, before)
     return found

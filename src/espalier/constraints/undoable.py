@@ -69,7 +69,7 @@ class UndoableCompiled(WrappingCompiled):
 
 
 class UndoableMatcher(WrappingMatcher[UndoableCompiled, AutomatonMatcher]):
-    """One sequence's state. Laws: tests/laws.py."""
+    """The state of one sequence. Laws: tests/laws.py."""
 
     __slots__ = ("_ends", "_states", "_text")
 

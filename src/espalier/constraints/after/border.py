@@ -27,8 +27,8 @@ TOO_WIDE = f"at most {GAP} whitespace characters may stand between the marker an
 
 
 class Landing(NamedTuple):
-    """Where bytes behind the marker lead. gap: whitespace characters since the marker. tokens: what the inner matcher
-    takes then, `()` while the inner text has not begun."""
+    """The position after bytes behind the marker. gap: whitespace characters since the marker. tokens: what the inner
+    matcher takes then, `()` while the inner text has not begun."""
 
     gap: int
     tokens: tuple[int, ...] = ()
@@ -52,7 +52,7 @@ class Border:
         self._lock = threading.Lock()
 
     def land(self, data: bytes, gap: int = 0) -> Landing | None:
-        """Where bytes lead after `gap` whitespace characters; None if they are refused."""
+        """The position after these bytes, read after `gap` whitespace characters; None if they are refused."""
         count = self._leading(data)
         if gap + count > GAP:
             return None
@@ -63,7 +63,7 @@ class Border:
         return Landing(gap + count, tokens) if tokens else None
 
     def take(self, token: int, gap: int) -> Landing | None:
-        """Where one token leads; None if it is refused, and for EOS."""
+        """The position after one token; None if it is refused, and for EOS."""
         if not masks.test(self.mask(gap), token) or token in self._vocab.eos_ids:
             return None
         data = self._vocab.bytes_of(token)

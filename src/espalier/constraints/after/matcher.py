@@ -193,7 +193,7 @@ class AfterCompiled:
 
 
 class AfterMatcher(MatcherBase[AfterCompiled]):
-    """One sequence's state. Laws: tests/laws.py."""
+    """The state of one sequence. Laws: tests/laws.py."""
 
     __slots__ = ("_count", "_finished", "_history", "_inner", "_state")
 

@@ -1,4 +1,4 @@
-"""Where a text stands that is to come to a marker first: before the marker, in the gap behind it, or past both."""
+"""The states of `After`: before the marker, in the gap behind it, or inside the inner text."""
 
 from __future__ import annotations
 

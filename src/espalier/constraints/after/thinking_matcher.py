@@ -78,7 +78,7 @@ class ThinkingCompiled(ParallelCompiled):
 
 
 class ThinkingMatcher(ParallelMatcher[ThinkingCompiled]):
-    """One sequence's state. Laws: tests/laws.py."""
+    """The state of one sequence. Laws: tests/laws.py."""
 
     __slots__ = ("_guard", "_guards")
 

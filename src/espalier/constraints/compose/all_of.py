@@ -180,9 +180,9 @@ def _contradiction(found: dict[str, Dfa | Network]) -> tuple[str, ...]:
 def judge_all_of(spec: AllOf, text: str, words: WordFiles) -> Verdict:
     """Valid if the judges of all members say so; unknown if one cannot judge and none says invalid."""
     found = {name: judge(member, text, words) for name, member in spec.named()}
-    said = [verdict.valid for verdict in found.values()]
+    valid = [verdict.valid for verdict in found.values()]
     return Verdict(
-        valid=False if False in said else None if None in said else True,
+        valid=False if False in valid else None if None in valid else True,
         judge=" and ".join(dict.fromkeys(verdict.judge for verdict in found.values())),
         errors=tuple(f"{name}: {error}" for name, verdict in found.items() for error in verdict.errors)[:5],
     )

@@ -50,7 +50,7 @@ class AllOfCompiled(WrappingCompiled):
 
 
 class AllOfMatcher(WrappingMatcher[AllOfCompiled, AutomatonMatcher]):
-    """One sequence's state. Laws: tests/laws.py."""
+    """The state of one sequence. Laws: tests/laws.py."""
 
     __slots__ = ("_members", "_seen", "_tokens")
 

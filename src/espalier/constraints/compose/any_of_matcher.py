@@ -20,8 +20,8 @@ class AnyOfCompiled(ParallelCompiled):
         self.trie = trie
 
     def matcher(self, *, before: str = "") -> AnyOfMatcher:
-        """As in `Compiled`. A member that refuses what the prompt holds is left out. Raises InputError if that is
-        every one."""
+        """See `Compiled.matcher`. Members that refuse what the prompt holds are left out. Raises InputError if every
+        member does."""
         found: list[Matcher | None] = []
         faults: list[InputError] = []
         for member in self.members:
@@ -39,12 +39,12 @@ class AnyOfCompiled(ParallelCompiled):
 
 
 class AnyOfMatcher(ParallelMatcher[AnyOfCompiled]):
-    """One sequence's state. Laws: tests/laws.py."""
+    """The state of one sequence. Laws: tests/laws.py."""
 
     __slots__ = ()
 
     def forced(self) -> tuple[int, ...]:
-        """What the members' forced tokens have in common: the same tokens, then the same bytes."""
+        """The common prefix of the members' forced tokens: first as tokens, then as bytes."""
         first, *rest = [member.forced() for member in self._living()]
         if not rest or not first:
             return first

@@ -99,7 +99,7 @@ class RewindingAllOfCompiled(AllOfCompiled):
 
 
 class RewindingAllOfMatcher(RewindingMembers[RewindingAllOfCompiled], AllOfMatcher):
-    """One sequence's state. Laws: tests/laws.py; the mask is the whole's, so there are no traps."""
+    """The state of one sequence. Laws: tests/laws.py; the mask is that of the intersection, so there are no traps."""
 
     __slots__ = ("_rest", "_rest_seen", "_rewinding")
     _compiled: RewindingAllOfCompiled
@@ -158,8 +158,8 @@ class SideBySideCompiled(ParallelCompiled):
 
 
 class SideBySideMatcher(RewindingMembers[SideBySideCompiled], ParallelMatcher[SideBySideCompiled]):
-    """One sequence's state. Laws: tests/laws.py, except that the mask may be empty before the text is complete, because
-    the members may allow different tokens; for the same reason no completion is known."""
+    """The state of one sequence. Laws: tests/laws.py, except that the mask may be empty before the text is complete,
+    because the members may allow different tokens; for the same reason no completion is known."""
 
     __slots__ = ("_rewinds",)
 
