@@ -55,7 +55,10 @@ class Kinds(Registry):
 
     def find(self, name: str, field: str) -> Any | None:
         """A field of a kind's value, imported; None where the kind has none, or there is no such kind."""
-        found = getattr(self.load(name), field) if name in super().names() else None
+        try:
+            found = getattr(self.load(name), field)
+        except UnknownName:
+            found = None
         if found is None and field in self._single and name in self._single[field].names():
             return self._single[field].load(name)
         return imported(found) if isinstance(found, str) else found
