@@ -1,4 +1,6 @@
-"""Exact byte automata for the languages of constraints: building them, walking them against the token trie, the way
-to the end of a text, and the reasons for a refusal. It knows no spec, no schema and no sampling. Start with
-`languages/`.
+"""Exact automata over bytes: compiling a grammar to a DFA or a pushdown automaton, walking it against the token trie to
+get packed token masks, completions, and explanations of refused tokens. It knows no spec, no schema and no sampling.
+
+Start with `languages/` (grammar to NFA to DFA), then `masks/` (token masks), `ends/` (completions), `reasons/`
+(explanations) and `phrases/` (searching running text).
 """

@@ -31,8 +31,8 @@ NEXT_BYTES = 16 * 2**20
 
 
 class _Known:
-    """What searches have found for a state. refused: no completion of so many tokens or fewer was found. way: the
-    shortest completion found."""
+    """The results of earlier searches from one state. refused: no completion of at most so many tokens was found. way:
+    the shortest completion found."""
 
     __slots__ = ("refused", "way")
 

@@ -1,4 +1,5 @@
-"""Build automata: expressions to NFA fragments, fragments to networks of rules, finite languages and regular ones to
-DFAs, and their products and set operations. It knows no vocabulary. Start with `nfa.py`, then `network.py` and
-`dfa.py`.
+"""Builds automata over bytes: expressions to NFAs, rules to fragments, grammars to networks (pushdown automata), word
+lists and regular grammars to DFAs; intersections and set operations. It knows no vocabulary.
+
+Start with `nfa.py`, then `fragment.py`, `network.py` and `dfa.py`.
 """

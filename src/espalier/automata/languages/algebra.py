@@ -17,13 +17,13 @@ from espalier.errors import GrammarError, LimitExceeded
 from espalier.grammar.ast import AnyChar, Node, Repeat, RuleRef, TokenRef
 
 MAX_STATES = 100_000
-"""States of one automaton, also on the way to it."""
+"""The most states of one DFA, before and after it is minimised."""
 MAX_WORK = 2_000_000
-"""Steps of the subset construction: a few seconds."""
+"""The most steps of the subset construction: a few seconds."""
 
 
 def language(node: Node, *, max_states: int = MAX_STATES) -> Dfa | None:
-    """What an expression without rules and tokens matches; None if that is nothing. Raises LimitExceeded."""
+    """The DFA of an expression without rule and token references; None if it matches nothing. Raises LimitExceeded."""
     nfa = Nfa(limit=max_states * 4)
     start, end = nfa.new(), nfa.new()
     nfa.add(node, start, end, symbol=_refuse, inline={})
@@ -39,22 +39,22 @@ def language(node: Node, *, max_states: int = MAX_STATES) -> Dfa | None:
 
 
 def both(one: Dfa | None, other: Dfa | None, *, max_states: int = MAX_STATES) -> Dfa | None:
-    """The texts of both. Raises LimitExceeded."""
+    """The intersection. Raises LimitExceeded."""
     if one is None or other is None:
         return None
     try:
         return intersect(one, other, max_states=max_states)
-    except GrammarError:  # its word for an empty result
+    except GrammarError:  # raised for an empty result
         return None
 
 
 def without(one: Dfa | None, other: Dfa | None, *, max_states: int = MAX_STATES) -> Dfa | None:
-    """The texts of `one` that are not of `other`. Raises LimitExceeded."""
+    """The difference: texts of `one` that are not texts of `other`. Raises LimitExceeded."""
     return one if other is None else both(one, completed(other), max_states=max_states)
 
 
 def either(one: Dfa | None, other: Dfa | None, *, max_states: int = MAX_STATES) -> Dfa | None:
-    """The texts of one or the other or both. Raises LimitExceeded."""
+    """The union. Raises LimitExceeded."""
     if one is None or other is None:
         return other if one is None else one
     neither = without(without(every_text(), one, max_states=max_states), other, max_states=max_states)
@@ -62,7 +62,7 @@ def either(one: Dfa | None, other: Dfa | None, *, max_states: int = MAX_STATES) 
 
 
 def completed(dfa: Dfa) -> Dfa:
-    """All byte strings but those of `dfa`. Only fit to be intersected: it accepts what is no text at all."""
+    """The complement: all byte strings that `dfa` refuses. Use it in an intersection only: it accepts invalid UTF-8."""
     count, width = dfa.table.shape
     table = np.vstack([dfa.table, np.full((1, width), -1, dtype=np.int32)])  # (S + 1, C)
     table[table < 0] = count
@@ -71,14 +71,14 @@ def completed(dfa: Dfa) -> Dfa:
 
 @cache
 def every_text() -> Dfa:
-    """Every text there is."""
+    """Every UTF-8 text."""
     found = language(Repeat(AnyChar()))
     assert found is not None
     return found
 
 
 def of_length(low: int, high: int | None) -> Dfa:
-    """Texts of so many code points."""
+    """Texts of `low` to `high` code points; None is no upper limit."""
     nodes = utf8_edges(AnyChar().scalars())
     size, last = len(nodes), low if high is None else high
     parts = refine(members for edges in nodes for members, _ in edges)
@@ -86,7 +86,7 @@ def of_length(low: int, high: int | None) -> Dfa:
     for number, part in enumerate(parts):
         letter[bytes_in(part)] = number
     width = len(parts)
-    one = np.full((size, width), -1, dtype=np.int64)  # what one character reads; DONE leads to `size`
+    one = np.full((size, width), -1, dtype=np.int64)  # the automaton of one character; DONE leads to `size`
     for node, edges in enumerate(nodes):
         for members, child in edges:
             one[node, [int(letter[byte]) for byte in bytes_in(members)]] = size if child == DONE else child
@@ -102,4 +102,4 @@ def of_length(low: int, high: int | None) -> Dfa:
 
 
 def _refuse(node: RuleRef | TokenRef) -> Symbol:
-    raise GrammarError(f"an expression of its own cannot mention {node!r}")
+    raise GrammarError(f"a standalone expression cannot refer to {node!r}")

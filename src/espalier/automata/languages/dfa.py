@@ -1,7 +1,7 @@
-"""Deterministic automata over bytes, as dense tables: made from words, expressions or networks, and intersected.
+"""DFAs over bytes as dense tables: built from words, expressions or networks, minimised and intersected.
 
-Every state is reached from the start and reaches acceptance, so an automaton never leads into a dead end. The
-empty language has no such automaton: making one raises GrammarError. It knows nothing of tokens.
+Every state is reachable and co-reachable, so a DFA never leads into a dead end. The empty language has no such DFA:
+building one raises GrammarError. It knows nothing of tokens.
 """
 
 from __future__ import annotations
@@ -16,22 +16,25 @@ from numpy.typing import NDArray
 
 from espalier.automata.languages.fragment import Fragment, minimise, refine
 from espalier.automata.languages.network import MAX_STATES, Network, build_network
-from espalier.automata.languages.nfa import ByteSet, bytes_in
+from espalier.automata.languages.nfa import ByteSet, bytes_in, class_masks
 from espalier.automata.languages.words import word_table
 from espalier.errors import GrammarError, LimitExceeded
 from espalier.grammar.ast import Grammar, Node, Rule
 from espalier.time_limit import check as check_time
 
 MAX_PRODUCT = 600_000
-"""States of an intersection."""
+"""The most states of an intersection."""
 MAX_CELLS = 40_000_000
-"""States times byte classes of an automaton that is made state by state: some hundred megabytes on the way."""
+"""The most states times byte classes of a DFA that is built state by state: some hundred megabytes while it is
+built."""
 MAX_WORK = 20_000_000
+"""The most positions looked at by the subset construction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Dfa:
-    """S states by C byte classes. classes: `(256,) uint8`. table: `(S, C) int32`, -1 for none. accepting: `(S,)`."""
+    """S states by C byte classes. classes: the class of each byte, `(256,) uint8`. table: the next state, `(S, C)
+    int32`, -1 for none. accepting: `(S,) bool`."""
 
     classes: NDArray[np.uint8]
     table: NDArray[np.int32]
@@ -56,18 +59,18 @@ class Dfa:
 
     @staticmethod
     def of_words(words: Iterable[str | bytes]) -> Dfa:
-        """Exactly these texts."""
+        """The DFA of exactly these texts. Raises GrammarError if there are none."""
         found = word_table([word.encode() if isinstance(word, str) else word for word in words])
         return trimmed(found.classes, found.table, found.ends, found.start)
 
     @staticmethod
     def of_node(node: Node, *, max_states: int = MAX_STATES) -> Dfa:
-        """An expression that mentions no rules and no tokens. Raises LimitExceeded."""
+        """The DFA of an expression without rule and token references. Raises GrammarError, LimitExceeded."""
         return Dfa.of_grammar(Grammar.of([Rule("root", node)]), max_states=max_states)
 
     @staticmethod
     def of_grammar(grammar: Grammar, *, max_states: int = MAX_STATES) -> Dfa:
-        """A grammar that is wholly regular. Raises GrammarError if it is not, LimitExceeded."""
+        """The DFA of a regular grammar. Raises GrammarError if the grammar is not regular, LimitExceeded."""
         network = build_network(grammar, max_states=max_states)
         if not network.is_regular:
             raise GrammarError("the grammar is not regular, or too large to be made one automaton")
@@ -75,10 +78,8 @@ class Dfa:
 
     @staticmethod
     def of_network(network: Network, *, max_states: int = MAX_STATES) -> Dfa:
-        """A network without calls and tokens; where it is not deterministic, by the subset construction.
-
-        Raises LimitExceeded.
-        """
+        """The DFA of a network without calls and token references, by the subset construction if the network is not
+        deterministic. Raises GrammarError for the empty language, LimitExceeded."""
         if not network.is_regular:
             return _determinised(network, max_states)
         table = np.full(network.which.shape, -1, dtype=np.int32)  # (S, C)
@@ -89,7 +90,7 @@ class Dfa:
         return trimmed(network.classes, table, np.array(network.final), network.start)
 
     def minimised(self) -> Dfa:
-        """The smallest automaton of the same language."""
+        """The minimal DFA of the same language."""
         small = minimise(fragment_of_dfa(self))
         parts = refine(members for edges in small.edges for members, _ in edges)
         classes = np.zeros(256, dtype=np.uint8)
@@ -103,8 +104,8 @@ class Dfa:
 
 
 def fragment_of_dfa(dfa: Dfa) -> Fragment:
-    """The same states, the start first."""
-    masks = [sum(1 << b for b in np.flatnonzero(dfa.classes == c).tolist()) for c in range(dfa.table.shape[1])]
+    """The DFA as a fragment, with the start as state 0."""
+    masks = class_masks(dfa.classes.tolist(), dfa.table.shape[1])
     order = [dfa.start, *(state for state in range(len(dfa)) if state != dfa.start)]
     place = {state: i for i, state in enumerate(order)}
     found = Fragment(edges=[], symbols=[], final=[], leaf=[None] * len(dfa))
@@ -130,7 +131,7 @@ def _determinised(network: Network, max_states: int) -> Dfa:
         check_time()
         row: list[int] = []
         known: dict[tuple[int, ...], int] = {}
-        for key in zip(*(which[position] for position in subset), strict=True):  # one a class
+        for key in zip(*(which[position] for position in subset), strict=True):  # one for each byte class
             target = known.get(key)
             if target is None:
                 found: set[int] = set()
@@ -148,21 +149,21 @@ def _determinised(network: Network, max_states: int) -> Dfa:
         if len(order) > max_states or len(order) * letters > MAX_CELLS or work > MAX_WORK:
             raise LimitExceeded(
                 f"as one deterministic automaton this needs {len(order)} states or more",
-                hint="a count after something that may come again and again is dear: lower it",
+                hint="a counted repetition {m,n} after an unbounded one needs many states: lower its count",
             )
     accepting = np.array([any(network.final[position] for position in subset) for subset in order])
     return trimmed(network.classes, np.array(rows, dtype=np.int32), accepting, 0)
 
 
 def intersect(*automata: Dfa, max_states: int = MAX_PRODUCT) -> Dfa:
-    """The texts that every one of the automata accepts. Raises GrammarError if there are none, LimitExceeded."""
+    """The DFA of the texts that all automata accept. Raises GrammarError if there are none, LimitExceeded."""
     return reduce(lambda one, other: _product(one, other, max_states), automata)
 
 
 def _product(one: Dfa, other: Dfa, max_states: int) -> Dfa:
     pairs, classes = np.unique(
         one.classes.astype(np.int64) * 256 + other.classes, return_inverse=True
-    )  # (C,), (256,): a class of the product is a pair of classes
+    )  # (C,), (256,): a byte class of the product is a pair of classes
     left, right = one.table[:, pairs // 256], other.table[:, pairs % 256]  # (S1, C), (S2, C)
     width = len(other)
     codes = np.array([one.start * width + other.start], dtype=np.int64)  # (S,), in order of discovery
@@ -190,7 +191,8 @@ def _product(one: Dfa, other: Dfa, max_states: int) -> Dfa:
 
 
 def trimmed(classes: NDArray[np.uint8], table: NDArray[np.int32], accepting: NDArray[np.bool_], start: int) -> Dfa:
-    """Without states that are not reached or lead to no acceptance. Raises GrammarError if nothing is left."""
+    """The DFA without unreachable states and without states that reach no accept state. Raises GrammarError if the
+    start is one of these."""
     live = distances(table, accepting) >= 0
     if not live[start]:
         raise GrammarError("no text satisfies this at all", hint="the parts contradict one another")
@@ -216,11 +218,11 @@ def trimmed(classes: NDArray[np.uint8], table: NDArray[np.int32], accepting: NDA
 
 
 def distances(table: NDArray[np.int32], accepting: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The least number of bytes from each state to acceptance, -1 where it is not reached, `(S,)`."""
+    """The least number of bytes from each state to an accept state, -1 if none is reached, `(S,) int64`."""
     tails, letters = np.nonzero(table >= 0)
     heads = table[tails, letters]
     order = np.argsort(heads, kind="stable")
-    tails, heads = tails[order], heads[order]  # edges by where they lead
+    tails, heads = tails[order], heads[order]  # edges sorted by their target
     first = np.searchsorted(heads, np.arange(len(table) + 1))
     found = np.where(accepting, 0, -1)
     fresh = np.flatnonzero(accepting)

@@ -1,6 +1,6 @@
-"""Whole automata as parts of a larger network: taken apart into fragments, renumbered, and called as rules.
+"""Builds a network out of whole automata and grammars: each is split into fragments, renumbered, and called as a rule.
 
-An assembly is a list of fragments with names; its first fragment is the start. It knows nothing of what the parts say.
+It does not know what the parts are for.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from collections.abc import Collection
 from espalier.automata.languages.dfa import Dfa, fragment_of_dfa
 from espalier.automata.languages.fragment import Fragment, Targets, TooManyStates, determinise, minimise
 from espalier.automata.languages.network import Network, assemble, build_fragments
-from espalier.automata.languages.nfa import ByteSet, Nfa, Symbol
+from espalier.automata.languages.nfa import ByteSet, Nfa, Symbol, class_masks
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import Grammar, TokenRef
 
 MAX_IN_PLACE = 50_000
-"""States of an automaton made of all rules in one place; past that they are called."""
-
+"""The most states of a DFA with all rules inlined."""
 MAX_DEPTH = 50
-"""Rules put in one another's place."""
+"""The deepest nesting of inlined rules."""
 
 
 class Assembly:
-    """A network in the making. Rule 0 is the start: whoever makes one adds its fragment first."""
+    """A network under construction, as a list of named fragments. Fragment 0 is the start rule: add it first."""
 
     def __init__(self) -> None:
         self.fragments: list[Fragment] = []
@@ -30,7 +29,7 @@ class Assembly:
         self._refs: dict[TokenRef, int] = {}
 
     def rule(self, fragment: Fragment, name: str) -> Symbol:
-        """Adds one fragment; the symbol that calls it."""
+        """Add one fragment; returns the symbol that calls it."""
         self.fragments.append(fragment)
         self.names.append(name)
         return "rule", len(self.fragments) - 1
@@ -40,13 +39,13 @@ class Assembly:
         return "token", self._refs.setdefault(ref, len(self._refs))
 
     def embed(self, automaton: Dfa | Network, name: str) -> Symbol:
-        """Adds a whole automaton, all its rules under one name; the symbol that calls it."""
+        """Add a whole automaton, all its rules under one name; returns the symbol that calls it."""
         found = [fragment_of_dfa(automaton)] if isinstance(automaton, Dfa) else fragments_of_network(automaton)
         return self._adopt(found, [name] * len(found), () if isinstance(automaton, Dfa) else automaton.refs)
 
     def grammar(self, grammar: Grammar, *, plain: bool = False, called: Collection[str] = ()) -> Symbol:
-        """Adds a grammar, its rules under their own names; the symbol that calls its root. Raises as
-        `build_network`."""
+        """Add a grammar, its rules under their own names; returns the symbol that calls its root. Raises as
+        `build_network` does."""
         return self._adopt(*build_fragments(grammar, plain=plain, called=called))
 
     def _adopt(self, fragments: list[Fragment], names: list[str], refs: tuple[TokenRef, ...]) -> Symbol:
@@ -62,8 +61,8 @@ class Assembly:
         return assemble(self.fragments, self.names, tuple(self._refs))
 
     def dfa(self, *, max_states: int = MAX_IN_PLACE) -> Dfa | None:
-        """The same as one deterministic automaton, every rule in its callers' place; None where rules are recursive,
-        tokens are named, or it would have more states than that."""
+        """The same language as one DFA with every rule inlined; None if rules are recursive, tokens are referenced, or
+        it would have more than `max_states` states."""
         nfa = Nfa(limit=max_states)
         start, end = nfa.new(), nfa.new()
         try:
@@ -75,7 +74,8 @@ class Assembly:
         return Dfa.of_network(assemble([found], [""], ()))
 
     def _put(self, nfa: Nfa, rule: int, start: int, end: int, within: tuple[int, ...]) -> bool:
-        """One rule between two states, what it calls included. within: the rules that it is being put in place for."""
+        """Inline one rule, and the rules that it calls, between two states. within: the rules being inlined around it.
+        Returns False if that is not possible."""
         fragment = self.fragments[rule]
         places = [nfa.new() for _ in range(len(fragment))]
         nfa.epsilon[start].append(places[0])
@@ -93,8 +93,8 @@ class Assembly:
 
 
 def fragments_of_network(network: Network) -> list[Fragment]:
-    """One fragment for each rule that is called, the start's first: `assemble` makes the same network of them."""
-    masks = _masks(network.classes.tolist(), network.which.shape[1])
+    """One fragment for each rule, the start rule first; `assemble` makes the same network of them."""
+    masks = class_masks(network.classes.tolist(), network.which.shape[1])
     starts = sorted({network.start, *(callee for calls in network.calls for callee, _ in calls)})
     if starts[0] != network.start:
         raise AssertionError("the start of a network is its first position")
@@ -127,11 +127,3 @@ def _fragment(network: Network, masks: list[ByteSet], number: dict[int, int], st
         row += [(("token", ref), local(targets)) for ref, targets in network.tokens[position]]
         found.symbols.append(row)
     return found
-
-
-def _masks(classes: list[int], count: int) -> list[ByteSet]:
-    """The bytes of each class."""
-    masks: list[ByteSet] = [0] * count
-    for byte, letter in enumerate(classes):
-        masks[letter] |= 1 << byte
-    return masks

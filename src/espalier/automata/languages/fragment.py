@@ -1,8 +1,8 @@
-"""Automata over bytes and symbols, made from NFA fragments: deterministic and smallest, or, where that would be too
-large, free of epsilon only. It knows nothing of rules, stacks or vocabularies.
+"""Turns an NFA into a fragment: the minimal DFA over bytes and symbols, or, if that is too large, an automaton without
+epsilon edges. A fragment is the body of one rule. It knows no rules, stacks or vocabularies.
 
-A state's edges are disjoint sets of bytes, each with the tuple of states that it leads to: one if the fragment is
-deterministic. The start is state 0, and every state is on a way from there to a final state.
+The edges of a state have disjoint sets of bytes, each with the tuple of states that it leads to (one state if the
+fragment is deterministic). State 0 is the start. Every state is reachable and co-reachable.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ Targets = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fragment:
-    """edges[s]: (bytes, targets), the sets disjoint. symbols[s]: (symbol, targets). leaf[s]: what stands there in the
-    source, the first in its order of what can be read next."""
+    """The automaton of one rule; each list has one entry for each state.
+
+    edges[s]: (bytes, target states), the sets of bytes disjoint. symbols[s]: (symbol, target states). final[s]: the
+    rule may end here. leaf[s]: the position in the source of what can be read next, the first of several.
+    """
 
     edges: list[list[tuple[ByteSet, Targets]]]
     symbols: list[list[tuple[Symbol, Targets]]]
@@ -33,16 +36,17 @@ class Fragment:
 
 
 class TooManyStates(Exception):
-    """Determinisation went past its limit: the caller takes another way or raises LimitExceeded."""
+    """Determinisation went past its limit. The caller uses another construction or raises LimitExceeded."""
 
 
 def determinise(nfa: Nfa, start: int, end: int, *, max_states: int, max_work: int = 5_000_000) -> Fragment:
-    """The subset construction, from `start` to `end`. Raises TooManyStates."""
+    """The subset construction: the DFA of the paths from `start` to `end`. Raises TooManyStates."""
     return _explore(nfa, start, end, merge=True, max_states=max_states, max_work=max_work)
 
 
 def free_of_epsilon(nfa: Nfa, start: int, end: int, *, max_work: int = 20_000_000) -> Fragment:
-    """The same language with one state for each state of the NFA. Raises LimitExceeded."""
+    """The same language without epsilon edges, nondeterministic, with at most one state for each state of the NFA.
+    Raises LimitExceeded."""
     try:
         return _explore(nfa, start, end, merge=False, max_states=len(nfa.edges) + 1, max_work=max_work)
     except TooManyStates:
@@ -87,7 +91,6 @@ def _explore(nfa: Nfa, start: int, end: int, *, merge: bool, max_states: int, ma
     out = Fragment(edges=[], symbols=[], final=[], leaf=[])
     while len(out.final) < len(order):
         check_time()
-        check_time()
         subset = order[len(out.final)]
         by_mask: dict[ByteSet, set[int]] = {}
         by_symbol: dict[Symbol, set[int]] = {}
@@ -110,7 +113,7 @@ def _explore(nfa: Nfa, start: int, end: int, *, merge: bool, max_states: int, ma
 
 
 def disjoint(by_mask: Mapping[ByteSet, set[int]]) -> list[tuple[ByteSet, frozenset[int]]]:
-    """The same edges with disjoint sets of bytes: each set with all that its bytes lead to."""
+    """The same edges with disjoint sets of bytes, each with all targets of its bytes."""
     seen: ByteSet = 0
     clash = False
     for members in by_mask:
@@ -138,7 +141,7 @@ def disjoint(by_mask: Mapping[ByteSet, set[int]]) -> list[tuple[ByteSet, frozens
 
 
 def refine(masks: Iterable[ByteSet]) -> list[ByteSet]:
-    """The coarsest partition of the bytes 0-255 that every one of the sets is a union of parts of."""
+    """The coarsest partition of the bytes 0-255 in which each of the sets is a union of parts: the byte classes."""
     parts = [(1 << 256) - 1]
     for members in dict.fromkeys(masks):
         split: list[ByteSet] = []
@@ -153,7 +156,7 @@ def refine(masks: Iterable[ByteSet]) -> list[ByteSet]:
 
 
 def pruned(found: Fragment) -> Fragment:
-    """Without states that lead to no final state; state 0 stays."""
+    """The fragment without states from which no final state is reached. State 0 stays."""
     before: list[list[int]] = [[] for _ in found.final]
     for state in range(len(found)):
         for _, targets in (*found.edges[state], *found.symbols[state]):
@@ -184,9 +187,12 @@ def pruned(found: Fragment) -> Fragment:
 
 
 def minimise(found: Fragment, *, max_edges: int = 2_000_000) -> Fragment:
-    """The smallest deterministic fragment of the same language; as it was if it is not deterministic or too large.
+    """The minimal deterministic fragment of the same language. Returned unchanged if it is nondeterministic, or has
+    more than `max_edges` edges.
 
-    Valmari and Lehtinen's refinement of states and edges in turn, which needs no dead state: O(m log m).
+    Valmari and Lehtinen's algorithm, which refines states and edges in turn and needs no dead state: O(m log m) for m
+    edges, also for deep automata such as counted repetitions. (Safety filters have shallow automata with dense tables,
+    for which the whole-array rounds in `constraints/safety/automaton.py` are ten times faster.)
     """
     parts = refine(members for edges in found.edges for members, _ in edges)
     letters: dict[ByteSet, list[int]] = {}
@@ -214,7 +220,7 @@ def minimise(found: Fragment, *, max_edges: int = 2_000_000) -> Fragment:
     blocks = _refine_states(found.final, tails, heads, labels)
     if len(blocks.first) == len(found):
         return found
-    # Blocks in order of their first state, so that state 0 stays first.
+    # Blocks are numbered in the order of their first state, so state 0 stays first.
     order = sorted(range(len(blocks.first)), key=lambda b: min(blocks.members(b)))
     number = {block: i for i, block in enumerate(order)}
     of = [number[block] for block in blocks.block_of]
@@ -232,7 +238,7 @@ def minimise(found: Fragment, *, max_edges: int = 2_000_000) -> Fragment:
 
 
 class _Partition:
-    """A partition of 0..n-1 that is refined by marking elements and splitting off the marked ones."""
+    """A partition of 0..n-1, refined by marking elements and then splitting the marked ones off their blocks."""
 
     def __init__(self, count: int) -> None:
         self.order = list(range(count))
@@ -250,7 +256,7 @@ class _Partition:
         block = self.block_of[element]
         at, to = self.place[element], self.first[block] + self.marked[block]
         if at < to:
-            return  # marked before
+            return  # already marked
         other = self.order[to]
         self.order[at], self.place[other] = other, at
         self.order[to], self.place[element] = element, to
@@ -259,7 +265,7 @@ class _Partition:
         self.marked[block] += 1
 
     def split(self) -> None:
-        """Blocks in part marked fall in two; the smaller half gets the new number."""
+        """Split every block that is partly marked. The smaller half gets the new number."""
         while self.touched:
             check_time()
             block = self.touched.pop()

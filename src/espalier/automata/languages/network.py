@@ -1,9 +1,9 @@
-"""A grammar as a network of byte automata: one fragment a rule, with edges that call other rules.
+"""Compiles a grammar to a network: one automaton over bytes for each rule, with edges that call other rules.
 
-Rules that are not recursive are put in their callers' place as long as that stays small, so a wholly regular
-grammar ends as one fragment without calls. With `plain=True` nothing is put anywhere and nothing is minimised: slower,
-and every position knows its rule and its place in the source, which is what explanations are made of.
-It knows nothing of stacks or vocabularies: a token reference stays what the grammar wrote.
+Non-recursive rules are inlined as long as the network stays small, so a regular grammar becomes one automaton without
+calls, a DFA. With `plain=True` nothing is inlined or minimised: the network is slower, but every position knows its
+rule and its position in the source, which explanations need. It knows no stacks and no vocabulary: token references
+stay as the grammar writes them.
 """
 
 from __future__ import annotations
@@ -44,24 +44,26 @@ from espalier.grammar.rewrite import remove_left_recursion, remove_nullable_loop
 from espalier.time_limit import check as check_time
 
 MAX_STATES = 1_000_000
-"""States that a grammar may have before it is made deterministic, and again after it."""
+"""The most states of a grammar, counted before it is made deterministic and again after that."""
 MAX_IN_PLACE = 300_000
-"""States that a grammar may have by putting rules in their callers' place."""
+"""The most states of a grammar after inlining."""
 INLINE_SIZES = (MAX_IN_PLACE, 60, -1)
-"""A rule whose copies would add more states than this is called and not put in its callers' place. The first limit that
-keeps the whole below MAX_IN_PLACE counts; the last puts nothing anywhere."""
+"""Limits on the states that the copies of one rule may add; a rule over the limit is called, not inlined. The first
+limit that keeps the whole grammar below MAX_IN_PLACE is used; the last one inlines nothing."""
 MAX_CYCLE = 64
-"""In a larger knot of recursive rules no few are looked for whose calls would cut every cycle."""
+"""In a larger group of mutually recursive rules all are called; no small set that cuts every cycle is searched for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Network:
-    """P positions; a rule starts at its first.
+    """A pushdown automaton as the fragments of its rules, with P positions (states) by C byte classes.
 
-    classes: byte -> class, `(256,) uint8`. which: `(P, C) int32`, index into `moves[p]` by class, -1 for none.
-    moves[p]: the different sets of positions that a byte leads to. calls[p]: (start of a rule, where it returns to).
-    tokens[p]: (index into `refs`, targets). pure[p]: nothing but final, so nothing needs to return to it.
-    least[p]: how many bytes and tokens at least finish p's rule. rule[p], leaf[p]: for explanations.
+    classes: the class of each byte, `(256,) uint8`. which: `(P, C) int32`, the index into `moves[p]` by class, -1 for
+    none. moves[p]: the distinct sets of positions that a byte leads to. calls[p]: (first position of the called rule,
+    position to return to). tokens[p]: (index into `refs`, target positions). final[p]: the rule may end here. pure[p]:
+    final and without any edge, so a call need not return here. least[p]: the least number of bytes and tokens that
+    finish p's rule. rule[p], leaf[p]: rule name and source position, for explanations. refs: the token references.
+    start: the first position of the start rule.
     """
 
     classes: NDArray[np.uint8]
@@ -79,28 +81,28 @@ class Network:
 
     @property
     def is_regular(self) -> bool:
-        """One deterministic automaton over bytes: no calls, no tokens."""
+        """Whether the network is one DFA: no calls, no token references, one target for each byte."""
         return not any(self.calls) and not any(self.tokens) and all(len(t) == 1 for row in self.moves for t in row)
 
     def needed_bytes(self) -> bytes:
-        """Every byte that an edge reads."""
+        """Every byte that some edge reads."""
         used = np.flatnonzero((self.which >= 0).any(axis=0))
         return bytes(b for b in range(256) if self.classes[b] in used)
 
 
 def build_network(grammar: Grammar, *, plain: bool = False, max_states: int = MAX_STATES) -> Network:
-    """Raises GrammarError for what `grammar.check` calls an error, LimitExceeded for what is too large."""
+    """The network of a grammar. plain: for explanations, see above. Raises GrammarError for what `grammar.check` calls
+    an error, LimitExceeded for a grammar that is too large."""
     return assemble(*build_fragments(grammar, plain=plain, max_states=max_states))
 
 
 def build_fragments(
     grammar: Grammar, *, plain: bool = False, called: Collection[str] = (), max_states: int = MAX_STATES
 ) -> tuple[list[Fragment], list[str], tuple[TokenRef, ...]]:
-    """What `assemble` takes. called: rules that are called in any case; a grammar with some is not made one fragment
-    even if it is wholly regular, so that building it takes a time about linear in its size. Raises as
-    `build_network`."""
+    """The arguments of `assemble`. called: rules that are never inlined; with some, even a regular grammar is not made
+    one fragment, so the build time stays about linear in the grammar's size. Raises as `build_network`."""
     validate(grammar)
-    # Left recursion first: what it adds may have dead ends and be unreachable.
+    # Left recursion first: removing it may add rules that are unreachable or have dead ends.
     trimmed = trim(grammar)
     grammar = remove_nullable_loops(remove_left_recursion(trimmed))
     grammar = grammar if grammar is trimmed else trim(grammar)
@@ -112,8 +114,7 @@ def build_fragments(
 
 
 def choose_inline(grammar: Grammar, max_states: int, wanted: Collection[str] = ()) -> tuple[set[str], set[str]]:
-    """The rules that are called, the root and those wanted among them, and those that are put in their callers'
-    place."""
+    """The rules that are called (the root and those `wanted` among them), and the rules that are inlined."""
     edges = {
         name: tuple(dict.fromkeys(ref.name for ref in references(rule.body))) for name, rule in grammar.rules.items()
     }
@@ -123,7 +124,7 @@ def choose_inline(grammar: Grammar, max_states: int, wanted: Collection[str] = (
         if len(group) > 1 or group[0] in edges[group[0]]:
             called |= _cycle_cutters(group, edges)
         order += group
-    # Within a group the rules left over are in no cycle, and their order among themselves counts too.
+    # The other rules of a group are in no cycle any more; they need an order of their own.
     rest = {name: tuple(t for t in edges[name] if t not in called) for name in order}
     order = [name for group in components(rest) for name in group]
     forms = {name: _size(grammar.rules[name].body) for name in order}
@@ -138,9 +139,9 @@ def choose_inline(grammar: Grammar, max_states: int, wanted: Collection[str] = (
         sizes: dict[str, int] = {}
         for name in order:
             plain, mentions = forms[name]
-            # A call is one state; a rule in place is as many as it has.
+            # A call is one state; an inlined rule has all of its states.
             sizes[name] = plain + sum(n * (1 if ref in kept else sizes[ref]) for ref, n in mentions.items())
-            # In a regular grammar all is to be in one place; elsewhere what counts is how much is copied.
+            # A regular grammar is to be inlined as a whole; for others the number of copied states counts.
             if sizes[name] * (1 if limit == MAX_IN_PLACE else uses.get(name, 1) - 1) > limit:
                 kept.add(name)
         total = sum(sizes[name] for name in kept)
@@ -152,7 +153,7 @@ def choose_inline(grammar: Grammar, max_states: int, wanted: Collection[str] = (
 
 
 def _size(body: Node) -> tuple[int, dict[str, int]]:
-    """About how many states an expression needs: so many, and so many times those of each rule it mentions."""
+    """The approximate number of states of an expression: its own, and how many times it refers to each rule."""
 
     def visit(node: Node, parts: list[tuple[int, dict[str, int]]]) -> tuple[int, dict[str, int]]:
         check_time()
@@ -177,7 +178,7 @@ def _size(body: Node) -> tuple[int, dict[str, int]]:
 
 
 def _cycle_cutters(group: Sequence[str], edges: dict[str, tuple[str, ...]]) -> set[str]:
-    """Rules of a recursive group without which no cycle is left: few, not provably fewest."""
+    """Rules of a recursive group whose removal cuts every cycle: few, not always the fewest."""
     if len(group) > MAX_CYCLE:
         return set(group)
     cut: set[str] = set()
@@ -223,7 +224,7 @@ def _fragments(
 
 
 def assemble(fragments: list[Fragment], names: list[str], refs: tuple[TokenRef, ...]) -> Network:
-    """One network of the fragments; `("rule", i)` calls the i-th, the first is the start."""
+    """One network of the fragments. The symbol `("rule", i)` calls the i-th; the first one is the start rule."""
     parts = refine(members for found in fragments for edges in found.edges for members, _ in edges)
     classes = np.zeros(256, dtype=np.uint8)  # (256,)
     for number, part in enumerate(parts):
@@ -268,8 +269,8 @@ def _least(
     tokens: list[tuple[tuple[int, Targets], ...]],
     final: list[bool],
 ) -> list[int]:
-    """The least number of bytes and tokens that finish each position's rule: Knuth's algorithm, cheapest first."""
-    before: list[list[int]] = [[] for _ in final]  # by position: whose edges lead to it
+    """The least number of bytes and tokens that finish each position's rule (Knuth's algorithm, cheapest first)."""
+    before: list[list[int]] = [[] for _ in final]  # by position: the positions whose edges lead to it
     waiting: list[list[tuple[int, int]]] = [[] for _ in final]  # by position: (caller, the other half of the call)
     for place in range(len(final)):
         for targets in (*moves[place], *(ts for _, ts in tokens[place])):

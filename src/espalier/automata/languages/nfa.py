@@ -1,8 +1,8 @@
-"""Expressions over code points to automata over bytes, by Thompson's construction, one fragment a rule.
+"""Compiles an expression over code points to an NFA over bytes (Thompson's construction).
 
-It knows nothing of vocabularies or of stacks: a mention of a rule is one symbol, or, where `inline` says so, the
-rule's own expression put in its place. A set of bytes is an int of 256 bits, bit b for byte b.
-Nothing here recurses over trees: groups may be nested 10,000 deep.
+A reference to a rule is one symbol, or, for the rules in `inline`, the rule's own expression in its place. A set of
+bytes is an int of 256 bits, bit b for byte b. Nothing here recurses over trees, so groups may be nested 10,000 deep.
+It knows no vocabulary and no stack.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from espalier.time_limit import check as check_time
 ByteSet: TypeAlias = int
 """256 bits, bit b for byte b."""
 Symbol: TypeAlias = tuple[str, int]
-"""What stands on an edge beside bytes: `("rule", number)` or `("token", number of a token set)`."""
+"""The label of an edge that reads no byte: `("rule", number)` or `("token", number of a token reference)`."""
 
 DONE = -1
-"""The child of a UTF-8 edge after which the character is complete."""
+"""The target of the edge that reads the last byte of a character."""
 WORDS = 32
-"""An alternative of so many literals becomes a word graph at once, not a path for each."""
+"""An alternative of at least so many literals becomes one word graph instead of a path for each literal."""
 _LAST_OF_LENGTH = (0x7F, 0x7FF, 0xFFFF, 0x10FFFF)
 
 
@@ -52,15 +52,15 @@ def bytes_in(members: ByteSet) -> list[int]:
 
 @lru_cache(maxsize=4096)
 def utf8_edges(ranges: Ranges) -> tuple[tuple[tuple[ByteSet, int], ...], ...]:
-    """The smallest acyclic automaton over bytes that reads one code point of `ranges` (no surrogates in them).
+    """The minimal acyclic automaton over UTF-8 bytes that reads one code point of `ranges`, which hold no surrogates.
 
-    Node 0 is the start; each node is its edges `(bytes, child)`, and DONE is the child after the last byte.
+    Node 0 is the start. A node is the tuple of its edges `(bytes, target node)`; the target of the last byte is DONE.
     """
     nodes: list[tuple[tuple[ByteSet, int], ...]] = [()]
     known: dict[tuple[tuple[ByteSet, int], ...], int] = {}
 
     def make(tails: list[tuple[tuple[int, int], ...]], root: bool) -> int:
-        # Ranges are disjoint, so first byte ranges are equal or disjoint too.
+        # The ranges are disjoint, so the ranges of first bytes are equal or disjoint.
         by_first: dict[tuple[int, int], list[tuple[tuple[int, int], ...]]] = {}
         for tail in tails:
             by_first.setdefault(tail[0], []).append(tail[1:])
@@ -84,14 +84,14 @@ def utf8_edges(ranges: Ranges) -> tuple[tuple[tuple[ByteSet, int], ...], ...]:
 
 
 def _spellings(low: int, high: int) -> list[tuple[tuple[int, int], ...]]:
-    """The UTF-8 spellings of a range of code points, as sequences of byte ranges."""
+    """The UTF-8 encodings of a range of code points, as sequences of byte ranges."""
     found: list[tuple[tuple[int, int], ...]] = []
     todo = [(low, high)]
     while todo:
         low, high = todo.pop()
         cut = next((last for last in _LAST_OF_LENGTH if low <= last < high), None)
         if cut is None:
-            # Below the first byte that differs, both ends must be aligned to whole blocks of continuation bytes.
+            # After the first byte that differs, both bounds must be aligned to whole blocks of continuation bytes.
             for bits in (6, 12, 18):
                 block = (1 << bits) - 1
                 if high > 0x7F and low & ~block != high & ~block:
@@ -109,13 +109,14 @@ def _spellings(low: int, high: int) -> list[tuple[tuple[int, int], ...]]:
 
 
 def word_graph(spelled: Iterable[bytes]) -> list[tuple[bool, tuple[tuple[int, int], ...]]]:
-    """The smallest acyclic automaton of these words (Daciuk): (a word ends here, (byte, child)...), the root last.
+    """The minimal acyclic automaton of these words (Daciuk), as nodes `(a word ends here, ((byte, target), ...))`.
 
-    Children come before parents. Words are added in order, so all but the path of the last one is settled.
+    Targets come before the nodes that lead to them; the root is last. Words are added in sorted order, so only the path
+    of the last word is still open.
     """
     nodes: list[tuple[bool, tuple[tuple[int, int], ...]]] = []
     known: dict[tuple[bool, tuple[tuple[int, int], ...]], int] = {}
-    path: list[list[tuple[int, int]]] = [[]]  # by depth: the settled edges of the open node there
+    path: list[list[tuple[int, int]]] = [[]]  # by depth: the finished edges of the open node at that depth
     ends = [False]
     last = b""
 
@@ -139,15 +140,19 @@ def word_graph(spelled: Iterable[bytes]) -> list[tuple[bool, tuple[tuple[int, in
         ends[-1] = True
         last = word
     settle(0)
-    # The root is a node of its own even where another is equal to it.
+    # The root is a node of its own even if another node is equal to it.
     nodes.append((ends[0], tuple(path[0])))
     return nodes
 
 
 @dataclass(slots=True)
 class Nfa:
-    """States 0..n-1. edges: (bytes, target). symbols: (symbol, target). leaf: the place in the source of what
-    can be read next, where a terminal or a mention starts."""
+    """A nondeterministic automaton with states 0..n-1; each list has one entry for each state.
+
+    epsilon: target states. edges: (bytes, target). symbols: (symbol, target). leaf: the position in the grammar's
+    source of the terminal or reference that starts at the state. limit: the most states; `new` raises LimitExceeded
+    past it.
+    """
 
     epsilon: list[list[int]] = field(default_factory=list)
     edges: list[list[tuple[ByteSet, int]]] = field(default_factory=list)
@@ -176,7 +181,10 @@ class Nfa:
         symbol: Callable[[RuleRef | TokenRef], Symbol],
         inline: Mapping[str, Node],
     ) -> None:
-        """Add paths from `start` to `end` that read `node`. Neither gains an edge into `start` or out of `end`."""
+        """Add paths from `start` to `end` that read `node`; no new edge leads into `start` or out of `end`.
+
+        symbol: the symbol of a rule or token reference. inline: bodies of rules that replace their references.
+        """
         todo: list[tuple[Node, int, int]] = [(node, start, end)]
         while todo:
             node, s, t = todo.pop()
@@ -200,7 +208,7 @@ class Nfa:
                     self.leaf[s] = node.position
                 case Alternative(options):
                     for option in options:
-                        # A place of its own for each option, so that each keeps its own leaf.
+                        # Each option has a state of its own, which keeps the option's leaf.
                         entry = self.new()
                         self.epsilon[s].append(entry)
                         todo.append((option, entry, t))
@@ -254,9 +262,16 @@ class Nfa:
         self.epsilon[s].append(t)
 
 
+def class_masks(classes: Iterable[int], count: int) -> list[ByteSet]:
+    """The bytes of each of `count` byte classes. classes: the class of each byte, 256 of them."""
+    masks: list[ByteSet] = [0] * count
+    for byte, number in enumerate(classes):
+        masks[number] |= 1 << byte
+    return masks
+
+
 def closure(nfa: Nfa, start: int) -> list[int]:
-    """The states reached from one without reading anything, itself included; only those that matter are kept:
-    with an edge or a symbol. States without, such as a fragment's end, are kept if they have no epsilon either."""
+    """The epsilon closure of a state, itself included. States that have nothing but epsilon edges are left out."""
     seen = {start}
     todo = [start]
     kept: list[int] = []

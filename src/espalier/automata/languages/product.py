@@ -1,8 +1,8 @@
-"""A network and a deterministic automaton at once: the network of the texts that both accept.
+"""Intersects a network with a DFA: the network of the texts that both accept (Bar-Hillel, Perles and Shamir).
 
-Each rule is taken once for every pair of the automaton's states that it can lead from and to (Bar-Hillel, Perles and
-Shamir), only for pairs that are reached and that some text leads through, so nothing in the result is a dead end.
-It knows nothing of vocabularies; token references are refused, since a token named by id has no bytes here.
+Each rule is copied once for every pair of DFA states between which it can be read. Only reachable and co-reachable
+pairs are kept, so the result has no dead ends. Token references are refused, because a token that is named by its id
+has no bytes here. It knows no vocabulary.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from espalier.errors import GrammarError, LimitExceeded, UnsupportedError
 from espalier.time_limit import check as check_time
 
 MAX_PAIRS = 300_000
-"""Pairs of a position and a state."""
+"""The most pairs of a position and a DFA state."""
 
 Pair = tuple[int, int]
-"""A position of the network and a state of the automaton."""
+"""A position of the network and a state of the DFA."""
 Name = tuple[int, int, int]
-"""The start of a rule, and the automaton's states before and after it; -1 after the whole text."""
+"""One copy of a rule: the rule's first position, and the DFA states before and after it (-1: any accept state)."""
 
 
 def intersect_network(network: Network, dfa: Dfa, *, max_pairs: int = MAX_PAIRS) -> Network:
-    """Raises GrammarError if no text is left, LimitExceeded, UnsupportedError for a grammar that names tokens."""
+    """The intersection. Raises GrammarError if it is empty, LimitExceeded, UnsupportedError for token references."""
     if any(network.tokens):
         raise UnsupportedError(
-            "a grammar that names tokens cannot be intersected", hint="leave the <token> references out of one of them"
+            "a grammar with token references cannot be intersected", hint="leave the <token> references out"
         )
     found = _Pairs(network, dfa, max_pairs)
     root: Name = (network.start, dfa.start, -1)
@@ -54,8 +54,11 @@ def intersect_network(network: Network, dfa: Dfa, *, max_pairs: int = MAX_PAIRS)
 
 
 class _Met(NamedTuple):
-    """What a rule meets, begun in one state, wherever it ends: the pairs, the first the beginning; whose edges and
-    calls lead to each; and by state the pairs at which the rule may end."""
+    """The pairs that one rule reaches from one DFA state, wherever it ends.
+
+    order: the pairs, the entry first. before: for each pair, the indices of the pairs that lead to it by an edge or a
+    call. ends: by DFA state, the indices of the pairs at which the rule may end.
+    """
 
     order: list[Pair]
     before: list[list[int]]
@@ -65,12 +68,12 @@ class _Met(NamedTuple):
 def _too_large(max_pairs: int) -> LimitExceeded:
     return LimitExceeded(
         f"the intersection needs more than {max_pairs} states",
-        hint="an automaton that counts is dear beside a grammar that nests: bound the length with max_tokens instead",
+        hint="a constraint that counts multiplies the states of a nested one: use max_tokens to bound the length",
     )
 
 
 class _Pairs:
-    """Which pairs each rule meets, begun in each state of the automaton, and in which states it can end."""
+    """For each rule and each DFA state in which the rule is entered: the pairs it reaches and the states it ends in."""
 
     def __init__(self, network: Network, dfa: Dfa, max_pairs: int) -> None:
         self.network = network
@@ -86,14 +89,14 @@ class _Pairs:
         self._table = dfa.table[:, dfa.classes[firsts]]  # (S, C)
         self._edges: dict[Pair, list[tuple[Pair, ByteSet]]] = {}
         self._disjoint: dict[Pair, list[tuple[ByteSet, tuple[Pair, ...]]]] = {}
-        self._met: dict[Pair, _Met] = {}  # by the start of a rule and the state before it
-        self.ends: dict[Pair, set[int]] = {}  # by the start of a rule and the state before it
+        self._met: dict[Pair, _Met] = {}  # by a rule's first position and the state before it
+        self.ends: dict[Pair, set[int]] = {}  # by a rule's first position and the state before it
         self._explore(max_pairs)
 
     def _explore(self, max_pairs: int) -> None:
         net = self.network
         seen: set[tuple[Pair, Pair]] = set()
-        waiting: dict[Pair, list[tuple[Pair, int]]] = {}  # by callee: who called, and where it goes on
+        waiting: dict[Pair, list[tuple[Pair, int]]] = {}  # by called rule: the callers, and where each goes on
         start = (net.start, self.dfa.start)
         self.ends[start] = set()
         todo: list[tuple[Pair, Pair]] = [(start, start)]
@@ -119,7 +122,7 @@ class _Pairs:
                 todo += [(entry, (after, end)) for end in self.ends[inner]]
 
     def edges(self, pair: Pair) -> list[tuple[Pair, ByteSet]]:
-        """Where the bytes lead from a pair; the sets of bytes may overlap if the network's do."""
+        """The edges of a pair. The sets of bytes may overlap if the network is nondeterministic."""
         known = self._edges.get(pair)
         if known is None:
             position, state = pair
@@ -133,21 +136,21 @@ class _Pairs:
         return known
 
     def disjoint(self, pair: Pair) -> list[tuple[ByteSet, tuple[Pair, ...]]]:
-        """The same edges with disjoint sets of bytes, each with all that its bytes lead to."""
+        """The same edges with disjoint sets of bytes, each with all targets of its bytes."""
         known = self._disjoint.get(pair)
         if known is None:
             known = self._disjoint[pair] = _by_bytes(self.edges(pair))
         return known
 
     def calls(self, pair: Pair) -> Iterator[tuple[Name, Pair]]:
-        """The rules that can be called at a pair, by how they end, and where each returns to."""
+        """The copies of rules that can be called at a pair, and the pair that each returns to."""
         position, state = pair
         for callee, after in self.network.calls[position]:
             for end in sorted(self.ends[callee, state]):
                 yield (callee, state, end), (after, end)
 
     def fragment(self, name: Name, number: dict[Name, int], todo: list[Name]) -> Fragment:
-        """One rule between two states. The rules that it calls are numbered, and added to `todo` if they are new."""
+        """The fragment of one copy of a rule. The copies that it calls are numbered, and new ones added to `todo`."""
         start, state, end = name
         met = self._met.get((start, state))
         if met is None:
@@ -162,7 +165,7 @@ class _Pairs:
                 if i not in live:
                     live.add(i)
                     waiting.append(i)
-        # Only calls on a way to the end are numbered: others may not exist at all.
+        # Only co-reachable calls are numbered: other copies may accept nothing.
         kept = sorted(live | {0})
         new = {met.order[i]: place for place, i in enumerate(kept)}
         found = Fragment(edges=[], symbols=[], final=[], leaf=[])
@@ -205,7 +208,7 @@ class _Pairs:
 
 
 def _by_bytes(pairs: list[tuple[Pair, ByteSet]]) -> list[tuple[ByteSet, tuple[Pair, ...]]]:
-    """Edges with disjoint sets of bytes, each with all that its bytes lead to."""
+    """Edges with disjoint sets of bytes, each with all targets of its bytes."""
     seen: ByteSet = 0
     for _, members in pairs:
         if seen & members:

@@ -1,5 +1,6 @@
-"""The smallest automaton of a finite list of words, made with whole-array operations: 50,000 words in a tenth of a
-second. It knows bytes only; where one word may follow another is not its business (`phrases/word_loop.py`).
+"""Builds the minimal acyclic DFA of a list of words with whole-array operations: 50,000 words in a tenth of a second.
+
+It knows bytes only. Texts of several words are built in `phrases/word_loop.py`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from espalier.automata.languages.nfa import word_graph
 
 MAX_CELLS = 40_000_000
 MAX_LENGTH = 512
-"""Words times the longest, and the longest: past that the words are taken one by one, without a rectangle."""
+"""The most cells of the array of words (words times the longest length), and the longest word in it, in bytes. Longer
+lists are built word by word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WordTable:
-    """S states by C classes. classes: `(256,) uint8`, bytes that no word has are in the last. table: `(S, C) int32`,
-    -1 for none. ends: `(S,) bool`, a word ends here. The start is the last state; nothing leads to it."""
+    """S states by C byte classes. classes: the class of each byte, `(256,) uint8`; bytes that no word has are in the
+    last one. table: the next state, `(S, C) int32`, -1 for none. ends: `(S,) bool`, a word ends here. The start is the
+    last state; no edge leads to it."""
 
     classes: NDArray[np.uint8]
     table: NDArray[np.int32]
@@ -31,7 +34,7 @@ class WordTable:
         return len(self.table) - 1
 
     def walk(self, data: bytes) -> int:
-        """The state after these bytes, -1 if no word begins with them."""
+        """The state after these bytes, -1 if no word starts with them."""
         state = self.start
         for byte in data:
             state = int(self.table[state, self.classes[byte]])
@@ -41,7 +44,7 @@ class WordTable:
 
 
 def word_table(words: Sequence[bytes]) -> WordTable:
-    """Exactly these words. Their order does not count, nor does one that comes twice."""
+    """The DFA of exactly these words, in any order; duplicates are ignored."""
     ordered = sorted(set(words))
     if not ordered:
         none = np.empty(0, dtype=np.int64)
@@ -58,8 +61,9 @@ def word_table(words: Sequence[bytes]) -> WordTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trie:
-    """N nodes, the root first, parents before children. parents, labels: `(N,) int64`, where each node hangs and by
-    which byte; the root's own are 0. ends: `(N,) bool`. levels: the nodes of each depth from 1 on."""
+    """N nodes, the root first, parents before children. parents, labels: `(N,) int64`, the parent of each node and the
+    byte that leads to it; 0 for the root. ends: `(N,) bool`, a word ends here. levels: the nodes of each depth from
+    1."""
 
     parents: NDArray[np.int64]
     labels: NDArray[np.int64]
@@ -68,9 +72,10 @@ class _Trie:
 
 
 def _trie(letters: NDArray[np.int16], lengths: NDArray[np.int64]) -> _Trie:
-    """Of sorted, distinct words: children of one node are numbered in the order of their bytes."""
+    """The trie of sorted, distinct words. letters: `(n, L + 1) int16`, -1 past a word's end. lengths: `(n,)`. The
+    children of a node are numbered in the order of their bytes."""
     count, width = letters.shape
-    shared = np.zeros(count, dtype=np.int64)  # (n,), bytes in common with the word before
+    shared = np.zeros(count, dtype=np.int64)  # (n,), length of the prefix shared with the previous word
     differs = letters[1:] != letters[:-1]
     shared[1:] = differs.argmax(axis=1)
     fresh = lengths - shared
@@ -81,7 +86,7 @@ def _trie(letters: NDArray[np.int16], lengths: NDArray[np.int64]) -> _Trie:
     ends = np.zeros(total, dtype=np.bool_)
     ends[0] = lengths[0] == 0
     levels: list[NDArray[np.int64]] = []
-    above = np.zeros(count, dtype=np.int64)  # by word: its node one byte higher
+    above = np.zeros(count, dtype=np.int64)  # by word: its node at the previous depth
     for depth in range(1, width):
         new = (shared < depth) & (depth <= lengths)
         node = np.where(new, first + (depth - 1 - shared), 0)
@@ -89,13 +94,13 @@ def _trie(letters: NDArray[np.int16], lengths: NDArray[np.int64]) -> _Trie:
         parents[number] = above[new]
         labels[number] = letters[new, depth - 1]
         levels.append(number)
-        above = np.maximum.accumulate(node)  # a word without a new node here has that of the word before
+        above = np.maximum.accumulate(node)  # a word without a new node here shares the previous word's
         ends[above[lengths == depth]] = True
     return _Trie(parents=parents, labels=labels, ends=ends, levels=levels)
 
 
 def _minimised(trie: _Trie) -> WordTable:
-    """Nodes with the same endings made one, from the leaves upwards: equal ones are equally high."""
+    """Merge equivalent nodes, from the leaves upwards: equivalent nodes have the same height."""
     parents, labels, ends = trie.parents, trie.labels, trie.ends
     total = len(parents)
     height = np.zeros(total, dtype=np.int64)
@@ -104,8 +109,8 @@ def _minimised(trie: _Trie) -> WordTable:
     order = np.argsort(parents[1:], kind="stable") + 1  # edges by parent; within one by byte, as numbered
     degree = np.bincount(parents[1:], minlength=total)  # (N,)
     begins = np.cumsum(degree) - degree
-    group = np.full(total, -1, dtype=np.int64)  # (N,), the number of each node's class
-    rows: list[NDArray[np.int64]] = []  # by class, one after another: its edges as byte << 32 | class
+    group = np.full(total, -1, dtype=np.int64)  # (N,), the number of each node's state
+    rows: list[NDArray[np.int64]] = []  # by state, concatenated: its edges as byte << 32 | target
     sizes: list[NDArray[np.int64]] = []
     marks: list[NDArray[np.bool_]] = []
     known = 0

@@ -1,4 +1,5 @@
-"""Automata over one vocabulary: the walk against the token trie, packed token masks, and their caches. `machine.py`
-is the protocol that matchers use; `regular.py` (DFA) and `pushdown.py` (networks) implement it. It knows no EOS and
-no spec.
+"""Token masks: walks an automaton against the token trie of one vocabulary, and caches the packed masks.
+
+`machine.py` is the protocol that matchers use; `regular.py` (DFA) and `pushdown.py` (pushdown automaton) implement it.
+It knows no EOS and no spec.
 """

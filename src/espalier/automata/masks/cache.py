@@ -1,4 +1,4 @@
-"""A cache bounded by bytes, least recently used dropped. Safe across threads. It knows nothing of what it holds."""
+"""An LRU cache bounded by bytes. Thread-safe. It does not know what it holds."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 ENTRY_BYTES = 200
-"""What an entry costs beside its value: the key's slot, the order, the tuple."""
+"""The bytes of an entry beside its value: the key's slot, the order, the tuple."""
 
 
 class ByteCache(Generic[Key, Value]):
-    """Values by key, together at most `limit` bytes as `put` was told their size. The newest is always kept."""
+    """Values by key, at most `limit` bytes by the sizes given to `put`. The newest value is always kept."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -51,5 +51,5 @@ class ByteCache(Generic[Key, Value]):
 
     @property
     def size(self) -> int:
-        """Bytes held, as told."""
+        """Bytes held, by the sizes given to `put`."""
         return self._size

@@ -1,11 +1,11 @@
-"""The hot kernels: an automaton's table walked against the flat token trie. Imported when the first matcher is made.
+"""The numba kernels: walk an automaton's transition table against the flat token trie. Imported with the first walker.
 
-They know numbers only. Rows of the table are states; -1 is no transition. A row that is not `known` yet ends the
-walk of its subtree, which is handed back as (node, state) to be resumed once the row is filled.
+Rows of the table are states; -1 is no transition. If a row is not `known` (filled) yet, the walk skips that subtree and
+returns it as (node, state), to be resumed once the row is filled. The kernels know numbers only.
 
-The trie comes as one row a node and one more at the end, so that a node costs one cache line: FIRST, SKIP, PLACE
-(depth << 8 | byte) and KINDS, the kinds of bytes below the node as a set of bits. `ids` holds all ids in the order of
-their nodes; a node's own are those from its FIRST to that of the next row.
+The trie has one row for each node in pre-order, and one more at the end; a row fits a cache line: FIRST (index of the
+node's first id in `ids`), SKIP (the node after its subtree), PLACE (depth << 8 | byte) and KINDS (the kinds of bytes
+below the node, as bits). `ids` holds all token ids in node order; a node's own ids end at the FIRST of the next row.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ Array: TypeAlias = Any  # numpy arrays; shapes and types are in `walk`'s docstri
 
 FIRST, SKIP, PLACE, KINDS = range(4)
 _SOME, _MANY = 3, 32
-"""Whether a state reads all below a node in a loop is asked where there are some nodes; what a state reads in a loop is
-found only where there are many, so that it costs little even if two states take turns."""
+"""A state that loops on every byte below a node allows the whole subtree at once. That is checked for subtrees of more
+than _SOME nodes; the bytes on which a state loops are computed only for more than _MANY nodes, so the check stays cheap
+even if two states alternate."""
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def find_kinds(trie: Array, kind: Array) -> None:
-    """Fill the KINDS of trie (N + 1, 4) int32, of kind (256,) int32: a byte's kind as one bit."""
+    """Fill the KINDS column of trie, (N + 1, 4) int32. kind: the kind of each byte as one bit, (256,) int32."""
     for i in range(trie.shape[0] - 1):
         found = 0
         for below in range(i + 1, trie[i, SKIP]):
@@ -34,7 +35,7 @@ def find_kinds(trie: Array, kind: Array) -> None:
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def _kinds_kept(state: int, table: Array, classes: Array, kind: Array) -> int:
-    """The kinds all of whose bytes leave the state where it is."""
+    """The kinds on all of whose bytes the state loops."""
     kept = -1
     for byte in range(256):
         if table[state, classes[byte]] != state:
@@ -63,16 +64,18 @@ def walk(
     open_nodes: Array,
     open_states: Array,
 ) -> tuple[int, int]:
-    """Walk below each `nodes[k]` from `states[k]`; `nodes[0]` alone and -1: the whole trie.
+    """Set the bits of the tokens below each `nodes[k]` that the automaton reads from `states[k]`. `nodes == [-1]` walks
+    the whole trie.
 
-    trie (N + 1, 4) int32, heads (R, 2) int32: the nodes of the first level and their bytes, kind (256,) int32,
-    ids (T,) int32. classes (256,) uint8, table (S, C) int32, known, leaves, ends (S,) uint8: row filled;
-    the automaton may be left here; a token may end here. Fills bits (W,) uint32, left_at (N,) int32 (nodes with
-    children where the automaton may be left, each once by was_left (N,) uint8), open_nodes and open_states (M,) int32.
-    Returns how many nodes were left at and how many subtrees are open, -1 if `M` is too small.
+    Inputs: trie (N + 1, 4) int32; heads (R, 2) int32, the nodes of depth 1 and their bytes; kind (256,) int32; ids (T,)
+    int32; classes (256,) uint8; table (S, C) int32; known, leaves, ends (S,) uint8: the row is filled, the rule may
+    return here, a token may end here. stack: (depth + 2,) int32, scratch.
+    Outputs: bits (W,) uint32; left_at (N,) int32, the nodes with children at which the rule may return, each once
+    (marked in was_left (N,) uint8), from index left_count on; open_nodes and open_states (M,) int32, the skipped
+    subtrees. Returns the new left_count, and how many subtrees were skipped, -1 if M is too small.
     """
     opened = 0
-    looping, kept = -1, 0  # a state, and the kinds of bytes that leave it where it is
+    looping, kept = -1, 0  # a state, and the kinds of bytes on which it loops
     whole = nodes.shape[0] > 0 and nodes[0] < 0
     for k in range(heads.shape[0] if whole else nodes.shape[0]):
         if whole:
@@ -144,7 +147,7 @@ def reach(
     open_nodes: Array,
     open_states: Array,
 ) -> int:
-    """As `walk`, but fills first (S,) int32: by state, the lowest id of a token that ends there (-1: none does)."""
+    """As `walk`, but fills first, (S,) int32: for each state, the lowest id of a token that ends there, -1 for none."""
     opened = 0
     for k in range(nodes.shape[0]):
         root = nodes[k]
@@ -197,7 +200,7 @@ def land(
     open_nodes: Array,
     open_states: Array,
 ) -> int:
-    """As `walk`, but fills landed (V,) int32: by token, the state where it ends (the rest is left as it is)."""
+    """As `walk`, but fills landed, (V,) int32: for each allowed token, the state in which it ends."""
     opened = 0
     for k in range(nodes.shape[0]):
         root = nodes[k]

@@ -1,6 +1,6 @@
-"""What a matcher asks of an automaton over one vocabulary. `regular.py` and `pushdown.py` answer.
+"""The protocol between a matcher and an automaton over one vocabulary; `regular.py` and `pushdown.py` implement it.
 
-States are values: never changed, hashable, shared between threads. EOS is the matcher's affair, not the automaton's.
+States are values: immutable, hashable, shared between threads. EOS is handled by the matcher, not by the automaton.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from espalier.tokens.mask import Mask
 from espalier.tokens.vocab import Vocab
 
 State: TypeAlias = Any
-"""An int or a set of stacks: whoever holds one only hands it back."""
+"""An int (DFA) or a set of stacks (pushdown automaton). Opaque to callers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Landings:
-    """Where the tokens of a state lead. ids: `(n,)`, ascending. which: `(n,)`, the place in `states` of each."""
+    """The state after each allowed token. ids: the tokens, `(n,) int32`, ascending. which: the index into `states` of
+    each, `(n,) int32`. states: the distinct states."""
 
     ids: NDArray[np.int32]
     which: NDArray[np.int32]
@@ -30,7 +31,7 @@ class Landings:
 
 
 class Machine(Protocol):
-    """An automaton over bytes and tokens, for one vocabulary. Safe across threads."""
+    """An automaton over the bytes and tokens of one vocabulary. Thread-safe."""
 
     @property
     def start(self) -> State: ...
@@ -40,19 +41,19 @@ class Machine(Protocol):
         ...
 
     def mask(self, state: State) -> Mask:
-        """The allowed tokens without EOS, `(W,) int32`; shared, read only."""
+        """The packed token mask without EOS, `(W,) int32`; shared and read-only."""
         ...
 
     def advance(self, state: State, token: int) -> State | None:
-        """The state after a token, None if it is refused. EOS ids are refused."""
+        """The state after a token, None if the token is refused. EOS ids are refused."""
         ...
 
     def step(self, state: State, byte: int) -> State | None:
-        """The state after one byte; None if there is none. A token may not be able to end there."""
+        """The state after one byte, None if the byte is refused. It need not be a state in which a token may end."""
         ...
 
     def options(self, state: State) -> tuple[ByteSet, tuple[int, ...]]:
-        """The bytes that can come next, and the numbers of the token references that can."""
+        """The bytes that can come next, and the numbers of the token references that can come next."""
         ...
 
     def reference(self, number: int) -> tuple[str, NDArray[np.intp]]:
@@ -60,36 +61,38 @@ class Machine(Protocol):
         ...
 
     def least(self, state: State) -> int:
-        """How few bytes and named tokens complete the text."""
+        """The least number of bytes and named tokens that complete the text."""
         ...
 
     def successors(self, state: State) -> list[tuple[int, State]]:
-        """States that one token leads to, each with a token that does: together they hold every text that any holds.
+        """The states that one token leads to, each with a token that leads there.
 
-        A token that can be taken by its bytes and by name leads to one state for both; here it may stand for each.
+        A token that is allowed both by its bytes and by name leads to a union of two states in `advance`; here the two
+        states may be listed one by one.
         """
         ...
 
     def fewest(self, state: State) -> int | None:
-        """How few tokens complete the text, where that is known without a search."""
+        """The least number of tokens that complete the text, None if finding it needs a search."""
         ...
 
     def stays_near(self, state: State, most: int) -> bool:
-        """Whether no token leads to where more than `most` tokens are to come. May be False where it is not known."""
+        """Whether at most `most` tokens complete the text after every allowed token. False if unknown."""
         ...
 
     def landings(self, state: State) -> Landings:
-        """Where each of the allowed tokens leads."""
+        """The state after each allowed token."""
         ...
 
 
 def missing_bytes(needed: bytes, vocab: Vocab) -> bytes:
-    """Of the bytes that a grammar needs, those that no token spells alone."""
+    """Those of the needed bytes that have no token of their own."""
     missing = vocab.missing_bytes()
     return bytes(b for b in needed if b in missing)
 
 
 def missing_error(missing: bytes, why: str) -> VocabError:
+    """The error that names the missing bytes, at most 16 of them."""
     shown = " ".join(f"{b:02x}" for b in missing[:16]) + (" …" if len(missing) > 16 else "")
     return VocabError(
         f"the constraint needs bytes that have no token of their own: {shown}; {why}",

@@ -1,10 +1,10 @@
-"""A network over one vocabulary: masks of the lazy pushdown automaton, put together from parts of its stacks.
+"""Token masks of a lazy pushdown automaton over one vocabulary, assembled from cached parts.
 
-A token is allowed if any stack survives its bytes. What a position allows while it does not return to what lies
-below it is the same whatever lies below, so it is found once, as a walk of the trie over the empty stack. The walk also
-gives the nodes at which the position may have returned with bytes of the token to come; there the stacks below
-go on. So nesting makes new states and no new walks.
-It knows nothing of EOS, nor of how a grammar was written.
+A token is allowed if its bytes can be read from any stack of the state. What a position allows before its rule returns
+does not depend on the stack below it, so that part of the mask is computed once, as a walk of the token trie over the
+empty stack. The walk also gives the trie nodes at which the rule may have returned in the middle of a token; from there
+the walk goes on with the stacks below. Nesting therefore makes new states, but no new walks.
+It knows no EOS and no grammar source.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from espalier.tokens.vocab import Vocab
 CACHE_BYTES = 64 * 2**20
 PARTS_BYTES = 64 * 2**20
 MAX_ROWS = 100_000
-"""States whose transitions are kept as rows of a table; past that the table is begun anew."""
+"""The most states whose transitions are kept as rows of a table; past that the table is rebuilt."""
 SPARSE = 8
-"""A part of a mask with fewer words than one in so many is kept as words and their places."""
+"""A part of a mask is stored sparsely (nonzero words and their indices) if fewer than one word in so many is
+nonzero."""
 
 
 class TrieNodes:
-    """Nodes of the trie at which a walk goes on, `(n,) int32`, ascending. Equal ones are one object."""
+    """Trie nodes at which a walk continues, `(n,) int32`, ascending. Interned: equal ones are one object."""
 
     __slots__ = ("nodes",)
 
@@ -48,7 +49,7 @@ class TrieNodes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskWords:
-    """MaskWords of a mask: all if `at` is None, else those at `at`. Equal ones are one object."""
+    """Words of a mask: all of them if `at` is None, otherwise those at the indices `at`. Interned."""
 
     bits: NDArray[np.int32]
     at: NDArray[np.intp] | None
@@ -62,14 +63,15 @@ class MaskWords:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskPart:
-    """What one walk gave, None where it gave nothing, and where it was left."""
+    """The result of one walk. words: the tokens allowed, None for none. exits: the nodes inside tokens at which the
+    rule may have returned, None for none."""
 
     words: MaskWords | None
     exits: TrieNodes | None
 
 
 class StackRows:
-    """The states met so far as rows of a table: see `walker.Rows`. May only be cleared between walks."""
+    """The states met so far as rows of a table, see `walker.Rows`. Clear it only between walks."""
 
     def __init__(self, automaton: StackAutomaton, max_rows: int) -> None:
         self._automaton = automaton
@@ -99,7 +101,7 @@ class StackRows:
         self.ends[:] = 1
 
     def row(self, state: Stacks) -> int:
-        """The state's number, a new one if it has none."""
+        """The number of a state's row, a new one if it has none."""
         found = self.number.get(state)
         if found is None:
             check_time()
@@ -141,7 +143,7 @@ class StackRows:
 
 
 class PushdownMachine:
-    """See `machine.Machine`. States are sets of stacks."""
+    """A `Machine` whose states are sets of stacks."""
 
     def __init__(
         self,
@@ -156,7 +158,8 @@ class PushdownMachine:
         max_work: int = MAX_WORK,
         needs_bytes: bool = True,
     ) -> None:
-        """needs_bytes: refuse a grammar that reads bytes without a token; only who makes no masks may leave it out."""
+        """needs_bytes: raise VocabError if the grammar reads bytes that have no token of their own. False only for
+        machines that compute no masks."""
         if needs_bytes and (missing := missing_bytes(network.needed_bytes(), vocab)):
             raise missing_error(missing, "a grammar that is not regular could lead into a dead end")
         self.network = network
@@ -171,7 +174,7 @@ class PushdownMachine:
         self._walker: Walker | None = None
         self._whole = TrieNodes(WHOLE)
         self._places: dict[bytes, TrieNodes] = {}
-        # Only touched under the lock, so a plain dict that is begun anew when full is enough, and much faster.
+        # Only used under the lock, so a plain dict that is cleared when full is enough, and much faster than a cache.
         self._parts: dict[tuple[Stacks, TrieNodes], MaskPart] = {}
         self._joined: dict[tuple[frozenset[MaskWords], tuple[int, ...]], Mask] = {}
         self._words: dict[tuple[bytes, bytes], MaskWords] = {}
@@ -274,7 +277,7 @@ class PushdownMachine:
                 named = self._automaton.take_token(state, ref)
                 if named is None:
                     continue
-                # Whoever can be taken by its bytes too leads to both.
+                # A token that is also allowed by its bytes leads to the union of both states.
                 matching = masks.allowed_ids(self._refs[ref], self._vocab.width)
                 for before in np.unique(landed[matching]).tolist():
                     also = None if before < 0 else self._rows.states[before]
@@ -286,8 +289,8 @@ class PushdownMachine:
         return Landings(ids=ids, which=which.astype(np.int32), states=tuple(states))
 
     def _farthest(self, state: Stacks) -> int:
-        """No token leads further from the end than this, in bytes and named tokens. Found by parts, as masks are: what
-        a token leads to within a part leads on with what lies below that, and maybe elsewhere besides."""
+        """An upper bound, over all allowed tokens, on the bytes and named tokens that complete the text after the
+        token. Computed from parts, as masks are."""
         automaton = self._automaton
         far = 0
         for ref in self._refs_of(state):
@@ -308,8 +311,8 @@ class PushdownMachine:
         return far
 
     def _spread(self, local: Stacks, places: TrieNodes) -> tuple[int, TrieNodes | None]:
-        """How far from the end of its part, over the empty stack, a token below these places can lead; and where the
-        part is left."""
+        """The largest `least` that a token below these trie nodes leads to, over the empty stack; and the nodes at
+        which the rule may have returned."""
         exits = (self._parts.get((local, places)) or self._part(local, places)).exits
         first = self._walk().reach(self._rows, self._rows.row(local), places.nodes)
         states = self._rows.states
@@ -319,7 +322,7 @@ class PushdownMachine:
         return found
 
     def _plainest(self, ref: int) -> int:
-        """One id that a reference matches: an ordinary token where there is one, not a chat marker."""
+        """One id that a reference matches: an ordinary token if there is one, otherwise a special token."""
         ids = self.reference(ref)[1].tolist()
         return int(next((i for i in ids if self._vocab.bytes_of(i)), ids[0]))
 
@@ -332,7 +335,7 @@ class PushdownMachine:
 
     def _mask(self, state: Stacks) -> Mask:
         automaton = self._automaton
-        parts: set[MaskWords] = set()  # no matter in which order
+        parts: set[MaskWords] = set()
         todo = [(self._whole, state)]
         seen = set(todo)
         while todo:
@@ -352,8 +355,8 @@ class PushdownMachine:
             out = masks.empty(self._vocab.width)
             for ref in key[1]:
                 np.bitwise_or(out, self._refs[ref], out=out)
-            for some in parts:
-                some.put(out)
+            for part_words in parts:
+                part_words.put(out)
             out.setflags(write=False)
             if self._parts_size > self._parts_bytes:
                 self._forget_parts()
@@ -362,11 +365,11 @@ class PushdownMachine:
         return out
 
     def _part(self, local: Stacks, places: TrieNodes) -> MaskPart:
-        """What the state over the empty stack allows below these places, walked anew."""
+        """Walk the trie below these nodes from a state over the empty stack."""
         if self._parts_size > self._parts_bytes:
             self._forget_parts()
         bits, exits = self._walk().walk(self._rows, self._rows.row(local), places.nodes)
-        at = np.flatnonzero(bits != 0)  # several times faster than of the words themselves
+        at = np.flatnonzero(bits != 0)  # several times faster than `flatnonzero(bits)`
         below: TrieNodes | None = None
         if exits.size:
             key = exits.tobytes()
@@ -380,7 +383,7 @@ class PushdownMachine:
         return found
 
     def _same_words(self, bits: Mask, at: NDArray[np.intp]) -> MaskWords:
-        """The one object with these bits, which are not zero at `at`."""
+        """The interned words with these bits, which are nonzero at `at`."""
         if at.size * SPARSE < bits.size:
             some = bits[at]
             key = (some.tobytes(), at.tobytes())
@@ -411,8 +414,7 @@ class PushdownMachine:
         return self._walker
 
     def _tidy(self) -> None:
-        """Drop what has been remembered where it has grown past its bounds, and begin a new account of work. Only
-        between walks."""
+        """Clear the memories that have grown past their bounds, and reset the work counter. Only between walks."""
         self._automaton.spent = 0
         if self._automaton.interned + self._moves > self._automaton.max_interned:
             self._automaton.forget()

@@ -1,7 +1,7 @@
-"""A deterministic automaton over one vocabulary. It knows no grammars, no stacks and no EOS.
+"""Token masks of a DFA over one vocabulary. It knows no grammars, no stacks and no EOS.
 
-Where some byte has no token of its own, a state may have ways out over bytes and none over tokens. Then the states
-from which acceptance is reached over tokens are found at once, and no token may end in another.
+If the DFA reads bytes that have no token of their own, a state may be co-reachable over bytes but not over tokens. Then
+the states that are co-reachable over tokens are computed once, and a token may end only in one of them.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from espalier.tokens.vocab import Vocab
 CACHE_BYTES = 64 * 2**20
 SHARED_BYTES = 16 * 2**20
 COMMON = 8
-"""A way that so many states have in common, the same byte to the same state, is walked once for all of them: what
-may follow a whole word, for one."""
+"""An edge that at least so many states share (same byte class, same target) is walked once for all of them. An example
+is what may follow a whole word."""
 WIDE = 32
-"""If it allows tokens in so many words of a mask; less is walked again as fast as it is looked up."""
+"""Only if that edge allows tokens in at least so many words of the mask; a smaller part is walked again as fast as it
+is looked up."""
 MAX_WALKS = 20_000
-"""States looked at one by one where bytes are missing."""
+"""The most states of a DFA that needs bytes without a token of their own."""
 
 
 class _Rows:
-    """The table as the walker takes it: every row is filled."""
+    """The DFA as `walker.Rows`: every row is filled."""
 
     def __init__(self, dfa: Dfa) -> None:
         self.classes = dfa.classes
@@ -49,7 +50,7 @@ class _Rows:
 
 
 class RegularMachine:
-    """See `machine.Machine`. States are ints. Raises VocabError if no text can be spelled over the tokens."""
+    """A `Machine` whose states are ints. Raises VocabError if no text of the language can be spelled in tokens."""
 
     def __init__(self, dfa: Dfa, vocab: Vocab, trie: TokenTrie, *, cache_bytes: int = CACHE_BYTES) -> None:
         self.dfa = dfa
@@ -65,16 +66,16 @@ class RegularMachine:
         self._wide: dict[tuple[int, int], bool] = {}
         self._least: NDArray[np.int64] | None = None
         self._fewest: NDArray[np.int32] | None = None  # (S,), in tokens, where bytes are missing
-        self._widest: dict[int, int] = {}  # by state, how far from the end a token can lead at most
-        self._overall = -1  # the same of all states
+        self._widest: dict[int, int] = {}  # by state, the longest completion needed after a token
+        self._overall = -1  # the maximum over all states
         self._tokens = vocab.tokens
-        # Plain ints out of a memoryview are several times faster than NumPy scalars.
+        # A memoryview gives plain ints, several times faster than NumPy scalars.
         self._table = dfa.table.data
         self._letter = dfa.classes.tolist()
         used = np.flatnonzero((dfa.table >= 0).any(axis=0))
         needed = bytes(b for b in range(256) if dfa.classes[b] in used)
         if missing := missing_bytes(needed, vocab):
-            self._keep_what_tokens_complete(missing)
+            self._keep_coreachable(missing)
 
     def accepts(self, state: int) -> bool:
         return bool(self.dfa.accepting[state])
@@ -113,7 +114,7 @@ class RegularMachine:
         return found
 
     def _is_wide(self, state: int, letter: int) -> bool:
-        """Whether a way out of a state, by one class of bytes, allows so many tokens that its walk is worth keeping."""
+        """Whether the edge of a state for one byte class allows so many tokens that its walk is worth caching."""
         way = (letter, int(self.dfa.table[state, letter]))
         known = self._wide.get(way)
         if known is None:
@@ -156,7 +157,7 @@ class RegularMachine:
         return None if self._fewest is None else int(self._fewest[state])
 
     def stays_near(self, state: int, most: int) -> bool:
-        # Each byte has a token, or the tokens are counted.
+        # In bytes if each byte has a token of its own, which bounds the tokens; otherwise in tokens.
         far = self._fewest if self._fewest is not None else self._far()  # (S,)
         if self._overall < 0:
             self._overall = int(far.max())
@@ -186,8 +187,8 @@ class RegularMachine:
             self._walker = Walker(self._trie, self._vocab.width)
         return self._walker
 
-    def _keep_what_tokens_complete(self, missing: bytes) -> None:
-        """Only states from which tokens reach acceptance may end a token."""
+    def _keep_coreachable(self, missing: bytes) -> None:
+        """Let tokens end only in states from which tokens reach an accept state."""
         if len(self.dfa) > MAX_WALKS:
             raise LimitExceeded(
                 f"the vocabulary lacks bytes and the automaton has more than {MAX_WALKS} states",
@@ -221,7 +222,8 @@ class RegularMachine:
 
 
 def _uses(dfa: Dfa) -> NDArray[np.int32]:
-    """How many states go by each class to each state, `(C, S + 1) int32`; the last, for none, is 0."""
+    """For each byte class and target, how many states have that edge, `(C, S + 1) int32`; the last column, for no
+    target, is 0."""
     found = np.empty((dfa.table.shape[1], len(dfa) + 1), dtype=np.int32)
     for letter, column in enumerate(dfa.table.T):
         found[letter] = np.roll(np.bincount(column + 1, minlength=len(dfa) + 1), -1)

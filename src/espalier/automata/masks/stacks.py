@@ -1,13 +1,14 @@
-"""Sets of stacks over a network's positions: the states of an exact pushdown automaton.
+"""The states of the pushdown automaton: sets of stacks of network positions, interned and shared (a graph-structured
+stack).
 
-A set of stacks is a map from the position on top to the set of stacks below it, and whether the empty stack is in it.
-Sets are interned, so equal sets are one object: nullable loops and infinite ambiguity come to nothing but a merge of
-equal parts, and a state is a value with a memory of what was asked of it. A call whose return has nothing left to do
-pushes nothing, so right recursion stays flat, also where each call is followed by the same repetition.
+A set of stacks is a map from each top position to the set of stacks below it, plus whether it holds the empty stack.
+Equal sets are one object, so nullable loops and ambiguity only merge equal parts, and each set can cache its
+transitions. A call whose return position has nothing left to do pushes nothing (tail call), so right recursion does
+not grow the stack, even if each call is followed by the same repetition.
 
-As a *state*, each pair (position, below) stands for the bytes and tokens that can be read at the position itself.
-As a *frame* it stands for all that the position can go on with, calls and returns included; `close` turns
-the one into the other. It knows nothing of vocabularies, tokens' bytes or masks.
+In a *state*, a pair (position, below) stands for the bytes and tokens that can be read at that very position. In a
+*frame*, it stands for everything the position can continue with, calls and returns included. `close` computes the
+state of a frame. It knows no vocabulary and no masks.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ from espalier.time_limit import check as check_time
 Items: TypeAlias = "tuple[tuple[int, Stacks], ...]"
 
 MAX_INTERNED = 200_000
-ITEMS_A_SET = 8  # so many items count as one set more
-"""Sets kept for reuse; past that all are forgotten but those in use."""
+"""The most sets kept for reuse; past that all but those in use are forgotten."""
+ITEMS_A_SET = 8
+"""So many items count as one more set."""
 MAX_WORK = 2_000_000
-"""Stacks looked at in one step."""
+"""The most stacks looked at in one step."""
 
 
 class Stacks:
-    """A set of stacks. items: (position, what is below), by ascending position. accepting: the empty stack is in it.
+    """A set of stacks. items: (top position, set below), by ascending position. accepting: it holds the empty stack.
+    least: the least number of bytes and tokens that lead to acceptance.
 
-    closed, steps, moves, groups: memories of the automaton; they can be dropped at any time. frames: by position, the
-    one set of that position over this one.
-    least: how few bytes and tokens lead to acceptance.
+    closed, steps, moves, groups: caches of the automaton, which can be dropped at any time. frames: by position, the
+    interned set of that position on top of this set.
     """
 
     __slots__ = ("accepting", "closed", "frames", "groups", "items", "least", "moves", "steps")
@@ -57,8 +59,9 @@ class Stacks:
 
 @dataclass(frozen=True, slots=True)
 class _Outline:
-    """The closed state of one position over any set: (position on top, what is pushed under it, lowest first) each,
-    and all that the set below is closed to if it accepts. holds: there is such an outline."""
+    """The state of the frame of one position, whatever set lies below. items: (top position, positions pushed between
+    it and the set below, lowest first). accepting: the state of the set below belongs to it too. holds: such an outline
+    exists for the position."""
 
     items: tuple[tuple[int, tuple[int, ...]], ...]
     accepting: bool
@@ -66,13 +69,13 @@ class _Outline:
 
 
 class StackAutomaton:
-    """The pushdown automaton of a network. Not safe across threads: whoever shares it holds a lock around it."""
+    """The pushdown automaton of a network. Not thread-safe: callers hold a lock."""
 
     def __init__(self, network: Network, *, max_interned: int = MAX_INTERNED, max_work: int = MAX_WORK) -> None:
         self.network = network
         self.max_interned = max_interned
         self._max_work = max_work
-        self.spent = 0  # stacks looked at since the caller last set it to 0: a mask, or one token's bytes
+        self.spent = 0  # stacks looked at since the caller last reset it, before a mask or a token
         self._known: dict[tuple[Items, bool], Stacks] = {}
         self._held = 0  # items of all sets in `_known`
         self._pushed: list[Stacks] = []  # what is in some set's `frames`
@@ -83,7 +86,7 @@ class StackAutomaton:
         self._outlines: dict[int, _Outline] = {}
         live = [bool(m) or bool(t) for m, t in zip(network.moves, network.tokens, strict=True)]
         self._live = live
-        # Read here or nowhere: no calls to follow and no way to return yet.
+        # Positions that only read: no calls to follow, and the rule cannot end here.
         self._plain = [
             here and not calls and not final
             for here, calls, final in zip(live, network.calls, network.final, strict=True)
@@ -92,13 +95,13 @@ class StackAutomaton:
         self.start = self.enter(network.start, self.end)
 
     def make(self, items: Items, accepting: bool) -> Stacks:
-        """The one set with these items, which are sorted by position."""
+        """The interned set with these items, which are sorted by position."""
         if len(items) == 1 and not accepting:
             return self.push(*items[0])
         key = (items, accepting)
         found = self._known.get(key)
         if found is None:
-            # Where there is no item the set accepts, or is empty and never asked for its least.
+            # A set without items accepts, or is empty and its `least` is never used.
             costs = self.network.least
             least = 0 if accepting else min([costs[p] + below.least for p, below in items], default=0)
             found = self._known[key] = Stacks(items, accepting, least)
@@ -106,7 +109,7 @@ class StackAutomaton:
         return found
 
     def push(self, position: int, below: Stacks) -> Stacks:
-        """The one set of one position over a set."""
+        """The interned set of one position on top of a set."""
         frames = below.frames
         if frames is None:
             frames = below.frames = {}
@@ -120,7 +123,7 @@ class StackAutomaton:
         return found
 
     def forget(self) -> None:
-        """Drop every memory but the start. States in use stay right; what they led to is found again."""
+        """Drop every cache but the start. States in use stay valid; their transitions are computed again."""
         for found in self._known.values():
             found.forget()
         for found in self._pushed:
@@ -139,11 +142,11 @@ class StackAutomaton:
 
     @property
     def interned(self) -> int:
-        # A set of many stacks weighs more than one of a few.
+        # A set of many stacks counts more than one of a few.
         return len(self._known) + len(self._pushed) + len(self._unions) + self._held // ITEMS_A_SET
 
     def row_of(self, position: int) -> list[int]:
-        """Index into the position's moves by byte class, -1 for none, `C` long."""
+        """The index into the position's moves for each of the C byte classes, -1 for none."""
         row = self._which[position]
         if row is None:
             row = self._which[position] = self.network.which[position].tolist()
@@ -155,7 +158,7 @@ class StackAutomaton:
         return row
 
     def step(self, state: Stacks, letter: int) -> Stacks | None:
-        """The state after a byte of class `letter`, or None if no stack reads it."""
+        """The state after a byte of class `letter`, None if no stack can read it."""
         if state.steps is None:
             state.steps = {}
         elif letter in state.steps:
@@ -166,7 +169,7 @@ class StackAutomaton:
         return found
 
     def follow(self, state: Stacks, indices: Sequence[int]) -> Stacks | None:
-        """The state after the move of this index from each position, -1 for none; None if no stack moves."""
+        """The state after taking, from each position, the move of this index (-1 for none); None if no stack moves."""
         moves = self.network.moves
         taken = [
             (moves[position][index], below)
@@ -188,12 +191,12 @@ class StackAutomaton:
         return self._entered(merged)
 
     def enter(self, position: int, below: Stacks) -> Stacks:
-        """The state of one position over a set of stacks."""
+        """The state of one position on top of a set of stacks."""
         frame = self.push(position, below)
         return frame.closed or self.close(frame)
 
     def take_token(self, state: Stacks, ref: int) -> Stacks | None:
-        """The state after a token that matches reference number `ref` alone."""
+        """The state after a token that matches reference number `ref`, by that reference alone."""
         merged: dict[int, Stacks] = {}
         for position, below in state.items:
             for known, targets in self.network.tokens[position]:
@@ -212,7 +215,7 @@ class StackAutomaton:
         return self.make(items if len(items) == 1 else tuple(sorted(items, key=itemgetter(0))), accepting)
 
     def _put(self, merged: dict[int, Stacks], position: int, below: Stacks) -> bool:
-        """Add a pair to a map being made; whether it changed."""
+        """Add a pair to a map under construction; returns whether the map changed."""
         known = merged.get(position)
         if known is below:
             return False
@@ -220,7 +223,7 @@ class StackAutomaton:
         return merged[position] is not known
 
     def close(self, frame: Stacks, *, plainly: bool = False) -> Stacks:
-        """The state that a frame stands for: calls followed, and returns where a rule can end. plainly: without
+        """The state of a frame: all calls followed, and returns taken where a rule can end. plainly: without
         outlines."""
         if frame.closed is not None:
             return frame.closed
@@ -228,7 +231,7 @@ class StackAutomaton:
             frame.closed = frame
             return frame
         todo = [frame]
-        waiting: set[Stacks] = set()  # frames whose closing waits for that of frames below them
+        waiting: set[Stacks] = set()  # frames that wait for frames below them to be closed
         while todo:
             check_time()
             current = todo[-1]
@@ -267,14 +270,14 @@ class StackAutomaton:
         return frame.closed
 
     def _outline(self, position: int) -> _Outline:
-        """What a frame of this position is closed to, whatever lies below it."""
+        """The state of a frame of this position, whatever set lies below."""
         net = self.network
         holds = True
         reached = {position}
         todo = [position]
         while todo and holds:
             at = todo.pop()
-            # Where `_expand` looks at what lies below, no outline holds for all that may lie there.
+            # Where `_expand` looks at the set below, the result depends on that set.
             holds = all(net.pure[after] or not self._loops(after) for _, after in net.calls[at])
             fresh = {place for call in net.calls[at] for place in call} - reached
             reached |= fresh
@@ -295,7 +298,7 @@ class StackAutomaton:
         return found
 
     def _filled_in(self, outline: _Outline, below: Stacks) -> Stacks:
-        """The closed state of an outline over a set that is closed, if the outline accepts."""
+        """The state of an outline over a set; the set must be closed if the outline accepts."""
         merged: dict[int, Stacks] = {}
         for top, pushed in outline.items:
             under = below
@@ -311,7 +314,8 @@ class StackAutomaton:
         return self._made(merged, below.closed.accepting)
 
     def _expand(self, frame: Stacks, result: dict[int, Stacks], waiting: set[Stacks]) -> tuple[bool, list[Stacks], int]:
-        """Fill `result`; whether it accepts, the frames below that must be closed first, and how much was done."""
+        """Fill `result` with the state of a frame. Returns whether it accepts, the frames below that must be closed
+        first, and the work done."""
         net = self.network
         accepting = frame.accepting
         missing: list[Stacks] = []
@@ -333,14 +337,14 @@ class StackAutomaton:
                     for other, deeper in below.closed.items:
                         self._put(result, other, deeper)
                 elif below in waiting or below is frame:
-                    # A circle: follow it here, where `reached` ends it.
+                    # A cycle: follow it here, where `reached` ends it.
                     accepting = accepting or below.accepting
                     todo += below.items
                 else:
                     missing.append(below)
             for start, after in net.calls[position]:
                 flat = net.pure[after] or (
-                    # What follows is a repetition that is to follow already: once is as good as twice.
+                    # The repetition that follows is on the stack already: pushing it twice changes nothing.
                     len(below.items) == 1 and below.items[0][0] == after and not below.accepting and self._loops(after)
                 )
                 todo.append((start, below if flat else self.push(after, below)))
@@ -349,7 +353,7 @@ class StackAutomaton:
         return accepting, missing, work
 
     def _loops(self, position: int) -> bool:
-        """Whether all that finishes the rule from here is bytes, and comes back here: X* for some X."""
+        """Whether the rest of the rule from here is a repetition X* over bytes that comes back here."""
         known = self._looping.get(position)
         if known is None:
             net = self.network
@@ -397,7 +401,7 @@ class StackAutomaton:
         return unions[_pair(one, other)]
 
     def groups(self, state: Stacks) -> tuple[tuple[Stacks, Stacks], ...]:
-        """The state's pairs by what is below: each as (a state over the empty stack, what is below)."""
+        """The state's pairs grouped by the set below: (their positions over the empty stack, the set below)."""
         if state.groups is None:
             by_below: dict[Stacks, list[tuple[int, Stacks]]] = {}
             for position, below in state.items:

@@ -1,7 +1,7 @@
-"""An automaton walked against the token trie: which tokens stay alive, and where the automaton may be left.
+"""Walks an automaton against the token trie: packed token masks, and the state after each token.
 
-It knows tables of states and nothing of what a state means; `Rows` tells it how to fill a row that it meets.
-Numba is loaded when the first walker is made, never with the package.
+The automaton is a transition table (`Rows`) whose rows may be filled lazily, when the walk meets them. The walker does
+not know what a state means. Numba is loaded with the first walker, not with the package.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from espalier.tokens.mask import Mask, words
 from espalier.tokens.trie import TokenTrie
 
 WHOLE = np.array([-1], dtype=np.int32)
-"""The place to walk from that stands for the whole trie."""
+"""Start nodes that stand for the whole trie."""
 _NOWHERE = np.empty(0, dtype=np.int32)
 _MAX_OPEN = 16_000_000
 _ALIKE = (
     "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789", " ", "\t", "\n", "\r", '"', "\\", "'",
     "/", "*", "<>", "()", "[]", "{}", ",", ".", ":;", "-", "_", "+=", "!?", "#@", "$%", "&|", "`~^", "\x7f",
 )  # fmt: skip
-"""Bytes of one kind: those that grammars seldom tell apart inside a repetition. The rest are two kinds more."""
+"""Bytes of one kind: bytes that grammars seldom tell apart inside a repetition. All other bytes are two more kinds."""
 
 
 def _kinds() -> NDArray[np.int32]:
@@ -40,25 +40,26 @@ def _kinds() -> NDArray[np.int32]:
 
 
 _KIND = _kinds()
-"""By byte, its kind as one bit."""
+"""The kind of each byte as one bit, `(256,)`."""
 
 
 class Rows(Protocol):
-    """Tables of an automaton, S states by C byte classes; `fill` may replace the arrays by larger ones."""
+    """The transition table of an automaton, S states by C byte classes. `fill` may replace the arrays by larger
+    ones."""
 
     classes: NDArray[np.uint8]  # (256,)
     table: NDArray[np.int32]  # (S, C), -1 where there is no transition
     known: NDArray[np.uint8]  # (S,), the row is filled
-    leaves: NDArray[np.uint8]  # (S,), the automaton may be left here with bytes of the token to come
+    leaves: NDArray[np.uint8]  # (S,), the rule may return here, in the middle of a token
     ends: NDArray[np.uint8]  # (S,), a token may end here
 
     def fill(self, state: int) -> None:
-        """Fill the row of a state that is not known."""
+        """Fill the row of a state that is not `known`."""
         ...
 
 
 class Walker:
-    """The walks of one trie, with room for their results. Not safe across threads."""
+    """Walks one trie; holds the buffers for the results. Not thread-safe."""
 
     def __init__(self, trie: TokenTrie, width: int) -> None:
         self._kernels = _kernels()
@@ -74,9 +75,9 @@ class Walker:
     def walk(
         self, rows: Rows, state: int, nodes: NDArray[np.int32], *, first: NDArray[np.bool_] | None = None
     ) -> tuple[Mask, NDArray[np.int32]]:
-        """The tokens that stay alive below `nodes` from `state`, `(W,) int32`, and the nodes, ascending, at which the
-        automaton may be left with bytes of a token to come. first: `(256,)`, with WHOLE, tokens that begin with these
-        bytes alone."""
+        """The packed mask of the tokens below `nodes` that `state` reads, `(W,) int32`, and the nodes, ascending, at
+        which the rule may return in the middle of a token. first: with WHOLE, only tokens whose first byte is set,
+        `(256,) bool`."""
         trie = self._trie
         heads = trie.heads if first is None else trie.heads[first[trie.heads[:, 1]]]  # (R, 2)
         bits = np.zeros(self._words, dtype=np.uint32)
@@ -95,17 +96,17 @@ class Walker:
         try:
             self._until_closed(rows, state, nodes, run)
         except BaseException:
-            # An error between two passes (a limit, an interrupt): nothing marked may be missing from the next walk.
+            # After an error between two passes (a limit, an interrupt) no mark may be left for the next walk.
             self._was_left.fill(0)
             raise
         exits = self._left_at[:left].copy() if left else _NOWHERE
         self._was_left[exits] = 0
-        if left and not bool(np.all(exits[1:] > exits[:-1])):  # in order already if nothing had to be resumed
+        if left and not bool(np.all(exits[1:] > exits[:-1])):  # sorted already if nothing was resumed
             exits.sort()
         return bits.view(np.int32), exits
 
     def reach(self, rows: Rows, state: int, nodes: NDArray[np.int32] = WHOLE) -> NDArray[np.int32]:
-        """By state, the lowest id of a token below `nodes` that leads there, -1 where none does; `(S,)`."""
+        """For each state the lowest id of a token below `nodes` that leads there, -1 for none, `(S,) int32`."""
         trie = self._trie
         first = np.full(rows.table.shape[0], -1, dtype=np.int32)
 
@@ -125,7 +126,7 @@ class Walker:
         return first
 
     def land(self, rows: Rows, state: int) -> NDArray[np.int32]:
-        """By token, the state that it leads to from `state`, -1 where it is refused; `(V,)`."""
+        """For each token the state after it, -1 if it is refused, `(V,) int32` rounded up to whole mask words."""
         trie = self._trie
         landed = np.full(32 * self._words, -1, dtype=np.int32)
 
@@ -146,7 +147,7 @@ class Walker:
         nodes: NDArray[np.int32],
         run: Callable[[NDArray[np.int32], NDArray[np.int32]], int],
     ) -> None:
-        """Run, fill the rows that were met, and resume below them, until none is left."""
+        """Run a kernel, fill the rows that it met, and resume below them, until no subtree is open."""
         if not rows.known[state]:
             rows.fill(state)
         states = np.full(nodes.shape[0], state, dtype=np.int32)
@@ -156,7 +157,7 @@ class Walker:
             if opened == 0:
                 return
             if opened < 0:
-                # Nothing is lost by starting this round again: what it found, it finds again.
+                # Repeating this round is safe: it finds the same tokens again.
                 size = 4 * self._open_nodes.shape[0]
                 if size > _MAX_OPEN:
                     raise LimitExceeded("the grammar is too ambiguous for this vocabulary: too much is open at once")
@@ -176,7 +177,7 @@ def _kernels() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Laid:
-    """A trie as the kernels take it, see there."""
+    """A trie in the layout of `kernels.py`."""
 
     nodes: NDArray[np.int32]  # (N + 1, 4)
     heads: NDArray[np.int32]  # (R, 2)
@@ -191,7 +192,7 @@ def _laid_out(trie: TokenTrie) -> _Laid:
     if found is None:
         kernels = _kernels()
         total = len(trie)
-        # Each round takes the next id of every node that has one more; a stable sort brings a node's ids together.
+        # Each round takes one more id of every node that has one; a stable sort then groups the ids by node.
         owners, found_ids = [], []
         at = np.flatnonzero(trie.token >= 0)
         ids = trie.token[at]

@@ -1,3 +1,3 @@
-"""Automata about phrases in running text: texts without any of them (Aho-Corasick), text up to the first, and words
-in a row. It knows no vocabulary and no constraint. Start with `occurrences.py`.
+"""Automata that search running text: text without given phrases (Aho-Corasick), text up to the first of them, and
+texts made of the words of a list. It knows no vocabulary and no constraint. Start with `occurrences.py`.
 """

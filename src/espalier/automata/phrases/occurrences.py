@@ -1,8 +1,12 @@
-"""Automata that look for phrases in running text (Aho and Corasick): texts without any, and texts up to the first.
+"""Aho-Corasick automata over UTF-8 bytes: DFAs of the texts without given phrases, and of the texts up to the first
+one.
 
-One state stands for the longest end of the text that begins a phrase, and for how much of a character has been read:
-the trie of the phrases is laid over the automaton of UTF-8, so where no phrase has begun the text is still valid.
-It knows nothing of tokens. Phrases are whole texts, so an occurrence begins and ends between characters.
+A state stands for the longest suffix of the text that is a prefix of a phrase, and for how much of a character has been
+read: the trie of the phrases is laid over the automaton of UTF-8, so that all texts stay valid. Phrases are whole
+texts, so an occurrence starts and ends between characters. It knows nothing of tokens.
+
+Safety filters have an Aho-Corasick automaton of their own (`constraints/safety/phrases.py`), over classes of characters
+that are equal after folding, and with word borders. Phrases without either build several hundred times faster here.
 """
 
 from __future__ import annotations
@@ -23,19 +27,21 @@ from espalier.tokens.trie import build_trie
 
 MAX_STATES = 1_000_000
 MAX_CELLS = 100_000_000
-"""States times byte classes: four bytes each, and as much again while they are made."""
+"""The most states times byte classes: four bytes each, and as much again while the table is built."""
 MAX_PHRASE = 65_535
-"""Bytes of one phrase."""
+"""The longest phrase, in bytes."""
 CHARACTER = ((0, 0xD7FF), (0xE000, 0x10FFFF))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Search:
-    """The automaton of a set of phrases, S states by C byte classes, before it is decided what an occurrence means.
+    """The Aho-Corasick automaton of a set of phrases, S states by C byte classes. `avoiding` and `until` are the DFAs
+    made from it.
 
-    classes: `(256,) uint8`. table: `(S, C) int32`, -1 where the text is no longer UTF-8. hit: `(S,)`, a phrase ends
-    here; what its row holds means nothing. whole: `(S,)`, between two characters.
-    parent, byte: `(S,)`, of the phrase's beginning that a state stands for; parent -1 where it stands for none.
+    classes: the class of each byte, `(256,) uint8`. table: the next state, `(S, C) int32`, -1 for invalid UTF-8. hit:
+    `(S,) bool`, a phrase ends here; the row of such a state is meaningless. whole: `(S,) bool`, the state lies between
+    two characters. parent, byte: `(S,)`, the trie node that the state stands for, as its parent (-1 for none) and last
+    byte.
     """
 
     classes: NDArray[np.uint8]
@@ -47,8 +53,8 @@ class Search:
 
     @cached_property
     def kept(self) -> NDArray[np.intp]:
-        """The states of `avoiding`, by number: reached without an occurrence, and no beginning of a character that
-        must complete one."""
+        """The states of `avoiding`, by number: reachable without an occurrence, and not inside a character that can
+        only complete one."""
         return self._kept(self.whole & ~self.hit)
 
     @cached_property
@@ -58,7 +64,7 @@ class Search:
 
     @cached_property
     def until(self) -> Dfa:
-        """See `until` below. The last state, the only one that accepts, is reached by the last byte of a phrase."""
+        """See `until` below. The last state is the only accept state; the last byte of a phrase leads to it."""
         kept = self._kept(self.whole)
         end = np.full((1, self.table.shape[1]), -1, dtype=np.int32)
         accepting = np.zeros(len(kept) + 1, dtype=np.bool_)
@@ -67,14 +73,15 @@ class Search:
         return Dfa(classes=self.classes, table=table, accepting=accepting)
 
     def begun(self, state: int) -> bytes:
-        """The beginning of a phrase that the text ends with in a state of `avoiding`: the longest there is."""
-        return self._beginning(int(self.kept[state]))
+        """The longest suffix of the text that is a prefix of a phrase, in a state of `avoiding`."""
+        return self.prefix(int(self.kept[state]))
 
     def first(self, state: int, data: bytes) -> int | None:
-        """Where reading `data` from a state of `avoiding` completes a phrase: how many bytes before `data` the first
-        that is completed begins, negative or 0 where it begins within. None where none is, or `data` is no UTF-8.
+        """Whether reading `data` from a state of `avoiding` completes a phrase: how many bytes before `data` the first
+        completed phrase starts, 0 or negative if it starts within `data`. None if no phrase is completed, or if `data`
+        is not UTF-8.
 
-        Right where no phrase holds another: the state at an occurrence then stands for the phrase itself.
+        Correct only if no phrase contains another: then the state at an occurrence stands for the phrase itself.
         """
         at = int(self.kept[state])
         for count, byte in enumerate(data, 1):
@@ -82,10 +89,11 @@ class Search:
             if at < 0:
                 return None
             if self.hit[at]:
-                return len(self._beginning(at)) - count
+                return len(self.prefix(at)) - count
         return None
 
-    def _beginning(self, at: int) -> bytes:
+    def prefix(self, at: int) -> bytes:
+        """The prefix of a phrase that a state of `table` stands for."""
         found = bytearray()
         while self.parent[at] >= 0:
             check_time()
@@ -94,8 +102,8 @@ class Search:
         return bytes(reversed(found))
 
     def _kept(self, goal: NDArray[np.bool_]) -> NDArray[np.intp]:
-        """The states without an occurrence that are reached from the first and from which the goal is reached within
-        the same character, ascending."""
+        """The states that are reachable without an occurrence and reach a goal state within the same character,
+        ascending. goal: `(S,) bool`."""
         table, size = self.table, len(self.table)
         good = np.append(goal, False)  # (S + 1,), the last stands for -1
         parts = np.flatnonzero(~self.whole)
@@ -121,9 +129,10 @@ class Search:
 
 
 def search(phrases: Sequence[bytes], *, max_states: int = MAX_STATES) -> Search:
-    """Raises ValueError for no phrases, an empty one, or one that is not UTF-8; LimitExceeded."""
+    """The automaton of these phrases. Raises ValueError for no phrases, an empty phrase, or one that is not UTF-8;
+    LimitExceeded."""
     if not phrases or not all(phrases):
-        raise ValueError("phrases are texts of at least one byte, and at least one of them")
+        raise ValueError("at least one phrase is needed, and each has at least one byte")
     for phrase in phrases:
         phrase.decode()  # UnicodeDecodeError is a ValueError
         if len(phrase) > MAX_PHRASE:
@@ -135,12 +144,12 @@ def search(phrases: Sequence[bytes], *, max_states: int = MAX_STATES) -> Search:
     apart = np.full((1, 256), -1, dtype=np.int32)
     apart[0, used] = used
     _, first, inverse = np.unique(np.concatenate([base, apart]), axis=1, return_index=True, return_inverse=True)
-    # (C,), (256,): bytes of one class lead to the same states wherever they are read.
+    # (C,), (256,): bytes of one class lead to the same state from every state.
     classes: NDArray[np.uint8] = inverse.reshape(256).astype(np.uint8)
     if count > max_states or count * len(first) > MAX_CELLS:
         raise LimitExceeded(
-            f"the phrases need {count} states of {len(first)} kinds of bytes",
-            hint=f"at most {max_states} states, and {MAX_CELLS} of both multiplied: give fewer or shorter phrases",
+            f"the phrases need {count} states of {len(first)} byte classes",
+            hint=f"at most {max_states} states, and {MAX_CELLS} states times classes: give fewer or shorter phrases",
         )
     table = np.empty((count, len(first)), dtype=np.int32)  # (S, C)
     table[: len(base)] = base[:, first]
@@ -149,7 +158,7 @@ def search(phrases: Sequence[bytes], *, max_states: int = MAX_STATES) -> Search:
     byte = np.zeros(count, dtype=np.uint8)
     byte[len(base) :] = trie.byte
     character = np.arange(count)  # (S,), the state of the UTF-8 automaton
-    fail = np.zeros(count, dtype=np.int32)  # (S,), the state of the longest shorter end that begins a phrase
+    fail = np.zeros(count, dtype=np.int32)  # (S,), the failure link: the longest proper suffix that is a prefix
     by_level = np.argsort(trie.depth, kind="stable")
     bounds = np.searchsorted(trie.depth[by_level], np.arange(1, trie.max_depth + 2))
     above = np.zeros(0, dtype=np.intp)
@@ -157,11 +166,11 @@ def search(phrases: Sequence[bytes], *, max_states: int = MAX_STATES) -> Search:
         level = by_level[low:high]  # nodes of the trie, in pre-order
         states = level + len(base)
         letters = classes[trie.byte[level]]
-        # In pre-order a node's parent is the last node of the level above that comes before it.
+        # In pre-order a node's parent is the last node of the previous level that comes before it.
         up = above[np.searchsorted(above, level) - 1] + len(base) if len(above) else np.zeros_like(level)
         fail[states] = table[fail[up], letters]
         table[up, letters] = states
-        table[states] = table[fail[states]]  # its own children are not there yet: they come with the next level
+        table[states] = table[fail[states]]  # its children are added with the next level
         hit[states] = (trie.token[level] >= 0) | hit[fail[states]]
         character[states] = character[fail[states]]
         parent[states] = up
@@ -170,17 +179,17 @@ def search(phrases: Sequence[bytes], *, max_states: int = MAX_STATES) -> Search:
 
 
 def avoiding(phrases: Sequence[bytes], *, max_states: int = MAX_STATES) -> Dfa:
-    """The UTF-8 texts in which none of the phrases occurs. Raises as `search`."""
+    """The DFA of the UTF-8 texts in which none of the phrases occurs. Raises as `search` does."""
     return search(phrases, max_states=max_states).avoiding
 
 
 def until(phrases: Sequence[bytes], *, max_states: int = MAX_STATES) -> Dfa:
-    """The UTF-8 texts that end with the first occurrence of any of the phrases. Raises as `search`."""
+    """The DFA of the UTF-8 texts that end with the first occurrence of any of the phrases. Raises as `search` does."""
     return search(phrases, max_states=max_states).until
 
 
 def _utf8_table() -> NDArray[np.int32]:
-    """The automaton of one character after another, `(U, 256)`; state 0 lies between two."""
+    """The automaton of UTF-8 text, `(U, 256) int32`; state 0 lies between two characters."""
     nodes = utf8_edges(CHARACTER)
     table = np.full((len(nodes), 256), -1, dtype=np.int32)
     for state, edges in enumerate(nodes):

@@ -1,7 +1,7 @@
-"""Free UTF-8 text that is watched for phrases: the search of `occurrences.py` as a fragment that goes on at each.
+"""Free UTF-8 text with trigger phrases, as a fragment: the end of each phrase leads to a state of its own, to which the
+caller attaches what follows. It does not know what that is.
 
-A phrase that is read to its end leads into a state of its own, from which whoever asked goes on. No phrase may occur
-in another, so that at most one ends at a time and the leftmost ends first. It knows nothing of what follows a phrase.
+No phrase may contain another, so at most one phrase ends at a time, and the leftmost one ends first.
 """
 
 from __future__ import annotations
@@ -9,24 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from espalier.automata.languages.fragment import Fragment
-from espalier.automata.languages.nfa import ByteSet
+from espalier.automata.languages.nfa import ByteSet, class_masks
 from espalier.automata.phrases.occurrences import search
 from espalier.time_limit import check as check_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """fragment: the free text; final between two characters. met[i]: where phrase i leads; nothing goes on there."""
+    """fragment: the free text, final between two characters. met[i]: the state after phrase i, without edges."""
 
     fragment: Fragment
     met: tuple[int, ...]
 
     def after(self, state: int, data: bytes) -> int:
-        """The state after these bytes, -1 where none is."""
+        """The state after these bytes, -1 for none."""
         for byte in data:
             following = (target for members, (target,) in self.fragment.edges[state] if members >> byte & 1)
             state = next(following, -1)
@@ -36,11 +33,9 @@ class Watched:
 
 
 def watched(phrases: Sequence[bytes]) -> Watched:
-    """phrases: texts, none empty, none within another. Raises LimitExceeded."""
+    """The fragment of text with these phrases, none empty, none within another. Raises ValueError, LimitExceeded."""
     found = search(phrases)
-    masks: list[ByteSet] = [0] * found.table.shape[1]
-    for value, letter in enumerate(found.classes.tolist()):
-        masks[letter] |= 1 << value
+    masks = class_masks(found.classes.tolist(), found.table.shape[1])
     place = {0: 0}
     order = [0]
     fragment = Fragment(edges=[], symbols=[], final=[], leaf=[])
@@ -49,7 +44,7 @@ def watched(phrases: Sequence[bytes]) -> Watched:
         check_time()
         row: dict[int, ByteSet] = {}
         if found.hit[state]:
-            met[_phrase(found.parent, found.byte, state)] = place[state]
+            met[found.prefix(state)] = place[state]
         else:
             for letter, target in enumerate(found.table[state].tolist()):
                 if target >= 0 and target not in place:
@@ -62,12 +57,3 @@ def watched(phrases: Sequence[bytes]) -> Watched:
         fragment.final.append(bool(found.whole[state] and not found.hit[state]))
         fragment.leaf.append(None)
     return Watched(fragment=fragment, met=tuple(met.values()))
-
-
-def _phrase(parent: NDArray[np.int32], byte: NDArray[np.uint8], state: int) -> bytes:
-    read: list[int] = []
-    while parent[state] >= 0:
-        check_time()
-        read.append(int(byte[state]))
-        state = int(parent[state])
-    return bytes(reversed(read))

@@ -1,8 +1,8 @@
-"""Words one after another as one automaton: separators between them, words that attach, capitals, numbers.
+"""Builds the DFA of texts made of the words of a list: separators, words that attach to others, capitals, numbers.
 
-The word graph is taken as it is; what may follow a whole word is joined to all its ends at once. Only where a byte can
-go on with a word and can also begin what follows it are sets of states made, one by one. It knows bytes, and nothing
-of languages or of where words come from.
+The states of the word graph are kept as they are, and what may follow a whole word is attached to all of its accept
+states at once. The subset construction runs only where a byte can both continue a word and start what follows it. It
+knows bytes, and neither languages nor word files.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from espalier.time_limit import check as check_time
 
 MAX_STATES = 1_000_000
 LoopState: TypeAlias = int
-"""A state of the word graph, or past those, one of the rest."""
+"""A state of the word graph, or, from `_Net.offset` on, a state of the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordParts:
-    """What texts are made of, in UTF-8.
+    """The parts of the texts, in UTF-8.
 
-    words: what stands alone. capitals, elided_capitals: (how a word may begin instead, how it begins) at the start of a
-    sentence. names: words that never change, anywhere. elided: attach to the word that follows. clitics: attach to the
-    word before. digits: each one. joints: between groups of digits. hyphens: join two words. separators, and which of
-    them end a sentence. max_run: separators in a row. spaced: words must be apart. capitals_anywhere: as at the start
-    of a sentence everywhere.
+    words: words that stand alone. capitals, elided_capitals: (capitalised prefix, plain prefix) pairs; a word may start
+    with the capitalised one at the start of a sentence, or everywhere with `capitals_anywhere`. names: words that are
+    written exactly so, anywhere. elided: words that attach to the next one. clitics: words that attach to the previous
+    one. digits: the digits of numbers. joints: marks between groups of digits. hyphens: marks that join two words.
+    separators: marks between words; ends: those of them that end a sentence. max_run: the most separators in a row.
+    spaced: words must be separated.
     """
 
     words: Sequence[bytes]
@@ -56,7 +57,7 @@ MAX_GROUPS = 5
 
 
 def word_loop(parts: WordParts, *, max_states: int = MAX_STATES) -> Dfa:
-    """The texts made of these parts; they end after a whole word, or after the separators that follow one.
+    """The DFA of the texts made of these parts. A text ends after a whole word, or after the separators that follow it.
 
     Raises GrammarError if there is no such text, LimitExceeded.
     """
@@ -68,7 +69,8 @@ def word_loop(parts: WordParts, *, max_states: int = MAX_STATES) -> Dfa:
 
 @dataclass(slots=True)
 class _Net:
-    """States past those of the word graph: bytes to sets of states, and moves that read nothing."""
+    """The states beside those of the word graph, as an NFA. rows: by state, the target states of each byte. empty: by
+    state, the targets of its epsilon edges. accepting: by state."""
 
     offset: int
     rows: list[dict[int, set[LoopState]]] = field(default_factory=list)
@@ -82,7 +84,7 @@ class _Net:
         return self.offset + len(self.rows) - 1
 
     def path(self, source: LoopState, data: bytes, target: LoopState) -> None:
-        """Read `data`, at least a byte, from one to the other."""
+        """Add a path that reads `data`, at least one byte."""
         for byte in data[:-1]:
             following = self.new()
             self.rows[source - self.offset].setdefault(byte, set()).add(following)
@@ -93,7 +95,8 @@ class _Net:
         self.empty[source - self.offset].add(target)
 
     def words(self, words: Sequence[bytes], after: LoopState) -> tuple[LoopState, WordTable | None, int]:
-        """A graph of few words of its own, each of which leads to `after`: its start, and where its states are."""
+        """Add a word graph of a few words, each of which leads to `after`. Returns its start, the graph, and the number
+        of its first state here."""
         if not words:
             return self.new(), None, 0
         graph = word_table(words)
@@ -110,11 +113,11 @@ class _Net:
 
 
 def _wire(net: _Net, graph: WordTable, parts: WordParts) -> LoopState:
-    """Lay out all but the word graph. LoopState `net.offset` is what follows a whole word. Returns the start."""
-    after = net.new(accepting=True)  # after a word: clitics, hyphens, separators
-    middle = net.new()  # where a unit can begin, within a sentence
-    opening = net.new()  # and at the start of one
-    joined = net.new(to=[middle])  # after an elided word or a hyphen: a word, no number
+    """Add all states but those of the word graph; the first is the state after a whole word. Returns the start."""
+    after = net.new(accepting=True)  # after a word: clitics, hyphens, separators may follow
+    middle = net.new()  # a word may start here, inside a sentence
+    opening = net.new()  # a word may start here, at the start of a sentence
+    joined = net.new(to=[middle])  # after an elided word or a hyphen: a word must follow, no number
     net.go(middle, graph.start)
     names, _, _ = net.words(parts.names, after)
     net.go(middle, names)
@@ -135,7 +138,7 @@ def _wire(net: _Net, graph: WordTable, parts: WordParts) -> LoopState:
         net.go(begin_middle, opening)
     for hyphen in parts.hyphens:
         net.path(after, hyphen, joined)
-    apart = net.new(accepting=True)  # after a whole unit, a number too: separators
+    apart = net.new(accepting=True)  # after a word or a number: separators may follow
     net.go(after, apart)
     if parts.digits:
         number = _numbers(net, parts, apart)
@@ -169,8 +172,8 @@ def _numbers(net: _Net, parts: WordParts, after: LoopState) -> LoopState:
 def _runs(
     net: _Net, parts: WordParts, source: LoopState, middle: LoopState, opening: LoopState, *, accepting: bool
 ) -> None:
-    """Separators after `source`, up to so many, and what can begin after them. At the start of a text (not
-    `accepting`) a sentence begins whatever they are."""
+    """Add runs of separators after `source`, up to `max_run`, and the words that may start after them. At the start of
+    a text (not `accepting`) a sentence starts after any separators."""
     ends = set(parts.ends)
     runs = [
         [net.new(accepting=accepting, to=[begin]) for begin in (middle if accepting else opening, opening)]
@@ -183,8 +186,8 @@ def _runs(
 
 
 class _Joined:
-    """The subset construction. A state of the word graph, with what follows a word if one ends there, keeps its
-    number; every other set gets one past those."""
+    """The subset construction. A state of the word graph, together with the state after a word if a word ends there,
+    keeps its number; every other set of states gets a new number."""
 
     def __init__(self, net: _Net, graph: WordTable, max_states: int) -> None:
         self._net = net
@@ -194,7 +197,7 @@ class _Joined:
         self._closures: dict[LoopState, frozenset[LoopState]] = {}
         self._number: dict[frozenset[LoopState], int] = {}
         self._sets: list[frozenset[LoopState]] = []
-        self._follow = self._closed(net.offset)  # what a whole word leads to
+        self._follow = self._closed(net.offset)  # the set after a whole word
         self._bytes = [int(b) for b in np.flatnonzero(self._letters())]
         self._used = {
             int(graph.classes[b]): b for b in self._bytes if bool((graph.table[:, graph.classes[b]] >= 0).any())
@@ -256,7 +259,7 @@ class _Joined:
         return known
 
     def _row(self, members: frozenset[LoopState]) -> dict[int, frozenset[LoopState]]:
-        """Where each byte leads from a closed set."""
+        """The closed target set of each byte from a closed set."""
         found: dict[int, frozenset[LoopState]] = {}
         none: frozenset[LoopState] = frozenset()
         for state in members:

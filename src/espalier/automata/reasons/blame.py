@@ -1,4 +1,4 @@
-"""Why a token was refused: one value, made by matchers, shown by traces. It knows no matcher."""
+"""`Blame`: the reason why a token was refused, made by matchers and shown by traces. It knows no matcher."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any
 class Blame:
     """The reason a constraint gives for refusing one token.
 
-    member: which constraint refused it (`json_schema`, `gbnf`, `regex`, `bans`, `budget`, ...).
-    rule: name of the grammar rule or JSON pointer, where one is known.
-    offset: how many bytes of the token were still viable; the byte at this offset is the first refused one.
-    position: where in the constraint's source (`line 3, column 5`), where one is known.
+    member: the kind of constraint that refused it (`json_schema`, `gbnf`, `regex`, `ban`, `budget`, ...).
+    reason: one sentence for people.
+    rule: the name of the grammar rule or the JSON pointer, if one is known.
+    offset: how many bytes of the token are accepted; the byte at this offset is the first refused one.
+    position: the position in the constraint's source (`line 3, column 5`), if one is known.
     expected: in words, what could have come instead.
     """
 

@@ -1,4 +1,4 @@
-"""Sets of bytes in words, for people who ask what could have come instead. It knows no automata."""
+"""Describes a set of bytes in words, for messages about what could have come instead. It knows no automata."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MAX_PARTS = 12
 
 
 def expected(members: ByteSet, tokens: Sequence[str] = (), *, can_end: bool = False) -> str:
-    """What can come next: bytes, named tokens, the end. `"a digit, "-" or a space"`."""
+    """What can come next (bytes, named tokens, the end of the text) in words, such as `a digit, "-" or a space`."""
     return _expected(members, tuple(tokens), can_end)
 
 
-@lru_cache(maxsize=4096)  # every step of a trace asks, and the places of a grammar are few
+@lru_cache(maxsize=4096)  # asked at every step of a trace, for few distinct arguments
 def _expected(members: ByteSet, tokens: tuple[str, ...], can_end: bool) -> str:
     parts = [*_characters(members), *(f"the token {name}" for name in tokens)]
     if len(parts) > MAX_PARTS:
@@ -35,7 +35,7 @@ def _expected(members: ByteSet, tokens: tuple[str, ...], can_end: bool) -> str:
 
 
 def quoted(text: str) -> str:
-    """One or more characters in quotes that do not clash with them."""
+    """The text in quotes, single ones if it holds a double quote."""
     return f"'{text}'" if '"' in text else f'"{text}"'
 
 
@@ -70,7 +70,7 @@ def _characters(members: ByteSet) -> Iterable[str]:
 
 
 def _runs(values: list[int]) -> Iterable[str]:
-    """Letters and digits as ranges where three or more are in a row; other characters one by one."""
+    """Three or more consecutive letters or digits as a range; other characters one by one."""
     start = 0
     for i in range(1, len(values) + 1):
         follows = i < len(values) and values[i] == values[i - 1] + 1

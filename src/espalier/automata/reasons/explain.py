@@ -1,7 +1,7 @@
-"""Why a token is refused, from an automaton: how far its bytes go, and what could have come instead.
+"""Explains why an automaton refuses a token: how many of its bytes fit, what was expected instead, in which rule.
 
-For a grammar this needs the plain network, whose positions know their rules and places; it follows the sequence on
-its own, as far as it is asked. It knows nothing of masks or EOS.
+Explanations of a grammar need its plain network, whose positions know their rules and source positions. The matcher
+walks that network separately, only as far as explanations are asked for. It knows nothing of masks.
 """
 
 from __future__ import annotations
@@ -20,30 +20,31 @@ from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
 RulePosition = tuple[str | None, Position | None]
+"""The name of a rule, and a position in the grammar's source; None where unknown."""
 
 
 class Explainer(Protocol):
-    """Explains states of a machine."""
+    """Names the rules of a machine's states. Its machine accepts the same texts as the matcher's."""
 
     @property
     def machine(self) -> Machine: ...
 
     def rule_position(self, state: State) -> RulePosition:
-        """The rule that could go on from a state, and where in the source what it wants is written."""
+        """The rule that can continue from a state, and the position in the source of what it expects next."""
         ...
 
 
 class Reasoner(Explainer, Protocol):
-    """An explainer that has words of its own for some refusals."""
+    """An explainer with its own wording for some refusals."""
 
     def reason(self, state: State, read: bytes, refused: bytes) -> str | None:
-        """Why, in a state that is reached by `read`, the first byte of `refused` is refused; together they are the
-        token. None leaves it to the usual words."""
+        """Why the first byte of `refused` is refused in a state that was reached by reading `read`; the two together
+        are the token. None for the usual wording."""
         ...
 
 
 class PlainExplainer:
-    """Of an automaton that was not made from a grammar: no rules, no places."""
+    """For an automaton without a grammar: no rules, no positions."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -53,14 +54,15 @@ class PlainExplainer:
 
 
 class NetworkExplainer:
-    """Of a network whose positions know their rules, and perhaps their places."""
+    """For a network whose positions know their rules, and perhaps their source positions."""
 
     def __init__(self, network: Network, machine: PushdownMachine) -> None:
         self._network = network
         self.machine: Machine = machine
 
     def rule_position(self, state: Stacks) -> RulePosition:
-        """Of several rules that could go on, first those that cannot end here, then the first in the source."""
+        """Of several rules that can continue: one that cannot end here if there is one, then the first in the
+        source."""
         net = self._network
 
         def order(position: int) -> tuple[bool, int]:
@@ -73,14 +75,14 @@ class NetworkExplainer:
         return net.rule[position] or None, net.leaf[position]
 
     def reading(self, state: Stacks, byte: int) -> Stacks:
-        """Of a state the stacks that can read a byte, for `place` alone; all of them where none can."""
+        """The stacks of a state that can read a byte, all of them if none can. For `rule_position` only."""
         letter = self._network.classes[byte]
         items = tuple(item for item in state.items if self._network.which[item[0], letter] >= 0)
         return state if len(items) in (0, len(state.items)) else Stacks(items, False, state.least)
 
 
 class GrammarExplainer(NetworkExplainer):
-    """Of a grammar: its plain network, built when first asked for."""
+    """For a grammar: builds its plain network."""
 
     def __init__(self, grammar: Grammar, vocab: Vocab, trie: TokenTrie) -> None:
         network = build_network(grammar, plain=True)
@@ -88,8 +90,8 @@ class GrammarExplainer(NetworkExplainer):
 
 
 def rule_at(explainer: Explainer, vocab: Vocab, state: State, token: int) -> str | None:
-    """The rule in which the first byte of a token stands that is allowed after `state` (a state of the explainer's
-    machine); None for the end, and where the explainer knows no rules."""
+    """The rule that reads the first byte of an allowed token in `state` (a state of the explainer's machine); None for
+    EOS, and if the explainer knows no rules."""
     data = vocab.bytes_of(token)
     if isinstance(state, Stacks) and isinstance(explainer, NetworkExplainer) and data:
         state = explainer.reading(state, data[0])
@@ -99,7 +101,7 @@ def rule_at(explainer: Explainer, vocab: Vocab, state: State, token: int) -> str
 
 
 def blame(explainer: Explainer, vocab: Vocab, state: State, token: int, member: str) -> Blame:
-    """Why `token`, which is refused, is refused after `state` (a state of the explainer's machine)."""
+    """The reason why `token` is refused in `state` (a state of the explainer's machine). member: see `Blame`."""
     machine = explainer.machine
     data = vocab.bytes_of(token)
     at, offset = state, 0
@@ -139,7 +141,7 @@ def blame(explainer: Explainer, vocab: Vocab, state: State, token: int, member: 
 
 @lru_cache(maxsize=64)
 def _is_reasoner(kind: type[Explainer]) -> bool:
-    """Asked once of each kind: what a protocol asks takes longer than all the rest."""
+    """Cached for each class, because an isinstance check against a protocol takes longer than all the rest."""
     return callable(getattr(kind, "reason", None))
 
 
