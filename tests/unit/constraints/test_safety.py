@@ -122,7 +122,7 @@ def test_a_category_without_a_list_is_told():
         (lambda: SafetyFilter().disable_category("x"), UnknownName, "known: profanity, violence"),
         (lambda: Safety("pii"), UnknownName, "unknown safety preset"),
         (lambda: Safety("minimal", include=["emial"]), UnknownName, "did you mean 'email'"),
-        (lambda: Safety("minimal", include=["email"]), SpecError, "is of pii, which is not enabled"),
+        (lambda: Safety("minimal", include=["email"]), SpecError, "belongs to pii, which is not enabled"),
         (Safety, SpecError, "there is nothing to enforce"),
         (lambda: Safety("minimal", mode="soft"), SpecError, "unknown mode"),
         (lambda: Safety("minimal", lists={"hate": ["x"]}), SpecError, "hate, which is not enabled"),

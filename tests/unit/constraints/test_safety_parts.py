@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from espalier.constraints.safety import folding as safety_fold
 from espalier.constraints.safety.alphabet import Alphabet
 from espalier.constraints.safety.automaton import guard, smallest
-from espalier.constraints.safety.cards import card_automaton, card_labels, find_cards, is_card
+from espalier.constraints.safety.cards import card_automaton, card_sets, find_cards, is_card
 from espalier.constraints.safety.compile import filter_of
 from espalier.constraints.safety.folding import fold_of, folded, representatives
 from espalier.constraints.safety.judge import find
 from espalier.constraints.safety.lists import MAX_PHRASES, parse_list, read_list
-from espalier.constraints.safety.phrases import phrase_automaton, phrase_labels
+from espalier.constraints.safety.phrases import phrase_automaton, phrase_sets
 from espalier.constraints.safety.spec import Safety
 from espalier.errors import InputError, LimitExceeded
 from tests.examples import examples
@@ -47,7 +47,7 @@ def luhn(digits):
 
 @pytest.fixture(scope="module")
 def cards():
-    alphabet = Alphabet(card_labels())
+    alphabet = Alphabet(card_sets())
     return guard(smallest(card_automaton(alphabet, 0)), alphabet).avoiding
 
 
@@ -119,7 +119,7 @@ LETTERS = "abé -_Ａ"
     whole=st.booleans(),
 )
 def test_phrases_are_found_as_re_finds_them(phrases, texts, whole):
-    alphabet = Alphabet(phrase_labels([(phrase, 0) for phrase in phrases]))
+    alphabet = Alphabet(phrase_sets([(phrase, 0) for phrase in phrases]))
     pairs = [(phrase, number) for number, phrase in enumerate(phrases)]
     dfa = guard(smallest(phrase_automaton(pairs, alphabet, whole=whole)), alphabet).avoiding
     for text in texts:

@@ -132,7 +132,7 @@ def search(phrases: Sequence[bytes], *, max_states: int = MAX_STATES) -> Search:
     """The automaton of these phrases. Raises ValueError for no phrases, an empty phrase, or one that is not UTF-8;
     LimitExceeded."""
     if not phrases or not all(phrases):
-        raise ValueError("at least one phrase is needed, and each has at least one byte")
+        raise ValueError("no phrases, or an empty one: each needs at least one byte")
     for phrase in phrases:
         phrase.decode()  # UnicodeDecodeError is a ValueError
         if len(phrase) > MAX_PHRASE:

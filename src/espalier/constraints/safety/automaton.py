@@ -1,8 +1,7 @@
-"""What may not be said, as one automaton over bytes: parts over characters put together, made small, and spelled in
-UTF-8.
+"""Combines the parts of a safety filter into one DFA over classes of characters, and translates that to UTF-8 bytes.
 
-A state over bytes is a state over characters, or the middle of a character: which is then told by where each of its
-endings leads, so that middles that lead the same way are one. It knows nothing of tokens or of what a match means.
+A byte state is a state over characters, or lies in the middle of a character. Middle states with the same transitions
+are merged. It knows no tokens, and not what a match means.
 """
 
 from __future__ import annotations
@@ -22,44 +21,43 @@ from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time
 
 MAX_PAIRS = 200_000
-"""States over characters, of all parts together."""
+"""The most states over characters, of all parts together."""
 MAX_CELLS = 60_000_000
-"""States times classes."""
+"""The most states times classes."""
 MAX_STATES = 200_000
-"""States over bytes."""
+"""The most states over bytes."""
 BLOCK = 64
-"""Characters that differ in their last byte of UTF-8 alone, from two bytes on."""
+"""The number of characters that differ only in their last UTF-8 byte, for characters of two bytes or more."""
 _NONE = -1
-"""No text goes on so: not UTF-8."""
+"""The transition for a byte that is not valid UTF-8 here."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Guard:
-    """N states over bytes, the first the start. table: `(N, 256) int32`: the next state, NOTHING where no text goes on
-    so, or -2 - i where pattern i is complete. ends: `(N,)`, the text may end here: false in the middle of a character
-    too. busy: `(N,)`, something has begun that may become a match, or so it was before the character that is being
-    read."""
+class ByteDfa:
+    """N states over bytes; state 0 is the start. table: `(N, 256) int32`, the next state, NOTHING for invalid UTF-8, or
+    -2 - i for a match of rule i. ends: `(N,) bool`, the text may end here (never in the middle of a character). busy:
+    `(N,) bool`, a match may be in progress, or was before the character being read."""
 
     table: NDArray[np.int32]
     ends: NDArray[np.bool_]
     busy: NDArray[np.bool_]
     size: int
-    """How many states lie between two characters: they are the first."""
+    """How many states lie between two characters; these are the first ones."""
     kept: NDArray[np.intp]
-    """The states of `avoiding`, by number: reached without a match, and from which a text can come to an end."""
+    """The states of `avoiding`, by number: reachable without a match, and co-reachable."""
 
     NOTHING: ClassVar[int] = -1
 
     @cached_property
     def avoiding(self) -> Dfa | None:
-        """The texts without a match. None if there are none."""
+        """The DFA of the texts without a match, None if there are none."""
         kept = self.kept
         if not kept.size:
             return None
         number = np.full(len(self.table) + 1, -1, dtype=np.int32)  # the last stands for none
         number[kept] = np.arange(len(kept))
         table = number[np.maximum(self.table[kept], -1)]  # (S, 256)
-        # Bytes of one class lead to the same states wherever they are read.
+        # Bytes of one class lead to the same state from every state.
         weights = np.random.default_rng(20_26).integers(0, 2**63, size=(2, len(kept), 1), dtype=np.uint64)
         sums = np.zeros((2, 256), dtype=np.uint64)
         for low in range(0, len(kept), 4096):
@@ -74,17 +72,17 @@ class Guard:
         )
 
     def idle(self, state: int) -> bool:
-        """Whether in a state of `avoiding` nothing has begun, not even a character."""
+        """Whether no match and no character is in progress in a state of `avoiding`."""
         at = int(self.kept[state])
         return at < self.size and not self.busy[at]
 
     def completed(self, state: int, data: bytes) -> int | None:
-        """The pattern that these bytes complete from a state of `avoiding`, whatever else they do; None if they
-        complete none. Bytes after which a match can no longer be helped count as completing it."""
+        """The rule that matches while these bytes are read from a state of `avoiding`, None if none does. Bytes after
+        which a match is unavoidable count as a match."""
         at = int(self.kept[state])
         for byte in data:
             after = int(self.table[at, byte])
-            if after < Guard.NOTHING:
+            if after < ByteDfa.NOTHING:
                 return -2 - after
             if after < 0:
                 return None
@@ -92,7 +90,7 @@ class Guard:
         return None if at in self._alive else self._doom(at)
 
     def pending(self, state: int) -> int | None:
-        """The pattern that is complete if the text ends in a state of `avoiding`; None if it may end there."""
+        """The rule that would match if the text ended in a state of `avoiding`; None if it may end there."""
         at = int(self.kept[state])
         return None if at >= self.size or self.ends[at] else self._doom(at)
 
@@ -101,11 +99,11 @@ class Guard:
         return frozenset(self.kept.tolist())
 
     def _doom(self, state: int) -> int | None:
-        """The first pattern on some way from a state from which every way leads to one."""
+        """The first rule that matches on some continuation of a state from which every continuation matches."""
         seen, todo = {state}, [state]
         for at in todo:
             row = np.unique(self.table[at])
-            hit = row[row < Guard.NOTHING]
+            hit = row[row < ByteDfa.NOTHING]
             if hit.size:
                 return int(-2 - hit.max())
             for target in row[row >= 0].tolist():
@@ -125,10 +123,10 @@ def joined(parts: Sequence[CharDfa]) -> CharDfa:
 
 
 def is_endless(dfa: CharDfa) -> bool:
-    """Whether the texts without a match have no longest one."""
+    """Whether texts without a match can be arbitrarily long."""
     live = distances(np.maximum(dfa.table, -1), dfa.ends) >= 0
     table = np.where((dfa.table >= 0) & live[np.maximum(dfa.table, 0)] & live[:, None], dfa.table, -1)
-    into = np.zeros(len(dfa), dtype=np.int64)  # ways into each state, by class
+    into = np.zeros(len(dfa), dtype=np.int64)  # how many transitions lead to each state
     targets, counts = np.unique(table, return_counts=True)
     into[targets[targets >= 0]] = counts[targets >= 0]
     todo, gone = list(np.flatnonzero(into == 0)), 0
@@ -145,7 +143,7 @@ def is_endless(dfa: CharDfa) -> bool:
 
 
 def _together(one: CharDfa, other: CharDfa) -> CharDfa:
-    """Both at once. Where both are complete the pattern of the lower number is told."""
+    """The product of two parts. If both match at once, the lower rule is named."""
     width = len(other)
     number = {0: 0}
     fresh = np.zeros(1, dtype=np.int64)
@@ -153,7 +151,7 @@ def _together(one: CharDfa, other: CharDfa) -> CharDfa:
     while fresh.size:
         check_time()
         a, b = one.table[fresh // width], other.table[fresh % width]  # (F, K)
-        hit = np.where((a < 0) & (b < 0), np.maximum(a, b), np.minimum(a, b))  # the nearest to 0 is the first pattern
+        hit = np.where((a < 0) & (b < 0), np.maximum(a, b), np.minimum(a, b))  # the one nearest to 0 is the lowest rule
         targets = np.where((a < 0) | (b < 0), hit, a.astype(np.int64) * width + b)
         distinct, place = np.unique(targets, return_inverse=True)
         before = len(number)
@@ -171,14 +169,18 @@ def _together(one: CharDfa, other: CharDfa) -> CharDfa:
 
 
 def smallest(dfa: CharDfa) -> CharDfa:
-    """States with the same future made one, by Moore's rounds; the first stays first."""
+    """The minimal DFA, by Moore's algorithm with whole-array rounds; state 0 stays first.
+
+    These automata are dense and shallow, so few rounds are needed: ten times faster here than `fragment.minimise`,
+    which in turn is far faster for deep automata.
+    """
     block = dfa.ends * 2 + dfa.busy.astype(np.int64)  # (S,)
     _, block = np.unique(block, return_inverse=True)
     count = int(block.max()) + 1
     low = int(dfa.table.min())
     while True:
         check_time()
-        # Below zero are the hits, which are blocks of their own.
+        # Negative targets are matches, each a block of its own.
         ahead = np.where(dfa.table >= 0, block[np.maximum(dfa.table, 0)], dfa.table) - min(low, 0)  # (S, K)
         key = _hashed(np.concatenate([block[:, None], ahead], axis=1))
         _, first, block = np.unique(key, return_index=True, return_inverse=True)
@@ -195,8 +197,8 @@ def smallest(dfa: CharDfa) -> CharDfa:
 
 
 def _hashed(rows: NDArray[np.integer]) -> NDArray[np.uint64]:
-    """A 64-bit number for each row, by two fixed random maps: equal rows have equal numbers, and of the some 10^9 pairs
-    of different rows that one call compares, none has with a chance of 1 - 10^-10."""
+    """A 64-bit hash of each row, `(n,) uint64`. Equal rows have equal hashes; among the about 10^9 pairs of different
+    rows that one call compares, a collision has a probability of 10^-10."""
     weights = np.random.default_rng(20_26).integers(0, 2**63, size=(2, rows.shape[1]), dtype=np.uint64)
     values = _mixed(rows)
     found: NDArray[np.uint64] = (values * weights[0]).sum(axis=1)
@@ -204,7 +206,7 @@ def _hashed(rows: NDArray[np.integer]) -> NDArray[np.uint64]:
 
 
 def _mixed(values: NDArray[Any]) -> NDArray[np.uint64]:
-    """Each number as 64 bits that look random (the finaliser of splitmix64)."""
+    """Each number mixed to 64 pseudo-random bits (the finaliser of splitmix64)."""
     found = (values.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
     found ^= found >> np.uint64(31)
     return found
@@ -217,10 +219,10 @@ def _too_large(states: int) -> LimitExceeded:
     )
 
 
-def guard(dfa: CharDfa, alphabet: Alphabet) -> Guard:
-    """An automaton over characters as one over the bytes of UTF-8. Raises LimitExceeded."""
+def byte_dfa(dfa: CharDfa, alphabet: Alphabet) -> ByteDfa:
+    """The DFA over UTF-8 bytes of a DFA over classes of characters. Raises LimitExceeded."""
     size = len(dfa)
-    # What a class leads to, with what is not UTF-8 last: -1; hits move down by one to make room for it.
+    # The target of each class, and -1 for invalid UTF-8 as the last column; matches move down by one to make room.
     ahead = np.where(dfa.table >= 0, dfa.table, dfa.table - 1)  # (S, K)
     ahead = np.concatenate([ahead, np.full((size, 1), _NONE, dtype=np.int32)], axis=1)  # (S, K + 1)
     points = alphabet.points.astype(np.int64)
@@ -228,19 +230,19 @@ def guard(dfa: CharDfa, alphabet: Alphabet) -> Guard:
     middles = _Middles(size)
     ascii_ = points[:0x80].copy()
     blocks = points.reshape(-1, BLOCK)  # (17408, 64)
-    blocks[:2] = blocks[2]  # ASCII has no middle
+    blocks[:2] = blocks[2]  # ASCII characters have no middle state
     kinds, block = _distinct(blocks)
     by_block = middles.add(ahead, kinds, dfa.busy)  # (S, blocks of a kind)
     bad = by_block.shape[1]
     by_block = np.concatenate([by_block, np.full((size, 1), _NONE, dtype=np.int32)], axis=1)
     groups = block.reshape(-1, BLOCK).copy()  # (272, 64)
-    groups[0, :32] = bad  # E0 80 to E0 9F would spell in three bytes what has two
+    groups[0, :32] = bad  # E0 80 to E0 9F are overlong: these characters have two bytes
     kinds, group = _distinct(groups)
     by_group = middles.add(by_block, kinds, dfa.busy)
     none = by_group.shape[1]
     by_group = np.concatenate([by_group, np.full((size, 1), _NONE, dtype=np.int32)], axis=1)
     planes = np.full((5, BLOCK), none, dtype=np.int64)
-    planes.reshape(-1)[16:272] = group[16:]  # F0 80 to F0 8F would spell what has three; F4 90 is past the last
+    planes.reshape(-1)[16:272] = group[16:]  # F0 80 to F0 8F are overlong, F4 90 is past the last code point
     kinds, plane = _distinct(planes)
     by_plane = middles.add(by_group, kinds, dfa.busy)
     table = np.full((size, 256), _NONE, dtype=np.int32)
@@ -251,7 +253,7 @@ def guard(dfa: CharDfa, alphabet: Alphabet) -> Guard:
     inner = np.array(middles.rows, dtype=np.int32).reshape(-1, BLOCK)  # (M, 64)
     rest = np.full((len(inner), 256), _NONE, dtype=np.int32)
     rest[:, 0x80:0xC0] = inner
-    return Guard(
+    return ByteDfa(
         table=np.concatenate([table, rest]),
         ends=np.concatenate([dfa.ends, np.zeros(len(rest), dtype=np.bool_)]),
         busy=np.concatenate([dfa.busy, np.array(middles.busy, dtype=np.bool_)]),
@@ -261,7 +263,7 @@ def guard(dfa: CharDfa, alphabet: Alphabet) -> Guard:
 
 
 def _kept(dfa: CharDfa, table: NDArray[np.int32], inner: NDArray[np.int32]) -> NDArray[np.intp]:
-    """See `Guard.kept`. table: `(S, 256)`, of the states between characters. inner: `(M, 64)`, of those within one."""
+    """See `ByteDfa.kept`. table: `(S, 256)`, the states between characters. inner: `(M, 64)`, the middle states."""
     size = len(dfa)
     live = np.zeros(size + len(inner) + 1, dtype=np.bool_)  # the last stands for none
     live[:size] = distances(np.maximum(dfa.table, -1), dfa.ends) >= 0
@@ -282,7 +284,7 @@ def _kept(dfa: CharDfa, table: NDArray[np.int32], inner: NDArray[np.int32]) -> N
 
 
 class _Middles:
-    """States in the middle of a character, one for each way its 64 next bytes can lead."""
+    """The states in the middle of a character, one for each distinct row of 64 next bytes."""
 
     def __init__(self, size: int) -> None:
         self.rows: list[NDArray[np.int32]] = []
@@ -291,8 +293,8 @@ class _Middles:
         self._known: dict[bytes, int] = {}
 
     def add(self, ahead: NDArray[np.int32], kinds: NDArray[np.int64], busy: NDArray[np.bool_]) -> NDArray[np.int32]:
-        """ahead: `(S, K)`, where each class leads. kinds: `(U, 64)` classes. The state in the middle of each kind,
-        `(S, U)`."""
+        """Add middle states. ahead: the target of each class, `(S, K)`. kinds: distinct rows of classes, `(U, 64)`.
+        busy: `(S,)`. Returns the middle state of each state and row, `(S, U) int32`."""
         found = np.full((len(ahead), len(kinds)), _NONE, dtype=np.int32)
         for place, kind in enumerate(kinds):
             check_time()
@@ -317,6 +319,6 @@ class _Middles:
 
 
 def _distinct(rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The distinct rows, and which each is."""
+    """The distinct rows, and the index of each row among them."""
     _, first, which = np.unique(_hashed(rows), return_index=True, return_inverse=True)
     return rows[first], which.reshape(-1)

@@ -1,14 +1,13 @@
-"""Numbers that check themselves: payment cards by Luhn's sum, as an automaton and, apart from it, by arithmetic.
+"""Detects payment card numbers by their Luhn checksum: as an automaton, and independently by arithmetic.
 
-What is caught: a run of 13 to 19 digits, between any two of which may stand one space or one hyphen, at the first digit
-that makes the sum of the run so far valid. Only ASCII counts: if width did not, the automaton of `pii` would have four
-times as many states. Digits that directly follow a letter or one of `_ . - @` are part of something else (a
-key, a decimal, a version), and so are those from the twentieth of a run on: up to a space, behind which a run may
-begin. Any other number one separator before a card belongs to its run, as nothing tells `12 4111 1111 1111 1111` from
-a number of 18 digits.
+A match is a run of 13 to 19 ASCII digits, with at most one space or hyphen between two digits, up to the first digit
+that makes the checksum valid. (Folding the width of digits too would make the automaton of `pii` four times as large.)
+Digits directly after a letter or one of `_ . - @` belong to something else, such as a key or a version; so do the
+digits from the twentieth of a run on, up to the next space, after which a new run may start. A number one separator
+before a card belongs to the card's run, because nothing tells `12 4111 1111 1111 1111` from a number of 18 digits.
 
-It knows nothing of other patterns. Formula: ISO/IEC 7812-1, annex B: from the last digit leftwards every second one
-is doubled, 9 taken off where that has two digits, and the sum is a multiple of 10.
+It knows no other patterns. Checksum: ISO/IEC 7812-1, annex B: from the last digit leftwards, every second digit is
+doubled, minus 9 if that has two digits, and the sum must be a multiple of 10.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from espalier.constraints.safety.alphabet import Alphabet, Label
+from espalier.constraints.safety.alphabet import Alphabet, CharSet
 from espalier.constraints.safety.expressions import CharDfa
 from espalier.grammar.regex.parse import parse_regex
 
@@ -27,24 +26,25 @@ _RUN = re.compile(r"[0-9](?:[ -]?[0-9])*")
 _PART_OF = re.compile(r"[\w.@-]")
 
 
-def _word() -> Label:
+def _word() -> CharSet:
     node = parse_regex(r"[\w.@-]")
-    return Label(node.scalars(), False)  # type: ignore[union-attr]  # a class
+    return CharSet(node.scalars(), False)  # type: ignore[union-attr]  # a class
 
 
-def card_labels() -> list[Label]:
-    """The sets of characters that the automaton tells apart: digits 0 to 9, separators, what a run may not follow."""
-    return [*(Label(((ord(one), ord(one)),), False) for one in "0123456789 -"), _word()]
+def card_sets() -> list[CharSet]:
+    """The character sets that the automaton tells apart: digits 0 to 9, space, hyphen, what a run may not follow."""
+    return [*(CharSet(((ord(one), ord(one)),), False) for one in "0123456789 -"), _word()]
 
 
 def doubled(digit: int) -> int:
-    """What a digit adds to the sum where it is doubled."""
+    """What a doubled digit adds to the checksum."""
     return 2 * digit - 9 * (digit > 4)
 
 
 def card_automaton(alphabet: Alphabet, pattern: int) -> CharDfa:
-    """Complete where a digit makes a run a card. pattern: its number. The alphabet has `card_labels`."""
-    # (length, sum if the last digit is not doubled, sum if it is, a separator stands after it); the rest by name.
+    """The automaton that matches card numbers. pattern: the number of its rule. The alphabet must include
+    `card_sets()`."""
+    # A state in a run: (length, sum if the last digit is not doubled, sum if it is, whether a separator follows it).
     free, part = "free", "part"
     number: dict[object, int] = {}
     order: list[object] = []
@@ -74,8 +74,8 @@ def card_automaton(alphabet: Alphabet, pattern: int) -> CharDfa:
             return place((*state[:3], True))
         return place(part if hyphen else free)
 
-    digits = [alphabet.of(label) for label in card_labels()[:10]]
-    space, hyphen, word = (alphabet.of(label) for label in card_labels()[10:])
+    digits = [alphabet.of(char_set) for char_set in card_sets()[:10]]
+    space, hyphen, word = (alphabet.of(char_set) for char_set in card_sets()[10:])
     place(free)
     rows = []
     for state in order:  # grows as states are met
@@ -94,7 +94,7 @@ def card_automaton(alphabet: Alphabet, pattern: int) -> CharDfa:
 
 
 def is_card(digits: str) -> bool:
-    """Whether Luhn's sum of 13 to 19 digits is valid."""
+    """Whether 13 to 19 digits have a valid Luhn checksum."""
     if not SHORTEST <= len(digits) <= LONGEST:
         return False
     values = [int(digit) for digit in digits[::-1]]
@@ -102,7 +102,7 @@ def is_card(digits: str) -> bool:
 
 
 def find_cards(text: str) -> Iterator[tuple[int, int]]:
-    """Where cards stand in a text: first character and the one past the last. By arithmetic on each run."""
+    """The cards in a text, as (first character, one past the last), by arithmetic on each run of digits."""
     for run in _RUN.finditer(text):
         start, end = run.span()
         if start and _PART_OF.match(text[start - 1]):
@@ -120,6 +120,6 @@ def find_cards(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _behind_space(text: str, start: int, end: int) -> int:
-    """Past the first space from `start` on; `end` if there is none before it."""
+    """The place after the first space from `start` on; `end` if there is no space before it."""
     at = text.find(" ", start, end)
     return end if at < 0 else at + 1

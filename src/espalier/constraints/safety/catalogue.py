@@ -1,8 +1,7 @@
-"""The categories, presets and patterns that come with Espalier, as data. It knows nothing of how they are looked for.
+"""The categories, presets and patterns that ship with Espalier, as data. It does not know how they are matched.
 
-A pattern is three regular expressions, of the dialect of `grammar/regex/parse.py`: what must stand before (tried at the
-end of all that came before it), the pattern itself, and what must stand after. None has look-around, and each is
-written in small letters where case does not count.
+A pattern is three regular expressions in the dialect of `grammar/regex/parse.py`: the context before it, the pattern
+itself, and the context after it. None has look-around. Patterns that ignore case are written in lower case.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
 }
 
 NEEDS_LIST = ("profanity", "violence", "hate", "sexual", "self_harm")
-"""Categories that have no patterns here: without a list nothing is caught."""
+"""Categories without built-in patterns: nothing is caught unless the user gives a list."""
 
 START = r"(?:^|[^\w-])"
-"""Not within a word, nor behind a hyphen."""
+"""At the start of a word, not after a hyphen."""
 COMMAND = r"(?:^|[^\w.-])"
-"""Where a command may be named: also as the last part of a path."""
+"""At the start of a command name, also as the last part of a path."""
 LINE = r"(?:^|[\n;&|(`{])[ \t]*(?:[$#>%][ \t]+)?"
-"""Where a command begins: at the start of a line, perhaps behind a prompt, or after what separates commands."""
+"""At the start of a command: on a new line, perhaps after a shell prompt, or after a command separator."""
 END = r"(?:[^\w-]|\Z)"
 _RM = r"[ \t]+(?:-[dirv]+|--(?:verbose|no-preserve-root|preserve-root|one-file-system|interactive|dir))"
 _CHMOD = r"[ \t]+(?:-[rvcf]+|--(?:recursive|verbose|changes|silent|quiet))"
@@ -45,8 +44,8 @@ _CHMOD = r"[ \t]+(?:-[rvcf]+|--(?:recursive|verbose|changes|silent|quiet))"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """about: what it catches. is_folded: case and width do not count. is_option: only where it is asked for by name.
-    detector: what looks for it, `regex`, or `card` for `cards.py`."""
+    """One built-in pattern. itself, before, after: see above. about: what it catches, for people. is_folded: case and
+    width are ignored. is_option: off unless it is included by name. detector: `regex`, or `card` for `cards.py`."""
 
     name: str
     category: str
@@ -99,7 +98,7 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _shell(
         "rm_flags_last",
-        # Digits and other signs in the name would take half as many states again: keys and numbers may begin there.
+        # Digits and other characters in the name would add half as many states: keys and numbers may start there.
         r"rm[ \t]+[a-z_./~*]+[ \t]+-[div]*(?:r[dirv]*f|f[dfiv]*r)",
         "rm x -rf, of one name in letters and _ . / ~ *",
     ),
@@ -285,6 +284,6 @@ PATTERNS: tuple[Pattern, ...] = (
         before=COMMAND,
     ),
 )
-"""In the order in which they are blamed."""
+"""If several match at once, the first in this order is named."""
 
 BY_NAME: Mapping[str, Pattern] = {pattern.name: pattern for pattern in PATTERNS}

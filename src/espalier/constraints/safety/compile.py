@@ -1,7 +1,7 @@
-"""A `Safety` for one vocabulary: its automaton, its matchers, and what they say of a refusal.
+"""Compiles a `Safety` spec: the DFA of all patterns, its matchers for one vocabulary, and explanations of refusals.
 
-The automaton is made once for a spec, whatever the vocabulary. It knows no model and no trace: a refusal's blame has
-the category and the pattern as its rule.
+The DFA does not depend on the vocabulary and is built once for each spec. A refusal names its category and pattern as
+the rule.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from espalier.constraints.automaton_matcher import AutomatonCompiled, AutomatonM
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.safety.alphabet import Alphabet
-from espalier.constraints.safety.automaton import Guard, guard, is_endless, joined
-from espalier.constraints.safety.cards import card_automaton, card_labels
+from espalier.constraints.safety.automaton import ByteDfa, byte_dfa, is_endless, joined
+from espalier.constraints.safety.cards import card_automaton, card_sets
 from espalier.constraints.safety.catalogue import Pattern
-from espalier.constraints.safety.expressions import CharDfa, PatternParts, PatternPositions, walked
+from espalier.constraints.safety.expressions import CharDfa, PatternParts, PatternPositions, pattern_dfa
 from espalier.constraints.safety.folding import folded_pattern
 from espalier.constraints.safety.judge import first_found
 from espalier.constraints.safety.machine import MAX_IDLE, SafetyMachine
-from espalier.constraints.safety.phrases import Phrase, phrase_automaton, phrase_labels
+from espalier.constraints.safety.phrases import Phrase, phrase_automaton, phrase_sets
 from espalier.constraints.safety.spec import Custom, Safety
 from espalier.constraints.undoable import UndoableCompiled
 from espalier.errors import SpecError
@@ -39,14 +39,14 @@ from espalier.grammar.regex.parse import parse_regex
 from espalier.time_limit import time_limit
 
 SECONDS = 60.0
-"""To make the automaton of one filter; the limit of whoever asks holds as well."""
-GUARDS = 8
-"""Automata kept."""
+"""The time limit for building one filter's DFA; a caller's own limit holds as well."""
+FILTERS = 8
+"""How many DFAs are kept."""
 _FLAGS = re.compile(r"\(\?[aimsux]+\)")
 
 
 class FilterRule(NamedTuple):
-    """What a number of a pattern stands for. shown: in a reason."""
+    """The source of a match, by its number in the DFA. shown: the text for explanations."""
 
     category: str
     name: str
@@ -57,18 +57,19 @@ class FilterRule(NamedTuple):
         return f"{self.category}/{self.name}"
 
 
-class Filter(NamedTuple):
-    guard: Guard
+class CompiledFilter(NamedTuple):
+    """bytes_dfa: the DFA that names matches. dfa: the DFA of the texts without a match. rules: by number."""
+
+    bytes_dfa: ByteDfa
     dfa: Dfa
     rules: tuple[FilterRule, ...]
 
 
-@lru_cache(maxsize=GUARDS)
-def filter_of(spec: Safety) -> Filter:
-    """The automaton of a filter; the mode does not count. Raises SpecError for a pattern of the user's own that is
-    found in every text or leaves next to none, RegexError and UnsupportedError for one that cannot be had,
-    LimitExceeded."""
-    with time_limit(SECONDS, what="making the automaton of the safety filter"):
+@lru_cache(maxsize=FILTERS)
+def filter_of(spec: Safety) -> CompiledFilter:
+    """The DFA of a filter, whatever its mode. Raises SpecError for a custom pattern that is found in (nearly) every
+    text, RegexError and UnsupportedError for one that cannot be compiled, LimitExceeded."""
+    with time_limit(SECONDS, what="building the automaton of the safety filter"):
         rules: list[FilterRule] = []
         built_in = spec.built_in()
         numbers = _numbered(rules, [FilterRule(one.category, one.name, one.about) for one in built_in])
@@ -86,12 +87,12 @@ def filter_of(spec: Safety) -> Filter:
                 texts.append((custom.text, number))
         places = PatternPositions([parts for parts, _ in expressions])
         card = next((number for one, number in zip(built_in, numbers, strict=True) if one.detector == "card"), None)
-        labels = [*places.labels, *phrase_labels(words), *phrase_labels(texts)]
-        labels += [] if card is None else card_labels()
-        alphabet = Alphabet(labels)
+        char_sets = [*places.char_sets, *phrase_sets(words), *phrase_sets(texts)]
+        char_sets += [] if card is None else card_sets()
+        alphabet = Alphabet(char_sets)
         parts: list[CharDfa] = []
         if expressions:
-            parts.append(_renumbered(walked(places, alphabet), [number for _, number in expressions]))
+            parts.append(_renumbered(pattern_dfa(places, alphabet), [number for _, number in expressions]))
         if words:
             parts.append(phrase_automaton(words, alphabet, whole=True))
         if texts:
@@ -101,11 +102,11 @@ def filter_of(spec: Safety) -> Filter:
         whole = joined(parts)
         if spec.patterns and not is_endless(whole):
             raise SpecError("the patterns together leave next to no text", field="patterns")
-        found = guard(whole, alphabet)
+        found = byte_dfa(whole, alphabet)
         dfa = found.avoiding
         if dfa is None:
             raise SpecError("the patterns together leave no text at all", field="patterns")
-        return Filter(found, dfa, tuple(rules))
+        return CompiledFilter(found, dfa, tuple(rules))
 
 
 def _numbered(rules: list[FilterRule], new: list[FilterRule]) -> list[int]:
@@ -131,8 +132,8 @@ def _parts(pattern: Pattern) -> PatternParts:
 
 
 def checked_parts(custom: Custom) -> PatternParts:
-    """A regular expression of the user's own, found anywhere. Raises SpecError and its kin, UnsupportedError."""
-    parse_regex(custom.text)  # so that an error names a place in what the user wrote
+    """A custom regular expression, found anywhere. Raises SpecError and its subclasses, UnsupportedError."""
+    parse_regex(custom.text)  # an error then names a position in what the user wrote
     own = _FLAGS.match(custom.text)
     flags = own[0] if own else ""
     pattern = f"{flags}(?s:.*)(?:{folded_pattern(custom.text[len(flags) :])})(?s:.*)"
@@ -145,22 +146,22 @@ def checked_parts(custom: Custom) -> PatternParts:
         raise SpecError(
             f"the pattern {custom.text!r} matches the empty text, so it is found everywhere", field="patterns"
         )
-    if not is_endless(walked(places, Alphabet(places.labels))):
+    if not is_endless(pattern_dfa(places, Alphabet(places.char_sets))):
         raise SpecError(f"the pattern {custom.text!r} is found in every text but a few short ones", field="patterns")
     return parts
 
 
 def compile_safety(spec: Safety, compiler: Compiler) -> Compiled:
-    """Raises as `filter_of`, and VocabError."""
+    """The filter for one vocabulary. Raises as `filter_of` does, and VocabError."""
     found = filter_of(_masking(spec))
-    idle = np.array([state for state in range(len(found.dfa)) if found.guard.idle(state)][:MAX_IDLE], dtype=np.intp)
+    idle = np.array([state for state in range(len(found.dfa)) if found.bytes_dfa.idle(state)][:MAX_IDLE], dtype=np.intp)
     machine = SafetyMachine(found.dfa, compiler.vocab, compiler.trie, idle)
     strict = SafetyCompiled(spec, compiler, machine, found)
     return UndoableCompiled(strict, _Reader(spec, found)) if spec.rewinds else strict
 
 
 def safety_language(spec: Safety, compiler: Compiler) -> Dfa:
-    """As `compile_safety`; the same texts in either mode."""
+    """The DFA of the texts without a match, the same in both modes. Raises as `filter_of` does."""
     return filter_of(_masking(spec)).dfa
 
 
@@ -171,9 +172,9 @@ def _masking(spec: Safety) -> Safety:
 
 
 class SafetyCompiled(AutomatonCompiled):
-    """An automaton that can say which pattern a token would complete."""
+    """An automaton that names the pattern that a token would complete."""
 
-    def __init__(self, spec: Safety, compiler: Compiler, machine: RegularMachine, found: Filter) -> None:
+    def __init__(self, spec: Safety, compiler: Compiler, machine: RegularMachine, found: CompiledFilter) -> None:
         super().__init__(spec, compiler.vocab, compiler.trie, machine)
         self.filter = found
         self.explain_with(lambda: _Explainer(machine, found))
@@ -183,7 +184,7 @@ class SafetyCompiled(AutomatonCompiled):
 
 
 class SafetyMatcher(AutomatonMatcher):
-    """See `AutomatonMatcher`; the rule of a blame is `category/pattern`."""
+    """An `AutomatonMatcher` whose explanations name `category/pattern` as the rule."""
 
     __slots__ = ("_filter",)
 
@@ -204,9 +205,9 @@ class SafetyMatcher(AutomatonMatcher):
         told = super().explain(token)
         if self._finished or not 0 <= token < self._compiled.vocab.width:
             return told
-        number = self._filter.guard.completed(self._state, self._compiled.vocab.bytes_of(token))
+        number = self._filter.bytes_dfa.completed(self._state, self._compiled.vocab.bytes_of(token))
         if number is None and token in self._compiled.vocab.eos_ids:
-            number = self._filter.guard.pending(self._state)
+            number = self._filter.bytes_dfa.pending(self._state)
         if number is None:
             return told
         rule = self._filter.rules[number]
@@ -218,7 +219,7 @@ class SafetyMatcher(AutomatonMatcher):
 class _Explainer:
     """Names the pattern that a token would complete."""
 
-    def __init__(self, machine: Machine, found: Filter) -> None:
+    def __init__(self, machine: Machine, found: CompiledFilter) -> None:
         self.machine = machine
         self._filter = found
 
@@ -226,43 +227,43 @@ class _Explainer:
         return None, None
 
     def reason(self, state: State, read: bytes, refused: bytes) -> str | None:
-        """As `Reasoner.reason`. None for bytes that no text holds here at all."""
-        number = self._filter.guard.completed(state, refused[:1])
+        """See `Reasoner.reason`. None for bytes that are not valid UTF-8 here."""
+        number = self._filter.bytes_dfa.completed(state, refused[:1])
         if number is None:
             return None
         rule = self._filter.rules[number]
-        comes = quoted((read + refused[:1]).decode("utf-8", "replace"))
-        return f"with {comes} it would complete {rule.category}: {rule.shown}"
+        token_start = quoted((read + refused[:1]).decode("utf-8", "replace"))
+        return f"with {token_start} it would complete {rule.category}: {rule.shown}"
 
 
 class _Reader:
-    """See `lured_matcher.Reader`. A match in progress is taken to begin where nothing had begun last."""
+    """See `undoable.Reader`. A match in progress is assumed to start where the automaton was idle last."""
 
-    def __init__(self, spec: Safety, found: Filter) -> None:
+    def __init__(self, spec: Safety, found: CompiledFilter) -> None:
         self._spec = spec
-        self._guard = found.guard
+        self._bytes_dfa = found.bytes_dfa
         self._dfa = found.dfa
 
     def begun(self, state: State, text: bytearray) -> int:
-        if self._guard.idle(state):
+        if self._bytes_dfa.idle(state):
             return 0
         at, last = self._dfa.start, 0
         for place, byte in enumerate(text, 1):
             at = self._dfa.step(at, byte)
-            if self._guard.idle(at):
+            if self._bytes_dfa.idle(at):
                 last = place
         return len(text) - last
 
     def completes(self, state: State, data: bytes) -> bool:
-        if self._guard.idle(state) or self._guard.completed(state, data) is None:
+        if self._bytes_dfa.idle(state) or self._bytes_dfa.completed(state, data) is None:
             return False
-        # What the bytes complete by themselves is not to be tried: no other beginning would help.
-        return self._guard.completed(self._dfa.start, data) is None
+        # A match that the token contains as a whole is not worth trying: no other start would help.
+        return self._bytes_dfa.completed(self._dfa.start, data) is None
 
     def reach(self, state: State, text: bytearray, data: bytes) -> int:
         begun = self.begun(state, text)
         whole = bytes(text) + data
         found = first_found(self._spec, whole.decode("utf-8", "ignore"), from_byte=len(text) - begun)
-        if found is None:  # it is complete with what cannot be taken any more, in the middle of a character
+        if found is None:  # the match is complete in the middle of a character, which `re` cannot see
             return begun
         return max(1, min(begun, len(text) - found))

@@ -1,8 +1,9 @@
-"""Patterns that may begin anywhere, as one automaton over classes of characters: Glushkov's positions as bits.
+"""Compiles all regex patterns, which may start anywhere, to one DFA over classes of characters (Glushkov's construction
+with the positions as bits).
 
-A state is the set of places that the patterns have come to. A place where a pattern is complete whatever follows ends
-in a hit, which says which pattern it was; one that is complete only if the text ends there forbids the end.
-It knows nothing of bytes, and nothing of what the patterns are for.
+A state is the set of positions that the patterns have reached. If a pattern is complete whatever follows, the
+transition is a match, which names the pattern; if it is complete only at the end of the text, the text may not end
+there. It knows no bytes, and not what the patterns are for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple, assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.constraints.safety.alphabet import Alphabet, Label
+from espalier.constraints.safety.alphabet import Alphabet, CharSet
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import (
     Alternative,
@@ -31,20 +32,20 @@ from espalier.grammar.ranges import SURROGATES, complement
 from espalier.time_limit import check as check_time
 
 ANY = complement((SURROGATES,))
-MAX_PLACES = 60_000
-"""Characters of all patterns together, counts written out."""
+MAX_POSITIONS = 60_000
+"""The most positions of all patterns together, with counted repetitions expanded."""
 MAX_WALKED = 20_000
-"""States of the patterns together."""
+"""The most states of the DFA."""
 MAX_WORK = 20_000_000
-"""PatternPositions looked at on the way to them: some seconds."""
+"""The most positions looked at while the DFA is built: some seconds."""
 BEFORE = -1
 """The state before the first character."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CharDfa:
-    """S states by K classes of characters, the first the start. table: `(S, K) int32`, -1 - i where pattern i is
-    complete. ends: `(S,)`, the text may end here. busy: `(S,)`, something has begun here that may become a match."""
+    """S states by K classes of characters; state 0 is the start. table: the next state, `(S, K) int32`, or -1 - i for a
+    match of pattern i. ends: `(S,) bool`, the text may end here. busy: `(S,) bool`, a match may be in progress."""
 
     table: NDArray[np.int32]
     ends: NDArray[np.bool_]
@@ -55,8 +56,8 @@ class CharDfa:
 
 
 class PatternParts(NamedTuple):
-    """A pattern in three: what must stand before, itself, what must stand after. Together they match whole texts: the
-    first begins with anything, and the last, where something may follow, ends with anything."""
+    """A pattern in three parts: the context before it, the pattern itself, the context after it. Together they match
+    whole texts: `before` starts with `.*`, and `after` ends with `.*` if anything may follow."""
 
     before: Node
     itself: Node
@@ -65,24 +66,24 @@ class PatternParts(NamedTuple):
 
 
 class PatternPositions:
-    """The places of several patterns. A place is one character that a pattern reads."""
+    """The positions of several patterns. A position is one character that a pattern reads."""
 
     def __init__(self, patterns: Sequence[PatternParts]) -> None:
-        self.labels: list[Label] = []  # by place
+        self.char_sets: list[CharSet] = []  # by position
         self._epsilon: list[list[int]] = []
-        self._reads: list[list[int]] = []  # by state: places
-        self._target: list[int] = []  # by place: state
-        self._of: list[int] = []  # by place: pattern
+        self._reads: list[list[int]] = []  # by state: positions
+        self._target: list[int] = []  # by position: state
+        self._of: list[int] = []  # by position: pattern
         begun: list[bool] = []
         starts, ends = [], []
         for number, parts in enumerate(patterns):
             at = start = self._new()
             for node, inner in ((parts.before, False), (parts.itself, True), (parts.after, True)):
                 after = self._new()
-                first = len(self.labels)
+                first = len(self.char_sets)
                 self._add(node, at, after, parts.is_folded, number)
-                # The endless rest of `before` and of a pattern such as (?:.*x) is no beginning of a match.
-                begun += [inner and self.labels[i].ranges != ANY for i in range(first, len(self.labels))]
+                # The `.*` of `before`, and of a pattern such as (?:.*x), does not start a match.
+                begun += [inner and self.char_sets[i].ranges != ANY for i in range(first, len(self.char_sets))]
                 at = after
             starts.append(start)
             ends.append(at)
@@ -104,7 +105,7 @@ class PatternPositions:
             return closed[state]
 
         def bits(state: int) -> int:
-            return sum(1 << place for one in closure(state) for place in self._reads[one])
+            return sum(1 << position for one in closure(state) for position in self._reads[one])
 
         follows: dict[int, int] = {}
         self.follow: list[int] = []
@@ -118,7 +119,9 @@ class PatternPositions:
         self.empty = [end in closure(start) for start, end in zip(starts, ends, strict=True)]
         last = [ends[self._of[i]] in closure(target) for i, target in enumerate(self._target)]
         endless = sum(
-            1 << i for i, label in enumerate(self.labels) if label.ranges == ANY and last[i] and self.follow[i] >> i & 1
+            1 << i
+            for i, char_set in enumerate(self.char_sets)
+            if char_set.ranges == ANY and last[i] and self.follow[i] >> i & 1
         )
         self.begun = sum(1 << i for i, is_begun in enumerate(begun) if is_begun)
         self.hits = sum(1 << i for i, is_last in enumerate(last) if is_last and self.follow[i] & endless)
@@ -130,19 +133,20 @@ class PatternPositions:
         self._reads.append([])
         return len(self._epsilon) - 1
 
-    def _read(self, label: Label, s: int, t: int, number: int) -> None:
+    def _read(self, char_set: CharSet, s: int, t: int, number: int) -> None:
         check_time()
-        if len(self.labels) >= MAX_PLACES:
+        if len(self.char_sets) >= MAX_POSITIONS:
             raise LimitExceeded(
-                f"the patterns have more than {MAX_PLACES} places", hint="lower the counts in {m,n}, or give fewer"
+                f"the patterns have more than {MAX_POSITIONS} positions",
+                hint="lower the counts in {m,n}, or give fewer",
             )
-        self._reads[s].append(len(self.labels))
-        self.labels.append(label)
+        self._reads[s].append(len(self.char_sets))
+        self.char_sets.append(char_set)
         self._target.append(t)
         self._of.append(number)
 
     def _add(self, node: Node, start: int, end: int, is_folded: bool, number: int) -> None:
-        """As `Nfa.add`, over characters."""
+        """Add paths that read `node`, as `Nfa.add` does, over characters instead of bytes."""
         todo: list[tuple[Node, int, int]] = [(node, start, end)]
         while todo:
             node, s, t = todo.pop()
@@ -150,10 +154,10 @@ class PatternPositions:
                 case Literal(text):
                     for i, character in enumerate(text):
                         after = t if i == len(text) - 1 else self._new()
-                        self._read(Label(((ord(character), ord(character)),), is_folded), s, after, number)
+                        self._read(CharSet(((ord(character), ord(character)),), is_folded), s, after, number)
                         s = after
                 case CharClass() | AnyChar():
-                    self._read(Label(node.scalars(), is_folded), s, t, number)
+                    self._read(CharSet(node.scalars(), is_folded), s, t, number)
                 case InOrder(()):
                     self._epsilon[s].append(t)
                 case InOrder(items):
@@ -169,7 +173,7 @@ class PatternPositions:
                     assert_never(node)
 
     def _repeat(self, node: Repeat, s: int, t: int, todo: list[tuple[Node, int, int]]) -> None:
-        """States of its own at both ends, so that nothing that is beside it is repeated with it."""
+        """Add paths for a repetition, with new states at both ends so that nothing beside it is repeated."""
         for _ in range(node.min):
             after = self._new()
             todo.append((node.item, s, after))
@@ -193,21 +197,22 @@ class PatternPositions:
 
     def _bounded(self) -> None:
         check_time()
-        if len(self._epsilon) > 20 * MAX_PLACES:
+        if len(self._epsilon) > 20 * MAX_POSITIONS:
             raise LimitExceeded(
-                f"the patterns have more than {MAX_PLACES} places", hint="lower the counts in {m,n}, or give fewer"
+                f"the patterns have more than {MAX_POSITIONS} positions",
+                hint="lower the counts in {m,n}, or give fewer",
             )
 
 
-def walked(places: PatternPositions, alphabet: Alphabet) -> CharDfa:
-    """The subset construction. Of several patterns that are complete at once the first is told. Raises
-    LimitExceeded."""
+def pattern_dfa(positions: PatternPositions, alphabet: Alphabet) -> CharDfa:
+    """The DFA of the positions, by the subset construction. If several patterns match at once, the first is named.
+    Raises LimitExceeded."""
     count = alphabet.count
-    reads = [0] * count  # by class: the places that read it
-    for place, label in enumerate(places.labels):
+    reads = [0] * count  # by class: the positions that read it
+    for position, char_set in enumerate(positions.char_sets):
         check_time()
-        for letter in np.flatnonzero(alphabet.of(label)).tolist():
-            reads[letter] |= 1 << place
+        for letter in np.flatnonzero(alphabet.of(char_set)).tolist():
+            reads[letter] |= 1 << position
     distinct = list(dict.fromkeys(reads))
     which = np.array([distinct.index(read) for read in reads])  # (K,)
     number: dict[int, int] = {BEFORE: 0}
@@ -216,14 +221,14 @@ def walked(places: PatternPositions, alphabet: Alphabet) -> CharDfa:
     work = 0
     for state in order:  # grows as states are met
         check_time()
-        after = places.first if state == BEFORE else _following(state, places.follow)
+        after = positions.first if state == BEFORE else _following(state, positions.follow)
         work += len(distinct) + (state.bit_count() if state > 0 else 0)
         row = []
         for read in distinct:
             target = after & read
-            hit = target & places.hits
+            hit = target & positions.hits
             if hit:
-                row.append(-1 - min(places.hit_of[place] for place in _bits(hit)))
+                row.append(-1 - min(positions.hit_of[position] for position in _bits(hit)))
                 continue
             found = number.setdefault(target, len(order))
             if found == len(order):
@@ -233,18 +238,18 @@ def walked(places: PatternPositions, alphabet: Alphabet) -> CharDfa:
         if len(order) > MAX_WALKED or work > MAX_WORK:
             raise LimitExceeded(
                 f"the patterns need more than {MAX_WALKED} states together",
-                hint="a count after something that may come again and again is dear: lower it, or give fewer patterns",
+                hint="lower the counts {m,n} that follow an unbounded repetition, or give fewer patterns",
             )
     table = np.array(rows, dtype=np.int32)[:, which]  # (S, K)
-    ends = np.array([state == BEFORE or not state & places.cuts for state in order])
-    busy = np.array([state != BEFORE and bool(state & places.begun) for state in order])
+    ends = np.array([state == BEFORE or not state & positions.cuts for state in order])
+    busy = np.array([state != BEFORE and bool(state & positions.begun) for state in order])
     return CharDfa(table=table, ends=ends, busy=busy)
 
 
 def _following(state: int, follow: list[int]) -> int:
     found = 0
-    for place in _bits(state):
-        found |= follow[place]
+    for position in _bits(state):
+        found |= follow[position]
     return found
 
 

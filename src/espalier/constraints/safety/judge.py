@@ -1,6 +1,6 @@
-"""What of a finished text a filter would have caught, and where: by Python's `re` and arithmetic, never the automaton.
+"""Finds every match of a filter in a finished text, with Python's `re` and arithmetic, independently of the automaton.
 
-This is the independent judge of `Safety`, and what `espalier safety check` prints. It knows no tokens.
+It judges texts for `Safety` and serves `espalier safety check`. It knows no tokens.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FLAGS = re.compile(r"\(\?([aimsux]+)\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One match. start, end: characters of the text; start_byte, end_byte: bytes of its UTF-8."""
+    """One match. start, end: character offsets in the text. start_byte, end_byte: byte offsets in its UTF-8."""
 
     category: str
     pattern: str
@@ -41,12 +41,11 @@ class Finding:
 
 
 class NotSearched(Exception):
-    """A pattern for which `re` may take a lifetime."""
+    """A pattern was not searched, because `re` may not finish in reasonable time."""
 
 
 def find(spec: Safety, text: str) -> list[Finding]:
-    """Every match of every pattern, in order of their beginnings; of one pattern those that do not overlap. Raises
-    NotSearched."""
+    """All matches, ordered by their start. Matches of one pattern do not overlap. Raises NotSearched."""
     found: list[Finding] = []
     low = folded(text)
     for category, name, spans in _spans(spec, text, low):
@@ -67,8 +66,8 @@ def find(spec: Safety, text: str) -> list[Finding]:
 
 
 def first_found(spec: Safety, text: str, *, from_byte: int = 0) -> int | None:
-    """Where the first match of a text begins, in bytes, among those that begin at `from_byte` or later; None if there
-    is none, or none that `re` finds in time."""
+    """The byte offset of the first match that starts at `from_byte` or later; None if there is none, or if `re` may not
+    finish."""
     try:
         places = [one.start_byte for one in find(spec, text) if one.start_byte >= from_byte]
     except NotSearched:
@@ -89,10 +88,10 @@ def _spans(spec: Safety, text: str, low: str) -> Iterator[tuple[str, str, Iterat
 
 
 def _matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
-    at, told = 0, -1
+    at, reported = 0, -1
     while at <= len(text) and (match := pattern.search(text, at)) is not None:
-        if match.start("match") != told:  # what stands before it may be read in several ways
-            told = match.start("match")
+        if match.start("match") != reported:  # the context before it may match in several ways
+            reported = match.start("match")
             yield match.span("match")
         at = max(match.start() + 1, match.end("match") - 1)
 
@@ -105,7 +104,7 @@ def _compiled(pattern: Pattern) -> re.Pattern[str]:
 
 @lru_cache(maxsize=16)
 def _phrases(phrases: tuple[str, ...]) -> re.Pattern[str]:
-    """Longer ones first, so that the longest is told."""
+    """One regex for all phrases, longer ones first, so that the longest match is reported."""
     by_length = sorted(phrases, key=len, reverse=True)
     shown = "|".join(_bordered(phrase) for phrase in by_length)
     return re.compile(f"(?P<match>{shown})")
@@ -130,7 +129,7 @@ def _custom(custom: Custom, length: int) -> re.Pattern[str]:
 
 
 def judge_safety(spec: Spec, text: str, words: WordFiles) -> Verdict:
-    """What `find` finds."""
+    """Valid if `find` finds nothing; None if a pattern was not searched."""
     assert isinstance(spec, Safety)
     try:
         found = find(spec, text)

@@ -1,8 +1,8 @@
-"""Lists of phrases that a category is made of, from text files: one phrase a line.
+"""Reads phrase lists for safety categories from text files: UTF-8, one phrase on each line.
 
-UTF-8, with or without a byte order mark. A line that begins with `#` is a comment, and so is what follows ` #`;
-blank lines do not count, nor does space at either end. Case and width do not count either (`folding.py`), so two
-spellings of one phrase are one. It knows nothing of categories or of how phrases are looked for.
+A byte order mark is allowed. A line that starts with `#` is a comment, and so is the rest of a line after ` #`. Blank
+lines and surrounding spaces are ignored. Case and width are folded (`folding.py`), so spellings that differ only in
+them are one phrase. It does not know how phrases are matched.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from espalier.errors import InputError, LimitExceeded
 from espalier.time_limit import check as check_time
 
 MAX_PHRASES = 20_000
-"""Of all lists of a filter together."""
+"""The most phrases of all lists of a filter together."""
 MAX_BYTES = 64 * 2**20
-"""Of one file."""
+"""The largest file, in bytes."""
 MAX_LENGTH = 1_000
-"""Characters of one phrase."""
+"""The longest phrase, in characters."""
 
 
 def read_list(path: Path) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ def read_list(path: Path) -> tuple[str, ...]:
 
 
 def parse_list(data: bytes, source: str = "the list") -> tuple[str, ...]:
-    """The phrases of the bytes of a file, folded, the first of equal ones. Raises InputError naming the line,
+    """The phrases in the bytes of a file, folded, without duplicates. Raises InputError naming the line,
     LimitExceeded."""
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:
@@ -57,12 +57,14 @@ def parse_list(data: bytes, source: str = "the list") -> tuple[str, ...]:
         if len(found) > MAX_PHRASES:
             raise _too_many()
     if not found:
-        raise InputError(f"{source} has no phrases", hint="one a line; `#` begins a comment", field="lists")
+        raise InputError(
+            f"{source} has no phrases", hint="write one phrase on each line; `#` starts a comment", field="lists"
+        )
     return tuple(found)
 
 
 def check_phrases(phrases: object, category: str) -> tuple[str, ...]:
-    """As `parse_list`, of phrases that are given one by one. Raises InputError naming the phrase, LimitExceeded."""
+    """Phrases given as strings, folded, without duplicates. Raises InputError naming the phrase, LimitExceeded."""
     if isinstance(phrases, str) or not isinstance(phrases, Iterable):
         raise InputError(f"the list of {category} is a list of strings", field="lists")
     found: dict[str, None] = {}
@@ -81,7 +83,7 @@ def check_phrases(phrases: object, category: str) -> tuple[str, ...]:
 
 def _checked(phrase: str, what: str) -> str:
     if len(phrase) > MAX_LENGTH:
-        raise LimitExceeded(f"{what} has more than {MAX_LENGTH} characters", hint="one phrase a line")
+        raise LimitExceeded(f"{what} has more than {MAX_LENGTH} characters", hint="write one phrase on each line")
     if any(unicodedata.category(character) == "Cc" and character != "\t" for character in phrase):
         raise InputError(f"{what} holds a control character: {phrase!r}", field="lists")
     return folded(phrase)
@@ -90,5 +92,5 @@ def _checked(phrase: str, what: str) -> str:
 def _too_many() -> LimitExceeded:
     return LimitExceeded(
         f"a filter holds at most {MAX_PHRASES} phrases",
-        hint="keep those that matter most, or filter the finished text instead",
+        hint="keep the most important ones, or check the finished text instead",
     )

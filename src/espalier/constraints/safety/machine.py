@@ -1,7 +1,8 @@
-"""The automaton of a filter over one vocabulary: masks by how a state differs from one in which nothing has begun.
+"""Token masks of a safety filter: a state's mask is computed as a difference from the mask of an idle state, in which
+no match is in progress.
 
-Nearly all first bytes lead from any state to where they lead from such an idle one, and the tokens that begin with them
-fare alike: only the others are walked. It knows no patterns.
+From any state nearly all first bytes lead to the same state as from an idle one, so tokens with these first bytes are
+allowed alike; only tokens with other first bytes are walked. It knows no patterns.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MAX_IDLE = 64
 
 
 class SafetyMachine(RegularMachine):
-    """See `RegularMachine`. idle: states that others are compared with, at least one."""
+    """A `RegularMachine` for filters. idle: the idle states, at least one, `(n,)`."""
 
     def __init__(self, dfa: Dfa, vocab: Vocab, trie: TokenTrie, idle: NDArray[np.intp]) -> None:
         super().__init__(dfa, vocab, trie)
@@ -51,7 +52,7 @@ class SafetyMachine(RegularMachine):
         return found
 
     def _beginning_with(self, byte: int) -> Mask:
-        """The tokens whose first byte it is, `(W,) int32`."""
+        """The mask of the tokens that start with this byte, `(W,) int32`."""
         found = self._by_byte.get(byte)
         if found is None:
             found = self._by_byte[byte] = masks.from_ids(self._ids.get(byte, []), self._vocab.width)

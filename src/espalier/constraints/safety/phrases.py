@@ -1,8 +1,10 @@
-"""Phrases as an automaton over characters, whole words of them or anywhere (Aho and Corasick).
+"""Aho-Corasick automaton of phrases over classes of characters; phrases match as whole words or anywhere.
 
-A whole word is one that no letter, digit or `_` stands directly before or after; a phrase that begins or ends with
-anything else needs no border there. A letter after a whole word makes another word of it, so such a phrase is complete
-with the character that ends it, and the text may not end there. It knows nothing of bytes, categories or files.
+A phrase matches as whole words if no letter, digit or `_` stands directly before or after it; a phrase that starts or
+ends with another character needs no border on that side. Since a following letter would continue the word, such a match
+is complete only with the character after it, and the text may not end there. It knows no bytes, categories or files.
+Bans of exact texts use the byte automaton in `automata/phrases/occurrences.py`, which needs neither classes of
+characters nor borders.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.constraints.safety.alphabet import Alphabet, Label
+from espalier.constraints.safety.alphabet import Alphabet, CharSet
 from espalier.constraints.safety.expressions import CharDfa
 from espalier.constraints.safety.folding import folded
 from espalier.errors import LimitExceeded
@@ -20,43 +22,44 @@ from espalier.grammar.regex.parse import parse_regex
 from espalier.time_limit import check as check_time
 
 MAX_NODES = 150_000
-"""Different beginnings of phrases."""
+"""The most distinct prefixes of phrases."""
 Phrase = tuple[str, int]
-"""A phrase, and the number of the pattern that it belongs to."""
+"""A phrase, and the number of its rule."""
 
 
-def _word() -> Label:
-    return Label(parse_regex(r"\w").scalars(), True)  # type: ignore[union-attr]  # a class
+def _word() -> CharSet:
+    return CharSet(parse_regex(r"\w").scalars(), True)  # type: ignore[union-attr]  # a class
 
 
-def phrase_labels(phrases: Sequence[Phrase]) -> list[Label]:
-    """The sets of characters that the automaton tells apart."""
+def phrase_sets(phrases: Sequence[Phrase]) -> list[CharSet]:
+    """The character sets that the automaton tells apart: word characters first, then each letter of the phrases."""
     letters = sorted({letter for phrase, _ in phrases for letter in folded(phrase)})
-    return [_word(), *(Label(((ord(letter), ord(letter)),), True) for letter in letters)]
+    return [_word(), *(CharSet(((ord(letter), ord(letter)),), True) for letter in letters)]
 
 
 class _Letters:
-    """The characters of some phrases, and two for all others: letters, and what is none."""
+    """Numbers for the characters of the phrases, after two for all others: 0 for word characters, 1 for the rest."""
 
     def __init__(self, phrases: Sequence[Phrase], alphabet: Alphabet) -> None:
         word = alphabet.of(_word())
         self.number: dict[str, int] = {}
         self.of_class = np.where(word, 0, 1)  # (K,)
         is_word = [True, False]
-        for label in phrase_labels(phrases)[1:]:
-            members = alphabet.of(label)
-            self.number[chr(label.ranges[0][0])] = len(is_word)
+        for char_set in phrase_sets(phrases)[1:]:
+            members = alphabet.of(char_set)
+            self.number[chr(char_set.ranges[0][0])] = len(is_word)
             self.of_class[members] = len(is_word)
             is_word.append(bool(word[members].all()))
         self.is_word: NDArray[np.bool_] = np.array(is_word)  # (L,)
 
 
 def phrase_automaton(phrases: Sequence[Phrase], alphabet: Alphabet, *, whole: bool) -> CharDfa:
-    """whole: as whole words; else anywhere. The alphabet has `phrase_labels`. Raises LimitExceeded."""
+    """The automaton that matches the phrases. whole: as whole words, otherwise anywhere. The alphabet must include
+    `phrase_sets(phrases)`. Raises LimitExceeded."""
     letters = _Letters(phrases, alphabet)
     is_word = letters.is_word
     children: list[dict[int, int]] = [{}]
-    ended: list[int | None] = [None]  # by node of the trie: the first pattern whose phrase ends there
+    ended: list[int | None] = [None]  # by trie node: the lowest rule whose phrase ends there
     for phrase, pattern in phrases:
         check_time()
         node = 0
@@ -65,7 +68,7 @@ def phrase_automaton(phrases: Sequence[Phrase], alphabet: Alphabet, *, whole: bo
             if after == len(children):
                 if after >= MAX_NODES:
                     raise LimitExceeded(
-                        f"the phrases have more than {MAX_NODES} different beginnings",
+                        f"the phrases have more than {MAX_NODES} distinct prefixes",
                         hint="give fewer or shorter phrases",
                     )
                 children.append({})
@@ -74,16 +77,16 @@ def phrase_automaton(phrases: Sequence[Phrase], alphabet: Alphabet, *, whole: bo
         known = ended[node]
         ended[node] = pattern if known is None else min(known, pattern)
 
-    # State 0: after something that is no letter, or nothing; state 1: after a letter.
+    # State 0: at the start, or after a character that is no word character; state 1: after a word character.
     base = np.where(is_word, 1, 0).astype(np.int32)  # (L,)
     rows = [base.copy(), base.copy()]
     ends = [True, True]
-    todo: list[tuple[int, int, int]] = []  # (node of the trie, its state, the state of the longest shorter end)
+    todo: list[tuple[int, int, int]] = []  # (trie node, its state, its failure state)
 
     def grow(node: int, row: NDArray[np.int32]) -> None:
         for letter, child in children[node].items():
             if row[letter] < 0:
-                continue  # a shorter phrase is complete there
+                continue  # a shorter phrase matches here
             done = ended[child]
             if done is not None and not (whole and is_word[letter]):
                 row[letter] = -1 - done
@@ -95,7 +98,7 @@ def phrase_automaton(phrases: Sequence[Phrase], alphabet: Alphabet, *, whole: bo
     waiting: list[tuple[int, int, int]] = []
     grow(0, rows[0])
     for letter in children[0]:
-        if not (whole and is_word[letter]):  # needs no border before it
+        if not (whole and is_word[letter]):  # the phrase needs no border before it
             rows[1][letter] = rows[0][letter]
     while waiting:
         todo, waiting = waiting, []
@@ -108,7 +111,7 @@ def phrase_automaton(phrases: Sequence[Phrase], alphabet: Alphabet, *, whole: bo
             row = rows[shorter].copy()
             done = ended[node]
             ends[state] = ends[shorter]
-            if done is not None:  # a whole word: it is complete with what ends it
+            if done is not None:  # whole words: the match is complete with the next character
                 ends[state] = False
                 hit = -1 - done
                 row[~is_word] = np.where(row[~is_word] < 0, np.maximum(row[~is_word], hit), hit)

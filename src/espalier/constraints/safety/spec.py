@@ -1,7 +1,8 @@
-"""`Safety`: texts in which nothing of some categories is said, byte for byte and across token borders.
+"""`Safety`: forbids texts that match patterns of given categories, in any tokenisation. `SafetyFilter` builds one step
+by step.
 
-A filter on what is written, not on what is meant: docs/safety.md says what it does not stop. `SafetyFilter` is the
-same put together step by step. Neither knows how patterns are looked for.
+It filters what is written, not what is meant; docs/safety.md says what it does not stop. This module does not know how
+patterns are matched.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from espalier.errors import InputError, LimitExceeded, SpecError, UnknownName
 SafetyMode: TypeAlias = Literal["mask", "rewind"]
 MAX_REGEXES = 200
 MAX_REGEX = 2_000
-"""Characters of one."""
+"""The longest regular expression, in characters."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Custom:
-    """A text or a regular expression of the user's own, wherever it occurs. Case and width do not count."""
+    """A custom text or regular expression, matched anywhere. Case and width are ignored."""
 
     text: str
     is_regex: bool = False
@@ -38,15 +39,14 @@ class Custom:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Safety(Spec):
-    """Any text in which no pattern of the enabled categories is found, no phrase of their lists, and no pattern of the
-    user's own.
+    """Any text without a match of the enabled categories' patterns, of their phrase lists, or of custom patterns.
 
-    preset: `minimal`, `standard`, `strict`, `maximum`. categories: more of them; `without`: fewer. include: patterns
-    that are off unless named, such as `email`; exclude: patterns that are not looked for. patterns: texts, or
-    `{"regex": "..."}` in the dialect of `Regex`, found wherever they occur. lists: phrases by category, found as whole
-    words. mode: `mask` forbids the token that would complete a match; `rewind` lets it be tried and takes the text back
-    to where the match began. `describe` says what of it is enforced. Raises SpecError, UnknownName, InputError,
-    LimitExceeded.
+    preset: `minimal`, `standard`, `strict`, `maximum`. categories: categories to add; without: categories to remove.
+    include: patterns that are off unless named, such as `email`; exclude: patterns to switch off. patterns: custom
+    texts, or `{"regex": "..."}` in the dialect of `Regex`, matched anywhere. lists: phrases by category, matched as
+    whole words. mode: `mask` forbids the token that would complete a match; `rewind` lets the model sample it and then
+    takes the text back to where the match began. `describe` says what is enforced. Raises SpecError, UnknownName,
+    InputError, LimitExceeded.
     """
 
     kind: ClassVar[str] = "safety"
@@ -91,7 +91,8 @@ class Safety(Spec):
         for name in self.include:
             if BY_NAME[name].category not in enabled:
                 raise SpecError(
-                    f"the pattern {name!r} is of {BY_NAME[name].category}, which is not enabled", field="include"
+                    f"the pattern {name!r} belongs to {BY_NAME[name].category}, which is not enabled",
+                    field="include",
                 )
         if not (self.built_in() or self.lists or self.patterns):
             missing = " and ".join(self.unenforced())
@@ -123,7 +124,7 @@ class Safety(Spec):
         return self.mode == "rewind"
 
     def built_in(self) -> tuple[Pattern, ...]:
-        """The patterns of Espalier's own that are looked for."""
+        """The built-in patterns that are enabled."""
         return tuple(
             one
             for one in PATTERNS
@@ -133,13 +134,14 @@ class Safety(Spec):
         )
 
     def unenforced(self) -> tuple[str, ...]:
-        """The enabled categories of which nothing is looked for, as they need a list and have none."""
+        """The enabled categories for which nothing is enforced, because they have no patterns and no list."""
         enforced = {one.category for one in self.built_in()} | {name for name, _ in self.lists}
         return tuple(name for name in self.categories if name not in enforced)
 
     def describe(self) -> tuple[dict[str, Any], ...]:
-        """What is enforced, one entry for each enabled category and one, `custom`, for the user's own patterns:
-        `category`, `enforced`, `patterns` (names), `phrases` (how many are listed), and `note` where nothing is."""
+        """What is enforced: one entry for each enabled category, and one, `custom`, for custom patterns. Keys:
+        `category`, `enforced`, `patterns` (names), `phrases` (the size of the list), and `note` if nothing is
+        enforced."""
         sizes = {name: len(phrases) for name, phrases in self.lists}
         found = []
         for name in self.categories:
@@ -160,7 +162,7 @@ class Safety(Spec):
 
 
 class SafetyFilter:
-    """A `Safety` put together step by step; each method changes it and gives it back. `spec()` is what it says now."""
+    """Builds a `Safety` step by step. Each method changes the filter and returns it; `spec()` returns the `Safety`."""
 
     def __init__(self, preset: str | None = None, *, mode: SafetyMode = "mask") -> None:
         self._enabled: set[str] = set()
@@ -172,41 +174,41 @@ class SafetyFilter:
             self.apply_preset(preset)
 
     def enable_category(self, category: str) -> SafetyFilter:
-        """Raises UnknownName."""
+        """Enable a category. Raises UnknownName."""
         self._enabled.add(check_category(category))
         return self
 
     def disable_category(self, category: str) -> SafetyFilter:
-        """Its list is kept, for when it is enabled again. Raises UnknownName."""
+        """Disable a category; its list is kept for when it is enabled again. Raises UnknownName."""
         self._enabled.discard(check_category(category))
         return self
 
     def apply_preset(self, preset: str) -> SafetyFilter:
-        """Its categories and no others; lists and patterns of one's own stay. Raises UnknownName."""
+        """Enable exactly the preset's categories; lists and custom patterns stay. Raises UnknownName."""
         self._enabled = set(preset_categories(preset))
         return self
 
     def add_custom_banned_pattern(self, pattern: str, *, regex: bool = False) -> SafetyFilter:
-        """A text, or a regular expression. Raises SpecError."""
+        """Add a custom text, or a regular expression. Raises SpecError."""
         (custom,) = _customs([Custom(pattern, regex)])
         self._customs.append(custom)
         return self
 
     def include(self, pattern: str) -> SafetyFilter:
-        """A pattern that is off unless named, such as `email`. Raises UnknownName."""
+        """Switch on a pattern that is off unless named, such as `email`. Raises UnknownName."""
         self._include.add(check_pattern(pattern))
         return self
 
     def load_list(self, category: str, source: str | Path | Iterable[str]) -> SafetyFilter:
-        """A file, or phrases, in place of the category's list: it counts whenever the category is enabled, before or
-        after. Raises UnknownName, InputError, LimitExceeded."""
+        """Set the list of a category, from a file or from phrases. It applies whenever the category is enabled, before
+        or after this call. Raises UnknownName, InputError, LimitExceeded."""
         check_category(category)
         is_file = isinstance(source, str | Path)
         self._lists[category] = read_list(Path(source)) if is_file else check_phrases(source, category)  # type: ignore[arg-type]
         return self
 
     def spec(self) -> Safety:
-        """Raises SpecError where nothing would be enforced."""
+        """The `Safety` of the settings so far. Raises SpecError if nothing would be enforced."""
         return Safety(
             categories=tuple(self._enabled),
             include=tuple(name for name in self._include if BY_NAME[name].category in self._enabled),
@@ -217,8 +219,8 @@ class SafetyFilter:
 
 
 def safety_of(value: Any, *, field: str = "safety") -> Safety:
-    """A filter as requests give it: the name of a preset, or the fields of `Safety` as an object. Raises InputError and
-    its kin, naming the field."""
+    """The filter of a request's field: the name of a preset, or an object with the fields of `Safety`. Raises
+    InputError and its subclasses, naming the field."""
     if isinstance(value, Safety):
         return value
     if isinstance(value, str):
@@ -233,7 +235,7 @@ def safety_of(value: Any, *, field: str = "safety") -> Safety:
 
 
 def merged_safety(filters: Sequence[Safety]) -> Safety:
-    """What all of them enforce at once, as one filter: they add up. It takes text back if one of them does."""
+    """One filter that enforces everything that the given ones enforce. Its mode is `rewind` if one of them has it."""
     lists: dict[str, list[str]] = {}
     for one in filters:
         for name, phrases in one.lists:
@@ -251,17 +253,17 @@ def merged_safety(filters: Sequence[Safety]) -> Safety:
 
 
 def preset_categories(preset: Any) -> tuple[str, ...]:
-    """Raises UnknownName."""
+    """The categories of a preset. Raises UnknownName."""
     return PRESETS[_known(preset, PRESETS, "safety preset", "preset")]
 
 
 def check_category(category: Any) -> str:
-    """Raises UnknownName."""
+    """The category's name, if there is such a category. Raises UnknownName."""
     return _known(category, CATEGORIES, "safety category", "categories")
 
 
 def check_pattern(name: Any) -> str:
-    """Raises UnknownName."""
+    """The name of a built-in pattern, if there is such a pattern. Raises UnknownName."""
     return _known(name, BY_NAME, "safety pattern", "include")
 
 
