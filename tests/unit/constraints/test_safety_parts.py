@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from espalier.constraints.safety import folding as safety_fold
 from espalier.constraints.safety.alphabet import Alphabet
-from espalier.constraints.safety.automaton import guard, smallest
+from espalier.constraints.safety.automaton import byte_dfa, smallest
 from espalier.constraints.safety.cards import card_automaton, card_sets, find_cards, is_card
 from espalier.constraints.safety.compile import filter_of
 from espalier.constraints.safety.folding import fold_of, folded, representatives
@@ -48,7 +48,7 @@ def luhn(digits):
 @pytest.fixture(scope="module")
 def cards():
     alphabet = Alphabet(card_sets())
-    return guard(smallest(card_automaton(alphabet, 0)), alphabet).avoiding
+    return byte_dfa(smallest(card_automaton(alphabet, 0)), alphabet).avoiding
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -121,7 +121,7 @@ LETTERS = "abé -_Ａ"
 def test_phrases_are_found_as_re_finds_them(phrases, texts, whole):
     alphabet = Alphabet(phrase_sets([(phrase, 0) for phrase in phrases]))
     pairs = [(phrase, number) for number, phrase in enumerate(phrases)]
-    dfa = guard(smallest(phrase_automaton(pairs, alphabet, whole=whole)), alphabet).avoiding
+    dfa = byte_dfa(smallest(phrase_automaton(pairs, alphabet, whole=whole)), alphabet).avoiding
     for text in texts:
         low = folded(text)
         found = False

@@ -1,8 +1,7 @@
-"""Schemas that llguidance takes as they are and reads as they are meant: found, and written the way it reads them.
+"""Rewrites a plain schema for llguidance: a schema that uses only keywords that llguidance is known to read correctly.
 
-Annotations are left out, references are gathered in `$defs`, tuples are called `prefixItems`. Whatever is not known to
-be read rightly makes the whole schema not plain; the normal form (`schema/`) is the other road. It judges no
-schema: a malformed one is not plain.
+Annotations are dropped, references are collected in `$defs`, and lists of `items` become `prefixItems`. Anything else,
+malformed schemas included, makes the whole schema not plain; our own automaton then enforces it or explains the error.
 """
 
 from __future__ import annotations
@@ -17,31 +16,33 @@ from espalier.time_limit import check as check_time
 
 Order: TypeAlias = "str | tuple[str, ...]"
 Pending: TypeAlias = "list[tuple[Any, dict[Any, Any] | list[Any], Any]]"
-"""Sub-schemas still to be written: what, into what, under which key."""
+"""Sub-schemas still to be rewritten: (sub-schema, container, key in the container)."""
 
 MAX_VALUES = 2_000
-"""In an `enum`; more are faster as an automaton of their spellings."""
+"""The most values of an `enum`; more are faster as an automaton of their spellings."""
 MAX_NODES = 20_000
+"""The most sub-schemas."""
 SPELLED = {*map(chr, range(0x20)), "\x7f"} - set("\b\t\n\f\r")
-"""Characters that llguidance drops from constants when `\\u` escapes are not allowed."""
+"""Characters that llguidance drops from constants if `\\u` escapes are not allowed."""
 EXACT = 1 << 53
-"""llguidance keeps the numbers of constants as doubles: larger integers would come out as others."""
+"""llguidance keeps numbers in constants as doubles: larger integers would come out changed."""
 TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}
 
 
 def _is_kept(value: object) -> bool:
-    """Whether a constant that is neither text nor a container comes out as it is written."""
+    """Whether llguidance writes a scalar constant, other than a string, unchanged."""
     if isinstance(value, int) and abs(value) > EXACT:
         return False
     return isinstance(value, int | float | bool | None) and not (value == 0 and str(value).startswith("-"))
 
 
 class NotPlain(Exception):
-    """The schema takes the other road."""
+    """The schema uses something that llguidance is not known to read correctly."""
 
 
 def plain(schema: Any, *, order: Order = "schema") -> Any | None:
-    """The schema for llguidance, None if it is not plain. order: as in `schema.expand`."""
+    """The schema rewritten for llguidance, None if it is not plain. order: the order of properties, as in
+    `schema.expand`."""
     stated = schema.get("$schema") if isinstance(schema, Mapping) else None
     draft = DRAFT2020 if stated is None else DRAFTS.get(str(stated).rstrip("#"))
     if draft is None:
@@ -57,7 +58,7 @@ class _Writer:
         self._root = schema
         self._draft = draft
         self._order = order
-        self._names: dict[str, str] = {}  # by reference: its name in $defs
+        self._names: dict[str, str] = {}  # by reference: the name in $defs
         self._defs: dict[str, Any] = {}
         self._pending: Pending = []
         self._count = 0
@@ -92,7 +93,7 @@ class _Writer:
             if keyword not in draft.keywords:
                 continue
             if misshapen(draft, keyword, value) is not None:
-                raise NotPlain  # the other road says where and why
+                raise NotPlain  # the normal form raises an error with the pointer
             if keyword in SILENT:
                 continue
             write = WRITERS.get(keyword)
@@ -106,13 +107,13 @@ class _Writer:
         if made.get("minProperties", 0) > 1 and (
             made.get("additionalProperties", True) is not False or "patternProperties" in made
         ):
-            raise NotPlain  # an undeclared key may come twice, and counts once
+            raise NotPlain  # llguidance would count an undeclared key that occurs twice as two
         return made
 
-    # What each keyword becomes. Every one raises NotPlain for a value that is not of its shape.
+    # One method for each group of keywords. Each raises NotPlain for a value of an unexpected shape.
 
     def pattern(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
-        """In words that mean the same in ECMA-262, in Python and in Rust, matching no more than any of them."""
+        """A pattern that matches the same, or less, in ECMA-262, Python and Rust."""
         found = narrow(value) if isinstance(value, str) else None
         if found is None:
             raise NotPlain
@@ -124,7 +125,7 @@ class _Writer:
         made[keyword] = value
 
     def factor(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
-        """`multipleOf`: whole numbers only; of others llguidance's arithmetic is not known to be exact."""
+        """`multipleOf`, for integers only: llguidance's arithmetic is not known to be exact for other numbers."""
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
             raise NotPlain
         made[keyword] = value
@@ -169,11 +170,11 @@ class _Writer:
         made[keyword] = value
 
     def child(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
-        made[keyword] = None  # keeps its place
+        made[keyword] = None  # keeps the key's place in the order
         self._pending.append((value, made, keyword))
 
     def items(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
-        """`items`, which in older drafts may be a list; then `additionalItems` says what follows."""
+        """`items`, which may be a list in older drafts; `additionalItems` is then for the items after it."""
         if not isinstance(value, list):
             if self._draft.item_lists and "prefixItems" in made:
                 raise NotPlain
@@ -202,7 +203,7 @@ class _Writer:
         self._pending += [(value[name], listed, name) for name in listed]
 
     def _sorted(self, properties: Mapping[str, Any], node: Mapping[str, Any]) -> list[str]:
-        """The names in the order that was asked for."""
+        """The property names in the requested order."""
         if self._order == "schema":
             return list(properties)
         wanted = {name: i for i, name in enumerate(self._order)} if isinstance(self._order, tuple) else {}
@@ -223,29 +224,31 @@ class _Writer:
         if pointer is None:
             raise NotPlain
         if not pointer:
-            return dict(self._root)  # a copy is no root: its `$id` would be another's
+            return dict(
+                self._root
+            )  # a copy is not treated as the root, whose `$id` it repeats
         try:
             on_the_way = [value for _, value in trail(self._root, pointer)]
         except DanglingPointer:
             raise NotPlain from None
         if any(isinstance(value, Mapping) and self._draft.id_keyword in value for value in on_the_way):
-            raise NotPlain  # what it is embedded in has another address
+            raise NotPlain  # the part is inside a resource with another address
         return on_the_way[-1]
 
     def condition(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
-        """`if` says nothing without `then` or `else`."""
+        """`if` without `then` or `else`, which asserts nothing."""
         if "then" in node or "else" in node:
             raise NotPlain
 
     def false_only(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
-        """`uniqueItems: false` says nothing."""
+        """`uniqueItems: false`, which asserts nothing."""
         if value is not False:
             raise NotPlain
 
 
 def _narrowed(patterns: Mapping[str, Any], node: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Patterns of names that all readings match alike: what one of them misses would fall to others. Or a single one
-    that matches less, where other names may not occur."""
+    """`patternProperties` with patterns that match the same in all dialects, because a name that one misses would fall
+    to another sub-schema. A single pattern may match less if no other names are allowed."""
     if all("$" not in pattern and narrow(pattern) == pattern for pattern in patterns):
         return patterns
     declared = node.get("properties")
@@ -261,7 +264,8 @@ def _narrowed(patterns: Mapping[str, Any], node: Mapping[str, Any]) -> Mapping[s
 
 
 SILENT = {"format", "minContains", "maxContains", "then", "else", "additionalItems"}
-"""They assert nothing alone, and what they need beside them is not plain. (`format` is asserted on the other road.)"""
+"""Keywords that assert nothing by themselves; the keywords that they depend on are not plain. (A schema whose `format`
+is to be asserted does not come here.)"""
 
 Write: TypeAlias = Callable[[_Writer, str, Any, Mapping[str, Any], dict[str, Any]], None]
 WRITERS: dict[str, Write] = {

@@ -1,6 +1,7 @@
-"""Documents held against a compiled schema: which can come out, and, of the others, at which byte and why not.
+"""Checks documents against a compiled schema: whether each one can be generated, and if not, the first refused byte and
+the reason.
 
-A document counts by its value: it is written anew, its keys in the order of the schema. It knows no engine.
+A document is checked by its value: it is written anew, with its keys in the schema's order. It knows no engine.
 """
 
 from __future__ import annotations
@@ -19,19 +20,23 @@ from espalier.errors import EspalierError, InputError
 from espalier.schema.form import Array, NodeId, NormalForm, Object, Values
 
 SHOWN = 40
-"""Characters before a refused byte that are told."""
+"""Characters before a refused byte that are shown."""
 EFFORT = 60
-"""A document may be written so many times over, in the search for an order of its keys."""
+"""The search for an accepted order of keys may write so many times the document's bytes."""
 LEAST_EFFORT = 20_000
+"""The bytes that it may write in addition."""
 MAX_EXPONENT = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """line: where it stands, from 1. accepted: whether it can come out. byte: of its spelling, the first that is
-    refused; its length where the text ends too soon; None if accepted. before: what stands before that byte, its end.
-    reason, pointer: why, and which place in the schema wanted something else. valid: what `jsonschema` says of it,
-    None where it cannot say; errors: why not."""
+    """The result for one document.
+
+    line: its line, from 1. accepted: whether the constraint can generate it. byte: the offset of the first refused byte
+    in its spelling, or the spelling's length if the text ends too early; None if accepted. before: the end of the text
+    before that byte. reason: why it is refused. pointer: the place in the schema that expected something else. valid:
+    the verdict of `jsonschema`, None if it has none; errors: its errors.
+    """
 
     line: int
     accepted: bool
@@ -52,13 +57,13 @@ class Instance:
 
 
 class Literally(str):
-    """A number as it is written."""
+    """A number in its original spelling."""
 
     __slots__ = ()
 
 
 def read_instances(text: str, source: str) -> list[tuple[int, str]]:
-    """JSON lines, each with its number; empty lines are passed over. Raises InputError naming the line."""
+    """The non-empty lines of a JSON lines text, each with its number. Raises InputError naming the line."""
     found = []
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
@@ -68,7 +73,8 @@ def read_instances(text: str, source: str) -> list[tuple[int, str]]:
 
 
 def parsed(text: str, source: str) -> Any:
-    """The value, its numbers as they are written. Raises InputError for what is not JSON or has a key twice."""
+    """The value of a JSON text, numbers in their original spelling. Raises InputError for invalid JSON or a duplicate
+    key."""
     try:
         return json.loads(
             text, parse_int=Literally, parse_float=Literally, parse_constant=_no_constant, object_pairs_hook=_object
@@ -95,8 +101,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def check_instances(
     spec: JsonSchema, compiled: Compiled, shapes: NormalForm, marks: tuple[str, str], lines: Iterable[tuple[int, str]]
 ) -> Iterator[Instance]:
-    """One after another. compiled: over bytes. shapes: the schema's normal form, for the order of keys. marks: a comma
-    and a colon as they are written. Raises InputError for a line that is not JSON."""
+    """The result for each document. compiled: the schema over the byte vocabulary. shapes: its normal form, for the
+    order of keys. marks: the item and key separators. Raises InputError for a line that is not JSON."""
     for number, text in lines:
         value = parsed(text, f"line {number}")
         verdict = judge(spec, text)
@@ -105,22 +111,23 @@ def check_instances(
             refused = writer.write(value)
         except RecursionError as error:
             raise InputError(f"line {number}: nested too deeply", field="instances") from error
-        told = {} if refused is None else refused.told()
+        fields = {} if refused is None else refused.fields()
         yield Instance(
-            line=number, accepted=refused is None, valid=verdict.valid, errors=verdict.errors, **told
+            line=number, accepted=refused is None, valid=verdict.valid, errors=verdict.errors, **fields
         )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """byte: the first that is refused. before: all that was written before it."""
+    """byte: the offset of the first refused byte. before: all bytes written before it. note: added to the reason."""
 
     byte: int
     before: bytes
     blame: Blame | None
     note: str = ""
 
-    def told(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
+        """The fields of an `Instance` that describe the refusal."""
         before = self.before[-4 * SHOWN :].decode("utf-8", "ignore")
         blame = self.blame
         parts = [self.note]
@@ -134,16 +141,16 @@ class Refusal:
 
 
 class _Refused(Exception):
-    """This spelling leads nowhere."""
+    """This spelling is refused."""
 
 
-class _Weary(Exception):
+class _OutOfEffort(Exception):
     """Too many spellings were tried."""
 
 
 class Writer:
-    """Writes one value so that the matcher takes it. Where several orders of keys or spellings of a number are
-    possible they are tried in turn; what is told of a refusal is the one that came furthest."""
+    """Writes one value through a matcher. Several orders of keys and spellings of numbers are tried in turn; the
+    refusal reported is the one that came furthest."""
 
     def __init__(
         self, matcher: Matcher, shapes: NormalForm, marks: tuple[str, str], spec: JsonSchema, *, effort: int
@@ -157,13 +164,13 @@ class Writer:
         self._furthest: Refusal | None = None
 
     def write(self, value: Any) -> Refusal | None:
-        """None if it was taken. Raises RecursionError."""
+        """None if the value was accepted, otherwise the refusal. Raises RecursionError."""
         try:
             self._value(value, frozenset([self._shapes.root]), (), 0)
-        except (_Refused, _Weary) as error:
+        except (_Refused, _OutOfEffort) as error:
             assert self._furthest is not None
-            weary = isinstance(error, _Weary)
-            return replace(self._furthest, note="not every order of the keys was tried" if weary else "")
+            note = "not every order of the keys was tried" if isinstance(error, _OutOfEffort) else ""
+            return replace(self._furthest, note=note)
         if self._matcher.is_accepting:
             return None
         return Refusal(
@@ -206,15 +213,15 @@ class Writer:
     def _line(self, depth: int) -> str:
         return "" if self._indent is None else "\n" + " " * (self._indent * depth)
 
-    # What the normal form tells
+    # From the normal form
 
     def _listed(self, nodes: frozenset[NodeId]) -> list[Any]:
-        """The values that may be meant, where they are listed."""
+        """The listed values (`enum`, `const`) of these nodes."""
         cases = (case for node in sorted(nodes) for case in self._shapes.cases(node))
         return [value for case in cases if isinstance(case, Values) for value in case.values]
 
     def _orders(self, value: dict[str, Any], nodes: frozenset[NodeId], models: Sequence[Any]) -> list[tuple[str, ...]]:
-        """Orders in which the keys may be written, each once; last, as they are."""
+        """The distinct orders in which to try the keys; the document's own order is last."""
         found: dict[tuple[str, ...], None] = {}
         for node in sorted(nodes):
             for case in self._shapes.cases(node):
@@ -245,10 +252,10 @@ class Writer:
                     found.update(one for c in case.contains for one in (c.match, c.other) if one is not None)
         return frozenset(found)
 
-    # What the matcher takes
+    # Through the matcher
 
     def _first_of(self, ways: Sequence[Callable[[], None]]) -> None:
-        """The first way that is taken; if none is, all is as before."""
+        """Run the alternatives until one is accepted; each refused one is rolled back. Raises _Refused if none is."""
         mark = len(self._out)
         for way in ways:
             try:
@@ -261,7 +268,7 @@ class Writer:
         raise _Refused
 
     def _put(self, text: str) -> None:
-        # Half a character has bytes too; they are refused where they stand.
+        # A lone surrogate has bytes too, which the matcher refuses.
         for byte in text.encode("utf-8", "surrogatepass"):
             self._effort -= 1
             if self._matcher.allows(byte):
@@ -270,17 +277,17 @@ class Writer:
                 continue
             if self._furthest is None or len(self._out) > self._furthest.byte:
                 self._furthest = Refusal(byte=len(self._out), before=bytes(self._out), blame=self._blame(byte))
-            raise _Refused if self._effort > 0 else _Weary
+            raise _Refused if self._effort > 0 else _OutOfEffort
 
     def _blame(self, byte: int) -> Blame | None:
         try:
             return self._matcher.explain(byte)
         except EspalierError as error:
-            return Blame(member="json_schema", reason=f"refused; why is not known ({error.message})")
+            return Blame(member="json_schema", reason=f"refused, for an unknown reason ({error.message})")
 
 
 def numerals(number: str) -> list[str]:
-    """Spellings of a number: as it is written, without an exponent, and without a point where it is whole."""
+    """The spellings of a number to try: its own, and without an exponent (and without a point if it is an integer)."""
     found = [str(number)]
     try:
         value = Decimal(number)

@@ -1,8 +1,8 @@
-"""Matchers over llguidance: the only module that knows it.
+"""Matchers over llguidance. No other module imports it.
 
-Every grammar is compiled with forcing off (`no_forcing`), because the allowed set is a matter of bytes: at forced
-positions llguidance would otherwise allow the canonical token alone. EOS is ours: llguidance never sees one, so each
-of several EOS ids is allowed exactly when the text is complete.
+Grammars are compiled with forcing off (`no_forcing`), because our token masks depend on bytes only: at forced positions
+llguidance would otherwise allow only the canonical token. EOS is handled here and never shown to llguidance, so every
+EOS id is allowed exactly when the text is complete.
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from espalier.tokens.mask import Mask
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
-FORCED_BYTES_LIMIT = 512  # a forced run longer than this is given in pieces
+FORCED_BYTES_LIMIT = 512  # longer forced runs are returned in pieces
 
 
 class LlgBackend:
-    """llguidance's view of one vocabulary; made once, shared. Raises VocabError for one that it cannot walk."""
+    """llguidance's tokenizer for one vocabulary, made once and shared. Raises VocabError if bytes have no token of
+    their own."""
 
     def __init__(self, vocab: Vocab, trie: TokenTrie) -> None:
         missing = vocab.missing_bytes()
         if missing:
-            # A mask may lead into the middle of a character or a literal whose next byte no token has: a trap.
+            # A mask could lead into the middle of a character or literal whose next byte no token has: a dead end.
             shown = " ".join(f"{b:02x}" for b in missing[:16])
             raise VocabError(
                 f"{len(missing)} byte values have no token of their own: {shown}{' …' if len(missing) > 16 else ''}",
@@ -46,7 +47,7 @@ class LlgBackend:
 
 
 class _View:
-    """The object llguidance's TokenizerWrapper reads."""
+    """The attributes that llguidance's TokenizerWrapper reads."""
 
     def __init__(self, vocab: Vocab, trie: TokenTrie) -> None:
         texts = vocab.special_texts
@@ -79,8 +80,8 @@ class LlgCompiled:
         self.spelled: Mapping[int, bytes] = {}
         self.fallback = fallback
         self._backend = backend
-        # The limits guard a server against a grammar's cost per step; these are wide enough for one-character
-        # lexemes and end in a LimitExceeded, never in a hang.
+        # The limits bound the cost of one step. They are wide enough for one-character lexemes, and exceeding them
+        # raises LimitExceeded instead of hanging.
         limits = LLParserLimits(step_max_items=2_000_000, initial_lexer_fuel=10_000_000)
         self._start = LLMatcher(backend.tokenizer, lark, log_level=0, limits=limits)
         if self._start.is_error():
@@ -110,12 +111,12 @@ class LlgCompiled:
 
 
 def _first_line(message: str | None) -> str:
-    """llguidance adds its whole state to an error; its first line says what happened."""
+    """The first line of llguidance's error message; the rest is its whole state."""
     return (message or "unknown error").splitlines()[0][:300]
 
 
 class LlgRefusal(Exception):
-    """llguidance's own words for a grammar it does not take; `compiler.py` turns them into our errors."""
+    """llguidance's own message for a grammar that it does not accept."""
 
 
 class LlgMatcher(MatcherBase[LlgCompiled]):

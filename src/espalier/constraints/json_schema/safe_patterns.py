@@ -1,18 +1,18 @@
-"""Patterns of JSON Schema in words that every engine reads alike: `\\d` is [0-9] in ECMA-262, and more in Python.
+"""Rewrites a regex so that it matches the same in every dialect: `\\d` is [0-9] in ECMA-262, and more in Python.
 
-What comes out matches no more than any of the readings. It knows no schema.
+The result matches no more than any of the dialects does. It knows no schema.
 """
 
 from __future__ import annotations
 
 SPELLED = {"d": "0-9", "w": "A-Za-z0-9_", "s": " \\t\\n\\r\\f\\v"}
-"""What all readings match of a class, as it stands between brackets."""
+"""The part of a class escape that all dialects match, as written between brackets."""
 UNLIKE = set("DWSbBAZzGKhHRXaeckQE<>")
-"""Letters after a backslash that are negations, borders, or not the same everywhere."""
+"""Escapes that are negations, anchors, or differ between dialects."""
 
 
 def narrow(pattern: str) -> str | None:
-    """The pattern with its classes spelled out; None where that would match more than some reading does."""
+    """The pattern with its class escapes spelled out; None if that could match more than some dialect does."""
     found: list[str] = []
     in_class = negated = False
     at = 0
@@ -30,9 +30,9 @@ def narrow(pattern: str) -> str | None:
             in_class = True
             negated = pattern[at + 1 : at + 2] == "^"
             if pattern[at + 1 + negated : at + 2 + negated] == "]":
-                return None  # nothing, anything, or a bracket
+                return None  # `[]` and `[^]` differ between dialects
         elif in_class and (char == "[" or pattern[at : at + 2] in ("&&", "--", "~~")):
-            return None  # classes of classes, in one of the engines
+            return None  # set operations in some dialects
         elif char == "]" and in_class:
             in_class = negated = False
         elif char == "(" and not in_class and pattern[at + 1 : at + 2] == "?" and pattern[at + 2 : at + 3] != ":":

@@ -1,7 +1,7 @@
-"""Which parts of a JSON Schema have a finite instance, by least fixpoint, and which references lead nowhere.
+"""Checks that every part of a JSON Schema has a finite instance (by least fixpoint), and that references resolve.
 
-llguidance compiles a schema that requires itself; a model that enters it can never finish. It knows only as much of
-each keyword as that question needs, and errs towards "finite" nowhere else than in keywords that only restrict values.
+llguidance compiles a schema that requires itself; a model that enters such a part can never finish. Keywords that only
+restrict values are ignored: in these the check errs towards "finite".
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ SCALARS = {"string", "number", "integer", "boolean", "null"}
 
 
 def check_finite(schema: SchemaNode) -> None:
-    """Every part of the schema that a document can enter can be finished. Raises SchemaError with the pointer of the
-    first that cannot, or of a reference to nothing; UnsupportedError for a reference to another document."""
+    """Raises SchemaError with the pointer of the first part that a document can enter but never finish, or of a
+    reference that leads to nothing; UnsupportedError for a reference to another document."""
     nodes = dict(reachable(schema))
     finite: set[str] = set()
     while True:
@@ -35,7 +35,7 @@ def check_finite(schema: SchemaNode) -> None:
             raise SchemaError(
                 "no document can satisfy this part: it requires itself without end",
                 pointer=pointer,
-                hint="make a property on the way optional, or allow something else",
+                hint="make a property of the cycle optional, or allow another alternative",
             )
 
 

@@ -1,7 +1,9 @@
-"""Which arrays of a schema hold strings of which no two may be equal, so that whoever follows the text can see to it.
+"""Finds the arrays of a schema whose string items must be unique, so that a matcher can enforce it while text is
+written.
 
-A grammar cannot, as it would have to remember every item. Forbidding what would repeat an item leads into no dead end
-if the items are endless strings: one that is not closed yet can always be made longer. It knows no text and no tokens.
+A grammar cannot enforce it, because it would have to remember every item. Forbidding the token that completes a
+repeated item causes no dead end if the items are unbounded strings, since an open string can always be made longer. It
+knows no text and no tokens.
 """
 
 from __future__ import annotations
@@ -21,16 +23,19 @@ from espalier.schema.read.values import key
 from espalier.time_limit import check as check_time
 
 MAX_SPOTS = 5_000
-"""Sets of nodes that a value may be."""
+"""The most sets of nodes."""
 Element: TypeAlias = int
-"""A node; or a list or an object that stands in the schema itself, by a negative number."""
+"""A node of the normal form; or a negative number for a list or an object in an `enum` or `const`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
-    """What is known of a value that may be one of several nodes. names: what a member is, by its name as written
-    between quotes; other: by any other name. items: what each item is; the last, all that follow. unique: no two of
-    its strings are equal. pointer: of the array that says so. plain: any letter makes such a string longer."""
+    """What is known about a value that may match one of a set of nodes. Other spots are named by their index.
+
+    names: the spot of each member, by its name as written between quotes; other: the spot of members with other names.
+    items: the spot of each item; the last one is for all further items. unique: no two of its string items may be
+    equal. pointer: the JSON pointer of the array that says so. plain: appending any letter keeps an item valid.
+    """
 
     names: Mapping[bytes, int]
     other: int
@@ -45,8 +50,9 @@ Spots: TypeAlias = tuple[Spot, ...]
 
 
 def unique_spots(shapes: NormalForm) -> Spots | None:
-    """None if it is not enough to forbid equal strings: for some array that must not repeat an item, and that the
-    grammar cannot keep from it, items are not endless strings, or the same text may be an array that may repeat them.
+    """The spots of a schema, None if forbidding equal strings is not enough to enforce `uniqueItems`: the items of some
+    such array are not unbounded strings, or the same text may also match an array that may repeat items. (Arrays that
+    the grammar itself keeps unique do not matter.)
     """
     return _Search(shapes).run()
 
@@ -62,7 +68,7 @@ class _Inside:
 
 
 class _Search:
-    """Sets of nodes wait in a queue, so nothing recurses."""
+    """Explores the sets of nodes from a queue, without recursion."""
 
     def __init__(self, shapes: NormalForm) -> None:
         self._shapes = shapes
@@ -155,7 +161,7 @@ class _Search:
     # Arrays
 
     def _can_watch(self, inside: _Inside) -> bool:
-        """Whether forbidding equal strings is right for whatever the value is, and never leads into a dead end."""
+        """Whether forbidding equal strings is correct for every node that the value may match, without dead ends."""
         for case, _ in inside.arrays:
             if case.unique and not self._is_kept(case):
                 if _counted(case) or not all(map(self._is_endless, self._strings(case))):
@@ -169,7 +175,7 @@ class _Search:
         return True
 
     def _places_of(self, case: Array) -> list[NodeId]:
-        """The nodes of its items; what any number of items may be comes twice."""
+        """The nodes of its items; a node that any number of items may match is listed twice."""
         high = self._most(case)
         nodes = [*case.prefix, case.items, case.items]
         return [node for node in (nodes if high is None else nodes[:high]) if self._cases(node)]
@@ -180,7 +186,7 @@ class _Search:
         return min((most for most in (never, case.max_items) if most is not None), default=None)
 
     def _is_kept(self, case: Array) -> bool:
-        """Whether the grammar keeps an array from repeating an item: `Arrays.node`."""
+        """Whether the grammar itself keeps the items unique, see `Arrays.node`."""
         high = self._most(case)
         if high is not None and high <= 1:
             return True
@@ -201,11 +207,11 @@ class _Search:
         return len(found) <= MAX_UNIQUE
 
     def _strings(self, case: Array) -> list[Case]:
-        """What the items are."""
+        """The cases of the items."""
         return [one for node in dict.fromkeys(self._places_of(case)) for one in self._cases(node)]
 
     def _is_endless(self, case: Case) -> bool:
-        """Whether every string that is begun can go on for ever."""
+        """Whether every open string can be continued without bound."""
         if not isinstance(case, String) or case.max_length is not None:
             return False
         if _is_plain(case):
@@ -229,7 +235,7 @@ def _is_plain(case: Case) -> bool:
 
 
 def _goes_on(dfa: Dfa) -> bool:
-    """Whether no state that leads to the end is the last of its kind: then there is no last text."""
+    """Whether every co-reachable state has a co-reachable successor: then every text has a longer one."""
     edges = [np.unique(row[row >= 0]) for row in dfa.table]
     before: list[list[int]] = [[] for _ in edges]
     for state, after in enumerate(edges):

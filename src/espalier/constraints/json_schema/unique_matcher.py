@@ -1,8 +1,8 @@
-"""A schema's matcher that also keeps arrays of strings from repeating one.
+"""A matcher that enforces `uniqueItems` for arrays of strings, on top of the schema's automaton.
 
-What the grammar allows, less the tokens that would close a string which its array holds already. That leads into no
-dead end, as such a string can always go on. Which arrays these are is `unique_arrays.py`'s, where they are in the text
-`unique_tracker.py`'s.
+It removes from the mask the tokens that would close a string which its array already holds. That causes no dead end,
+because such a string can always be made longer. `unique_arrays.py` finds these arrays in the schema, and
+`unique_tracker.py` follows them in the text.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
 MENDINGS = 8
-"""Letters that a completion is tried with first, where it would repeat a string."""
+"""How many letters are tried as the first one added to a completion that would repeat a string."""
 
 
 class QuoteTokens:
-    """The tokens of a vocabulary that can close strings.
+    """The tokens of a vocabulary that can close strings, each list ascending.
 
-    closing: by what stands before one of their quotes. several, many: ids of those with at least two, three quotes.
-    arrays: of those that can open an array and close two strings in it. Each ascending.
+    closing: ids by the bytes before one of the token's quotes. several, many: ids of tokens with at least two, three
+    quotes. arrays: ids of tokens that can open an array and close two strings in it. letters: for each of LETTERS the
+    id of its own token.
     """
 
     def __init__(self, vocab: Vocab, trie: TokenTrie) -> None:
@@ -56,19 +57,20 @@ class QuoteTokens:
         self.arrays = np.array(arrays, dtype=np.int64)
         used = set(b"".join(vocab.tokens))
         self.lacking = bytes(byte for byte in vocab.missing_bytes() if byte in used)
-        """Bytes that occur in tokens and are no token: a string with one might not go on as it should."""
+        """Bytes that occur in tokens but have no token of their own: a string with one might not be continued."""
         single = {data[0]: token for token, data in enumerate(vocab.tokens) if len(data) == 1}
         self.letters = {byte: single[byte] for byte in LETTERS if byte in single}
 
 
 class UniqueCompiled(WrappingCompiled):
-    """inner: what the grammar allows. Raises VocabError for a vocabulary in which strings cannot always go on."""
+    """The schema for one vocabulary. inner: its automaton. Raises VocabError for a vocabulary in which strings cannot
+    always be continued."""
 
     def __init__(self, inner: AutomatonCompiled, spots: Spots, quotes: QuoteTokens) -> None:
         self.plain = all(spot.plain for spot in spots)
-        """Whether any letter makes such a string longer, and another."""
+        """Whether appending any letter keeps an item valid, in every watched array."""
         if lacking := quotes.lacking if self.plain else inner.vocab.missing_bytes():
-            raise missing_error(lacking, "an item could not be made another than those before it")
+            raise missing_error(lacking, "an item could not be made different from the earlier ones")
         super().__init__(inner)
         self.inner = inner
         self.quotes = quotes
@@ -100,7 +102,8 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
         return out
 
     def _repeating(self, allowed: Mask) -> list[int]:
-        """Of the allowed tokens, those that would close a string which its array holds; others may be among them."""
+        """The tokens that would close a string which its array already holds; some of them may not be allowed
+        anyway."""
         quotes, point = self._compiled.quotes, self._points[-1]
         found: list[int] = []
         several: NDArray[np.int64] = quotes.arrays
@@ -116,7 +119,7 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
         return found
 
     def _after(self, token: int) -> Point | Clash:
-        """The point after a token that the grammar allows."""
+        """The point after a token that the automaton allows."""
         return self._compiled.tracker.feed(self._points[-1], self._compiled.vocab.bytes_of(token))
 
     def _clash(self, token: int) -> Clash | None:
@@ -163,15 +166,17 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
         )
 
     def shortest_completion(self) -> tuple[int, ...]:
-        """The grammar's, if that repeats no string; else one with letters added, which need not be the shortest."""
+        """The automaton's completion if it repeats no string; otherwise one with letters added, not always the
+        shortest. Raises NotAvailable if none is found."""
         found = self._inner.shortest_completion()
         mended = found if not found else self._mended(found)
         if mended is None:
-            raise NotAvailable("no way to the end was found that repeats no item")
+            raise NotAvailable("no completion was found that repeats no item")
         return mended
 
     def _mended(self, found: tuple[int, ...]) -> tuple[int, ...] | None:
-        """The grammar's completion, or one with letters added where it repeats a string; None where none was found."""
+        """The automaton's completion, with letters added if it repeats a string; None if no such completion is
+        found."""
         compiled, point = self._compiled, self._points[-1]
         data = compiled.vocab.decode(found)
         clash = compiled.tracker.feed(point, data)
@@ -192,8 +197,8 @@ class UniqueMatcher(WrappingMatcher[UniqueCompiled, AutomatonMatcher]):
         """See `closing.Closing`, as for the next two."""
         if self.is_finished:
             return True
-        # What `within` mends are the fewest bytes: `least` of them hold `least / 2` strings at most, and each needs no
-        # more letters than it takes to halve the strings that there can be until none is left.
+        # `within` mends the completion of fewest bytes. `least` bytes hold at most `least / 2` strings, and each string
+        # needs at most as many letters as it takes to halve the number of possible strings until none is left.
         longest = max(self._compiled.inner.trie.max_depth, 1)
         letters = (len(self._points) * longest + most).bit_length() + 1
         least = 2 * (most - 1 - letters) // (2 + letters)
