@@ -1,3 +1,3 @@
-"""Word lists as data: ranked lists on disk, how each language writes words, and building lists from wordfreq. It
+"""Word lists as data: ranked lists on disk, the writing rules of each language, and building lists from wordfreq. It
 knows no constraint. Start with `files.py`.
 """

@@ -1,6 +1,7 @@
-"""Ranked word lists from the optional package wordfreq. It knows what a word looks like, and nothing of constraints.
+"""Builds ranked word lists from the optional package wordfreq. It knows no constraint.
 
-wordfreq cuts and folds words in its own way; `SPELT` and `finish` write them as people do where that can be told.
+wordfreq cuts words at apostrophes and folds some letters; `SPELT` and `finish` restore the usual spelling where it is
+known.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from espalier.lexicon.files import check_code
 from espalier.lexicon.languages import fold, language
 
 INSIDE = frozenset("'’-‐·׳״\"\u200c\u200d")
-"""What may stand between two letters of a word: apostrophes, hyphens, the Catalan dot, Hebrew marks, joiners."""
+"""Characters allowed between two letters of a word: apostrophes, hyphens, the Catalan dot, Hebrew marks, joiners."""
 FIRST = frozenset({"Ll", "Lu", "Lt", "Lo"})
 NOT_LETTERS = "ªº"
-"""Letters by category that are signs of ordinals."""
+"""Ordinal signs, which Unicode classifies as letters."""
 WEB = frozenset({"http", "https", "www"})
 
 ONE_LETTER = {"en": "aio", "es": "aeouy", "fr": "aàyôo", "it": "aeèio", "pt": "aeoàé"}
-"""The words of one letter; other letters alone are left out. In languages that are not here all are kept."""
+"""The one-letter words of a language; other single letters are dropped. Languages not listed here keep all."""
 
 SPELT: dict[str, dict[str, str]] = {
     "en": {w: f"'{w}" for w in ("s", "d", "m", "ll", "re", "ve")},
@@ -36,12 +37,12 @@ SPELT: dict[str, dict[str, str]] = {
     },
     "ca": {w: f"{w}'" for w in ("l", "d", "s", "m", "t", "n")},
 }
-"""What wordfreq cuts off at an apostrophe, with its apostrophe. One that it does not have is not added."""
+"""Words that wordfreq cuts off at an apostrophe, with their apostrophe. Only words that wordfreq has are restored."""
 
 ENGLISH = 1.5
-"""Zipf units, powers of ten: a word more than thirty times as frequent in English."""
+"""In Zipf units (powers of ten): a word is dropped if it is more than thirty times as frequent in English."""
 LOST = {"de": "ß is written ss, as wordfreq gives it."}
-"""What cannot be written as people do."""
+"""Notes in the file on spellings that cannot be restored."""
 
 SOURCE = "wordfreq {version} by Robyn Speer, https://github.com/rspeer/wordfreq"
 LICENCE = "CC BY-SA 4.0, https://creativecommons.org/licenses/by-sa/4.0/"
@@ -53,16 +54,16 @@ def languages() -> tuple[str, ...]:
 
 
 def build_words(lang: str, count: int) -> tuple[str, ...]:
-    """The `count` most frequent words of a language, best first, normalised and without repetitions.
+    """The `count` most frequent words of a language, best first, normalised, without duplicates.
 
-    Raises MissingDependency, SpecError for what is no code, UnknownName for a language that wordfreq has not, and
-    InputError for a count below 1 or above what there is, saying how many there are.
+    Raises MissingDependency, SpecError for an invalid code, UnknownName for a language that wordfreq does not have,
+    InputError for a count below 1 or above the number of words, which the error states.
     """
     check_code(lang)
     if count < 1:
         raise InputError(f"count: {count} must be at least 1", field="count")
     known = languages()
-    if lang not in known:  # wordfreq itself would take the list of a language near it
+    if lang not in known:  # wordfreq itself would fall back to a related language
         raise UnknownName(f"wordfreq has no words for {lang!r}", hint=f"it has: {', '.join(known)}", field="lang")
     found: dict[str, None] = {}
     source = _wordfreq()
@@ -80,25 +81,25 @@ def build_words(lang: str, count: int) -> tuple[str, ...]:
 
 
 def _is_english(source: Any, raw: str, lang: str) -> bool:
-    """Whether a word is that much more frequent in English that it is a quotation in this language: the web is full of
-    them."""
+    """Whether a word is so much more frequent in English that it is English text quoted on web pages."""
     return raw.isascii() and source.zipf_frequency(raw, "en") - source.zipf_frequency(raw, lang) > ENGLISH
 
 
 def finish(raw: str, lang: str) -> str | None:
-    """A word of wordfreq as it is written in a text; None if it is not one."""
+    """A word of wordfreq in its usual spelling; None if it is no word."""
     word = fold(raw, language(lang))
     if (whole := SPELT.get(lang, {}).get(word)) is not None:
         return whole
     if not is_word(word) or word in WEB or (len(word) == 1 and word not in ONE_LETTER.get(lang, word)):
         return None
-    if lang == "el":  # wordfreq folds the sigma that ends a word
+    if lang == "el":  # wordfreq folds the final sigma
         word = re.sub("σ$", "ς", word)
     return word
 
 
 def is_word(word: str) -> bool:
-    """Letters with their marks; between them also apostrophes and the like (`INSIDE`). No digits, signs or emoji."""
+    """Whether a text is letters with their marks, and `INSIDE` characters only between letters; no digits, signs,
+    emoji."""
     if not word or unicodedata.category(word[0]) not in FIRST or word[-1] in INSIDE:
         return False
     for before, char in pairwise(word):
@@ -111,7 +112,7 @@ def is_word(word: str) -> bool:
 
 
 def list_text(lang: str, words: Sequence[str]) -> str:
-    """A list as a file: where it comes from and under which licence, then one word a line. Raises MissingDependency."""
+    """The text of a list file: source and licence as comments, then one word on each line. Raises MissingDependency."""
     _wordfreq()
     lines = [
         f"# {lang}: the {len(words):,} most frequent words, the most frequent first.",
@@ -127,7 +128,7 @@ def list_text(lang: str, words: Sequence[str]) -> str:
 
 
 def _wordfreq() -> Any:
-    """The package. Raises MissingDependency."""
+    """The package wordfreq. Raises MissingDependency."""
     try:
         return import_module("wordfreq")
     except ImportError as error:

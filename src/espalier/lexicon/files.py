@@ -1,7 +1,7 @@
-"""Ranked word lists on disk: `<lang>.txt`, one word a line, the most frequent first.
+"""Reads ranked word lists: `<lang>.txt`, UTF-8, one word on each line, the most frequent first. It knows no constraint.
 
-UTF-8 with or without a byte order mark; `#` begins a comment line; blank lines do not count. Words are read in NFC
-and lower case, and one that comes again keeps its first rank. It knows nothing of constraints.
+A byte order mark is allowed; lines that start with `#` and blank lines are ignored. Words are folded to NFC and lower
+case; a duplicate keeps its first rank.
 """
 
 from __future__ import annotations
@@ -19,28 +19,31 @@ CODE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def check_code(lang: object) -> None:
-    """Raises SpecError for what cannot be the name of a list: it is no path."""
+    """Raises SpecError for anything but letters, digits, - and _, so a code is never a path."""
     if not isinstance(lang, str) or CODE.fullmatch(lang) is None:
         raise SpecError(
-            f"lang: {lang!r} is no language", hint="letters, digits, - and _, such as es or pt-BR", field="lang"
+            f"lang: {lang!r} is not a language code", hint="letters, digits, - and _, such as es or pt-BR", field="lang"
         )
 
 
 def check_word(word: str, what: str, field: str) -> str:
-    """The word, if it is one. Raises SpecError for an empty one, or one with whitespace or control characters."""
+    """Returns the word. Raises SpecError if it is empty, has whitespace or control characters, or starts with a
+    mark."""
     if not word:
         raise SpecError(f"{what} is empty", field=field)
     if any(c.isspace() or unicodedata.category(c) == "Cc" for c in word):
         raise SpecError(f"{what} is not one word: {word!r}", hint="one word each, without spaces", field=field)
     if unicodedata.category(word[0])[0] == "M" or all(unicodedata.category(c) == "Cf" for c in word):
         raise SpecError(
-            f"{what} is no word: {word!r}", hint="it begins with a mark that belongs to a letter", field=field
+            f"{what} is not a word: {word!r}",
+            hint="it starts with a mark, or is invisible",
+            field=field,
         )
     return word
 
 
 class WordFiles:
-    """The lists in some folders; a folder before another wins."""
+    """The word lists in some folders; earlier folders take precedence."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._folders = tuple(folders)
@@ -48,7 +51,7 @@ class WordFiles:
 
     @staticmethod
     def standard(extra: Path | None = None) -> WordFiles:
-        """The folder given, if there is one, then the lists that ship with Espalier."""
+        """The given folder, if any, then the lists that ship with Espalier."""
         package = Path(str(files("espalier")))
         shipped = [package / "_wordlists", package.parents[1] / "wordlists"]
         return WordFiles([*([extra] if extra else []), *(folder for folder in shipped if folder.is_dir())])
@@ -75,13 +78,14 @@ class WordFiles:
         )
 
     def stamp(self, lang: str) -> str:
-        """Changes when the file of a language does."""
+        """A text that changes when the file of a language changes: path, time, size."""
         path = self.path(lang)
         status = path.stat()
         return f"{path} {status.st_mtime_ns} {status.st_size}"
 
     def words(self, lang: str) -> tuple[str, ...]:
-        """The words of a language, best first. Raises SpecError naming the file and the line."""
+        """The words of a language, best first; cached until the file changes. Raises SpecError naming the file and the
+        line, UnknownName."""
         path, stamp = self.path(lang), self.stamp(lang)
         known = self._read.get(str(path))
         if known is None or known[0] != stamp:
@@ -90,9 +94,8 @@ class WordFiles:
 
 
 def read_words(path: Path, lang: str | None = None) -> tuple[str, ...]:
-    """A ranked list; the language says which letters are a pair.
-
-    Raises SpecError for a file that cannot be read, is not UTF-8 or has no words."""
+    """The words of a file, best first. lang: the language whose rules fold them. Raises SpecError for a file that
+    cannot be read, is not UTF-8 or has no words."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -106,7 +109,7 @@ def read_words(path: Path, lang: str | None = None) -> tuple[str, ...]:
 
 
 def parse_words(lines: Iterable[str], source: str, lang: str | None = None) -> tuple[str, ...]:
-    """The words of the lines of a list, first rank first. Raises SpecError naming the line."""
+    """The words of the lines of a list, best first, without duplicates. Raises SpecError naming the line."""
     found: dict[str, None] = {}
     rules = language(lang)
     for number, line in enumerate(lines, 1):

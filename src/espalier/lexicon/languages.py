@@ -1,6 +1,6 @@
-"""What writing a language with a word list takes: its punctuation, how words join, which are always capital.
+"""The writing rules of languages: punctuation, how words attach to each other, which words always have a capital.
 
-Rules only. They know no lists, no automata and no vocabularies. A language that is not here gets `OTHER`.
+It knows no lists, automata or vocabularies. A language that is not listed here gets `OTHER`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import unicodedata
 from dataclasses import dataclass
 
 WHITESPACE = " \n\t\r"
-"""What separates words in every language."""
+"""Separators in every language."""
 APOSTROPHES = "'’"
-"""Both count as the same letter in every word of a list."""
+"""Two spellings of the same letter, in every word of a list."""
 COLONS = ":;"
 HYPHENS = "-‐"
 """With `hyphens=True` they join two words."""
 DASHES = "–—-"
-"""With `hyphens=True` they stand among separators too."""
+"""With `hyphens=True` they are separators too."""
 QUOTES = '"“”„«»‹›'
 OPENING = '"“„«‹「『《'
 """With `quotes=True` a sentence may start after these."""
@@ -25,13 +25,14 @@ DIGITS = "0123456789"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Language:
-    """punctuation: separators beside whitespace. ends: those after which a sentence may start, so that a capital may
-    follow; a line end is always one. quotes: beside QUOTES. digits: beside DIGITS.
+    """The rules of one language.
 
-    spaced: words are apart; else words and punctuation come in any order. elisions: words that end in an apostrophe
-    attach to the next word (l'eau). clitics: words that begin with one attach to the word before (dog's). capitals:
-    words of the list that are capital anywhere, as they are written. colons: beside COLONS. turkic: i and İ, ı and I
-    are pairs. digraphs: letters of two characters, capital together too (IJ).
+    punctuation: separators in addition to whitespace. ends: separators after which a sentence may start, so that a
+    capital may follow; line ends always are. quotes, digits, colons: in addition to QUOTES, DIGITS, COLONS. spaced:
+    words are separated; otherwise words and punctuation follow in any order. elisions: words that end in an apostrophe
+    attach to the next word (l'eau). clitics: words that start with an apostrophe attach to the previous word (dog's).
+    capitals: words of the list that have these capitals anywhere. turkic: i pairs with İ, and ı with I. digraphs:
+    letters of two characters, which may be capitalised together (IJ).
     """
 
     punctuation: str = ".,!?…"
@@ -52,7 +53,7 @@ OTHER = Language()
 _UNSPACED = Language(spaced=False)
 
 LANGUAGES: dict[str, Language] = {
-    # An opening mark may start a sentence within one: "Pero, ¡Dios!".
+    # A sentence may start after an opening mark inside another one: "Pero, ¡Dios!".
     "es": Language(punctuation=".,!?¿¡…", ends=".!?¿¡…"),
     "gl": Language(punctuation=".,!?¿¡…", ends=".!?¿¡…"),
     "ar": Language(punctuation=".,!?…،؟؛", ends=".!?…؟", digits="٠١٢٣٤٥٦٧٨٩"),
@@ -93,21 +94,21 @@ LANGUAGES: dict[str, Language] = {
 
 
 def language(code: str | None) -> Language:
-    """The rules of a language; `es-ES` and `es_MX` are `es`."""
+    """The rules of a language; `es-ES` and `es_MX` get those of `es`."""
     return LANGUAGES.get(base_code(code), OTHER) if code else OTHER
 
 
 def fold(word: str, rules: Language = OTHER) -> str:
-    """A word as lists have it: NFC, lower case, one kind of apostrophe, no space around it."""
+    """A word in the form of the lists: NFC, lower case, straight apostrophes, no surrounding space."""
     word = unicodedata.normalize("NFC", word.strip())
     if rules.turkic:
         word = word.replace("I", "ı")
-    # Python spells a small İ with a dot above it; that dot is already on the i.
+    # Python's lower case of İ is i with a combining dot, which is redundant.
     return unicodedata.normalize("NFC", word.replace("İ", "i").lower()).replace("’", "'")
 
 
 def capitalised(word: str, rules: Language = OTHER) -> tuple[str, ...]:
-    """How a word may begin at the start of a sentence: none, one or two spellings of the whole word."""
+    """The capitalised spellings of a word at the start of a sentence: none, one or two."""
     for letters in rules.digraphs:
         if word.startswith(letters):
             rest = word[len(letters) :]
@@ -117,5 +118,5 @@ def capitalised(word: str, rules: Language = OTHER) -> tuple[str, ...]:
 
 
 def base_code(code: str) -> str:
-    """`es` of `es-ES`, in lower case."""
+    """The base code in lower case: `es` for `es-ES`."""
     return code.replace("_", "-").split("-", 1)[0].lower()

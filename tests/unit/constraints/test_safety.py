@@ -156,7 +156,7 @@ def test_what_is_no_filter_is_refused(make, error, words):
         ("(a", RegexError, "never closed"),
         (r"(a)\1", UnsupportedError, "back-reference"),
         ("(?:a|b)*a(?:a|b){30}", LimitExceeded, "states together"),
-        ("(?:a{1,900}){1,900}", LimitExceeded, "places"),
+        ("(?:a{1,900}){1,900}", LimitExceeded, "positions"),
         ("(?:.{0,200}x.{0,200}y){1,9}", LimitExceeded, "states together"),
     ],
 )

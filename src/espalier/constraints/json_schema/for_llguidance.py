@@ -224,9 +224,7 @@ class _Writer:
         if pointer is None:
             raise NotPlain
         if not pointer:
-            return dict(
-                self._root
-            )  # a copy is not treated as the root, whose `$id` it repeats
+            return dict(self._root)  # a copy is not treated as the root, whose `$id` it repeats
         try:
             on_the_way = [value for _, value in trail(self._root, pointer)]
         except DanglingPointer:

@@ -1,3 +1,3 @@
-"""The `wordlist` constraint: texts made of the words of a list. Its automaton, its judge and the out-of-vocabulary
-report. The lists themselves are the package `lexicon`. Start with `spec.py`.
+"""The `wordlist` constraint: texts made only of the words of a list. Its DFA, its judge and the out-of-vocabulary
+report. The lists themselves are in the package `lexicon`. Start with `spec.py`.
 """

@@ -1,4 +1,4 @@
-"""Word lists as byte automata: the words of a spec, and its language's rules, spelled in UTF-8."""
+"""Compiles a `Wordlist` to a DFA over bytes: the words of the list and the writing rules of the language, in UTF-8."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ from espalier.lexicon.languages import (
 )
 
 MAX_APOSTROPHES = 6
-"""In one word; each may be written in two ways."""
+"""The most apostrophes in one word; each has two spellings, so every one doubles the spellings of the word."""
 
 
 def compile_wordlist(spec: Wordlist, compiler: Compiler) -> Compiled:
-    """Raises SpecError (a cut beyond the list, nothing to say), UnknownName for a language without a list,
-    LimitExceeded."""
+    """The word list for one vocabulary. Raises as `wordlist_language` does, and VocabError."""
     found = compile_dfa(wordlist_language(spec, compiler), spec, compiler.vocab, compiler.trie)
     found.explain_with(lambda: _Explainer(found.machine, list_name(spec)))
     return found
 
 
 def wordlist_language(spec: Wordlist, compiler: Compiler) -> Dfa:
-    """As `compile_wordlist`."""
+    """The DFA of the texts. Raises SpecError (`top` beyond the list, no word that stands alone), UnknownName for a
+    language without a list, LimitExceeded."""
     rules = language(spec.lang)
     listed = listed_words(spec, compiler.words)
     try:
         return word_loop(_parts(spec, rules, listed))
     except GrammarError as error:
         raise SpecError(
-            "nothing can be said with these words", hint="none of them stands alone", field="words"
+            "no text can be made of these words", hint="none of them stands alone", field="words"
         ) from error
 
 
 def listed_words(spec: Wordlist, files: WordFiles) -> tuple[str, ...]:
-    """The words that count, best first: the list up to its cut, then the extra ones. Raises SpecError, UnknownName."""
+    """The allowed words, best first: the list up to `top`, then `extra`. Raises SpecError, UnknownName."""
     words = files.words(spec.lang or "") if spec.words is None else spec.words
     if spec.top is not None:
         check_top(spec.top, len(words), list_name(spec))
@@ -64,12 +64,12 @@ def listed_words(spec: Wordlist, files: WordFiles) -> tuple[str, ...]:
 
 
 def list_name(spec: Wordlist) -> str:
-    """What messages call the list."""
+    """The name of the list in messages."""
     return "the list" if spec.words is not None else f"the list {spec.lang}"
 
 
 def separator_characters(spec: Wordlist) -> str:
-    """Every character that may stand between words, each once."""
+    """The distinct characters that may stand between words."""
     rules = language(spec.lang)
     more = [WHITESPACE, rules.punctuation, spec.separators]
     more += [QUOTES, rules.quotes] if spec.quotes else []
@@ -103,7 +103,7 @@ def _parts(spec: Wordlist, rules: Language, listed: Sequence[str]) -> WordParts:
 
 
 def _spelled(texts: Iterable[str]) -> list[bytes]:
-    """In UTF-8, with either apostrophe wherever there is one. Raises SpecError for a word with too many."""
+    """The words in UTF-8, in all spellings of their apostrophes. Raises SpecError for a word with too many."""
     found: list[bytes] = []
     for text in texts:
         if "'" not in text:
@@ -120,13 +120,13 @@ def _spelled(texts: Iterable[str]) -> list[bytes]:
 
 
 def _capitals(words: Iterable[str], rules: Language) -> list[tuple[bytes, bytes]]:
-    """How words may begin at the start of a sentence, and how they begin else: by their first letter."""
+    """(capitalised, plain) pairs of the first letters of the words, for the start of a sentence."""
     first = {next((letters for letters in rules.digraphs if word.startswith(letters)), word[0]) for word in words}
     return [(form.encode(), letters.encode()) for letters in sorted(first) for form in capitalised(letters, rules)]
 
 
 class _Explainer:
-    """Says which list refused. See `automata/reasons/explain.py`."""
+    """Names the list as the rule. See `automata/reasons/explain.py`."""
 
     def __init__(self, machine: Machine, name: str) -> None:
         self.machine = machine

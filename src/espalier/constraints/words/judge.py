@@ -1,7 +1,7 @@
-"""Whether a finished text is in the language of a `Wordlist`, decided by cutting it into words, and where it is not.
+"""Judges a finished text for a `Wordlist`: cuts it into words, and finds where that is not possible.
 
-It knows no automaton and no vocabulary: it reads the text from left to right and keeps every way to cut it.
-`report.py` counts what is in a text; this module only judges it.
+It reads the text from left to right and keeps every possible cut, without the automaton or a vocabulary. `report.py`
+counts the words of a text; this module only judges it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ GROUP_DIGITS = 12
 GROUPS = 5
 JOINERS = ".,:"
 LINE_ENDS = "\n\r"
-SHOWN = 12  # characters of a text without spaces that are named where it does not fit
+SHOWN = 12  # characters shown of a text without spaces where it does not fit
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """offset: in characters. text: what is there, to the next separator; empty at the end of the text."""
+    """One place where the text does not fit. offset: in characters. text: from there to the next separator; empty at
+    the end of the text."""
 
     offset: int
     text: str
@@ -49,18 +50,18 @@ class Problem:
 
 
 class CutEnd(Enum):
-    """What a cut so far ends with."""
+    """What the text read so far ends with, under one cut."""
 
     RUN = "separators, or the start of the text"
     WORD = "a word, a name or a clitic"
     NUMBER = "a number"
-    ELIDED = "an elided form, which wants its word"
-    HYPHEN = "a hyphen, which wants its word"
+    ELIDED = "an elided form, which needs a word after it"
+    HYPHEN = "a hyphen, which needs a word after it"
 
 
 class Cut(NamedTuple):
-    """One way to have read the text so far. length, start: of a run, and whether a sentence may start after it.
-    seen: there was a unit."""
+    """One way to cut the text read so far. kind: what it ends with. length: separators in the run at its end. start: a
+    sentence may start next. seen: there was a word or number before."""
 
     kind: CutEnd
     length: int = 0
@@ -85,12 +86,12 @@ def list_of(spec: Wordlist, words: WordFiles) -> tuple[str, ...]:
 
 
 def straight(text: str) -> str:
-    """With one kind of apostrophe; no character moves."""
+    """The text with one kind of apostrophe; character offsets stay."""
     return text.replace("’", "'")
 
 
 class Reader:
-    """The words and characters of one spec, and how they may follow one another."""
+    """The words and characters of one spec, and the rules by which they may follow one another."""
 
     def __init__(self, spec: Wordlist, words: WordFiles) -> None:
         """Raises SpecError, UnknownName where there is no such list."""
@@ -99,11 +100,11 @@ class Reader:
         self.rules = rules
         self.full = list_of(spec, words)
         listed = dict.fromkeys((*self.full[: spec.top], *spec.extra))
-        bound = [w for w in listed if w != "'"]  # an apostrophe alone is no form of a word
+        bound = [w for w in listed if w != "'"]  # an apostrophe alone attaches to nothing
         self.elided = {w for w in bound if rules.elisions and w.endswith("'")}
         self.clitics = {w for w in bound if rules.clitics and w.startswith("'")} - self.elided
         self.plain = set(listed) - self.elided - self.clitics
-        # Written as they are, anywhere: the words, those that are capital by rule, and names.
+        # Allowed anywhere, exactly as written: the words, words with fixed capitals, and names.
         self.always = self.plain | {form for form in map(straight, rules.capitals) if fold(form, rules) in self.plain}
         self.always |= {straight(name) for name in spec.names}
         self.capital = {form for w in self.plain for form in capitalised(w, rules)}
@@ -123,12 +124,13 @@ class Reader:
 
     @cached_property
     def alphabet(self) -> frozenset[str]:
-        """Every character of a word or a name, capitals too."""
+        """All characters of words and names, in lower case and as capitals."""
         forms = (self.always, self.capital, self.elided, self.capital_elided, self.clitics)
         return frozenset(c for group in forms for form in group for c in form) | {"’"}
 
     def read(self, text: str, begin: int = 0, cuts: frozenset[Cut] = frozenset({START})) -> tuple[int, set[Cut]]:
-        """From `begin`, where `cuts` are the ways so far: the furthest place that a cut reaches, and those that do."""
+        """Read from `begin`, with `cuts` of the text before it: the furthest offset that a cut reaches, and the cuts
+        that reach it."""
         folded = straight(text)
         reached: dict[int, set[Cut]] = {begin: set(cuts)}
         furthest, last = begin, set(cuts)
@@ -145,12 +147,12 @@ class Reader:
         return furthest, last
 
     def fits(self, text: str, *, start: bool = True) -> bool:
-        """Whether a text is complete; start: a sentence may start with it."""
+        """Whether a whole text is in the language. start: a sentence may start with it."""
         furthest, cuts = self.read(text, 0, frozenset({START._replace(start=start)}))
         return furthest == len(text) and any(map(complete, cuts))
 
     def _steps(self, text: str, folded: str, at: int, cut: Cut) -> Iterator[tuple[int, Cut]]:
-        """Where one more piece leads."""
+        """The offsets and cuts after one more separator, word, number or hyphen."""
         if at == len(text):
             return
         char, kind = text[at], cut.kind
@@ -164,7 +166,7 @@ class Reader:
                 yield end, AFTER_WORD
             if self.spec.hyphens and char in HYPHENS:
                 yield at + 1, AFTER_HYPHEN
-        opens = kind is CutEnd.RUN or (kind in UNITS and not self.rules.spaced)  # a unit may begin here
+        opens = kind is CutEnd.RUN or (kind in UNITS and not self.rules.spaced)  # a word or number may start here
         if opens and self.spec.digits:
             for end in self.number_ends(text, at):
                 yield end, AFTER_NUMBER
@@ -187,7 +189,7 @@ class Reader:
                     yield at + length
 
     def number_ends(self, text: str, at: int) -> Iterator[int]:
-        """Where a number that begins here may end."""
+        """The offsets at which a number that starts here may end."""
         for _ in range(GROUPS):
             end = at
             while end < len(text) and end - at < GROUP_DIGITS and text[end] in self.digits:
@@ -198,27 +200,28 @@ class Reader:
             at = end + 1
 
     def next_separator(self, text: str, at: int) -> int:
-        """Where the next one is, from `at` on, or the end of the text. Without spaces, not far away."""
+        """The offset of the next separator from `at` on, or the end of the text; for languages without spaces, at most
+        SHOWN characters away."""
         limit = len(text) if self.rules.spaced else min(len(text), at + SHOWN)
         return next((i for i in range(at, limit) if text[i] in self.separators), limit)
 
 
 def complete(cut: Cut) -> bool:
-    """Whether the text may end here."""
+    """Whether the text may end with this cut."""
     return cut.kind in UNITS or (cut.kind is CutEnd.RUN and cut.seen)
 
 
 def check_text(spec: Wordlist, text: str, words: WordFiles) -> list[Problem]:
-    """What in the text does not fit, in order; nothing if the text is complete and all of it fits.
+    """The places where the text does not fit, in order; empty if the text is in the language.
 
-    The first is at the furthest place that any cut of the text reaches; after a piece that does not fit, the reading
-    goes on as if it were a word. Raises SpecError, UnknownName where there is no such list.
+    The first one is the furthest offset that any cut reaches. After a piece that does not fit, reading continues as if
+    the piece were a word. Raises SpecError, UnknownName if there is no such list.
     """
     return problems(Reader(spec, words), text)
 
 
 def problems(reader: Reader, text: str) -> list[Problem]:
-    """As `check_text`, with a reader that is there already."""
+    """As `check_text`, with an existing reader."""
     found: list[Problem] = []
     begin, cuts = 0, frozenset({START})
     while True:
@@ -232,10 +235,10 @@ def problems(reader: Reader, text: str) -> list[Problem]:
 
 
 def _resume(reader: Reader, text: str, at: int, last: set[Cut]) -> tuple[int, frozenset[Cut]]:
-    """Where to read on after a piece that does not fit, which counts as a word."""
+    """Where to continue after a piece that does not fit, which counts as a word, and the cuts there."""
     if text[at] not in reader.separators:
         return reader.next_separator(text, at) if reader.rules.spaced else at + 1, frozenset({AFTER_WORD})
-    if any(cut.kind is CutEnd.RUN for cut in last):  # too many separators: the rest of them
+    if any(cut.kind is CutEnd.RUN for cut in last):  # too many separators: skip the rest of them
         while at < len(text) and text[at] in reader.separators:
             at += 1
         return at, frozenset({Cut(CutEnd.RUN, 1, start=True)})
@@ -253,7 +256,7 @@ def _unfinished(last: set[Cut]) -> str:
 
 
 def _problem(reader: Reader, text: str, at: int, last: set[Cut]) -> Problem:
-    """What stands where no cut leads on."""
+    """The problem at the offset where no cut can continue."""
     spec, char = reader.spec, text[at]
     kinds = {cut.kind for cut in last}
     if char in reader.separators:
@@ -270,7 +273,7 @@ def _problem(reader: Reader, text: str, at: int, last: set[Cut]) -> Problem:
 
 
 def _why(reader: Reader, token: str, char: str) -> str:
-    """What is wrong with a token, which does not fit from `char` on."""
+    """Why a word does not fit from `char` on."""
     spec = reader.spec
     composed = unicodedata.normalize("NFC", token)
     if composed != token and reader.fits(composed):
@@ -292,12 +295,12 @@ def _why(reader: Reader, token: str, char: str) -> str:
 
 
 def line_and_column(text: str, offset: int) -> tuple[int, int]:
-    """Both from 1."""
+    """Line and column of an offset, both from 1."""
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)
 
 
 def judge_wordlist(spec: Spec, text: str, words: WordFiles) -> Verdict:
-    """The verdict of cutting the text into words; None where the list cannot be read."""
+    """The verdict by cutting the text into words; None if the list cannot be read."""
     assert isinstance(spec, Wordlist)
     try:
         found = check_text(spec, text, words)

@@ -1,6 +1,6 @@
-"""An out-of-vocabulary report of a text against a `Wordlist`: every word and character is looked at and counted.
+"""The out-of-vocabulary report of a text for a `Wordlist`: counts known and unknown words, capitals and characters.
 
-Whether the text is in the list's language is `judge.py`'s to say; this counts what it is made of.
+`judge.py` decides whether the text fits the list; this module counts its parts.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from espalier.lexicon.languages import HYPHENS, fold
 SHARES = (50, 90, 95, 99)
 PROBLEMS = 5
 NOWHERE = math.inf
-"""The rank of a word that no rank of the list reaches."""
+"""The rank of a word that is not in the list."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A word or character of the text. offset: in characters, of the first; line and column from 1.
-
-    rank: of a word of the list beyond `top`; None for one that is not in it.
+    """A word or character of the text, with its count. offset: of its first occurrence, in characters; line and column
+    from 1. rank: the rank of a word of the list beyond `top`; None for a word that is not in the list.
     """
 
     text: str
@@ -50,12 +49,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordReport:
-    """words: how many there are; distinct: without repetitions and capitals; known: those of the list.
+    """The counts of one text.
 
-    unknown: words that are not, most frequent first. capitals: known words whose capitals are refused. characters:
-    neither separators nor part of words. numbers: where they are allowed. problems: the first few that keep the text
-    out of the list's language; none if it is in it. largest_rank: of the words of the text, in the whole list.
-    enough: for a share of the words in percent, the smallest `top` that covers it; None where no `top` does.
+    words: number of words; distinct: number of distinct words, ignoring capitals; known: number of words of the list.
+    numbers: number of numbers, if the spec allows them. unknown: words outside the list, most frequent first. capitals:
+    known words whose capitals are not allowed. characters: characters that are neither separators nor part of words.
+    problems: the first places where the text does not fit, of `problem_count`. largest_rank: the largest rank of the
+    text's words in the whole list. enough: for a share of the words in percent, the smallest `top` that covers it, None
+    if no `top` does. listed: number of words allowed by `top`.
     """
 
     words: int
@@ -77,7 +78,7 @@ class WordReport:
 
     @property
     def share(self) -> float | None:
-        """Of known words, from 0 to 1; None where there are no words."""
+        """The share of known words, from 0 to 1; None if there are no words."""
         return self.known / self.words if self.words else None
 
     def to_json(self) -> dict[str, Any]:
@@ -100,8 +101,8 @@ class WordReport:
 
 
 class Piece(NamedTuple):
-    """A stretch of the text. kind: `word`, `known` (a word that holds separators), `number` or `character`; start:
-    a sentence may start with it."""
+    """A part of the text. kind: `word`, `known` (a listed word that contains separators), `number` or `character`.
+    start: a sentence may start with it."""
 
     kind: str
     offset: int
@@ -110,7 +111,7 @@ class Piece(NamedTuple):
 
 
 def oov_report(spec: Wordlist, text: str, words: WordFiles) -> WordReport:
-    """What the words of a text are to a list. Raises SpecError, UnknownName where there is no such list."""
+    """The report of a text. Raises SpecError, UnknownName if there is no such list."""
     reader = Reader(spec, words)
     count = Counter(reader, text)
     for piece in pieces(reader, text, count.ranks):
@@ -119,13 +120,13 @@ def oov_report(spec: Wordlist, text: str, words: WordFiles) -> WordReport:
 
 
 def pieces(reader: Reader, text: str, ranks: dict[str, int]) -> Iterator[Piece]:
-    """The words, numbers and stray characters of a text, in order; separators lie between them."""
+    """The words, numbers and stray characters of a text, in order, without separators."""
     apart = reader.separators | (frozenset(HYPHENS) if reader.spec.hyphens else frozenset())
-    spanning: dict[str, list[str]] = {}  # words that hold separators, by first character, the longest first
+    spanning: dict[str, list[str]] = {}  # words that contain separators, by first character, longest first
     for word in sorted((w for w in ranks if not apart.isdisjoint(w)), key=len, reverse=True):
         spanning.setdefault(word[0], []).append(word)
     folded = straight(text).lower()
-    aligned = len(folded) == len(text)  # a few letters change length in lower case
+    aligned = len(folded) == len(text)  # a few letters change their length in lower case
     at, start, between = 0, True, True
     while at < len(text):
         if between and aligned:
@@ -152,9 +153,8 @@ def _ends(text: str, at: int, apart: frozenset[str]) -> bool:
 
 
 def _kind(reader: Reader, char: str) -> str:
-    """Of a character that is no separator."""
+    """The kind of the piece that a character starts, if it is no separator."""
     if char.isdigit() and char not in reader.alphabet:
-        # In a language with spaces, 3d is one word, and not one of the list.
         return "number" if reader.spec.digits and char in reader.digits else "character"
     if char.isalpha() or unicodedata.category(char).startswith("M") or char in reader.alphabet:
         return "word"
@@ -162,26 +162,26 @@ def _kind(reader: Reader, char: str) -> str:
 
 
 class Counter:
-    """Counts pieces. Words are compared in lower case; ranks are those of the whole list, whatever `top` is."""
+    """Counts pieces. Words are compared in lower case; ranks refer to the whole list, beyond `top` too."""
 
     def __init__(self, reader: Reader, text: str) -> None:
         self._reader = reader
         self._text = text
         self._line_starts = [0, *(i + 1 for i, c in enumerate(text) if c == "\n")]
-        self._cuts: dict[str, list[str]] = {}  # by word: texts say the same words again
+        self._cuts: dict[str, list[str]] = {}  # by word, because words repeat
         spec = reader.spec
         self.ranks = {word: rank for rank, word in enumerate(reader.full, 1)}
         self._names = frozenset(fold(name, reader.rules) for name in spec.names)
         self.ranks |= dict.fromkeys((*spec.extra, *self._names), 0)
         self._top = len(reader.full) if spec.top is None else spec.top
         self._longest = max(map(len, self.ranks))
-        self._known: list[float] = []  # one rank a word; NOWHERE for those not in the list
+        self._known: list[float] = []  # the rank of each word; NOWHERE for words outside the list
         self._distinct: set[str] = set()
         self._numbers = 0
         self._tables: dict[str, dict[str, list[Any]]] = {"unknown": {}, "capitals": {}, "characters": {}}
 
     def add(self, piece: Piece) -> None:
-        """One more piece of the text."""
+        """Count one piece."""
         if piece.kind == "number":
             self._numbers += 1
         elif piece.kind == "character":
@@ -192,7 +192,7 @@ class Counter:
             self._unspaced(piece)
 
     def report(self) -> WordReport:
-        """What was counted."""
+        """The report of all pieces so far."""
         found = problems(self._reader, self._text)
         ranks = sorted(self._known)
         reached = [int(rank) for rank in ranks if rank != NOWHERE and rank > 0]
@@ -215,10 +215,10 @@ class Counter:
         return fold(text, self._reader.rules)
 
     def _word(self, piece: Piece) -> None:
-        """A word between separators, which may be several: l'eau, dog's."""
+        """Count a word between separators, which may consist of several listed words: l'eau, dog's."""
         word = self._folded(piece.text)
         cut = self._cut(word)
-        if not cut and not word.isalnum():  # 'word' in apostrophes that are not its own, -word-
+        if not cut and not word.isalnum():  # marks around the word that are not part of it: 'word', -word-
             begin, end = _inner(piece.text)
             if 0 < end - begin < len(piece.text) and (inner := self._cut(self._folded(piece.text[begin:end]))):
                 for at in (*range(begin), *range(end, len(piece.text))):
@@ -235,7 +235,7 @@ class Counter:
         if worst > self._top:
             self._note("unknown", word, piece.offset, worst)
         elif straight(piece.text) == word and self._names.isdisjoint(cut):
-            return  # nothing was folded away, and all of it is listed
+            return  # written as listed
         elif not self._reader.fits(piece.text, start=piece.start):
             self._note("capitals", piece.text, piece.offset)
 
@@ -244,7 +244,7 @@ class Counter:
         self._known.append(self.ranks.get(word, NOWHERE))
 
     def _cut(self, word: str) -> list[str]:
-        """The listed words that make up a word between separators, those of the best ranks; none where none do."""
+        """The listed words that make up a word between separators, with the best ranks; empty if none do."""
         if word in self.ranks and self._joins(word) is None:
             return [word]
         if word not in self._cuts:
@@ -252,7 +252,8 @@ class Counter:
         return self._cuts[word]
 
     def _search(self, word: str) -> list[str]:
-        # (worst rank, words) by place, and whether the word has been read that elided forms and clitics stand around.
+        # (worst rank, words) by offset, and whether the main word has been read, around which elided forms and clitics
+        # stand.
         best: dict[tuple[int, bool], tuple[int, list[str]]] = {(0, False): (0, [])}
         for at in range(len(word)):
             for read in (False, True):
@@ -270,7 +271,8 @@ class Counter:
         return best.get((len(word), True), (0, []))[1]
 
     def _joins(self, word: str) -> str | None:
-        """Which word it needs: the one `before` it (a clitic), the one `after` it (an elided form), or none."""
+        """The neighbour that a word attaches to: the one `before` it (a clitic), `after` it (an elided form), or
+        None."""
         rules = self._reader.rules
         if word in self._names or word == "'":
             return None
@@ -279,12 +281,13 @@ class Counter:
         return "before" if rules.clitics and word.startswith("'") else None
 
     def _unspaced(self, piece: Piece) -> None:
-        """Words without spaces between them: as few characters outside the list as can be, then few words."""
+        """Count words without spaces between them: cut so that as few characters as possible are outside the list, and
+        then into as few words as possible."""
         text = straight(piece.text)
         lower = text.lower()
         word = lower if len(lower) == len(text) else text
         size = len(word)
-        # Of the rest from each place: (characters beyond `top`, characters not in the list, words), and the next cut.
+        # The cost of the rest from each offset: (characters beyond `top`, characters outside the list, words, next cut).
         best: list[tuple[int, int, int, int]] = [(0, 0, 0, size)] * (size + 1)
         for at in range(size - 1, -1, -1):
             options = [(best[at + 1][0] + 1, best[at + 1][1] + 1, best[at + 1][2] + 1, at + 1)]
@@ -296,7 +299,7 @@ class Counter:
         at = 0
         while at < size:
             begin, at = at, best[at][3]
-            if word[begin:at] not in self.ranks:  # one character; those beside it are the same unknown word
+            if word[begin:at] not in self.ranks:  # one character; adjacent ones belong to the same unknown word
                 while at < size and word[at : best[at][3]] not in self.ranks:
                     at = best[at][3]
             part = word[begin:at]
@@ -312,7 +315,7 @@ class Counter:
         entry[0] += 1
 
     def _table(self, name: str) -> tuple[Found, ...]:
-        """Most frequent first, then as they come in the text."""
+        """The entries, most frequent first, then in the order of the text."""
         entries = sorted(self._tables[name].items(), key=lambda item: (-item[1][0], item[1][1]))
         found = []
         for text, (count, offset, rank) in entries:
@@ -323,13 +326,13 @@ class Counter:
 
 
 def _inner(text: str) -> tuple[int, int]:
-    """Where the text begins and ends without what stands around its first and last letter; both 0 without a letter."""
+    """The offsets of the first letter and after the last one; (0, 0) if there is no letter."""
     letters = [i for i, c in enumerate(text) if c.isalnum() or unicodedata.combining(c)]
     return (letters[0], letters[-1] + 1) if letters else (0, 0)
 
 
 def _enough(ranks: list[float], share: int) -> int | None:
-    """The smallest `top` that covers a share, in percent, of the words whose ranks these are, best first."""
+    """The smallest `top` that covers a share, in percent, of words with these ranks, sorted."""
     if not ranks:
         return None
     worst = ranks[math.ceil(len(ranks) * share / 100) - 1]

@@ -1,6 +1,6 @@
-"""`Wordlist`: texts made of the words of a list and nothing else. The spec; `compile.py` compiles it.
+"""`Wordlist`: the spec of texts made only of the words of a list. `compile.py` compiles it.
 
-It reads no file: a language's list is looked up when the constraint is compiled.
+It reads no file: the list of a language is read when the constraint is compiled.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ MAX_RUN = 64
 
 @dataclass(frozen=True, slots=True, init=False)
 class Wordlist(Spec):
-    """A text of words of a list, with separators between them; it ends only after a whole word.
+    """A text made of words of a list, with separators between them; it ends only after a whole word.
 
-    words: the list, best first; or lang: the code of a language whose list is read (`espalier wordlist`). With both,
-    `lang` gives the rules of writing alone. top: only so many of the first words. extra: words beside the list, as
-    normal as its words. names: words that are written exactly as given, anywhere.
+    words: the list, best first. lang: the code of a language, whose list is used if `words` is not given
+    (`espalier wordlist`), and whose writing rules apply. top: use only so many of the first words. extra: words to add
+    to the list. names: words that are written exactly as given, anywhere.
 
-    Words are compared in NFC and lower case. capitals: where the first letter of a word may be a capital. digits:
-    numbers such as 12, 1.5 or 10:30. quotes, colons, hyphens: these marks too; a hyphen also joins two words.
-    separators: other characters that may stand between words. max_run: separators in a row, at most.
+    Words are compared in NFC and lower case. capitals: where the first letter of a word may be a capital. digits: allow
+    numbers such as 12, 1.5 or 10:30. quotes, colons, hyphens: allow these marks; a hyphen also joins two words.
+    separators: further characters that may stand between words. max_run: the most separators in a row.
 
     Raises SpecError naming the field.
     """
@@ -116,7 +116,7 @@ class Wordlist(Spec):
 
 
 def check_top(top: int, count: int, what: str) -> None:
-    """Raises SpecError, saying how many words there are, for a cut beyond them."""
+    """Raises SpecError, with the number of words, for a `top` beyond the list."""
     if top > count:
         raise SpecError(
             f"top: {top} is more than {what} has: {count} words",
@@ -126,7 +126,7 @@ def check_top(top: int, count: int, what: str) -> None:
 
 
 def _words(words: Sequence[str], field: str, rules: Language) -> tuple[str, ...]:
-    """In normal form, without repetitions."""
+    """The words folded, without duplicates. Raises SpecError naming the word."""
     if isinstance(words, str) or not isinstance(words, Sequence):
         raise SpecError(f"{field} are a list of strings", field=field)
     found: dict[str, None] = {}
