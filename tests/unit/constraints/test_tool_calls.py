@@ -363,9 +363,9 @@ def test_explain_in_and_around_free_text():
     found = told(hermes, "a <tool_call>", ord("x"))
     assert 'not "x"' in found.reason
     found = told(BYTES.compile(ToolCalls(TOOLS, format="hermes", choice="none")), "a <tool_call", ord(">"))
-    assert found.reason == "here a tool call would begin, and the choice is none"
+    assert found.reason == "a tool call would start here, and the choice is none"
     found = told(BYTES.compile(ToolCalls(TOOLS, choice="none")), " ", ord("{"))
-    assert found.reason == "here a tool call would begin, and the choice is none"
+    assert found.reason == "a tool call would start here, and the choice is none"
     found = told(BYTES.compile(ToolCalls(TOOLS, choice="required")), "", 256)
     assert found.reason == "the text is not complete, so it cannot end here"
     held = BYTES.compile(ToolCalls(TOOLS, content=Choice(["yes"])))

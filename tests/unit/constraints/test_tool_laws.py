@@ -16,7 +16,7 @@ from espalier import JsonSchema, Regex, ToolCalls, Vocab
 from espalier.chat.reading.turn_parser import parse_turn
 from espalier.chat.wire.formats import WireFormat, wire_format
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.tools.grammar import pieces
+from espalier.constraints.tools.grammar import delimiters
 from espalier.constraints.verdict import judge, parse
 from espalier.tokens import mask as masks
 from tests.laws import check_completion, check_matcher
@@ -27,8 +27,8 @@ MARKED = [name for name in FORMATS if wire_format(name).marker]
 
 
 def with_specials(*names: str) -> Vocab:
-    """Bytes, and the pieces of these formats as special tokens."""
-    texts = list(dict.fromkeys(piece for name in names for piece in pieces(ToolCalls(TOOLS, format=name))))
+    """Bytes, and the delimiters of these formats as special tokens."""
+    texts = list(dict.fromkeys(piece for name in names for piece in delimiters(ToolCalls(TOOLS, format=name))))
     texts = [text for text in texts if len(text) > 1 and not text.startswith("<function") and text != ">"]
     specials = {256: "<eos>"} | {257 + i: text for i, text in enumerate(texts)}
     tokens = [*(bytes([b]) for b in range(256)), *[b""] * len(specials), b'{"', b"</tool", b'": ', b"[TOOL", b" {"]
@@ -100,7 +100,7 @@ def test_pieces_that_are_special_tokens_are_met_as_either(name, choice):
     compiled = one.compile(ToolCalls(TOOLS, format=name, choice=choice))
     known = {text: token for token, text in one.vocab.special_texts.items()}
     text = wire.lead + written(wire, ("read", {"path": "[ARGS]</tool_call>"}), ("now", {}))
-    special = [piece for piece in pieces(compiled.spec) if piece in known]
+    special = [piece for piece in delimiters(compiled.spec) if piece in known]
     assert {token: piece.encode() for piece in special for token in [known[piece]]} == compiled.spelled
     rng = random.Random(7)
     for _ in range(8):

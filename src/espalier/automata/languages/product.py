@@ -32,7 +32,7 @@ def intersect_network(network: Network, dfa: Dfa, *, max_pairs: int = MAX_PAIRS)
     """The intersection. Raises GrammarError if it is empty, LimitExceeded, UnsupportedError for token references."""
     if any(network.tokens):
         raise UnsupportedError(
-            "a grammar with token references cannot be intersected", hint="leave the <token> references out"
+            "a grammar that refers to tokens cannot be intersected", hint="leave the <token> references out"
         )
     found = _Pairs(network, dfa, max_pairs)
     root: Name = (network.start, dfa.start, -1)

@@ -1,7 +1,7 @@
-"""`SoftJson` as a filter: biases towards what JSON needs next, over the bytes of any vocabulary.
+"""The `SoftJson` logit filter: adds a logit bias to the tokens that JSON needs next.
 
-What is boosted where is the table `_RULES`. Everything keeps a finite bias: nothing is banned. It knows no model and
-no mask; `grammar/json_position.py` says where in the text the sequence is.
+The table `_RULES` says which first bytes are boosted in which position. All biases are finite, so nothing is forbidden.
+It knows no model and no mask; `grammar/json_position.py` follows the position in the JSON text.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
 CACHE_BYTES = 16 * 2**20
-"""What the biases of all places of one vocabulary may take together."""
+"""The memory for the cached biases of one vocabulary."""
 _OPENERS = bytes(CLOSERS)
 _VALUES = bytes((QUOTE, *_OPENERS, *LITERALS)) + NUMBER_STARTS
 _EMPTY_DEPTH = 1
-"""An empty container is encouraged only where it is the document."""
+"""The depth up to which closing an empty container is boosted: only the document itself."""
 
 
 class Weights(NamedTuple):
-    """structural: on what the place needs. empty: on the closer of an empty document. done: off all but EOS, after."""
+    """structural: added to the tokens that are needed. empty: added to the closer of an empty document. done:
+    subtracted from all tokens but EOS after the document."""
 
     structural: float
     empty: float
@@ -48,20 +49,21 @@ class Weights(NamedTuple):
 
 
 class Bias(NamedTuple):
-    """What to add where: `amounts` is `(n,) float32` for the ids of `where`, `(n,) intp`; a slice is all of them."""
+    """A logit bias: `amounts`, `(n,) float32`, for the token ids `where`, `(n,) intp`, or for all ids if it is a
+    slice."""
 
     where: NDArray[np.intp] | slice
     amounts: NDArray[np.float32]
 
 
 def json_filter(spec: SoftJson, compiler: Compiler) -> JsonFilter:
-    """The filter of one sequence; what it finds out about the vocabulary is shared."""
+    """The filter of one sequence. The biases of a vocabulary are shared between sequences."""
     weights = Weights(spec.structural_bias, spec.empty_bias, spec.done_penalty)
     return JsonFilter(compiler.part(JsonBiases), weights)
 
 
 class JsonFilter:
-    """A LogitFilter: boosts what may come next in a JSON text, and the end after it."""
+    """A `LogitFilter` that boosts the tokens that may come next in a JSON text, and EOS after it."""
 
     def __init__(self, biases: JsonBiases, weights: Weights) -> None:
         self._biases = biases
@@ -78,11 +80,11 @@ class JsonFilter:
 
     @property
     def tracker(self) -> JsonPosition:
-        """Where in the JSON text the sequence is."""
+        """The current position in the JSON text."""
         return self._places[-1]
 
     def apply(self, logits: Logits, context: FilterContext) -> Logits:
-        """`(V,) float32` in, `(V,) float32` out; the argument itself where nothing is to be changed."""
+        """Logits `(V,) float32` in and out; returns the argument itself if nothing changes."""
         bias = self._biases.at(self.tracker, self._weights)
         if bias is None:
             return logits
@@ -106,9 +108,10 @@ class JsonFilter:
 
 
 class JsonBiases:
-    """The biases of every place, for one vocabulary; kept within bounds and safe across threads.
+    """The biases of all positions for one vocabulary. The cache is bounded and thread-safe.
 
-    A token counts by the first byte after its leading whitespace, and only if all of its bytes are JSON there.
+    A token is boosted by its first byte after leading whitespace, and only if all its bytes are valid JSON in the
+    position.
     """
 
     def __init__(self, vocab: Vocab, trie: TokenTrie) -> None:
@@ -116,12 +119,12 @@ class JsonBiases:
         self._tokens = _candidates(vocab.tokens)
         closing = bytes(CLOSERS.values())
         most = max((sum(map(data.count, closing)) for group in self._tokens.values() for _, data in group), default=0)
-        # No token closes more than `most` containers, so what lies deeper makes no difference to any.
+        # No token closes more than `most` containers, so deeper containers make no difference.
         self._reach = most + 1
         self._found: ByteCache[tuple[JsonState, bytes, Weights], Bias] = ByteCache(CACHE_BYTES)
 
     def at(self, place: JsonPosition, weights: Weights) -> Bias | None:
-        """What to add at a place; None for nothing."""
+        """The bias at a position; None for none."""
         rule = _RULES.get(place.state)
         if rule is None and not place.is_complete:
             return None
@@ -142,7 +145,8 @@ class JsonBiases:
         return Bias(np.asarray(ids, dtype=np.intp), np.asarray(amounts, dtype=np.float32))
 
     def _end(self, place: JsonPosition, weights: Weights) -> Bias:
-        """A whole document: every EOS id up, and all else down unless it may go on (a number alone)."""
+        """The bias after a complete document: EOS ids up, and all others down unless the text may continue (a
+        number)."""
         ends = np.asarray(self.vocab.eos_ids, dtype=np.intp)
         if place.state is not JsonState.DONE:
             return Bias(ends, np.full(ends.shape, weights.structural, dtype=np.float32))
@@ -152,7 +156,7 @@ class JsonBiases:
 
 
 def _candidates(tokens: tuple[bytes, ...]) -> dict[int, list[tuple[int, bytes]]]:
-    """Tokens that could be boosted, with their ids, by their first byte that is not whitespace."""
+    """The tokens that could be boosted, as (id, bytes), by their first byte that is not whitespace."""
     wanted = frozenset(_VALUES + bytes((COLON, COMMA, *CLOSERS.values())))
     found: dict[int, list[tuple[int, bytes]]] = {byte: [] for byte in sorted(wanted)}
     for token, data in enumerate(tokens):
@@ -160,7 +164,7 @@ def _candidates(tokens: tuple[bytes, ...]) -> dict[int, list[tuple[int, bytes]]]
         if not bare or bare[0] not in wanted:
             continue
         word = LITERALS.get(bare[0])
-        if word is None or word.startswith(bare) or bare.startswith(word):  # else one of very many words
+        if word is None or word.startswith(bare) or bare.startswith(word):  # others only share a literal's first letter
             found[bare[0]].append((token, data))
     return found
 
@@ -174,7 +178,7 @@ def _at_object_start(place: JsonPosition, weights: Weights) -> dict[int, float]:
 
 
 def _at_array_start(place: JsonPosition, weights: Weights) -> dict[int, float]:
-    """As in an object, what an item begins with, against the closer: all kinds of value alike."""
+    """The first bytes of all values, and the closer of an empty document."""
     return dict.fromkeys(_VALUES, weights.structural) | _empty(place, weights)
 
 
@@ -202,5 +206,5 @@ _RULES: Mapping[JsonState, Callable[[JsonPosition, Weights], dict[int, float]]] 
     JsonState.AFTER_VALUE: _after_value,
     JsonState.AFTER_COMMA: _after_comma,
 }
-"""By place: first bytes and what their tokens get. After a colon any value may come and nothing is preferred; inside
-strings, numbers and literals nothing is needed."""
+"""By position: the bias of each first byte. After a colon any value may come, so nothing is boosted; neither is
+anything inside strings, numbers and literals."""

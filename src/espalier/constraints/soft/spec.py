@@ -1,4 +1,4 @@
-"""Soft constraints: biases on logits instead of masks. Specs are frozen values that round-trip to JSON.
+"""Soft constraints: logit biases instead of masks. Their specs are frozen values that round-trip to JSON.
 
 `SOFT_KINDS` lists their kinds, one `SoftKind` value each. They know no model.
 """
@@ -24,9 +24,9 @@ MAX_BIAS = 1e6
 
 
 class SoftSpec(ABC):
-    """A soft constraint as asked for. Subclasses are frozen dataclasses with a `kind`.
+    """The spec of a soft constraint. Subclasses are frozen dataclasses with a `kind`.
 
-    Nothing is forbidden by one, so the allowed set and the masses a trace shows stay those of the hard constraint.
+    A soft constraint forbids nothing: the allowed set and the masses in a trace are those of the hard constraint.
     """
 
     kind: ClassVar[str]
@@ -57,24 +57,23 @@ class SoftSpec(ABC):
 
     @classmethod
     def from_fields(cls, values: dict[str, Any]) -> SoftSpec:
-        """From values as `to_json` writes them, some of which may be left out. Raises SpecError naming the field, or
-        TypeError for one that may not be."""
+        """The spec from values as `to_json` writes them; fields with defaults may be missing. Raises SpecError naming
+        the field, TypeError for a missing field."""
         return cls(**values)
 
     def filter(self, compiler: Compiler) -> LogitFilter:
-        """A filter for one sequence. Raises SpecError and its kin, VocabError, LimitExceeded."""
+        """The filter of one sequence. Raises SpecError and its subclasses, VocabError, LimitExceeded."""
         made: LogitFilter = SOFT_KINDS.get(self.kind, "filter")(self, compiler)
         return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SoftJson(SoftSpec):
-    """JSON mode as biases: what the text needs next is boosted, and the end after a whole document.
+    """JSON mode as logit biases: boosts the tokens that the JSON text needs next, and EOS after the document.
 
-    structural_bias: added to tokens that begin with the punctuation that is due, and to EOS after the document.
-    empty_bias: added to the closer of an empty document. done_penalty: taken off all other tokens after the document.
-
-    Each from 0 to 1,000,000; raises SpecError naming the field.
+    structural_bias: added to tokens that start with the punctuation needed next, and to EOS after the document.
+    empty_bias: added to the closer of an empty document. done_penalty: subtracted from all other tokens after the
+    document. Each is from 0 to 1,000,000. Raises SpecError naming the field.
     """
 
     kind: ClassVar[str] = "soft_json"
@@ -89,10 +88,10 @@ class SoftJson(SoftSpec):
 
 @dataclass(frozen=True, slots=True)
 class SoftWordlist(SoftSpec):
-    """A word list as biases, in three tiers: `wordlist.top` is N, the words of the first tier.
+    """A word list as logit biases, in three tiers: N, the size of the first tier, is `wordlist.top`.
 
-    What keeps to the first N words is left as it is. What needs a word of rank N < r <= k*N loses `tier2_penalty`,
-    all else `tier3_penalty`; k is `tier2_max_rank_multiplier`, and k*N is computed exactly and rounded up.
+    Tokens that stay within the first N words keep their logits. Tokens that need a word of rank N < r <= k*N lose
+    `tier2_penalty`, all others `tier3_penalty`; k is `tier2_max_rank_multiplier`, and k*N is rounded up exactly.
 
     Needs k >= 1, 0 <= tier2_penalty <= tier3_penalty and tier3_penalty > 0. Raises SpecError naming the field.
     """
@@ -108,7 +107,7 @@ class SoftWordlist(SoftSpec):
             raise SpecError(f"wordlist is a Wordlist, not {type(self.wordlist).__name__}", field="wordlist")
         if self.wordlist.top is None:
             raise SpecError(
-                "a soft word list needs `top`: how many words are free",
+                "a soft word list needs `top`: how many words have no penalty",
                 hint='SoftWordlist(Wordlist(lang="es", top=3000))',
                 field="top",
             )
@@ -137,8 +136,8 @@ class SoftWordlist(SoftSpec):
 
     @property
     def last_rank(self) -> int:
-        """The last rank of the second tier, ceil(k*N), however long the list is."""
-        # The decimal that was written, not the float that came of it: 1.1 * 10 is 11.
+        """The last rank of the second tier, ceil(k*N), which may be beyond the list."""
+        # Computed from the decimal as written, not from the float: 1.1 * 10 is 11.
         return math.ceil(Fraction(repr(self.tier2_max_rank_multiplier)) * (self.wordlist.top or 0))
 
 

@@ -1,7 +1,7 @@
-"""`SoftWordlist` as a filter: what keeps to the list is left as it is, all else loses some logits. Nothing is banned.
+"""The `SoftWordlist` logit filter: subtracts a penalty from tokens that leave the word list. Nothing is forbidden.
 
-A tier is the automaton of a hard word list, followed with tolerance: a word that is not listed takes the text off the
-list until the next separator. It knows no model; the automata are those of `words/compile.py`.
+A tier follows the automaton of a hard word list with tolerance: after a word that is not listed, the text is off the
+list until the next separator. It knows no model; the automata come from `words/compile.py`.
 """
 
 from __future__ import annotations
@@ -31,31 +31,32 @@ from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
 CACHE_BYTES = 64 * 2**20
-"""What the penalties of all places of one vocabulary may take together."""
+"""The memory for the cached penalties of one vocabulary."""
 KEPT_LISTS = 8
 
 
 class TierState(NamedTuple):
-    """Where a text is in a tier. state: the automaton's, None off the list. begun: the bytes of half a character."""
+    """The state of a text in one tier. state: of the automaton, None off the list. begun: bytes of an incomplete
+    character."""
 
     state: State | None
     begun: bytes = b""
 
 
 class TierStates(NamedTuple):
-    """Where a text is in both tiers; `wide` is None where the second tier has no words of its own."""
+    """The states of a text in both tiers. wide: None if the second tier has no words of its own."""
 
     narrow: TierState
     wide: TierState | None
 
 
 def word_filter(spec: SoftWordlist, compiler: Compiler) -> WordFilter:
-    """The filter of one sequence; automata and penalties are shared. Raises SpecError, UnknownName, VocabError."""
+    """The filter of one sequence. Automata and penalties are shared. Raises SpecError, UnknownName, VocabError."""
     return WordFilter(compiler.part(WordPenalties).tiers(spec, compiler))
 
 
 class WordFilter:
-    """A LogitFilter: the penalties of one sequence."""
+    """A `LogitFilter` that applies the penalties to one sequence."""
 
     def __init__(self, tiers: Tiers) -> None:
         self._tiers = tiers
@@ -71,11 +72,11 @@ class WordFilter:
 
     @property
     def is_on_list(self) -> bool:
-        """Whether what was written last can still be, or become, words of the first tier."""
+        """Whether the last word is, or can still become, a word of the first tier."""
         return self._places[-1].narrow.state is not None
 
     def apply(self, logits: Logits, context: FilterContext) -> Logits:
-        """`(V,) float32` in, a new `(V,) float32` out."""
+        """Logits `(V,) float32` in, a new array of that shape out."""
         return logits - self._tiers.penalties(self._places[-1])
 
     def on_token(self, token: int) -> None:
@@ -94,11 +95,11 @@ class WordFilter:
 
 
 class WordPenalties:
-    """The last used soft word lists of one vocabulary and, within bounds, their penalties. Safe across threads."""
+    """The most recently used soft word lists of one vocabulary, and a bounded cache of their penalties. Thread-safe."""
 
     def __init__(self, vocab: Vocab, trie: TokenTrie) -> None:
         self.vocab = vocab
-        # (V,) bool: what spells text or ends it. Other specials and ids that are no token get no bias.
+        # (V,) bool: tokens with bytes, and EOS. Other special tokens and unused ids get no bias.
         self.judged: NDArray[np.bool_] = np.zeros(vocab.width, dtype=np.bool_)
         self.judged[: len(vocab.tokens)] = [bool(data) for data in vocab.tokens]
         self.judged[list(vocab.eos_ids)] = True
@@ -108,14 +109,14 @@ class WordPenalties:
         self._lock = threading.Lock()
 
     def tiers(self, spec: SoftWordlist, compiler: Compiler) -> Tiers:
-        """The automata of both tiers, compiled if they are not. Raises SpecError, UnknownName, VocabError."""
+        """The automata of both tiers, compiled if needed. Raises SpecError, UnknownName, VocabError."""
         hard = spec.wordlist
         narrow = _compiled(hard, compiler)
         size = len(compiler.words.words(hard.lang or "") if hard.words is None else hard.words)
         last = min(spec.last_rank, size)
         wide_spec = _with_top(hard, last)
         wide = narrow if last == hard.top else _compiled(wide_spec, compiler)
-        # By identity: a word file that was edited since is compiled anew. What is kept holds its automata alive.
+        # By identity, because an edited word file gives a new automaton. The entry keeps its automata alive.
         key = (id(narrow), id(wide), spec.tier2_penalty, spec.tier3_penalty)
         with self._lock:
             found = self._kept.get(key)
@@ -136,7 +137,7 @@ class WordPenalties:
 
 
 class Tiers:
-    """Both tiers of one spec, and what each token loses at each place."""
+    """Both tiers of one spec, and the penalty of each token in each state."""
 
     def __init__(
         self, shared: WordPenalties, number: int, penalties: tuple[float, float], narrow: Tier, wide: Tier | None
@@ -147,13 +148,13 @@ class Tiers:
         self.start = TierStates(narrow.start, wide.start if wide else None)
 
     def after(self, places: TierStates, token: int) -> TierStates:
-        """After a token. Specials, EOS among them, add nothing."""
+        """The states after a token. Special tokens, EOS included, change nothing."""
         data = self._shared.vocab.bytes_of(token)
         wide = self._wide.after(places.wide, data) if self._wide and places.wide else None
         return TierStates(self._narrow.after(places.narrow, data), wide)
 
     def penalties(self, places: TierStates) -> NDArray[np.float32]:
-        """What each token loses, `(V,) float32`; shared, read only."""
+        """The penalty of each token, `(V,) float32`; shared and read-only."""
         key = (self._number, places)
         found = self._shared.found.get(key)
         if found is None:
@@ -168,14 +169,14 @@ class Tiers:
         if self._wide and places.wide:
             rare = self._wide.free(places.wide)  # (V,) bool
             out[rare] = self._second
-            # Off the first tier a separator is free; it must not cut short a word that only the second could end.
+            # A separator is free off the first tier, but not if it ends a word that the second tier must continue.
             free = free & rare
         out[free] = 0.0
         return out
 
 
 class Tier:
-    """A hard word list, followed with tolerance."""
+    """The automaton of a hard word list, followed with tolerance."""
 
     def __init__(self, compiled: AutomatonCompiled, spec: Wordlist, compiler: Compiler) -> None:
         self.compiled = compiled
@@ -185,18 +186,18 @@ class Tier:
         self._spaced = language(spec.lang).spaced
         words = [*listed_words(spec, compiler.words), *spec.names]
         self._word_end = _after_a_word(self._machine, words)
-        self._off: NDArray[np.bool_] | None = None  # (V,), what is free off the list between two characters
+        self._off: NDArray[np.bool_] | None = None  # (V,), the free tokens off the list, between two characters
         self.start = TierState(self._machine.start)
 
     def after(self, place: TierState, data: bytes) -> TierState:
-        """The place after some bytes, whatever they are."""
+        """The state after any bytes."""
         for byte in data:
             place = self._step(place, byte)
         return place
 
     def free(self, place: TierState) -> NDArray[np.bool_]:
-        """The tokens that keep to the list, `(V,) bool`. Off the list it is those that begin with a separator and
-        go on well, and EOS: the odd word has been paid for."""
+        """The tokens without a penalty, `(V,) bool`: those that stay on the list. Off the list, EOS and the tokens that
+        start with a separator and continue on the list."""
         if place.state is None:
             return self._free_off(place.begun)
         flags = masks.unpack(self._machine.mask(place.state), self._vocab.width)
@@ -205,7 +206,7 @@ class Tier:
         return flags
 
     def _step(self, place: TierState, byte: int) -> TierState:
-        begun = place.begun if 0x80 <= byte < 0xC0 else b""  # else a character begins, whatever was before
+        begun = place.begun if 0x80 <= byte < 0xC0 else b""  # any other byte starts a new character
         character = begun + bytes((byte,))
         half = len(character) < _length(character[0])
         state = None if place.state is None else self._machine.step(place.state, byte)
@@ -214,8 +215,8 @@ class Tier:
         return TierState(self._after_odd(character))
 
     def _after_odd(self, character: bytes) -> State | None:
-        """Where a character leads that does not fit, or that follows one: a separator leads back to the list. Where
-        words are not apart, any character does, and may begin one."""
+        """The state after a character that is off the list: a separator leads back to the list. In a language without
+        spaces any character does, and it may start a word."""
         state = _walk(self._machine, self._word_end, character)
         if self._spaced:
             return state if character in self._separators else None
@@ -238,7 +239,7 @@ class Tier:
         return flags
 
     def _separates(self, data: bytes) -> bool:
-        """Whether bytes begin with a separator, or are the first half of one."""
+        """Whether the bytes start with a separator, or are a prefix of one."""
         return any(data.startswith(one) or one.startswith(data) for one in self._separators)
 
 
@@ -250,18 +251,19 @@ def _compiled(spec: Wordlist, compiler: Compiler) -> AutomatonCompiled:
 
 
 def _with_top(spec: Wordlist, top: int) -> Wordlist:
-    """The same list, cut elsewhere."""
+    """The spec with another `top`."""
     return Wordlist(**{**{name: getattr(spec, name) for name in spec.json_fields()}, "top": top})
 
 
 def _after_a_word(machine: Machine, words: Sequence[str]) -> State:
-    """The state after one whole word, if possible one that no other word goes on from; the start if none is whole."""
+    """The state after one whole word, if possible one that is no prefix of another; the start if no word stands
+    alone."""
     ordered = sorted(words)
     found: State | None = None
     for word in words:
         state = _walk(machine, machine.start, word.encode())
         if state is None or not machine.accepts(state):
-            continue  # it attaches to another
+            continue  # it attaches to another word
         place = bisect_right(ordered, word)
         if place == len(ordered) or not ordered[place].startswith(word):
             return state
@@ -278,5 +280,5 @@ def _walk(machine: Machine, state: State | None, data: bytes) -> State | None:
 
 
 def _length(first: int) -> int:
-    """How many bytes a character has by its first; 1 for a byte that begins none."""
+    """The number of bytes of a UTF-8 character by its first byte; 1 for a byte that starts none."""
     return 1 if first < 0xC2 or first >= 0xF5 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4

@@ -1,3 +1,3 @@
-"""The `tool_calls` constraint: tool definitions as schemas, the grammar of calls in each wire format, free text
-around them, and the verdict. Start with `spec.py`. Wire formats are data in `chat/wire/`.
+"""The `tool_calls` constraint: reads tool definitions, builds the grammar of calls in a wire format and the free text
+around it, and judges finished texts. Wire formats are data in `chat/wire/`. Start with `spec.py`.
 """

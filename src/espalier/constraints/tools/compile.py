@@ -1,6 +1,6 @@
-"""`ToolCalls` as an automaton: the calls of `grammar.py`, and free text around them as the choice allows.
+"""Compiles `ToolCalls`: the grammar of the calls (`grammar.py`) with the free text around it that the choice allows.
 
-It knows nothing of how calls are written beyond where they begin.
+Of the wire format it knows only how calls start.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from espalier.automata.reasons.explain import NetworkExplainer, RulePosition
 from espalier.constraints.automaton_matcher import compile_automaton
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.tools.grammar import CallsGrammar, calls_grammar, pieces
+from espalier.constraints.tools.grammar import CallsGrammar, calls_grammar, delimiters
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.errors import GrammarError, SpecError, UnsupportedError
 from espalier.grammar.ast import EMPTY, AnyChar, CharClass, Literal, Node, Repeat, TokenRef, alt, seq
 from espalier.tokens.vocab import Vocab
 
 MAX_IN_PLACE = 1_000
-"""States of calls that are made one deterministic automaton."""
+"""The most states of a constraint that is made one DFA; larger ones stay networks."""
 MAX_CALLERS = 8
-"""Rules that are looked at, each the caller of the one before, for one that is of a tool."""
+"""How many levels of callers are searched for a rule that belongs to a tool."""
 BLANK = CharClass(((9, 10), (13, 13), (32, 32)))
 
 
 def compile_tool_calls(spec: ToolCalls, compiler: Compiler) -> Compiled:
-    """Raises what `calls_grammar` raises, UnsupportedError for a content without an automaton, VocabError for a
-    vocabulary that lacks bytes, LimitExceeded."""
+    """The constraint for one vocabulary. Raises as `calls_grammar` does, UnsupportedError for a content without an
+    automaton, VocabError for a vocabulary without some needed bytes, LimitExceeded."""
     vocab, trie = compiler.vocab, compiler.trie
     if spec.choice.mode == "none":
-        silent = compile_automaton(_silence(spec, compiler), spec, vocab, trie)
+        silent = compile_automaton(_without_calls(spec, compiler), spec, vocab, trie)
         if spec.content is None:
-            silent.explain_with(lambda: SilentExplainer(silent.machine, spec))
+            silent.explain_with(lambda: NoCallExplainer(silent.machine, spec))
         return silent
     specials = _specials(spec, vocab)
     calls = calls_grammar(spec, specials)
-    found = compile_automaton(_whole(_framed(spec, compiler, calls, specials)), spec, vocab, trie)
+    found = compile_automaton(_automaton(_assembly(spec, compiler, calls, specials)), spec, vocab, trie)
 
     def explainer() -> CallsExplainer:
-        network = _framed(spec, compiler, calls.told(), specials, plain=True).network()
+        network = _assembly(spec, compiler, calls.for_explanations(), specials, plain=True).network()
         machine = PushdownMachine(network, vocab, trie, needs_bytes=False)
         return CallsExplainer(network, machine, calls.pointers)
 
@@ -60,7 +60,8 @@ def compile_tool_calls(spec: ToolCalls, compiler: Compiler) -> Compiled:
 
 
 def tool_calls_language(spec: ToolCalls, compiler: Compiler) -> Dfa | Network:
-    """As `compile_tool_calls`; UnsupportedError too where a piece of the format is a special token."""
+    """The automaton of the texts, for compositions. Raises as `compile_tool_calls` does, and UnsupportedError if a
+    delimiter of the format is a special token of the vocabulary."""
     specials = _specials(spec, compiler.vocab)
     if specials:
         raise UnsupportedError(
@@ -69,41 +70,42 @@ def tool_calls_language(spec: ToolCalls, compiler: Compiler) -> Dfa | Network:
             field="format",
         )
     if spec.choice.mode == "none":
-        return _silence(spec, compiler)
-    return _whole(_framed(spec, compiler, calls_grammar(spec), {}))
+        return _without_calls(spec, compiler)
+    return _automaton(_assembly(spec, compiler, calls_grammar(spec), {}))
 
 
-def _whole(made: Assembly) -> Dfa | Network:
-    """One deterministic automaton, if that is soon made."""
+def _automaton(made: Assembly) -> Dfa | Network:
+    """A DFA if it stays small, otherwise the network."""
     found = made.dfa(max_states=MAX_IN_PLACE)
     return made.network() if found is None else found
 
 
 def _specials(spec: ToolCalls, vocab: Vocab) -> dict[str, int]:
-    """The pieces of the format that are special tokens; none where no call may come."""
+    """The ids of the format's delimiters that are special tokens; empty if no call may come."""
     if spec.choice.mode == "none":
         return {}
-    found = {text: vocab.special_id(text) for text in pieces(spec)}
+    found = {text: vocab.special_id(text) for text in delimiters(spec)}
     return {text: token for text, token in found.items() if token is not None}
 
 
-def _stands_behind_text(spec: ToolCalls) -> bool:
-    """Whether calls come after free text, which their marker ends."""
+def _follows_text(spec: ToolCalls) -> bool:
+    """Whether calls come after free text that ends with their marker."""
     return spec.choice.mode == "auto" and spec.content is None and bool(spec.wire.marker)
 
 
-def _framed(
+def _assembly(
     spec: ToolCalls, compiler: Compiler, calls: CallsGrammar, specials: Mapping[str, int], *, plain: bool = False
 ) -> Assembly:
-    """The whole. Each tool's arguments are called, so that many tools take the time of one, so many times."""
+    """The calls and the text around them. Each tool's arguments stay a rule of their own, so the build time grows
+    linearly with the number of tools. plain: for explanations."""
     made = Assembly()
-    if _stands_behind_text(spec):
+    if _follows_text(spec):
         text = watched([spec.wire.marker.encode()])
         made.rule(text.fragment, "")
-        _behind(text, made, made.grammar(calls.after_marker, plain=plain, called=calls.arguments), spec, specials)
+        _attach_calls(text, made, made.grammar(calls.after_marker, plain=plain, called=calls.arguments), spec, specials)
         return made
     without_text = spec.choice.mode == "required" or spec.content is not None
-    # Free text starts where nothing but whitespace has been read.
+    # In free text, calls may start as long as only whitespace has been read, which leads back to the start.
     start = _empty() if without_text else fragment_of_dfa(free_text(spec))
     made.rule(start, "")
     end = _state(start, final=True)
@@ -114,8 +116,8 @@ def _framed(
     return made
 
 
-def _behind(text: Watched, made: Assembly, rest: Symbol, spec: ToolCalls, specials: Mapping[str, int]) -> None:
-    """Where the marker has been met, by its bytes or as a token, the rest of the calls follows, and then the end."""
+def _attach_calls(text: Watched, made: Assembly, rest: Symbol, spec: ToolCalls, specials: Mapping[str, int]) -> None:
+    """After the marker, spelled by its bytes or as a special token, the rest of the calls follows, and then the end."""
     root, (met,), marker = text.fragment, text.met, spec.wire.marker
     between = [state for state, final in enumerate(root.final) if final]
     over, closed = _state(root, final=True), _state(root, final=True)
@@ -124,7 +126,7 @@ def _behind(text: Watched, made: Assembly, rest: Symbol, spec: ToolCalls, specia
     if marker in specials:
         token = made.token(TokenRef(id=specials[marker]))
         for state in between:
-            # Only where its spelling, read as text, would end in the marker as well.
+            # Only where the marker's bytes, read as text, would complete the marker as well.
             if text.after(state, marker.encode()) == met:
                 root.symbols[state].append((token, (met,)))
 
@@ -134,7 +136,7 @@ def _empty() -> Fragment:
 
 
 def _state(fragment: Fragment, *, final: bool) -> int:
-    """A new state without edges."""
+    """Add a state without edges; returns its number."""
     fragment.edges.append([])
     fragment.symbols.append([])
     fragment.final.append(final)
@@ -143,24 +145,24 @@ def _state(fragment: Fragment, *, final: bool) -> int:
 
 
 def free_text(spec: ToolCalls) -> Dfa:
-    """The texts in which no call begins: without the marker, or not beginning as calls do. A text of whitespace leads
-    back to the start."""
+    """The DFA of the texts in which no call starts: without the marker, or, for a format without one, texts that do not
+    start like a call. Whitespace at the start leads back to the start state."""
     wire = spec.wire
     if wire.marker:
         return search([wire.marker.encode()]).avoiding
     begun = alt(*(Literal(text) for text in (wire.opener, wire.lead) if text))
     found = without(every_text(), language(seq(Repeat(BLANK), begun, Repeat(AnyChar()))))
-    assert found is not None  # the empty text is there
+    assert found is not None  # it holds the empty text
     return found.minimised()
 
 
 def _content(spec: ToolCalls, held: Dfa | Network) -> Dfa | Network:
-    """The content's texts that no parser takes for calls. Raises SpecError if there are none."""
+    """The content's texts that no parser reads as calls. Raises SpecError if there are none."""
     if spec.wire.marker:
         quiet: Dfa | None = search([spec.wire.marker.encode()]).avoiding
     else:
         quiet = without(every_text(), language(seq(_beginning(spec), Repeat(AnyChar()))))
-    assert quiet is not None  # the empty text is there
+    assert quiet is not None  # it holds the empty text
     try:
         return intersect(held, quiet) if isinstance(held, Dfa) else intersect_network(held, quiet)
     except GrammarError as error:
@@ -172,7 +174,7 @@ def _content(spec: ToolCalls, held: Dfa | Network) -> Dfa | Network:
 
 
 def _beginning(spec: ToolCalls) -> Node:
-    """How calls begin, with whitespace wherever a parser takes it, up to where their arguments do."""
+    """The start of a call up to its arguments, with whitespace wherever a parser accepts it."""
     wire = spec.wire
     name = alt(*(Literal(tool.name) for tool in spec.allowed))
     quote = Literal('"')
@@ -184,23 +186,24 @@ def _beginning(spec: ToolCalls) -> Node:
     }  # fmt: skip
     blanks = Repeat(BLANK)
     lead = [alt(seq(Literal(wire.lead), blanks), EMPTY)] if wire.lead else []
-    pieces_ = [*([Literal(wire.open.strip())] if wire.open.strip() else []), *shapes[wire.shape]]
-    return seq(blanks, *lead, *(part for piece in pieces_ for part in (piece, blanks)))
+    pieces = [*([Literal(wire.open.strip())] if wire.open.strip() else []), *shapes[wire.shape]]
+    return seq(blanks, *lead, *(part for piece in pieces for part in (piece, blanks)))
 
 
-def _silence(spec: ToolCalls, compiler: Compiler) -> Dfa | Network:
+def _without_calls(spec: ToolCalls, compiler: Compiler) -> Dfa | Network:
     return free_text(spec) if spec.content is None else compiler.language(spec.content, wanted_by="ToolCalls")
 
 
 class CallsExplainer(NetworkExplainer):
-    """Says the tool, and the JSON pointer of what could go on in its schema: `read_file/properties/path`."""
+    """Names the tool, and the JSON pointer in its schema of what can come next: `read_file/properties/path`."""
 
     def __init__(self, network: Network, machine: PushdownMachine, pointers: Mapping[str, str]) -> None:
         super().__init__(network, machine)
         self._pointers = pointers
 
     def rule_position(self, state: Stacks) -> RulePosition:
-        """Of several places that could go on the innermost; of what belongs to no tool, who has called it."""
+        """The innermost sub-schema of several that can continue. For a rule of no tool, the tool's rule that called
+        it."""
         rule = self._network.rule
         level = state.items
         for _ in range(MAX_CALLERS):
@@ -211,8 +214,8 @@ class CallsExplainer(NetworkExplainer):
         return next((rule[place] for place, _ in state.items if rule[place]), None), None
 
 
-class SilentExplainer:
-    """Of free text in which no call may begin."""
+class NoCallExplainer:
+    """For free text in which no call may start."""
 
     def __init__(self, machine: Machine, spec: ToolCalls) -> None:
         self.machine = machine
@@ -224,9 +227,9 @@ class SilentExplainer:
         return None, None
 
     def reason(self, state: State, read: bytes, refused: bytes) -> str | None:
-        """As `Reasoner.reason`. None for bytes that no text holds here at all."""
+        """See `Reasoner.reason`. None for bytes that are not valid UTF-8 here."""
         if self._begun is None:
             begins = state == self.machine.start and refused[:1] == self._opener
         else:
             begins = (self._begun(state) + refused[:1]).endswith(self._marker)
-        return "here a tool call would begin, and the choice is none" if begins else None
+        return "a tool call would start here, and the choice is none" if begins else None

@@ -1,7 +1,7 @@
-"""The calls of a text as one grammar: what stands around each, the tools that may be called, their arguments.
+"""Builds the grammar of tool calls in a wire format: the delimiters around each call, the tool names, the arguments.
 
-Every tool's schema becomes rules of its own; the rules that any schema may use are there once. It knows nothing of
-the text around the calls, nor of matching.
+Every tool's schema becomes rules of its own; rules that any schema may use (strings, numbers, ...) are shared. It does
+not know the free text around the calls, nor matchers.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from espalier.schema.normal.expand import Expansion, expand
 
 SPACE = CharClass(((10, 10), (32, 32)))
 SMALL = frozenset(("char", "space"))
-"""Rules of a single character or a run of whitespace: mentioned too often to be put in place."""
+"""Shared rules of a single character or a run of whitespace, referred to too often to be inlined."""
 KEPT_TOOLS = 1024
-"""Converted schemas that are remembered: the same tools come with every request."""
+"""How many converted schemas are cached, because requests repeat the same tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallsGrammar:
-    """grammar: the calls from their first byte. pointers: by rule, `NAME/pointer` of the tool and the place in its
-    schema. rest: the rule of what follows the marker that a call begins with, "" for a format without one."""
+    """grammar: the calls from their first byte. pointers: by rule, the tool and the JSON pointer in its schema, as
+    `NAME/pointer`. rest: the rule for what follows the marker at the start of a call, "" for a format without one."""
 
     grammar: Grammar
     pointers: dict[str, str]
@@ -57,9 +57,9 @@ class CallsGrammar:
         """The rules of the tools' arguments."""
         return tuple(name for name, pointer in self.pointers.items() if pointer.endswith("/"))
 
-    def told(self) -> CallsGrammar:
-        """The same calls, with what any schema may use in the place of its mention: each place is then of a tool, or
-        called from one that is."""
+    def for_explanations(self) -> CallsGrammar:
+        """The same grammar with the shared rules inlined, so that every rule belongs to a tool or is called from
+        one."""
         rules = self.grammar.rules
         placed = {name for name in rules if name in BASICS} - SMALL
 
@@ -73,24 +73,24 @@ class CallsGrammar:
 
     @property
     def after_marker(self) -> Grammar:
-        """What follows the first marker."""
+        """The grammar of what follows the first marker."""
         return Grammar(self.grammar.rules, self.rest)
 
 
-def pieces(spec: ToolCalls) -> tuple[str, ...]:
-    """The texts around calls that a vocabulary may have as special tokens."""
+def delimiters(spec: ToolCalls) -> tuple[str, ...]:
+    """The delimiters around calls, which may be special tokens of a vocabulary."""
     wire = spec.wire
     found = (wire.begin, wire.open, wire.lead, wire.head, wire.middle, wire.tail, wire.close)
     return tuple(dict.fromkeys(text.strip() for text in found if text.strip()))
 
 
 def calls_grammar(spec: ToolCalls, specials: Mapping[str, int] | None = None) -> CallsGrammar:
-    """The grammar of at least one call of the tools that may be called.
+    """The grammar of one or more calls of the allowed tools.
 
-    specials: pieces that are special tokens, by spelling; each is met as that token too.
+    specials: the ids of delimiters that are special tokens, by spelling; each may come as bytes or as that token.
 
-    Raises SpecError for a schema that is none or that no object satisfies, UnsupportedError for what would not be
-    enforced, LimitExceeded; each names the tool.
+    Raises SpecError for an invalid schema or one that no object satisfies, UnsupportedError for keywords that would not
+    be enforced, LimitExceeded; each names the tool.
     """
     return _Calls(spec, specials or {}).grammar()
 
@@ -131,10 +131,10 @@ class _Calls:
         rules = sorted(found.rules.values(), key=lambda rule: order.get(rule.name, last + (rule.name in BASICS)))
         return CallsGrammar(grammar=Grammar.of(rules), pointers=pointers, rest=names["rest"] if wire.marker else "")
 
-    # What stands around a call
+    # Around a call
 
     def _core(self, text: str) -> Node:
-        """A piece without the whitespace at its border: by its bytes, or as a token."""
+        """A delimiter without surrounding whitespace: by its bytes, or as a special token."""
         token = self._specials.get(text)
         return Literal(text) if token is None else alt(Literal(text), TokenRef(id=token))
 
@@ -143,7 +143,7 @@ class _Calls:
         return _optional(Literal(space)) if space else EMPTY
 
     def _piece(self, text: str) -> Node:
-        """A text whose whitespace at its border may be left out."""
+        """A delimiter whose surrounding whitespace is optional."""
         core = text.strip()
         if not core:
             return self._trailing(text)
@@ -164,9 +164,9 @@ class _Calls:
     # One call
 
     def json(self, tool: Tool) -> Node:
-        """`{"name": "NAME", "arguments": {...}}`; the beginning is put in place, so that calls share it."""
+        """`{"name": "NAME", "arguments": {...}}`; the start is inlined, so that all calls share it."""
         wire = self._wire
-        return self._taken_over(tool, converted(tool, self._spec.whitespace, "json", (wire.name_key, wire.args_key)))
+        return self._import_rules(tool, converted(tool, self._spec.whitespace, "json", (wire.name_key, wire.args_key)))
 
     def named(self, tool: Tool) -> Node:
         """`NAME middle {...}`."""
@@ -178,11 +178,12 @@ class _Calls:
 
     def _arguments(self, tool: Tool, style: DocumentStyle) -> Node:
         name = self._book.name(tool.name, f"{tool.name}/")
-        return self._book.add(name, self._taken_over(tool, converted(tool, self._spec.whitespace, style), name))
+        return self._book.add(name, self._import_rules(tool, converted(tool, self._spec.whitespace, style), name))
 
-    def _taken_over(self, tool: Tool, found: Converted, root: str = "") -> Node:
-        """The body of the root, which may be mentioned as `root`; all other rules go to the book under new names.
-        Without `root` it is a call as an object, and the name is put in its place."""
+    def _import_rules(self, tool: Tool, found: Converted, root: str = "") -> Node:
+        """Add a converted schema's rules to the book under new names; returns the body of its root rule. root: the name
+        by which other rules refer to the root. Without it the schema is that of a whole call, and the rule of the
+        tool's name is inlined."""
         book, grammar = self._book, found.grammar
         named = Literal(f'"{tool.name}"')
         given = {name: rule for name, rule in grammar.rules.items() if name != grammar.root}
@@ -233,8 +234,8 @@ def _basic(name: str, constants: Constants) -> Node:
 def converted(
     tool: Tool, whitespace: JsonWhitespace, style: DocumentStyle, keys: tuple[str, str] | None = None
 ) -> Converted:
-    """The grammar of a tool's arguments, or, with keys, of the object that holds its name and them. Raises as
-    `calls_grammar`."""
+    """The grammar of a tool's arguments; with keys (name key, arguments key), of the object that holds both. Raises as
+    `calls_grammar` does."""
     return _converted(tool.name, tool.parameters, tool.strict is False, whitespace, style, keys)
 
 
@@ -251,7 +252,7 @@ def _converted(
         expansion = expand(json.loads(parameters))
         shapes = _CallShapes(expansion, name, keys)
         if not shapes.can_be_called:
-            raise SpecError("no object satisfies its schema", hint="arguments are always an object")
+            raise SpecError("no object satisfies its schema", hint="arguments are always a JSON object")
         found = convert(shapes, whitespace=whitespace, style=style)
         _check(expansion, found, checked)
     except (UnsupportedError, LimitExceeded) as error:
@@ -262,7 +263,7 @@ def _converted(
 
 
 def _check(expansion: Expansion, found: Converted, checked: bool) -> None:
-    """Raises UnsupportedError for what would not be enforced, unless it may be checked."""
+    """Raises UnsupportedError for a keyword that would not be enforced, unless it may be checked afterwards."""
     contract = expansion.contract.with_changes((f"{gap.pointer}/{gap.keyword}" if gap.keyword else gap.pointer,
                                                 "checked", gap.text) for gap in found.gaps)  # fmt: skip
     refused = contract.by_verdict("refused")
@@ -278,7 +279,7 @@ def _check(expansion: Expansion, found: Converted, checked: bool) -> None:
 
 
 class _CallShapes:
-    """A schema's objects, and around them, with keys, the object of a call."""
+    """The normal form of a tool's arguments, restricted to objects; with keys, inside the object of a call."""
 
     CALL, NAME, ARGUMENTS = -1, -2, -3
 
@@ -288,7 +289,7 @@ class _CallShapes:
         self._keys = keys
         given = inner.cases(inner.root)
         self._objects = tuple(narrowed for case in given if (narrowed := _object(case)) is not None)
-        # What is recursive may refer to the whole, which need not be an object there.
+        # A recursive schema may refer to its root, which need not be an object there.
         self._arguments: NodeId = inner.root if self._objects == given else self.ARGUMENTS
 
     @property
@@ -325,7 +326,7 @@ class _CallShapes:
 
 
 def _object(case: Case) -> Case | None:
-    """What of a case is an object."""
+    """The part of a case that is an object, None if there is none."""
     if isinstance(case, Values):
         kept = tuple(value for value in case.values if isinstance(value, dict))
         return Values(values=kept) if kept else None

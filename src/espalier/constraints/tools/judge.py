@@ -1,6 +1,6 @@
-"""What becomes of a finished text where there were tools: judged, and read. It knows no grammar and no vocabulary.
+"""Judges and parses a finished text with tool calls. It knows no grammar and no vocabulary.
 
-The text is parted by the parser that edges use, which takes any tool and more spellings than a matcher lets through.
+It uses the parser of the server and the command line, which accepts any tool and more spellings than the matcher.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MAX_ERRORS = 5
 
 
 def judge_tool_calls(spec: Spec, text: str, words: WordFiles) -> Verdict:
-    """The calls as the parser of turns reads them, each judged by its tool's schema; else the content by its spec."""
+    """Judges each call by its tool's schema; without calls, the content by its spec."""
     assert isinstance(spec, ToolCalls)
     if spec.content is not None and spec.choice.mode == "none":
         return judge(spec.content, text, words)
-    # Beside a content, a call of a tool that there is not is content; alone it is a fault.
+    # With a content, a call of an unknown tool is content; without one it is an error.
     turn = parse_turn(text, format=spec.wire, names=_names(spec) if spec.content is not None else ())
     if spec.content is not None and not turn.calls:
         return judge(spec.content, text, words)
@@ -55,7 +55,7 @@ def _names(spec: ToolCalls) -> list[str]:
 
 
 def _around(spec: ToolCalls, text: str, turn: Turn) -> Iterator[str]:
-    """What is wrong besides the calls' names and arguments."""
+    """Errors other than the calls' names and arguments."""
     if turn.fault:
         yield turn.fault
     count, most = len(turn.calls), spec.most_calls
@@ -68,7 +68,7 @@ def _around(spec: ToolCalls, text: str, turn: Turn) -> Iterator[str]:
         if spec.choice.mode != "required" and text.lstrip(SPACE).startswith(openers):
             yield "the text begins as a call does, and is none"
         return
-    # Free text is there only before a marker.
+    # Free text comes only before a marker.
     may_have_text = spec.wire.marker and spec.choice.mode == "auto" and spec.content is None
     before = text.partition(spec.wire.marker)[0] if may_have_text else ""
     if turn.content != (before if before.strip(SPACE) else ""):
@@ -82,7 +82,7 @@ def _arguments(tool: Tool, call: ToolCall, words: WordFiles) -> Verdict:
 
 
 def parse_tool_calls(spec: Spec, text: str) -> Any:
-    """The calls as a list of `{"name": ..., "arguments": {...}}`; without any, the content as its spec parses it."""
+    """The calls as a list of `{"name": ..., "arguments": {...}}`; without calls, the content as its spec parses it."""
     assert isinstance(spec, ToolCalls)
     names = _names(spec)
     turn = parse_turn(text, format=spec.wire, names=names) if names else None

@@ -1,6 +1,7 @@
-"""Tools from whatever describes them, and the JSON Schema of a call as one document. It knows no wire format's markers.
+"""Reads tools from Python functions and other descriptions, and builds the JSON Schema of a call. It knows no wire
+format.
 
-Python functions become tools by their signatures; everything else is read by `chat/tools.py`.
+Functions become tools by their signatures; all other descriptions are read by `chat/tools.py`.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additional
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 DEFINITIONS = ("$defs", "definitions")
 REF_ALONE = ("draft-04", "draft-06", "draft-07")
-"""Drafts in which nothing beside a `$ref` counts."""
+"""Drafts in which keywords beside a `$ref` are ignored."""
 
 
 _LOOSE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def tools_of(given: Any, *, where: str = "tools") -> tuple[Tool, ...]:
-    """Tools from a Tool, a dict of any known shape, a Python function, a list of a mix, or a mapping of names to
-    schemas; order is kept. Raises InputError naming the place."""
+    """Tools from a Tool, a dict of any known shape, a Python function, a list of these, or a mapping of names to
+    schemas, in the given order. Raises InputError naming the field."""
     if isinstance(given, Tool) or _is_function(given):
         given = [given]
     if isinstance(given, Mapping) and any(map(_is_function, given.values())):
@@ -62,17 +63,19 @@ def _of_function(function: Any, where: str) -> Tool:
         )
     except EspalierError as error:
         raise InputError(
-            f"{getattr(function, '__name__', function)!s} is no tool: {error.message}", hint=error.hint, field=where
+            f"{getattr(function, '__name__', function)!s} cannot be a tool: {error.message}",
+            hint=error.hint,
+            field=where,
         ) from error
 
 
 def tool_call_schema(
     name: str, parameters: Mapping[str, Any] | None, *, name_key: str = "name", args_key: str = "args"
 ) -> dict[str, Any]:
-    """The JSON Schema of `{"name": NAME, "args": {...}}`: closed, the name first. Raises InputError naming the field.
+    """The JSON Schema of `{"name": NAME, "args": {...}}`, without other properties, the name first.
 
-    parameters: the schema of the arguments, None for none. References within it still lead where they led: a schema
-    that refers to itself gets an address of its own.
+    parameters: the schema of the arguments, None for no arguments. Its references stay valid: a schema that refers to
+    itself gets an `$id` of its own. Raises InputError naming the field.
     """
     if name_key == args_key:
         raise InputError(f"name and arguments cannot both stand at {name_key!r}", field="args_key")
@@ -100,15 +103,15 @@ def multi_tool_call_schema(
 
 
 def _addressed(schema: dict[str, Any], name: str) -> dict[str, Any]:
-    """The schema as a resource of its own, if it refers to itself or says what draft it is of."""
+    """The schema as a resource with its own `$id`, if it refers to itself or states its draft."""
     draft = str(schema.get("$schema", ""))
-    # Around it the newest draft is spoken, in which the keyword of draft 4 would be no address.
+    # The schema around it is of the newest draft, in which draft 4's `id` has no meaning, so it gets both keywords.
     id_keywords = ("$id", "id") if "draft-04" in draft else ("$id",)
     if id_keywords[-1] in schema or not ("$schema" in schema or _refers_to_itself(schema)):
         return schema
     address = dict.fromkeys(id_keywords, f"urn:tool:{name}")
     if "$ref" in schema and any(old in draft for old in REF_ALONE):
-        # An address beside `$ref` would not count, and neither does anything else there but what is referred to.
+        # In these drafts `$id` beside `$ref` would be ignored, and so is everything else but the definitions.
         kept = {key: value for key, value in schema.items() if key in ("$schema", *DEFINITIONS)}
         return {**address, **kept, "allOf": [{"$ref": schema["$ref"]}]}
     return {**address, **schema}

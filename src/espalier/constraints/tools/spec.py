@@ -1,6 +1,6 @@
-"""`ToolCalls`: what a model may write where it has tools. Values only: it knows no grammar and no vocabulary.
+"""`ToolCalls`: the spec of texts with tool calls. It knows no grammar and no vocabulary.
 
-`grammar.py` makes the grammar of the calls, `compile.py` puts the free text around it, `judge.py` judges.
+`grammar.py` builds the grammar of the calls, `compile.py` adds the free text around it, `judge.py` judges a text.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from espalier.grammar.json_mode import JsonWhitespace, check_json_options
 
 @dataclass(frozen=True, slots=True, init=False)
 class ToolCalls(Spec):
-    """Free text, calls of tools, or both, as `choice` says; the arguments of each call are valid for its tool.
+    """Free text, tool calls, or both, as `choice` says. The arguments of each call are valid for its tool's schema.
 
-    tools: Tool values, dicts as OpenAI, Anthropic or MCP write them, Python functions, or a mapping of names to
-    schemas. choice: `auto` (text, calls, or text and then calls), `required` (calls alone), `none` (text in which no
-    call begins), a tool's name (one call of it), or OpenAI's objects. format: how the model writes calls, a name of
-    `WIRE_FORMATS`. max_calls: None is no limit. whitespace: as in JsonSchema. content: with `auto` and `none`, what
-    the text is if it is no call, instead of free text.
+    tools: Tool values, dicts in the shapes of OpenAI, Anthropic or MCP, Python functions, or a mapping of names to
+    schemas. choice: `auto` (text, calls, or text and then calls), `required` (only calls), `none` (text in which no
+    call starts), a tool's name (one call of it), or OpenAI's objects. format: the wire format of the calls, a name in
+    `WIRE_FORMATS`. max_calls: None is no limit. whitespace: as in JsonSchema. content: with `auto` and `none`, the
+    constraint on a text without calls, instead of free text.
 
     Raises SpecError and InputError naming the field.
     """
@@ -85,17 +85,17 @@ class ToolCalls(Spec):
 
     @property
     def wire(self) -> WireFormat:
-        """How calls are written. Beside a content of its own, parsers take nothing else for a call."""
+        """The wire format. With a content, parsers accept only its exact spelling as a call."""
         return replace(wire_format(self.format), exact=self.content is not None)
 
     @property
     def allowed(self) -> tuple[Tool, ...]:
-        """The tools that may be called; none where no call may be."""
+        """The tools that may be called; none if the choice is `none`."""
         return () if self.choice.mode == "none" else self.choice.allowed(self.tools)
 
     @property
     def most_calls(self) -> int | None:
-        """How many calls there may be; None is no limit."""
+        """The most calls; None is no limit."""
         return {"none": 0}.get(self.choice.mode, 1 if self.choice.single else self.max_calls)
 
     def to_json(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class ToolCalls(Spec):
 
 
 def _choice(given: Any, tools: tuple[Tool, ...]) -> ToolChoice:
-    """As JSON can say it. Raises SpecError."""
+    """The choice, as its JSON form can express it. Raises SpecError."""
     try:
         chosen = read_choice(given)
         chosen.allowed(tools)
@@ -142,7 +142,7 @@ def _choice(given: Any, tools: tuple[Tool, ...]) -> ToolChoice:
 
 
 def _check_names(tools: Sequence[Tool], choice: ToolChoice, wire: WireFormat) -> None:
-    """Of the tools that may be called."""
+    """Raises SpecError if the name of an allowed tool cannot be written in the format."""
     for place, tool in enumerate(tools):
         if choice.names and tool.name not in choice.names:
             continue

@@ -287,7 +287,7 @@ class Counter:
         lower = text.lower()
         word = lower if len(lower) == len(text) else text
         size = len(word)
-        # The cost of the rest from each offset: (characters beyond `top`, characters outside the list, words, next cut).
+        # Cost of the rest from each offset: (characters beyond `top`, characters outside the list, words, next cut).
         best: list[tuple[int, int, int, int]] = [(0, 0, 0, size)] * (size + 1)
         for at in range(size - 1, -1, -1):
             options = [(best[at + 1][0] + 1, best[at + 1][1] + 1, best[at + 1][2] + 1, at + 1)]
