@@ -109,7 +109,7 @@ def test_a_language_is_checked_against_the_shipped_list(run):
     [
         (["check", "good.txt"], "there is no list"),
         (["check", "good.txt", "--lang", "xx"], "no word list for 'xx'"),
-        (["check", "good.txt", "--lang", "../es"], "no language"),
+        (["check", "good.txt", "--lang", "../es"], "not a language code"),
         (["check", "none.txt", "--words", "own.txt"], "cannot read the text none.txt"),
         (["check", "good.txt", "--words", "none.txt"], "cannot read the word list none.txt"),
         (["check", "good.txt", "--words", "own.txt", "-n", "5"], "more than the list has: 4 words"),

@@ -172,8 +172,8 @@ def unwritable(value: complex) -> None: ...
     ("given", "field", "message"),
     [
         ([search, search], "tools[1].name", "two tools called 'search'"),
-        ([{"name": "a", "parameters": {}}, unwritable], "tools[1]", "unwritable is no tool"),
-        ([search, lambda x: x], "tools[1]", "<lambda> is no tool"),
+        ([{"name": "a", "parameters": {}}, unwritable], "tools[1]", "unwritable cannot be a tool"),
+        ([search, lambda x: x], "tools[1]", "<lambda> cannot be a tool"),
         ([search, 3], "tools[1]", "a tool is an object"),
         ([search, {"name": "a"}], "tools[1].parameters", "no schema"),
         (3, "tools", "a list of tools"),

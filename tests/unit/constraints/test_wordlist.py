@@ -252,8 +252,8 @@ def test_no_break_spaces_and_wide_marks_where_they_are_written():
 
 
 FAULTS = {
-    "a mark alone": ({"words": ["\u0301a"]}, "no word"),
-    "nothing that is seen": ({"words": ["\u200b"]}, "no word"),
+    "a mark alone": ({"words": ["\u0301a"]}, "not a word"),
+    "nothing that is seen": ({"words": ["\u200b"]}, "not a word"),
     "no words": ({}, "needs words"),
     "an empty list": ({"words": []}, "empty"),
     "a string for a list": ({"words": "hola"}, "list of strings"),
@@ -264,7 +264,7 @@ FAULTS = {
     "n beyond the list": ({"words": ["a", "b"], "top": 3}, "2 words"),
     "n below 1": ({"words": ["a"], "top": 0}, "at least 1"),
     "n that is no number": ({"words": ["a"], "top": True}, "at least 1"),
-    "a path for a language": ({"lang": "../es"}, "no language"),
+    "a path for a language": ({"lang": "../es"}, "not a language code"),
     "unknown capitals": ({"words": ["a"], "capitals": "yes"}, "never, sentence, anywhere"),
     "a letter as separator": ({"words": ["a"], "separators": "x"}, "part of words"),
     "no run": ({"words": ["a"], "max_run": 0}, "at least 1"),
