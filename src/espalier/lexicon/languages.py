@@ -14,12 +14,12 @@ APOSTROPHES = "'’"
 """Two spellings of the same letter, in every word of a list."""
 COLONS = ":;"
 HYPHENS = "-‐"
-"""With `hyphens=True` they join two words."""
+"""Marks that join two words if `hyphens=True`."""
 DASHES = "–—-"
-"""With `hyphens=True` they are separators too."""
+"""Marks that are separators if `hyphens=True`."""
 QUOTES = '"“”„«»‹›'
 OPENING = '"“„«‹「『《'
-"""With `quotes=True` a sentence may start after these."""
+"""Quotes after which a sentence may start if `quotes=True`."""
 DIGITS = "0123456789"
 
 

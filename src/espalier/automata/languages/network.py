@@ -51,7 +51,8 @@ INLINE_SIZES = (MAX_IN_PLACE, 60, -1)
 """Limits on the states that the copies of one rule may add; a rule over the limit is called, not inlined. The first
 limit that keeps the whole grammar below MAX_IN_PLACE is used; the last one inlines nothing."""
 MAX_CYCLE = 64
-"""In a larger group of mutually recursive rules all are called; no small set that cuts every cycle is searched for."""
+"""The largest group of mutually recursive rules for which a small set of called rules is searched that cuts every
+cycle; in larger groups all rules are called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -61,8 +61,7 @@ class NetworkExplainer:
         self.machine: Machine = machine
 
     def rule_position(self, state: Stacks) -> RulePosition:
-        """Of several rules that can continue: one that cannot end here if there is one, then the first in the
-        source."""
+        """If several rules can continue, one that cannot end here is preferred, then the first in the source."""
         net = self._network
 
         def order(position: int) -> tuple[bool, int]:

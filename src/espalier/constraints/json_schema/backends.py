@@ -1,4 +1,4 @@
-"""What one JSON Schema is lowered to for each backend that can enforce it, and the contract that this backend keeps.
+"""Lowers one JSON Schema for each backend that can enforce it, and computes the contract of a backend.
 
 The backends are llguidance, for the schemas that it reads correctly, and our own automaton, for all others. Every form
 is computed on first use and is independent of the vocabulary; `compile.py` picks the backend.
@@ -26,7 +26,7 @@ from espalier.schema.gbnf.rulebook import Converted
 from espalier.schema.normal.expand import Expansion, expand
 
 Backend: TypeAlias = Literal["llguidance", "automaton", "grammar"]
-"""What enforces a schema.
+"""The code that enforces a schema.
 
 llguidance: its own JSON Schema support. automaton: our automaton with a matcher of its own, which can also watch
 `uniqueItems`. grammar: the same automaton inside a composition, or written as GBNF, where nothing watches it.
@@ -76,7 +76,7 @@ class LoweredSchema:
         return automaton_of(self.converted.grammar)
 
     def contract(self, backend: Backend) -> Contract:
-        """What `backend` does with every keyword. Raises as `expansion` does."""
+        """The verdict on every keyword if `backend` enforces the schema. Raises as `expansion` does."""
         found = self.expansion.contract
         order: list[tuple[str, Verdict, str]] = [(entry.pointer, "narrowed", ORDER) for entry in found.entries
                  if entry.keyword == "properties" and entry.verdict in ("enforced", "checked")]  # fmt: skip
@@ -132,7 +132,7 @@ class LoweredSchema:
 
 ORDER = "in this order"
 SPELLING = "each character of a string in one way, whole numbers without a point or an exponent"
-"""What llguidance does not generate."""
+"""The spellings that llguidance does not generate."""
 
 ALONE = "enforced only where the schema stands alone, in no composition or grammar"
 

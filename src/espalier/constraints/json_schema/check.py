@@ -40,7 +40,7 @@ SMALL = Gbnf('root ::= "[" root "]" | "x"')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileCost:
-    """What compiling a schema costs.
+    """The cost of compiling a schema.
 
     road: the backend that enforces it. seconds: compile time, with the vocabulary already read. states: the number of
     states of the automaton. memory: bytes of the automaton's tables, or by which the process grew (`measured` says
@@ -147,7 +147,8 @@ def check_schema(
 
 
 def schema_grammar(spec: JsonSchema, *_: object) -> Grammar:
-    """As `Kind.gbnf`. Raises as `compile_schema`, also for what only a matcher enforces."""
+    """See `Kind.gbnf`. Raises as `compile_schema` does, and UnsupportedError for keywords that only a matcher can
+    enforce."""
     lowered = LoweredSchema(spec)
     # A matcher can also forbid equal items, which a grammar cannot.
     may_check = spec.allow == "checked" and lowered.unique is None

@@ -41,7 +41,7 @@ def schema_language(spec: JsonSchema, compiler: Compiler) -> Dfa | Network:
 
 
 def contract_of(spec: JsonSchema, compiler: Compiler) -> Contract:
-    """What would be done with every keyword, also of a schema that would be refused. Raises SchemaError,
+    """The contract of a schema, even if compiling it would raise UnsupportedError. Raises SchemaError,
     UnsupportedError for an unknown draft or a document that cannot be loaded, LimitExceeded."""
     lowered = LoweredSchema(spec)
     return lowered.contract("automaton" if _for_llguidance(lowered, compiler) is None else "llguidance")
