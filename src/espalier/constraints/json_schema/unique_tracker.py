@@ -1,7 +1,8 @@
-"""Follows a JSON text byte by byte and knows the strings of every array that may hold none twice.
+"""Follows a JSON text byte by byte and collects the strings of every array whose strings must be unique.
 
-It trusts that the text is a document's beginning, which is the grammar's affair. Points are values and never change.
-It knows no tokens; which arrays these are is `unique_arrays.py`'s.
+It assumes that the text is a valid prefix of a document, which the automaton ensures. Points are immutable values. It
+knows no tokens; `unique_arrays.py` says which arrays these are. It skips from quote to quote, unlike
+`grammar/json_position.py`, whose positions know nothing of a schema's members and items.
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ from typing import NamedTuple, TypeAlias
 from espalier.constraints.json_schema.unique_arrays import Spots
 
 OUTSIDE, KEY, STRING, ITEM = range(4)
-"""Where the text is: in no string, in a member's name, in a string that does not matter, in one that does."""
+"""The mode of a point: outside strings, in a member's name, in another string, in an item that must be unique."""
 QUOTE, COMMA, COLON, ESCAPE = b'",:\\'
 OPENS = b"[{"
 STRUCTURE = re.compile(rb'["\[\]{},:]')
 MARK = re.compile(rb'["\\]')
 LETTERS = bytes([*range(97, 123), *range(65, 91), *range(48, 58), 32, *b"!#$%&'()*+,-./:;<=>?@^_`{|}~"])
-"""Characters that any free string may hold, the plainest first."""
+"""Characters that any unrestricted string may contain, letters first."""
 
 Texts: TypeAlias = tuple[frozenset[bytes], ...]
-"""A set in parts, each more than twice as large as the next: adding to it copies little, and old ones stay."""
+"""A persistent set in parts of falling size: adding a text merges only the small parts, and old versions stay valid."""
 Chunks: TypeAlias = "tuple[Chunks, bytes] | None"
-"""The parts of a string, the last one first."""
+"""The parts of a string as a linked list, the last part first."""
 
 
 class Frame(NamedTuple):
-    """An open container. spot: what it may be. place: how many items are before, as far as it counts. seen: its
-    strings, as they are written."""
+    """An open container. spot: the index of its spot. place: the number of items before, up to the last that the spot
+    tells apart. seen: its strings so far, as written."""
 
     parent: Frame | None
     spot: int
@@ -39,9 +40,9 @@ class Frame(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A place in a text. value: what a member's value may be. in_value: the name and the colon are written. escaped:
-    after a backslash. text: the string so far. rivals: strings of the same array that it could still become, of which
-    `offset` bytes are written; None until `settle` finds them."""
+    """A position in a text. value: the spot of the next member's value. in_value: after a member's colon. escaped:
+    after a backslash. text: the open string so far. rivals: earlier strings of the same array that start with it, of
+    which `offset` bytes are written; None until `settle` finds them."""
 
     frame: Frame | None = None
     mode: int = OUTSIDE
@@ -54,7 +55,7 @@ class Point(NamedTuple):
 
 
 class Clash(NamedTuple):
-    """The string that would come twice, as it is written; where its closing quote is; the array that forbids it."""
+    """A repeated item. item: the string as written. offset: of its closing quote in the data. pointer: of the array."""
 
     item: bytes
     offset: int
@@ -62,12 +63,14 @@ class Clash(NamedTuple):
 
 
 class UniqueTracker:
+    """Follows the texts of one schema. spots: see `unique_arrays.py`."""
+
     def __init__(self, spots: Spots) -> None:
         self.spots = spots
         self.start = Point()
 
     def feed(self, point: Point, data: bytes) -> Point | Clash:
-        """The point after more text, or the first string that comes twice."""
+        """The point after more text, or the first repeated item."""
         spots = self.spots
         frame, mode, value, in_value, escaped, text, rivals, offset = point
         grown = b""
@@ -126,7 +129,7 @@ class UniqueTracker:
         return Point(frame, mode, value, in_value, escaped, text, rivals, offset)
 
     def settle(self, point: Point) -> Point:
-        """The same point, its rivals known."""
+        """The same point with its rivals filled in."""
         if point.mode != ITEM or point.rivals is not None or point.frame is None:
             return point
         begun = joined(point.text, b"")
@@ -134,14 +137,14 @@ class UniqueTracker:
         return point._replace(rivals=rivals, offset=len(begun))
 
     def mended(self, point: Point, data: bytes, letters: bytes) -> bytes:
-        """Text that goes on from a point, with letters put into strings that would come twice."""
+        """The continuation `data` from a point, with letters added to items that would be repeated."""
         found = bytearray()
         for byte in data:
             one = bytes((byte,))
             while isinstance(after := self.feed(point, one), Clash):
                 point = self.settle(point)
                 taken = [rival[point.offset] for rival in point.rivals or () if len(rival) > point.offset]
-                letter = min(letters, key=taken.count)  # the first of those that fewest go on with
+                letter = min(letters, key=taken.count)  # the one that continues the fewest rivals
                 found.append(letter)
                 longer = self.feed(point, bytes((letter,)))
                 assert isinstance(longer, Point)
@@ -152,6 +155,7 @@ class UniqueTracker:
 
 
 def joined(text: Chunks, last: bytes) -> bytes:
+    """The whole string: its parts, then `last`."""
     if text is None:
         return last
     parts = [last]
