@@ -1,4 +1,4 @@
-"""The name of the distribution, and the pip lines that hints show. No other module spells a pip line.
+"""Names the distribution, and makes the pip lines of hints. No other module spells a pip line.
 
 The distribution is called `espalier-llm`; the import and the command are `espalier`.
 """
@@ -15,7 +15,7 @@ PROJECT = f'name = "{DISTRIBUTION}"'
 
 @cache
 def is_clone() -> bool:
-    """Whether this package runs from a clone, installed in place or not, rather than from an installed wheel."""
+    """Whether this package runs from a clone (installed in place or not), not from an installed wheel."""
     try:
         text = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8")
     except OSError:
@@ -24,11 +24,11 @@ def is_clone() -> bool:
 
 
 def pip_line(extra: str) -> str:
-    """The command that installs an extra: in a clone to be run in its folder, otherwise from the package index."""
+    """The command that installs an extra: in a clone, from its folder; otherwise from the package index."""
     return f"pip install -e '.[{extra}]'" if is_clone() else f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def rebuild_line(package: str, version: str, *, environ: str) -> str:
-    """The command that compiles a package again, it alone: nothing else is replaced, no built wheel is reused."""
+    """The command that compiles one package again, without cached wheels, and replaces no other package."""
     name = f"--no-binary {package} {package}=={version}"
     return f"{environ} pip install --force-reinstall --no-deps --no-cache-dir {name}"

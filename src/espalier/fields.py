@@ -1,5 +1,6 @@
-"""Dataclass fields that say all about themselves: beside its type, a field declares its help, range, choices, variable
-and command-line flags. Settings, engine options and flags are read, checked and listed from such tables.
+"""Tables of settings as dataclasses: a field declares its type, default, help, range, choices, variables and flags.
+
+Settings, engine options and the flags of `espalier serve` are read, checked and listed from such tables.
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Options:
@@ -28,7 +29,7 @@ SWITCHES = {
 
 
 class WrongValue(ValueError):
-    """A value that its field does not take. expected: what the field takes, as words after "is"."""
+    """A value that its field does not accept. expected: what it accepts, in words: "a whole number from 1 on"."""
 
     def __init__(self, value: Any, expected: str) -> None:
         super().__init__(expected)
@@ -38,10 +39,10 @@ class WrongValue(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What a field declares. flags: names on the command line; without any it is no flag. variables: environment
-    variables, its own name first; without any, the field's name in capitals. least, most, above: range of a number.
-    choices: the texts there are; a `Literal` type says them too. parse: one text to one value, raising ValueError or
-    InputError. clean: the finished value to the value that is kept, raising ValueError. is_secret: never shown."""
+    """The declaration of a field. flags: names on the command line; a field without flags is none. variables: names of
+    environment variables, the main one first; by default the field's name in capitals. least, most, above: range of a
+    number. choices: allowed texts, if the type is no `Literal`. parse: turns one text into one value; it may raise
+    ValueError or InputError. clean: normalises a value, or raises ValueError. is_secret: never shown."""
 
     help: str
     _: KW_ONLY
@@ -60,7 +61,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredField:
-    """A declared field of a table. type: of a value, or of an item where is_list. choices: as far as there are any."""
+    """A field of a table with its declaration. type: of a value or, if is_list, of an item."""
 
     name: str
     type: Any
@@ -72,12 +73,12 @@ class DeclaredField:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Names of the variables it is read from, its own first."""
+        """Names of its environment variables, the main one first."""
         return self.field.variables or (self.name.upper(),)
 
     def read(self, text: str) -> Any:
-        """A value from the text of a variable: items of a list are separated by commas, `none` is None where there may
-        be none. Raises WrongValue, and InputError as `parse` does."""
+        """The value of a variable's text: items of a list are separated by commas, and `none` is None for an optional
+        field. Raises WrongValue, and InputError if `parse` does."""
         if self.is_optional and text.strip().lower() == "none":
             return None
         if not self.is_list:
@@ -87,7 +88,7 @@ class DeclaredField:
         return tuple(self.read_item(part) for part in parts if part or self.field.parse)
 
     def read_item(self, text: str) -> Any:
-        """A value, or one item of a list. Raises as `read`."""
+        """The value of a text without commas: one item, if is_list. Raises as `read`."""
         parse = self.field.parse or _READERS.get(self.type, str)
         try:
             return parse(text)
@@ -97,7 +98,7 @@ class DeclaredField:
             raise WrongValue(text, self.expected()) from error
 
     def checked(self, value: Any) -> Any:
-        """The value as it is kept. Raises WrongValue for one of another type, or out of range."""
+        """The value, normalised by `clean`. Raises WrongValue for a wrong type or a value out of range."""
         if value is None and self.is_optional:
             return None
         for item in value if self.is_list else (value,):
@@ -125,7 +126,7 @@ class DeclaredField:
             raise WrongValue(item, f"at most {field.most:.0f}")
 
     def expected(self) -> str:
-        """What it takes: "one of hard, soft", "a whole number from 1 on"."""
+        """What it accepts, in words: "one of hard, soft", "a whole number from 1 on"."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         noun = NOUNS.get(self.type, "another value")
@@ -146,7 +147,7 @@ _READERS: Mapping[Any, Callable[[str], Any]] = {int: int, float: float, bool: _s
 
 @cache
 def entries(table: type) -> Mapping[str, DeclaredField]:
-    """The declared fields of a dataclass by name, in their order; fields without a `Field` are left out."""
+    """The fields of a dataclass that have a `Field`, by name and in order."""
     hints = typing.get_type_hints(table, include_extras=True)
     found = {}
     for one in dataclasses.fields(table):
@@ -157,7 +158,7 @@ def entries(table: type) -> Mapping[str, DeclaredField]:
 
 
 def _declared(one: dataclasses.Field[Any], hint: Any, field: Field) -> DeclaredField:
-    """Of a type such as `int`, `str | None`, `Literal["a", "b"]` or `tuple[int, ...]`."""
+    """hint: a type such as `int`, `str | None`, `Literal["a", "b"]` or `tuple[int, ...]`."""
     members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     kind = next(member for member in members if member is not types.NoneType)
     is_list = typing.get_origin(kind) is tuple
@@ -175,7 +176,7 @@ def _declared(one: dataclasses.Field[Any], hint: Any, field: Field) -> DeclaredF
 
 
 def read_variable(entry: DeclaredField, variable: str, text: str) -> Any:
-    """The value that a variable has, checked. Raises InputError naming the variable."""
+    """The checked value of a variable. Raises InputError naming the variable."""
     try:
         return entry.checked(entry.read(text))
     except WrongValue as error:
@@ -185,7 +186,7 @@ def read_variable(entry: DeclaredField, variable: str, text: str) -> Any:
 
 
 def wrong_variable(entry: DeclaredField, variable: str, error: WrongValue, *, hint: str | None = None) -> InputError:
-    """The error of a variable whose value is wrong, in one line; a secret is not shown."""
+    """The error of a variable with a wrong value, in one line, without the value of a secret."""
     value = ",".join(map(str, error.value)) if isinstance(error.value, tuple) else str(error.value)
     shown = variable if entry.field.is_secret else f"{variable}={value}"
     return InputError(f"{shown}: {error.expected}", hint=entry.field.hint or hint, field=variable)

@@ -1,4 +1,4 @@
-"""Settings from `ESPALIER_…`, the only reader of these variables: one table of fields, and the engine options.
+"""Reads the settings in `ESPALIER_…` variables, from one table of fields and the table of engine options.
 
 Values, no behaviour: `wiring.py` turns them into an App. The server's own settings are in `server/settings.py`.
 """
@@ -27,8 +27,8 @@ def _cache_folder(text: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """options: how a model is opened where a caller does not say; an engine is given those that it takes. A cache_dir
-    of None keeps nothing between runs; a config_dir of None has no files of the user's."""
+    """Values of the settings. options: defaults for opening a model; an engine is given those that it takes. Without a
+    cache_dir nothing is kept between runs; without a config_dir there are no presets of the user's."""
 
     model: Annotated[str | None, Field("Path or hub name, where none is given; the demo model if empty.")] = None
     options: EngineOptions = DEFAULT
@@ -37,7 +37,7 @@ class Settings:
     config_dir: Annotated[Path | None, Field("Where the user's own files are, such as presets.", parse=_folder)] = None
 
     def shown(self) -> dict[str, Any]:
-        """The value of each variable, as people are shown it: of an adapter `PATH:SCALE`."""
+        """The value of each variable for display: an adapter is `PATH:SCALE`."""
         found = {}
         for variable, entry in VARIABLES.items():
             value = getattr(self if entry.name in entries(Settings) else self.options, entry.name)
@@ -56,10 +56,10 @@ VARIABLES: Mapping[str, DeclaredField] = MappingProxyType(_table())
 
 
 def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """From the variables of VARIABLES. A variable that is empty is not set; lists are separated by commas.
+    """Settings from the variables in VARIABLES. An empty variable is not set; items of a list are separated by commas.
 
-    Raises InputError for an unknown `ESPALIER_…`, since a misspelt setting must not be ignored, and for a value that
-    cannot be; the error names the variable.
+    Raises InputError naming the variable for a wrong value, and for an unknown `ESPALIER_…` name: a misspelt setting
+    must not be ignored.
     """
     env = os.environ if environ is None else environ
     for name in env:

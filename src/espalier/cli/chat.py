@@ -177,7 +177,7 @@ def _constrain(conversation: Conversation, **given: Any) -> None:
 
 def _need(rest: str, what: str) -> str:
     if not rest:
-        raise InputError(f"that needs {what}", hint="/help lists the commands")
+        raise InputError(f"this command needs {what}", hint="/help lists the commands")
     return rest
 
 
@@ -191,7 +191,7 @@ def _words(rest: str) -> list[str]:
 def _reset(conversation: Conversation, rest: str) -> None:
     conversation.messages.clear()
     conversation.last = None
-    output.note("the conversation starts anew")
+    output.note("a new conversation")
 
 
 def _system(conversation: Conversation, rest: str) -> None:

@@ -89,7 +89,7 @@ def _number(config: dict[str, Any], name: str) -> str:
 
 
 def _reason(row: dict[str, Any]) -> str:
-    """Why a preset cannot be used, without saying again which."""
+    """Why a preset cannot be used, without its name."""
     reason = str(row["problem"])
     for subject in (f"cannot read the preset {row['source']}", f"the preset {row['source']}", row["source"],
                     f"the preset {row['name']!r}"):  # fmt: skip
@@ -99,7 +99,7 @@ def _reason(row: dict[str, Any]) -> str:
 
 
 def _clip(text: str, columns: int) -> str:
-    """What fits on the line, with every character visible; spaces are spaces."""
+    """A text cut to so many columns, with every character visible; spaces stay spaces."""
     line = visible(text.rstrip("\n")).replace("␠", " ")
     bare = line.removeprefix(ISOLATE).removesuffix(END_ISOLATE)
     clipped = bare if cell_len(bare) <= columns else set_cell_size(bare, columns - 1) + "…"
@@ -144,7 +144,7 @@ def add_command(
     given = [flag for flag, value in flags.items() if value]
     if source == "-" or Path(source).suffix in (SUFFIX, ".json"):
         if given:
-            raise InputError(f"a file says it all: {given[0]} is for presets by name", field="preset")
+            raise InputError(f"{given[0]} is for a preset by name, and {source} is a file", field="preset")
         preset = read_file(source)
     else:
         base = presets.get(like).to_json() if like else {}
@@ -167,7 +167,7 @@ def add_command(
 
 
 def read_file(path: str) -> Preset:
-    """A preset from TOML or JSON, named as it says or as the file is; `-` is stdin. Raises InputError with the path."""
+    """A preset from TOML or JSON, named in the text or by the file; `-` is stdin. Raises InputError with the path."""
     text, stem = read_text(path, "preset"), None if path == "-" else Path(path).stem
     source = path if stem else "standard input"
     is_json = text.lstrip().startswith("{") if stem is None else Path(path).suffix == ".json"

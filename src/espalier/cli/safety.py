@@ -1,6 +1,6 @@
 """`espalier safety check|list`: what a safety filter finds in a text, and which filters there are.
 
-It prints; what a filter is, and what it finds, is `constraints/safety/`.
+`constraints/safety/` defines the filters and searches; this module prints.
 """
 
 from __future__ import annotations

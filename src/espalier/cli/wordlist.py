@@ -195,5 +195,5 @@ def _section(title: str, found: tuple[Found, ...], *, ranks: bool = False, codes
 
 
 def _clip(text: str, cells: int) -> str:
-    """Exactly so many columns wide."""
+    """A text padded or cut to exactly so many columns."""
     return set_cell_size(text, cells) if cell_len(text) <= cells else set_cell_size(text, cells - 1) + "…"

@@ -1,7 +1,7 @@
-"""Options of a model, set when it is opened: one table of fields, with help, range and flags of each.
+"""The table of engine options, set when a model is opened: help, range and flags of each.
 
-The table is all that an option needs to be read from `ESPALIER_…`, checked, and offered as a flag by every command that
-opens a model. Which options an engine takes, and what it does with them, is the engine's to say (`TAKES`).
+From the table an option is read from `ESPALIER_…`, checked, and offered as a flag by every command that opens a model.
+Each engine lists the options that it takes in `TAKES`.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def _root_path(path: str) -> str:
 class ServerSettings:
     """Values of the settings. Raises InputError naming the variable that is wrong.
 
-    The variable of a field is its name in capitals unless it says others. Lists are separated by commas.
+    The variable of a field is its name in capitals, unless its `variables` are given. Commas separate items of lists.
     """
 
     model_name: Annotated[
@@ -167,7 +167,7 @@ SECRETS = frozenset(name for name, entry in FIELDS.items() if entry.field.is_sec
 
 
 def settings_of(environ: Mapping[str, str]) -> ServerSettings:
-    """From these variables alone; one that is empty is not set. Raises InputError naming the variable."""
+    """Settings from these variables alone; an empty one is not set. Raises InputError naming the variable."""
     values = {}
     for name, entry in FIELDS.items():
         given = next((text for one in entry.variables if (text := environ.get(one, "").strip())), None)

@@ -100,9 +100,9 @@ def test_what_can_only_be_checked_has_to_be_allowed(run):
 
 
 FAULTS = {
-    "an order without a schema": (["--schema-order", "a,b"], "--schema-order wants --schema"),
-    "a format without a schema": (["--choice", "a", "--schema-format", "assert"], "--schema-format wants --schema"),
-    "checking without a schema": (["--regex", "a", "--allow-checked"], "--allow-checked wants --schema"),
+    "an order without a schema": (["--schema-order", "a,b"], "--schema-order needs --schema"),
+    "a format without a schema": (["--choice", "a", "--schema-format", "assert"], "--schema-format needs --schema"),
+    "checking without a schema": (["--regex", "a", "--allow-checked"], "--allow-checked needs --schema"),
     "an order of nothing": (["--schema", "a int", "--schema-order", "b"], "'b' is no property"),
     "a language without a count": (["--vocab-lang", "es"], "--vocab-n-words"),
     "a count without a language": (["--vocab-n-words", "10"], "--vocab-lang"),
@@ -124,7 +124,7 @@ FAULTS = {
     "an unknown mark": (["--vocab-lang", "es", "--vocab-n-words", "9", "--vocab-allow", "emoji"], "digits, quotes"),
     "an empty ban": (["--ban", ""], "empty"),
     "a ban that leaves nothing to say": (["--choice", "yes", "--ban", "e"], "all_of[0].choice and all_of[1].ban"),
-    "a marker with nothing after it": (["--after", "</think>"], "wants a constraint"),
+    "a marker with nothing after it": (["--after", "</think>"], "needs a constraint"),
     "a limit without a marker": (["--choice", "a", "--max-before", "3"], "--after"),
     "a limit below 0": (["--choice", "a", "--after", "x", "--max-before", "-1"], "at least 0"),
     "a constraint file that is missing": (["--constraint", "nope.json"], "nope.json"),

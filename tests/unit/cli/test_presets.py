@@ -105,7 +105,7 @@ def test_add_reads_json_and_flags(run, tmp_path):
         (["add", "bad.toml"], "line 1"),
         (["add", "bad.json"], "line 1"),
         (["add", "list.json"], "a preset is a mapping"),
-        (["add", "bad.toml", "-o", "top_k", "1"], "a file says it all"),
+        (["add", "bad.toml", "-o", "top_k", "1"], "-o is for a preset by name, and bad.toml is a file"),
         (["show", "nope"], "there is no preset"),
         (["remove", "creative"], "cannot be removed"),
     ],
@@ -170,7 +170,7 @@ def test_what_is_wrong_is_said_before_the_model_is_loaded(run, arguments, words)
 
 
 def test_an_override_without_a_value_and_one_after_the_end_of_options(run):
-    assert "-o top_k wants a value" in run(*FAKE, "hi", "-o", "top_k")[2]
+    assert "-o top_k needs a value" in run(*FAKE, "hi", "-o", "top_k")[2]
     assert run(*FAKE, "hi", "-o")[0] == 2
     assert run(*FAKE, "--choice", "-o", "hi")[1] == "-o\n"
     assert run(*FAKE, "--choice", "x", "--", "-o")[:2] == (0, "x\n")
@@ -285,7 +285,7 @@ def test_add_did_not_read_stdin(run, tmp_path):
         code, _, err = run("presets", "add", "-", stdin=text)
         assert code == 2
         assert words in err
-    assert "a file says it all" in run("presets", "add", "-", "-o", "top_k", "1", stdin="")[2]
+    assert "-o is for a preset by name" in run("presets", "add", "-", "-o", "top_k", "1", stdin="")[2]
 
 
 def test_no_built_in_preset_could_be_combined_with_mirostat(run, tmp_path):

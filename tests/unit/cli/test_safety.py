@@ -90,7 +90,7 @@ def test_the_flags_join_a_filter_to_the_constraint(tmp_path):
     )
     listed = SafetyFlags(level="minimal", lists=[f"violence={path}"]).filter()
     assert listed == Safety("minimal", categories=["violence"], lists={"violence": ["maul"]})
-    with pytest.raises(InputError, match="--safety-mode wants --safety"):
+    with pytest.raises(InputError, match="--safety-mode needs --safety"):
         SafetyFlags(mode="rewind").filter()
 
 
@@ -121,4 +121,4 @@ def test_a_chat_keeps_its_filter_when_the_constraint_is_switched(capsys, monkeyp
     assert "safety: violence: nothing is enforced: it needs a list" in err
     code, _, err = run(capsys, "chat", "--model", "fake", "--safety-mode", "rewind")
     assert code == 2
-    assert "--safety-mode wants --safety" in err
+    assert "--safety-mode needs --safety" in err

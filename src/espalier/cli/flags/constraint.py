@@ -63,11 +63,11 @@ class ConstraintFlags:
         whole = None if not found else found[0] if len(found) == 1 else AllOf(*found)
         if self.after is None:
             if self.max_before is not None:
-                raise InputError("--max-before wants --after", field="max_before")
+                raise InputError("--max-before needs --after", field="max_before")
             return whole
         if whole is None:
             hint = 'such as --json-object --after "</think>"'
-            raise InputError("--after wants a constraint", hint=hint, field="after")
+            raise InputError("--after needs a constraint", hint=hint, field="after")
         return After(self.after, whole, max_before=self.max_before)
 
     def _specs(self) -> Iterator[Spec]:
@@ -98,7 +98,7 @@ class ConstraintFlags:
             raise InputError("--whitespace is for --schema and --json-object", field="whitespace")
         for name in ("schema_format", "schema_order", "allow_checked"):
             if getattr(self, name) not in (None, False) and self.schema is None:
-                raise InputError(f"--{name.replace('_', '-')} wants --schema", field="schema")
+                raise InputError(f"--{name.replace('_', '-')} needs --schema", field="schema")
 
 
 def read_spec(path: str) -> Spec:

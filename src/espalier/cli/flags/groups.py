@@ -1,4 +1,4 @@
-"""Groups of flags: each flag is declared once, as a field of a dataclass, and a decorator builds the commands.
+"""Builds commands from groups of flags: a flag is declared once, as a field of a dataclass.
 
 A command names the groups that it takes and is given their values:
 
@@ -41,10 +41,10 @@ class Group(Protocol):
     """The flags that stand for one parameter of a command."""
 
     def flags(self) -> Iterator[tuple[str, Any, Any]]:
-        """Of each flag its name, annotation and default."""
+        """Name, annotation and default of each flag."""
 
     def value(self, given: Mapping[str, Any]) -> Any:
-        """What the command is given for them. Raises InputError."""
+        """The command's argument, from the values of the flags. Raises InputError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ class DataclassGroup:
 
 @dataclass(frozen=True, slots=True)
 class FlagsOf:
-    """Marks a parameter `dict[str, Any]`: the flags of a table of fields. The command is given those that were set, by
-    the names of their fields. is_checked: typer checks ranges and shows them in the help, and shows the defaults;
-    otherwise what reads the values checks them."""
+    """Marks a parameter `dict[str, Any]` as the flags of a table of fields: the command is given the values that were
+    set, by the names of their fields. is_checked: typer checks ranges, and the help shows ranges and defaults; without
+    it the reader of the values checks them."""
 
     table: type
     is_checked: bool = False
@@ -97,7 +97,7 @@ class FlagsOf:
 
 
 def _read(entry: DeclaredField, value: Any) -> Any:
-    """A value as typer gives it: texts are read by the field's `parse`, if it has one. Raises InputError."""
+    """The value of a flag, parsed by the field's `parse` if it has one. Raises InputError."""
     if entry.field.parse is None:
         return tuple(value) if entry.is_list else value
     try:
@@ -107,7 +107,7 @@ def _read(entry: DeclaredField, value: Any) -> Any:
 
 
 def _named(hint: Any, name: str) -> Any:
-    """An option's annotation with its name on the command line, which is the field's if the option names none."""
+    """The annotation of an option with its flag; an option that names none gets the field's name."""
     kind, *extras = typing.get_args(hint)
     option = next(extra for extra in extras if isinstance(extra, OptionInfo))
     if option.default is ... and not option.param_decls:
@@ -123,7 +123,7 @@ def _group(hint: Any) -> Group | None:
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as typer takes it: with each group's flags for the group. Raises TypeError for a flag that two groups
+    """The command for typer, with each group replaced by its flags. Raises TypeError for a flag that two groups
     declare."""
     hints = typing.get_type_hints(command, include_extras=True)
     groups: dict[str, Group] = {}

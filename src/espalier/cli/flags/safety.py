@@ -41,7 +41,7 @@ class SafetyFlags:
         if self.level is None:
             for name, value in (("--safety-mode", self.mode), ("--safety-list", self.lists)):
                 if value:
-                    raise InputError(f"{name} wants --safety", hint="--safety strict", field="safety")
+                    raise InputError(f"{name} needs --safety", hint="--safety strict", field="safety")
             return None
         names = [name.strip() for name in self.level.split(",")]
         is_preset = len(names) == 1 and names[0] not in CATEGORIES

@@ -85,7 +85,7 @@ def read_fields(overrides: Sequence[str] | None = None, **flags: Any) -> dict[st
     for text in overrides or ():
         key, given, value = text.partition("=")
         if not given:
-            raise InputError(f"-o {key} wants a value", hint="-o top_k 20", field="option")
+            raise InputError(f"-o {key} needs a value", hint="-o top_k 20", field="option")
         if key not in KNOWN:
             raise SamplingError(f"-o {key}: there is no such field", hint=f"known: {', '.join(KNOWN)}", field=key)
         if key in found:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from espalier.server.environment import Environment
 
 MODULES = ("fastapi", "uvicorn", "httptools", "pydantic", "dotenv", "prometheus_client", "sqlalchemy", "alembic")
-"""What the extra `server` installs."""
+"""Modules of the extra `server`."""
 
 ServerFlags: TypeAlias = Annotated[dict[str, Any], FlagsOf(ServerSettings, is_checked=True)]
 EnvFile = Annotated[str | None, typer.Option(help="File with settings. [default: .env, where there is one]")]
@@ -32,7 +32,7 @@ def need_server() -> None:
 
 
 def variables_of(flags: Mapping[str, Any]) -> dict[str, str]:
-    """Flags as the variables that say the same."""
+    """The environment variables that flags set."""
     return {FIELDS[name].variables[0]: str(value) for name, value in flags.items()}
 
 
@@ -47,5 +47,5 @@ def read_server(flags: Mapping[str, str], env_file: str | None) -> tuple[Environ
         output.note(note)
     known = {name for entry in FIELDS.values() for name in entry.variables} | {"ENV_FILE"}
     for name in unread_names(found, known):
-        output.note(f"{found.file}: {name} is not a setting, and is not read")
+        output.note(f"{found.file}: {name} is not a setting, and is ignored")
     return found, settings

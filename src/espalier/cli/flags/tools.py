@@ -85,7 +85,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"the name {twice!r} is there twice in one object", field="tools")
+        raise InputError(f"the name {twice!r} occurs twice in one object", field="tools")
     return found
 
 

@@ -59,10 +59,10 @@ class WordFlags:
                 self._refuse_details()
                 return None
             if self.lang is None:
-                raise InputError("--vocab-n-words wants --vocab-lang, or --vocab-words FILE", field="vocab_lang")
+                raise InputError("--vocab-n-words needs --vocab-lang, or --vocab-words FILE", field="vocab_lang")
             if self.n_words is None:
                 raise InputError(
-                    "--vocab-lang wants --vocab-n-words",
+                    "--vocab-lang needs --vocab-n-words",
                     hint="how many of its words, such as 3000",
                     field="vocab_n_words",
                 )

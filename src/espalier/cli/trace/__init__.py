@@ -1,3 +1,3 @@
-"""`espalier trace ...`: look at traces, rejection logs and replies of servers; merge, compare and replay them. Start
+"""`espalier trace ...`: show traces, rejection logs and server replies; merge, compare and replay them. Start
 with `commands.py`.
 """

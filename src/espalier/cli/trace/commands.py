@@ -127,7 +127,7 @@ def list_command(
 ) -> None:
     """List traces: file or id, model, steps, cost, rejected steps, finish reason."""
     if folder is not None and database is not None:
-        raise InputError("a folder and --database are two places", hint="give one", field="database")
+        raise InputError("a folder and --database exclude one another", hint="give one", field="database")
     if limit < 1:
         raise InputError(f"--limit: {limit} must be at least 1", field="limit")
     if database is None:

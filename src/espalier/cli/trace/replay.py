@@ -51,8 +51,8 @@ def replay_command(
 ) -> None:
     """Replay a run along its tokens: as it was, under another constraint, or as another strategy.
 
-    A trace of level full holds every distribution and needs no model: --model is for any other trace, or computes the
-    logits anew. Exit code 0: every step takes the stored token; 1: a step takes another, or is refused.
+    A trace of level full holds every distribution and needs no model. For other traces, or with --model, the model
+    computes the logits again. Exit code 0: every step takes the stored token; 1: a step takes another, or is refused.
     """
     found = Trace.load(trace)
     if strategy is not None:
