@@ -153,7 +153,7 @@ def _about(rule: Rule, severity: Severity, code: str, message: str, position: Po
 
 
 def _counts_for_llama_cpp(body: Node) -> str | None:
-    """What llama.cpp does with counts that it does not enforce as written; None if it enforces all."""
+    """How llama.cpp treats counts that it does not enforce as written; None if it enforces all."""
     unbounded = False
 
     def visit(node: Node, parts: list[int]) -> int:

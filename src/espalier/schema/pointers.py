@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import unquote
 
 MAX_REFERENCES = 32
-"""References that lead on to another reference, and are followed."""
+"""References that are followed one after another."""
 _INDEX = re.compile("0|[1-9][0-9]{0,8}")
 """A step into a list."""
 
@@ -83,8 +83,8 @@ def local_pointer(reference: str) -> str | None:
 
 
 def dereference(node: Any, document: Any) -> Any:
-    """What a schema's `$ref` within the document leads to, over several. Where a reference leads out of the document,
-    to nothing or to no schema, it stops: the schema that holds this reference is returned."""
+    """Follow the `$ref` of a schema within its document, up to MAX_REFERENCES times. A schema whose reference leads out
+    of the document, to nothing, or to something else than a schema is returned as it is."""
     for _ in range(MAX_REFERENCES):
         if not isinstance(node, Mapping) or not isinstance(node.get("$ref"), str):
             return node

@@ -1,4 +1,4 @@
-"""Reading GBNF: what it means as a tree, and the place and the words of every fault."""
+"""Parsing GBNF: the tree, and the position and message of every error."""
 
 from __future__ import annotations
 

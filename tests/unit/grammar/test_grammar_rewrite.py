@@ -1,4 +1,4 @@
-"""Rewrites keep the language: compared text by text with what an independent recogniser says of the original."""
+"""Rewrites keep the language: compared text by text with an independent recogniser of the original."""
 
 from __future__ import annotations
 

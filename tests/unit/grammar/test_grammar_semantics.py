@@ -1,4 +1,5 @@
-"""What grammars mean, case by case, judged by an independent recogniser: our cases, llama.cpp's samples, users'."""
+"""The language of grammars, case by case, judged by an independent recogniser: our cases, llama.cpp's samples,
+users'."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused and where, what a large pattern costs, and the way out to GBNF text."""
+"""Refused patterns and their offsets, the cost of large patterns, and the conversion to GBNF text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normal forms made by hand, what they mean in plain Python, and texts judged by a grammar's own automaton."""
+"""Handmade normal forms, their meaning in plain Python, and texts judged by the automaton of a grammar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract: one verdict a keyword, by its pointer."""
+"""The contract of a schema: one verdict for each keyword, by its pointer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is not a schema, leads nowhere or is too large: which error, with which pointer, and how soon."""
+"""Malformed schemas, dangling references and schemas that are too large: the error, its pointer, and the time it
+takes."""
 
 from __future__ import annotations
 

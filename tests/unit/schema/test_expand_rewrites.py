@@ -1,5 +1,5 @@
-"""Each rewrite of the front end against the `jsonschema` package: random small schemas of the keywords concerned, and
-random values. What is accepted wrongly must be owned up to in the contract; nothing valid is ever refused."""
+"""Every rewrite to the normal form against the `jsonschema` package: random small schemas of the keywords concerned,
+and random values. What is accepted wrongly must be owned up to in the contract; nothing valid is ever refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The front end against two public collections, where they are at hand: the required part of JSON-Schema-Test-Suite
+"""The normal form against two public collections, where they are present: the required part of JSON-Schema-Test-Suite
 for draft 2020-12, and real schemas with instances. Nothing of either is kept here."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Schemas of Python classes: what they say, that they say the same as the class, and what is refused by its path."""
+"""Schemas of Python classes: their text, their agreement with the class, and refusals that name the path."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Name = NewType("Name", str)
 
 
 class Colour(enum.Enum):
-    """What it looks like."""
+    """The text of schemas."""
 
     RED = "red"
     BLUE = "blue"

@@ -1,4 +1,4 @@
-"""Hazards: what is found, where, for whom; and that a plain schema has few."""
+"""Hazards: code, pointer and engines of each; a plain schema has few."""
 
 from __future__ import annotations
 

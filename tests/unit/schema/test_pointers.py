@@ -1,4 +1,4 @@
-"""JSON pointers and local references: escapes, steps into lists, what leads nowhere."""
+"""JSON pointers and local references: escapes, steps into lists, dangling pointers."""
 
 from __future__ import annotations
 

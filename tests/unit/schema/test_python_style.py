@@ -79,7 +79,7 @@ def written(value: Any, separators: tuple[str, str]) -> str:
 
 
 def read(text: str) -> dict[str, Any]:
-    """What Python makes of the arguments; nothing but keywords with literals."""
+    """The arguments as Python parses them: keywords with literals only."""
     found = ast.parse("f" + text, mode="eval").body
     assert isinstance(found, ast.Call)
     assert not found.args

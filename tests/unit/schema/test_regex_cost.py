@@ -1,4 +1,5 @@
-"""Patterns on which `re` has no end are seen before, ordinary ones are not taken for such, and both judges keep on."""
+"""Patterns on which `re` backtracks without end are recognised in advance, ordinary ones are not; both judges still
+answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shorthand: what each form stands for, and where an error is said to be."""
+"""The shorthand: the schema of each form, and the position of errors."""
 
 from __future__ import annotations
 

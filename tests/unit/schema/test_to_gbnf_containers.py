@@ -1,4 +1,4 @@
-"""Objects and arrays: all subsets of properties, all short arrays, and random schemas, against what they mean."""
+"""Objects and arrays: all subsets of properties, all short arrays, and random schemas, against their meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults that a converter of schemas to GBNF is known to have had, a test each; and llama.cpp reads what is printed."""
+"""Faults known from converters of schemas to GBNF, one test for each; and llama.cpp parses what is printed."""
 
 from __future__ import annotations
 

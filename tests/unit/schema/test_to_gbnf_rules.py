@@ -1,4 +1,4 @@
-"""Automata written as rules: the language stays, and the rules look as if written by hand."""
+"""Automata written as rules: the language is the same, and the rules look handwritten."""
 
 from __future__ import annotations
 

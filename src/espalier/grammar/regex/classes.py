@@ -67,7 +67,7 @@ def scalars(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 @cache
 def shorthand(letter: str, *, ascii_only: bool) -> Ranges:
-    r"""What `\d`, `\s`, `\w`, `\D`, `\S` or `\W` matches in Python's re, for text."""
+    r"""The code points that `\d`, `\s`, `\w`, `\D`, `\S` or `\W` matches in Python's re, for text."""
     if letter.isupper():
         return scalars(complement(shorthand(letter.lower(), ascii_only=ascii_only)))
     runs = re.finditer(rf"\{letter}+", _every_code_point(), re.ASCII if ascii_only else 0)

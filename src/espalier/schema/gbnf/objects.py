@@ -192,7 +192,7 @@ class _Chain:
         return self._layout.between(self._depth) if written else self._layout.first(self._depth)
 
     def _ends(self, written: int) -> list[Node]:
-        """What may follow the last declared property: other members, and the closing bracket."""
+        """The options after the last declared property: other members, and the closing bracket."""
         layout, depth = self._layout, self._depth
         close, empty = join(layout.last(depth), self._close), join(layout.blank, self._close)
         least = max(0, self._least - written)

@@ -79,7 +79,7 @@ class Converted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleContext:
-    """Where in the grammar and in the schema a rule is written. base: what the names of its rules begin with. pointer:
+    """The position of a rule in the grammar and in the schema. base: what the names of its rules begin with. pointer:
     where in the schema it comes from. depth: of containers around it, where the layout depends on it."""
 
     base: str

@@ -47,7 +47,7 @@ FACTS: dict[int, Callable[[], Facts]] = {
 
 
 class Rules(Protocol):
-    """What operations do to a branch: `keywords/table.py`."""
+    """The effect of literals on a branch; implemented in `keywords/table.py`."""
 
     def hold(self, literal: SchemaLiteral, branch: Branch) -> None:
         """State everything that a positive literal says of values of the branch's type. Raises Contradiction."""

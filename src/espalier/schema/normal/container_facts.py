@@ -70,7 +70,7 @@ class ArrayFacts(Facts):
         self.unique = True
 
     def literals(self, index: int) -> tuple[SchemaLiteral, ...]:
-        """What an item must satisfy."""
+        """All literals for the item at an index."""
         stated = [group.prefix[index] if index < len(group.prefix) else group.rest for group in self.groups]
         return (*(literal for literal in stated if literal is not None), *self.extra.get(index, ()))
 
@@ -182,7 +182,7 @@ class ObjectFacts(Facts):
         self.demands = (*self.demands, exists)
 
     def literals(self, name: str) -> tuple[SchemaLiteral, ...]:
-        """What the value of a name must satisfy."""
+        """All literals for the value of a name."""
         stated: tuple[SchemaLiteral, ...] = ()
         for group in self.groups:
             stated += cover(group, name)

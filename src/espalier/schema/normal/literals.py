@@ -158,7 +158,7 @@ class LiteralTable:
         return found
 
     def target(self, literal: SchemaLiteral, keyword: str) -> Subschema:
-        """What `$ref`, `$dynamicRef` or `$recursiveRef` of a literal leads to. Raises SchemaError, UnsupportedError."""
+        """The target of a literal's `$ref`, `$dynamicRef` or `$recursiveRef`. Raises SchemaError, UnsupportedError."""
         subschema = literal.subschema
         if keyword == "$recursiveRef":
             found = subschema.resource.root

@@ -29,7 +29,7 @@ EVERY_NAME = frozenset(("", "^", ".*", "^.*", "[\\s\\S]*", "(.*)"))
 
 
 class NodeSource(Protocol):
-    """What assembling asks of the graph (`graph.py`)."""
+    """The part of the graph (`graph.py`) that assembling needs."""
 
     inspector: Inspector
 

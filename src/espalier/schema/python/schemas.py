@@ -172,7 +172,7 @@ class _Writer:
         return schema if names == SCALARS[str] else schema | {"propertyNames": names}
 
     def object_of(self, tp: Any, path: str) -> Schema:
-        """Of a class or function with members."""
+        """The object schema of a class or function with members."""
         properties: dict[str, Schema] = {}
         required = []
         for member in members(tp, path) or ():
@@ -187,7 +187,7 @@ class _Writer:
         return schema | {"properties": properties, "required": required, "additionalProperties": False}
 
     def name(self, tp: Any) -> str:
-        """The name of a definition: the class's, with a number behind it if another class has it."""
+        """The name of a definition: that of the class, followed by a number if another class has the same name."""
         if tp not in self._names:
             bare = "".join(c if c.isalnum() or c in "_-." else "_" for c in _bare_name(tp)).strip("_")
             taken = set(self._names.values()) | self.definitions.keys()
@@ -200,12 +200,12 @@ class _Writer:
         name = self.name(tp)
         self.wanted.add(name)
         if not known:
-            self.definitions[name] = {}  # keeps its place, and stops the recursion
+            self.definitions[name] = {}  # keeps its position in $defs, and ends the recursion
             self.definitions[name] = write()
         return {"$ref": f"#/$defs/{name}"}
 
     def _embedded(self, tp: Any, path: str) -> Schema:
-        """A pydantic model within something else: its own definitions move to the top."""
+        """A pydantic model inside another type: its own definitions move to the top."""
         if tp in self._names:
             return {"$ref": f"#/$defs/{self._names[tp]}"}
         schema = self.pydantic_schema(tp, path)
@@ -214,12 +214,12 @@ class _Writer:
                 raise SchemaError(f"{path}: two classes are called {name}", hint="give one of them another name")
         if "$ref" in schema:
             return schema
-        if self.definitions.get(tp.__name__) == schema:  # it came with another model
+        if self.definitions.get(tp.__name__) == schema:  # another model already brought it
             return {"$ref": f"#/$defs/{tp.__name__}"}
         return self._reference(tp, lambda: schema)
 
     def pydantic_schema(self, tp: Any, path: str) -> Schema:
-        """As pydantic describes it. Raises SchemaError for what it cannot."""
+        """The schema that pydantic writes. Raises SchemaError where it writes none."""
         try:
             made = tp.model_json_schema() if is_pydantic_model(tp) else pydantic().TypeAdapter(tp).json_schema()
         except pydantic().errors.PydanticUserError as error:

@@ -223,7 +223,7 @@ _BY_KEYWORD = {keyword: check for check, keywords in _CHECKS.items() for keyword
 
 
 def misshapen(draft: Draft, keyword: str, value: Any) -> str | None:
-    """What is wrong with the shape of a keyword's value; None if nothing is, or if the draft has no such keyword."""
+    """The fault in the shape of a keyword's value; None if there is none, or if the draft has no such keyword."""
     if keyword not in draft.keywords and keyword not in ("$defs", "definitions"):
         return None
     if draft.boolean_exclusive and keyword in ("exclusiveMinimum", "exclusiveMaximum"):
