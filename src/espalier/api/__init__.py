@@ -1,4 +1,5 @@
-"""The use cases, for every edge."""
+"""The use cases, for every edge: load, generate, compile, contract, and requests built from what users pass. Start with
+`use_cases.py` and `loaded.py`."""
 
 from espalier.api.loaded import LoadedEngine
 from espalier.api.requests import (

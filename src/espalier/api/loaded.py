@@ -1,4 +1,4 @@
-"""A model ready to generate: what `espalier.load` gives, over any engine."""
+"""A loaded model with `generate`, `stream` and `serve`: what `espalier.load` returns, over any engine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from espalier.tokens.vocab import Vocab
 
 
 class LoadedEngine:
-    """A model ready to generate: what `espalier.load` gives. Use it in a `with`, or call `close`."""
+    """A model ready to generate: what `espalier.load` returns. Use it in a `with`, or call `close`."""
 
     def __init__(self, engine: Engine, presets: Presets | None = None) -> None:
         self._engine = engine
@@ -27,7 +27,7 @@ class LoadedEngine:
 
     @property
     def vocab(self) -> Vocab:
-        """Raises CapabilityError where the engine does not know the model's vocabulary."""
+        """Raises CapabilityError if the engine does not know the model's vocabulary."""
         if self._engine.vocab is None:
             raise CapabilityError(f"{self.name} runs elsewhere: its vocabulary is not known here", field="model")
         return self._engine.vocab
@@ -38,7 +38,7 @@ class LoadedEngine:
 
     @property
     def engine(self) -> Engine:
-        """The engine underneath, for those who build requests themselves."""
+        """The engine underneath, for code that builds requests itself."""
         return self._engine
 
     @overload
@@ -53,25 +53,24 @@ class LoadedEngine:
     def generate(self, prompt: Any, /, **options: Any) -> Result | list[Result]:
         """Generate for a text, a list of messages, or a list of either (one batch, results in order).
 
-        constraint: a Spec. soft: a SoftSpec or several, biases beside it or alone. filters: LogitFilters of your own.
+        constraint: a Spec. soft: a SoftSpec or several, with a constraint or without. filters: your own LogitFilters.
         sampling: a SamplingConfig, or its fields by name (temperature=0, seed=1, max_tokens=64, stop=["\\n"], ...).
-        system: a system message. raw: take a text as it is, without the chat template. trace: "off",
-        "summary" (sums alone), "steps" or "full" (with every distribution); trace_top_k: candidates per stage.
-        strategy: how the constraint is applied, and the fields of `Decoding` by name (num_beams=4, on_budget="close"),
-        or decoding, a Decoding. recorders: told of every step as it happens; request_id: what they call it.
-        With n > 1 every prompt gives
-        n results, one after the other in one list: same seed, random streams 0 to n-1. sampler: "espalier", or "native"
-        for llama.cpp's own chain and random generator, which draw the tokens that llama-server draws.
+        With n > 1 every prompt gives n results, in one list: same seed, random streams 0 to n-1. system: a system
+        message. raw: take a text as it is, without the chat template. trace: "off", "summary" (sums only), "steps" or
+        "full" (every distribution); trace_top_k: candidates per stage. strategy: how the constraint is applied, with
+        the fields of `Decoding` by name (num_beams=4, on_budget="close"), or decoding, a Decoding. sampler: "espalier",
+        or "native" for llama.cpp's own sampler chain and random generator, which draw the tokens that llama-server
+        draws. recorders: get every step as it happens; request_id: the request's name there.
 
-        preset: a Preset, or the name of one, applied whole; what is given beside it takes the place of what it says.
+        preset: a Preset or the name of one, applied as a whole; other arguments override its fields.
 
         tools: what the model may call: OpenAI's, Anthropic's or MCP's descriptions, Python functions, or names with
         their schemas. tool_choice: "auto", "required", "none", a tool's name, or OpenAI's objects. parallel_tool_calls,
-        max_calls: whether, and how often, a turn may call. tool_format: a name of the wire formats. reasoning: "auto",
-        a name such as "think", or a pair of markers: the model may think first; max_reasoning: for so many tokens.
-        schema_in_prompt: puts the constraint's schema into the prompt.
+        max_calls: whether a turn may call several times, and how often at most. tool_format: a name of a wire format.
+        reasoning: "auto", a name such as "think", or a pair of markers: the model may reason first; max_reasoning: for
+        at most that many tokens. schema_in_prompt: puts the constraint's schema into the prompt.
 
-        Raises InputError and its kin for what is asked wrongly, before anything is generated; GenerationError after.
+        Raises InputError and its subclasses for wrong arguments, before anything is generated; GenerationError after.
         """
         requests, single = self.requests(prompt, **options)
         done: dict[int, Result] = {}
@@ -82,7 +81,7 @@ class LoadedEngine:
         return results[0] if single else results
 
     def stream(self, prompt: Any, /, **options: Any) -> Iterator[Event]:
-        """The same, token by token: `TokenEvent`s and, per prompt, one `Finished` with the Result.
+        """Like `generate`, token by token: `TokenEvent`s and, per prompt, one `Finished` with the Result.
 
         The request is checked at once, not at the first event. Closing the iterator stops the generation.
         """
@@ -90,7 +89,7 @@ class LoadedEngine:
         return self._engine.run(requests)
 
     def requests(self, prompt: Any, /, **options: Any) -> tuple[list[Request], bool]:
-        """The Requests that `generate` would run, and whether there is a single one."""
+        """The Requests that `generate` would run, and whether there is only one."""
         prompts, single = split_prompts(prompt)
         made = [
             request for one in prompts for request in outputs_of(make_request(one, presets=self._presets, **options))
@@ -100,9 +99,9 @@ class LoadedEngine:
         return made, single and len(made) == 1
 
     def serve(self, **options: Any) -> ServingEngine:
-        """The same model for many callers at once: requests join and leave between steps. Until what this gives is
+        """Serve this model to many callers: requests join and leave between steps. Until the returned service is
         closed, `generate` and `stream` go through it too. options: a `Scheduler`'s (prefill_chunk, queue_size, lanes,
-        prefix_tokens); an engine that runs elsewhere takes `queue_size` alone. Raises InputError."""
+        prefix_tokens); an engine that runs elsewhere takes `queue_size` only. Raises InputError."""
         from espalier.engines.serving.serve import serve_engine  # noqa: PLC0415  # slow to import, seldom needed
 
         return serve_engine(self._engine, **options)

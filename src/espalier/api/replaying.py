@@ -1,7 +1,7 @@
-"""The use case behind `espalier trace replay`: from a trace, its run once more, as it was or otherwise.
+"""The use case behind `espalier trace replay`: runs a trace once more, with its own settings or with others.
 
-What a trace holds becomes a constraint, a sampling and a prompt again. A strategy that takes one token by one row of
-logits is followed token by token (`decoding/replay.py`); any other is run afresh, and the two traces are compared.
+A trace holds the constraint, sampling and prompt of its run. A strategy that takes one token from one row of logits is
+followed token by token (`decoding/replay.py`); any other runs again from the start, and the two traces are compared.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ Source: TypeAlias = Literal["model", "distributions"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaying:
-    """source: where the logits came from. is_own: whether nothing was asked otherwise than the trace had it. replayed:
-    step by step; None where the strategy takes no such steps and was run afresh. diff: the stored trace and this one;
-    trace: this one, with the stored tokens as far as it followed them. note: what to know of it, "" for nothing."""
+    """source: where the logits come from. is_own: whether constraint and strategy are the trace's own. replayed: step
+    by step; None if the strategy had to run again from the start. diff: the stored trace against this one. trace: this
+    one, with the stored tokens as far as it followed them. note: what a reader should know, or ""."""
 
     source: Source
     is_own: bool
@@ -54,12 +54,12 @@ class Replaying:
 
     @property
     def is_same(self) -> bool:
-        """Whether the stored tokens are what is taken now, half precision aside."""
+        """Whether the same tokens are taken now, apart from half-precision rounding."""
         return self.replayed.is_same if self.replayed is not None else self.diff.is_same
 
     @property
     def is_exact(self) -> bool:
-        """The same with every tax the same number."""
+        """Whether the same tokens are taken now, with exactly the same taxes."""
         return self.replayed.is_exact if self.replayed is not None else self.diff.is_same
 
     def to_json(self) -> dict[str, Any]:
@@ -89,14 +89,14 @@ def replay(
     strategy: str | None = None,
     app: App | None = None,
 ) -> Replaying:
-    """Go through a trace once more: under its own constraint, or another; as its own strategy takes tokens, or another.
+    """Run a trace once more: under its own constraint or another, with its own strategy or another.
 
-    engine: the model that it was made with, which computes the logits anew; nobody else may use it meanwhile. vocab:
-    its vocabulary, for a trace of level `full`, whose stored distributions then do without a model. One of the two.
+    engine: the model that made the trace, which computes the logits again; nobody else may use it meanwhile. vocab: the
+    model's vocabulary, for a trace of level `full`, whose stored distributions need no model. Give one of the two.
 
-    Raises InputError and its kin for a trace that cannot be gone through (no steps, filters of the user's own, another
-    vocabulary), CapabilityError for what needs a model or an engine of another kind, UnknownName, SpecError and so on
-    for what it is asked with.
+    Raises InputError and its subclasses for a trace that cannot be replayed (no steps, filters of the user's own,
+    another vocabulary), CapabilityError if a model, or another kind of engine, is needed, UnknownName, SpecError and so
+    on for the other arguments.
     """
     _check(trace)
     if (engine is None) == (vocab is None):
@@ -136,7 +136,7 @@ def replay(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReplaySetting:
-    """What a replay runs with. runs: prepares the run. encode: the tokenizer. model: None where the logits are the
+    """What a replay runs with. runs: prepares the run. encode: the tokenizer. model, engine: None if the logits are the
     stored ones."""
 
     name: str
@@ -147,7 +147,7 @@ class _ReplaySetting:
     engine: StepEngine | None = None
 
     def prompt(self, trace: Trace) -> tuple[int, ...]:
-        """The prompt's token ids. An old trace holds the text alone; without a model, only penalties and DRY need the
+        """The prompt's token ids. An old trace holds only its text; without a model, only penalties and DRY need the
         ids."""
         if trace.prompt_ids:
             return trace.prompt_ids
@@ -227,7 +227,7 @@ def _own_spec(trace: Trace) -> Spec | None:
 
 
 def _plain(trace: Trace) -> dict[str, Any]:
-    """The fields of a SamplingConfig. What `bad_words` ban is in the constraint already."""
+    """The fields of a SamplingConfig. The ban of `bad_words` is already part of the trace's constraint."""
     return {name: value for name, value in trace.sampling.items() if name not in ("sampler", "bad_words")}
 
 
@@ -237,7 +237,7 @@ def _prepare(trace: Trace, setting: _ReplaySetting, spec: Spec | None, decoding:
     if config.seed is None:
         raise InputError("this trace does not hold its seed", field="seed")
     limit = int(trace.setup.get("max_tokens") or config.max_tokens)
-    is_new = spec is not None and spec.to_json() != trace.constraint  # the run's own was checked when it ran
+    is_new = spec is not None and spec.to_json() != trace.constraint  # its own was checked when the run was made
     request = Request(
         prompt=trace.prompt,
         raw=True,
@@ -258,7 +258,7 @@ def _rerun(
     trace: Trace, setting: _ReplaySetting, spec: Spec | None, prepared: PreparedRun, decoding: Decoding,
     *, is_own: bool, going_back: bool, note: str,
 ) -> Replaying:  # fmt: skip
-    """The run again, with the same seed, and what comes out beside what came out then."""
+    """Run again from the start, with the same seed, and compare the result with the trace."""
     if setting.model is None:
         what = spec.kind if going_back and spec is not None else decoding.strategy
         raise CapabilityError(
@@ -286,7 +286,7 @@ def _rerun(
 
 
 def _stopped(trace: Trace) -> bool:
-    """Whether it came to its end by itself; a turn that calls tools did too."""
+    """Whether the run ended by itself; a turn that calls tools did too."""
     return trace.finish_reason in ("stop", "tool_calls")
 
 
@@ -301,7 +301,7 @@ def _drive(model: StepModel, plan: Plan, *, size: int = 0, many: int = 1) -> tup
 
 
 def _first_steps(trace: Trace, count: int) -> Trace:
-    """Up to where the replay came."""
+    """The trace up to the step that the replay reached."""
     if count == len(trace.steps):
         return trace
     steps = trace.steps[:count]
@@ -315,7 +315,7 @@ def _text(steps: Sequence[StepRecord]) -> str:
 def _trace(
     trace: Trace, spec: Spec | None, decoding: Decoding, model: str, records: Sequence[StepRecord], *, is_whole: bool
 ) -> Trace:
-    """What was found, as a trace of its own: as it was asked then, but for the constraint and the strategy."""
+    """The replay as a trace: the stored settings with the replay's constraint, strategy and steps."""
     return Trace(
         steps=tuple(records),
         text=trace.text if is_whole else _text(records),

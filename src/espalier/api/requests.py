@@ -1,5 +1,5 @@
-"""Requests from what people write: prompts, options, tools. Everything that can be wrong is found here, before anything
-is rendered, compiled or generated. It knows no engine's insides."""
+"""Builds Requests from what users pass: prompts, options, presets, tools. Finds every error before anything is
+rendered, compiled or generated. It knows no engine's internals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ Prompt: TypeAlias = "str | Sequence[Message]"
 
 
 def split_prompts(prompt: Any) -> tuple[list[Prompt], bool]:
-    """One prompt or several: a text, or a list whose first item has a role, is one."""
+    """Prompts as a list, and whether only one was given: a text, or a list whose first item is a message. Raises
+    InputError."""
     if isinstance(prompt, str):
         return [prompt], True
     if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
@@ -70,16 +71,16 @@ def make_request(
     schema_in_prompt: bool = False,
     **fields: Any,
 ) -> Request:
-    """A Request from what people write. Raises InputError; unknown names are refused, with the names there are.
+    """A Request from what users pass. Raises InputError; unknown names are refused with a list of the known ones.
 
-    presets: where the preset's name is looked up; those that come with Espalier if not given.
+    presets: where the preset's name is looked up; by default the built-in ones.
     """
     if sampling is not None and not isinstance(sampling, SamplingConfig):
         raise InputError(f"sampling is a SamplingConfig, not {type(sampling).__name__}", field="sampling")
     decoding, fields = _decoding(decoding, strategy, fields)
     if sampling is not None and fields:
         raise InputError(f"give sampling= or its fields ({', '.join(fields)}), not both", field="sampling")
-    # Faithful sampling aims at the whole distribution: what truncates it is off unless it is asked for.
+    # Faithful sampling aims at the whole distribution: truncation is off unless it is asked for.
     aims_at_all = decoding.strategy in FAITHFUL and decoding.target == "full"
     neutral = NEUTRAL if aims_at_all and sampling is None else {}
     config = sampling or SamplingConfig.from_json({**neutral, **fields} if preset is None else {})
@@ -146,7 +147,7 @@ def make_request(
 def _decoding(
     given: Decoding | None, strategy: str | None, fields: Mapping[str, Any]
 ) -> tuple[Decoding, dict[str, Any]]:
-    """How to decode, and the fields that are left for the sampling. Raises InputError."""
+    """The Decoding, and the fields that are left for the sampling. Raises InputError."""
     own = {name: value for name, value in fields.items() if name in FIELDS}
     if strategy is not None:
         own["strategy"] = strategy
@@ -160,7 +161,7 @@ def _decoding(
 
 
 def own_recorders(recorders: Any) -> tuple[Recorder, ...]:
-    """None, one Recorder or several. Raises InputError for anything else."""
+    """None, one Recorder or several, as a tuple. Raises InputError for anything else."""
     if recorders is None:
         return ()
     several = (recorders,) if isinstance(recorders, Recorder) else recorders
@@ -182,8 +183,8 @@ def _chat_fields(
     max_reasoning: int | None,
     schema_in_prompt: bool,
 ) -> dict[str, Any]:
-    """The fields of a Request that are about tools and reasoning. Raises InputError, UnknownName."""
-    parallel_tool_calls = parallel_tool_calls is not False  # clients send null for what they leave open
+    """The Request's fields about tools and reasoning. Raises InputError, UnknownName."""
+    parallel_tool_calls = parallel_tool_calls is not False  # clients send null for fields they do not set
     given = () if tools is None else tools_of(tools)
     choice = read_choice(tool_choice)
     choice.allowed(given)
@@ -240,7 +241,7 @@ def soft_specs(soft: Any) -> tuple[SoftSpec, ...]:
 
 
 def own_filters(filters: Any) -> tuple[LogitFilter, ...]:
-    """None, one LogitFilter or several (a FilterChain too), as a tuple. Raises InputError for anything else."""
+    """None, one LogitFilter or several (or a FilterChain), as a tuple. Raises InputError for anything else."""
     if filters is None:
         return ()
     several = (filters,) if _is_filter(filters) else filters
@@ -262,7 +263,7 @@ def _is_filter(one: Any) -> bool:
 
 
 def check_text(text: str) -> None:
-    """Half a character (a lone surrogate, as from an argument that is not UTF-8) is no text. Raises InputError."""
+    """Raises InputError for a lone surrogate, as from an argument that is not UTF-8."""
     place = next((i for i, c in enumerate(text) if 0xD800 <= ord(c) < 0xE000), None)
     if place is not None:
         raise InputError(

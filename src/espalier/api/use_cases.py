@@ -1,6 +1,6 @@
-"""The use cases: load, generate, compile, contract. The CLI, and later the server, call these and nothing below.
+"""The use cases: load, generate, compile, contract. The CLI and the server call these and nothing below.
 
-They know no engine's insides and read no environment: they are given an App.
+They know no engine's internals and read no environment: an App is given to them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from espalier.wiring import App, build_app
 
 @cache
 def default_app() -> App:
-    """The App that module-level functions share, made from the environment when first needed."""
+    """The App that module-level functions share, made from the environment on first use."""
     return build_app()
 
 
@@ -46,16 +46,17 @@ def load(
     tool_format: str | None = None,
     app: App | None = None,
 ) -> LoadedEngine:
-    """Load a model by path or name: a GGUF file, a folder or hub name of Hugging Face; without one, the configured or
-    the demo model. What is None is as the environment says (`ESPALIER_CONTEXT` and so on), else the engine's choice.
+    """Load a model by path or name: a GGUF file, a folder or hub name of Hugging Face; by default the configured or the
+    demo model. Arguments left None come from the environment (`ESPALIER_CONTEXT` and so on), then from the engine's
+    defaults.
 
     device: `cpu`, `cuda`, `cuda:1`, `mps`. dtype: of the weights: `float32`, `bfloat16`, `float16`, `auto`.
-    tool_format: how calls are written, where the chat template does not tell.
+    tool_format: how calls are written, if the chat template does not show it.
 
     For a GGUF file. context: positions of one sequence. sequences: how many at once. kv_size: tokens that all of them
-    together hold. batch_size: tokens of one decode. gpu_layers: layers on the GPU, -1 for all. threads: of the forward
+    hold together. batch_size: tokens of one decode. gpu_layers: layers on the GPU, -1 for all. threads: of the forward
     pass. kv_type: `f16`, `f32`, `q8_0`, ... flash_attention: `auto`, `on`, `off`. lora: a path, a (path, scale) pair,
-    or a list of them. docs/llamacpp.md has their defaults.
+    or a list of them. docs/llamacpp.md lists their defaults.
 
     Raises UnknownModel, MissingDependency, CapabilityError, and InputError, also for an option that the model's engine
     does not take.
@@ -79,20 +80,20 @@ def load(
 
 
 def generate(prompt: Any, /, **options: Any) -> Any:
-    """`LoadedEngine.generate` on the default engine, which is loaded at the first call and kept."""
+    """`LoadedEngine.generate` on the default engine, which is loaded on the first call and kept."""
     return LoadedEngine(default_app().default_engine(), default_app().presets).generate(prompt, **options)
 
 
 def compile(spec: Spec, *, vocab: Vocab | None = None, app: App | None = None) -> Compiled:  # noqa: A001  # as re.compile
-    """Make a constraint ready for a vocabulary (default: bytes). Raises SpecError and its kin, UnsupportedError."""
+    """Compile a constraint for a vocabulary (default: bytes). Raises SpecError and its subclasses, UnsupportedError."""
     return (app or default_app()).compiler(vocab or Vocab.bytes()).compile(spec)
 
 
 def contract(schema: Any, *, vocab: Vocab | None = None, app: App | None = None, **options: Any) -> Contract:
-    """What will become of every keyword of a schema: enforced, narrowed, checked or refused, by its JSON pointer.
+    """What happens to every keyword of a schema: enforced, narrowed, checked or refused, by its JSON pointer.
 
-    schema: a JsonSchema, or what one takes, with its `options`. Nothing is refused here: see `Contract.check`.
-    Raises SchemaError, LimitExceeded, and UnsupportedError for a draft, document or format that cannot be had.
+    schema: a JsonSchema, or what its constructor takes, with its `options`. Nothing is refused here: see
+    `Contract.check`. Raises SchemaError, LimitExceeded, and UnsupportedError for an unknown draft, document or format.
     """
     if isinstance(schema, JsonSchema) and options:
         raise InputError(f"give {', '.join(options)} to JsonSchema itself", field="schema")
@@ -101,7 +102,7 @@ def contract(schema: Any, *, vocab: Vocab | None = None, app: App | None = None,
 
 
 def get_preset(name: str, *, app: App | None = None) -> Preset:
-    """The preset of that name: built-in, registered, or a file of the user's. Raises UnknownName, InputError."""
+    """The preset of that name: built-in, registered, or from a file of the user's. Raises UnknownName, InputError."""
     return (app or default_app()).presets.get(name)
 
 
@@ -109,7 +110,8 @@ class PresetBuilder(preset_values.PresetBuilder):
     """A preset step by step: `PresetBuilder("mine").temperature(0.2).grammar("@json_object").build_and_register()`."""
 
     def build_and_register(self, app: App | None = None) -> Preset:
-        """For this process: `preset="mine"` then names it. Raises InputError and SamplingError naming the field."""
+        """Register it in this process: `preset="mine"` then names it. Raises InputError and SamplingError, naming the
+        field."""
         made = self.build()
         (app or default_app()).presets.register(made)
         return made

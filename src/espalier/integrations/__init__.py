@@ -1,1 +1,1 @@
-"""Thin adapters for other libraries: a `LogitsProcessor` for plain `model.generate`."""
+"""Adapters for other libraries: a `LogitsProcessor` for plain `model.generate` of transformers."""

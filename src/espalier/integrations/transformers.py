@@ -1,4 +1,4 @@
-"""A LogitsProcessor for people who call `model.generate` themselves; batches and beams included.
+"""A LogitsProcessor for users of transformers' own `model.generate`; batches and beams work.
 
     processor = ConstraintLogitsProcessor(JsonSchema(schema), tokenizer=tokenizer)
     model.generate(**inputs, logits_processor=[processor])
@@ -21,18 +21,18 @@ from espalier.wiring import build_app
 try:
     import torch
     from transformers import LogitsProcessor
-except ImportError as error:  # told when the module is asked for, with the line to type
+except ImportError as error:  # on import of this module, with the pip line
     raise MissingDependency(error.name or "transformers", extra="transformers") from error
 
 
 class ConstraintLogitsProcessor(LogitsProcessor):
-    """Masks the scores of every row with its own matcher.
+    """Masks the scores of every row with the row's own matcher.
 
     constraint: a Spec (then `tokenizer` is needed) or a Compiled. Rows are recognised by the tokens generated so far,
-    so that beams may be reordered, dropped and doubled between steps. A finished row is held at EOS.
+    so beams may be reordered, dropped and duplicated between steps. A finished row only gets EOS.
 
-    Raises SpecError and its kin when made; DeadEnd if a row has no allowed token; InputError if it is used for a
-    second `generate`; TokenRefused if another processor after this one brought back a token that was masked.
+    Raises SpecError and its subclasses when made; DeadEnd if a row has no allowed token; InputError if it is used for a
+    second `generate`; TokenRefused if a later processor unmasked a token and it was sampled.
     """
 
     def __init__(self, constraint: Spec | Compiled, *, tokenizer: Any = None, width: int | None = None) -> None:
@@ -90,7 +90,7 @@ class ConstraintLogitsProcessor(LogitsProcessor):
         return [tuple(row) for row in input_ids[:, self._prompt_length :].tolist()]
 
     def _matcher(self, tokens: tuple[int, ...]) -> Matcher:
-        """The matcher of a row: its parent's, one token further. A finished parent stays finished (padding)."""
+        """The matcher of a row: its parent's, advanced by one token. A finished parent stays finished (padding)."""
         if not tokens:
             return self._compiled.matcher()
         parent = self._rows.get(tokens[:-1])
@@ -112,6 +112,6 @@ class ConstraintLogitsProcessor(LogitsProcessor):
         return child
 
     def _hold_inplace(self, scores: torch.Tensor, row: int) -> None:
-        """A finished row goes on as EOS alone, at no cost to a beam's score."""
+        """A finished row can only emit EOS, at no cost to a beam's score."""
         scores[row] = -torch.inf
         scores[row, self._compiled.vocab.eos_ids[0]] = 0.0
