@@ -215,7 +215,7 @@ def _of_vocab(trace: Trace, vocab: Vocab | None, app: App) -> _ReplaySetting:
 
     def encode(text: str, *, add_special: bool) -> list[int]:
         if vocab.encoder is None or add_special:
-            raise InputError("this replay needs the tokenizer itself", hint="name the model: -m MODEL", field="model")
+            raise InputError("this replay needs the model's tokenizer", hint="name the model: -m MODEL", field="model")
         return list(vocab.encoder(text))
 
     runs = RunMaker(name=trace.model, compiler=app.compiler(vocab), encode=partial(encode, add_special=False))
@@ -262,7 +262,9 @@ def _rerun(
     if setting.model is None:
         what = spec.kind if going_back and spec is not None else decoding.strategy
         raise CapabilityError(
-            f"{what} goes ways that the trace does not hold, so it needs the model", hint="-m MODEL", field="model"
+            f"{what} does not follow the stored tokens one by one, so it needs the model",
+            hint="-m MODEL",
+            field="model",
         )
     records, outcome = _drive(setting.model, prepared.plan(), size=prepared.size, many=prepared.sequences)
     made = _trace(trace, spec, decoding, setting.name, records, is_whole=False)

@@ -192,7 +192,7 @@ def _chat_fields(
                "max_calls": max_calls is not None, "parallel_tool_calls": not parallel_tool_calls}  # fmt: skip
     alone = [name for name, is_given in details.items() if is_given]
     if alone and not given:
-        raise InputError(f"{alone[0]} wants tools", field=alone[0])
+        raise InputError(f"{alone[0]} needs tools", field=alone[0])
     if tool_format is not None:
         if not isinstance(tool_format, str):
             raise InputError("tool_format is the name of a wire format", field="tool_format")
@@ -201,9 +201,11 @@ def _chat_fields(
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise InputError(f"{name}: {value!r} must be a whole number, at least 1", field=name)
     if not parallel_tool_calls and max_calls not in (None, 1):
-        raise InputError(f"max_calls {max_calls} is more than one call", field="parallel_tool_calls")
+        raise InputError(
+            f"max_calls is {max_calls}, but parallel_tool_calls allows only one call", field="parallel_tool_calls"
+        )
     if max_reasoning is not None and reasoning is None:
-        raise InputError("max_reasoning wants reasoning", hint='reasoning="auto"', field="max_reasoning")
+        raise InputError("max_reasoning needs reasoning", hint='reasoning="auto"', field="max_reasoning")
     return {
         "tools": given,
         "tool_choice": choice,

@@ -328,7 +328,7 @@ def test_a_cache_that_refuses_to_be_cut_is_a_capability_error(folder):
             return False
 
     model._lib = Stubborn(model._lib, 0, 10, does=True)
-    with pytest.raises(CapabilityError, match="cannot be cut"):
+    with pytest.raises(CapabilityError, match="cannot be truncated"):
         model.truncate(sequence, 1)
     assert model.length(sequence) == 3
 

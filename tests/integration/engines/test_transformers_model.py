@@ -151,7 +151,7 @@ def test_windows_and_recurrent_layers_refuse_to_be_cut(name: str) -> None:
     assert not step.can_truncate
     sequence = step.new()
     last(step, sequence, (1, 2, 3))
-    with pytest.raises(CapabilityError, match="cannot be cut"):
+    with pytest.raises(CapabilityError, match="cannot be truncated"):
         step.truncate(sequence, 1)
 
 
@@ -468,7 +468,7 @@ def test_an_encoder_is_refused_by_what_it_does(tmp_path: Path) -> None:
     )
     build(lambda: transformers.BertForMaskedLM(config)).save_pretrained(tmp_path)
     save_tokenizer(tmp_path)
-    with pytest.raises(CapabilityError, match="no causal model"):
+    with pytest.raises(CapabilityError, match="not a causal model"):
         load_model(str(tmp_path), device="cpu")
 
 

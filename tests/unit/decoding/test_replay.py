@@ -112,7 +112,7 @@ def test_a_strategy_that_takes_no_single_steps_is_run_afresh_and_compared(engine
 
 
 def test_what_the_stored_distributions_cannot_tell_needs_the_model(fake: LoadedEngine) -> None:
-    with pytest.raises(CapabilityError, match=r"jump goes ways .* needs the model"):
+    with pytest.raises(CapabilityError, match=r"jump does not follow the stored tokens .* needs the model"):
         replay(a_trace(fake, seed=1), vocab=fake.vocab, strategy="jump")
 
 

@@ -239,7 +239,7 @@ def test_a_constraint_the_engine_cannot_enforce_is_refused_and_not_dropped(eng):
 
 def test_both_prompt_and_messages_or_neither_is_refused():
     engine = open_engine()
-    with pytest.raises(InputError, match="one of them"):
+    with pytest.raises(InputError, match="either a prompt or messages"):
         engine.run([Request()])
-    with pytest.raises(InputError, match="one of them"):
+    with pytest.raises(InputError, match="either a prompt or messages"):
         engine.run([Request(prompt="a", messages=({"role": "user", "content": "a"},))])

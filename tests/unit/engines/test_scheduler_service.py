@@ -292,7 +292,7 @@ def test_what_is_asked_wrongly_is_refused_at_once(eng, service):
         service.submit(eng.requests("x" * 5000)[0][0])
     running = service.submit(requests(eng)[0])
     whole(running)
-    with pytest.raises(InputError, match="read once"):
+    with pytest.raises(InputError, match="can be read once"):
         iter(running)
 
 

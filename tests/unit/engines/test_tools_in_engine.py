@@ -271,7 +271,7 @@ def test_an_unknown_format_lists_those_there_are():
 
 
 def test_reasoning_markers_that_nothing_shows_must_be_named():
-    with pytest.raises(InputError, match="between which markers"):
+    with pytest.raises(InputError, match="show no reasoning markers"):
         open_engine().prompt_text(make_request("go", reasoning="auto"))
 
 

@@ -174,7 +174,7 @@ def test_open_requests_are_limited_and_freed(elsewhere: Elsewhere) -> None:
     with pytest.raises(Overloaded):
         service.submit(Request(prompt="hi"))
     assert [type(event) for event in runs[0]] == [TokenEvent] * 3 + [Finished]
-    with pytest.raises(InputError, match="read once"):
+    with pytest.raises(InputError, match="can be read once"):
         iter(runs[0])
     runs[1].cancel()
     assert service.load().running == 1

@@ -52,7 +52,7 @@ def load_model(name_or_path: str, *, device: str | None = None, dtype: str | Non
         model.to(where).eval()
     if not _is_causal(model):
         raise CapabilityError(
-            f"{name_or_path} ({type(model).__name__}) is no causal model: its tokens see the ones after them",
+            f"{name_or_path} ({type(model).__name__}) is not a causal model: its tokens attend to later tokens",
             hint="encoder models such as BERT cannot generate",
         )
     return model, tokenizer

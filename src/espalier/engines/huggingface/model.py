@@ -232,7 +232,7 @@ def _layers(config: PreTrainedConfig, name: str) -> list[Any]:
     try:
         return list(DynamicCache(config=config).layers)
     except (KeyError, AttributeError, TypeError, ValueError) as error:
-        raise CapabilityError(f"{name} has a kind of cache that is not known: {error}") from error
+        raise CapabilityError(f"{name} has an unknown kind of cache: {error}") from error
 
 
 def _is_plain(model: Any, layers: list[Any], max_positions: int) -> bool:

@@ -381,7 +381,9 @@ class NativeCaches:
     def truncate(self, row: int, length: int) -> None:
         if length == self._lengths[row]:
             return
-        raise CapabilityError("this model's cache cannot be cut", hint="it has a sliding window or recurrent layers")
+        raise CapabilityError(
+            "this model's cache cannot be truncated", hint="it has a sliding window or recurrent layers"
+        )
 
     def remove(self, row: int) -> None:
         del self._caches[row], self._lengths[row]

@@ -105,7 +105,7 @@ def check_defaults(context: Any, model: Any) -> None:
 def misfit(what: str) -> CapabilityError:
     """The error for library and bindings of different versions."""
     return CapabilityError(
-        f"llama-cpp-python {llama_cpp.__version__} and its llama.cpp library do not fit together: {what}",
+        f"llama-cpp-python {llama_cpp.__version__} and its llama.cpp library do not match: {what}",
         hint="install llama-cpp-python again, and do not set LLAMA_CPP_LIB_PATH",
     )
 

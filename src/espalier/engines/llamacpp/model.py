@@ -129,11 +129,11 @@ class LlamaStepModel:
             raise ValueError(f"cannot truncate {held} tokens to {length}")
         self._check_whole(sequence)
         if not self._can_truncate:
-            raise CapabilityError(f"{self._file.path.name}: the memory of this model cannot be cut")
+            raise CapabilityError(f"{self._file.path.name}: the KV cache of this model cannot be truncated")
         if length == held:
             return
         if not self._lib.llama_memory_seq_rm(self._memory, self._slots[sequence], length, -1):
-            raise CapabilityError(f"{self._file.path.name}: the memory of this model cannot be cut to {length}")
+            raise CapabilityError(f"{self._file.path.name}: the KV cache of this model cannot be truncated to {length}")
         self._lengths[sequence] = length
 
     def free(self, sequence: SequenceId) -> None:

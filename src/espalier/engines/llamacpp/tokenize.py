@@ -87,7 +87,7 @@ class Tokenizer:
 
     def _after_lead(self, text: str) -> list[int]:
         if self._kind == SPM and not self._lead:
-            raise CapabilityError("the model's tokenizer cannot split a text that goes on after another")
+            raise CapabilityError("the model's tokenizer cannot tokenize text that continues other text")
         return self._split(self._lead + text, markers=False)[self._skip :] if text else []
 
     def _find_lead(self) -> str:

@@ -135,7 +135,7 @@ def load_lora(file: LlamaFile, lora: Lora) -> Any:
         )
     if lib.llama_adapter_get_alora_n_invocation_tokens(handle):
         lib.llama_adapter_lora_free(handle)
-        raise CapabilityError(f"{path.name} is an aLoRA, which begins in the middle of a text", field="lora")
+        raise CapabilityError(f"{path.name} is an aLoRA, which would apply to a part of the text only", field="lora")
     return handle
 
 

@@ -127,7 +127,7 @@ class LocalEngine:
     def _ids(self, request: Request, text: str) -> list[int]:
         if request.prompt_ids is not None:
             if not request.raw:
-                raise InputError("a prompt of token ids is raw", hint="raw=True", field="raw")
+                raise InputError("a prompt of token ids must be raw", hint="raw=True", field="raw")
             for token in request.prompt_ids:
                 if not 0 <= token < self._vocab.width or not self._vocab.real_ids[token]:
                     raise InputError(f"there is no token {token}", field="prompt_ids")

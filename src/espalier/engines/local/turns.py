@@ -69,9 +69,9 @@ class TurnMaker:
         if request.reasoning == "auto":
             request = replace(request, reasoning=self._detected())
         if (request.prompt is None) == (request.messages is None):
-            raise InputError("give a prompt or messages, one of them", field="prompt")
+            raise InputError("give either a prompt or messages", field="prompt")
         if request.messages is not None and request.raw:
-            raise InputError("messages cannot be raw: only a template makes a text of them", field="raw")
+            raise InputError("messages cannot be raw: the chat template has to render them", field="raw")
         request.tool_choice.allowed(request.tools)  # raises if no tool has that name
         format_ = self._format(request) if request.tools else self._past_format(request)
         render = self._renderer(request, format_)
@@ -103,7 +103,7 @@ class TurnMaker:
     def _detected(self) -> Reasoning:
         if self._shown_reasoning is None:
             raise InputError(
-                f"nothing shows between which markers {self._name} reasons",
+                f"the chat template and vocabulary of {self._name} show no reasoning markers",
                 hint=f"name them: {', '.join(REASONING)}, or a pair of texts",
                 field="reasoning",
             )
@@ -135,7 +135,9 @@ class TurnMaker:
         template = self._template
         if request.raw or (template is None and request.messages is None):
             if request.template_variables:
-                raise InputError("no chat template is rendered that could read them", field="template_variables")
+                raise InputError(
+                    "template_variables need a chat template, and none is rendered here", field="template_variables"
+                )
             asked = {"tools": bool(request.tools), "schema_in_prompt": request.schema_in_prompt}
             unheard = [name for name, given in asked.items() if given]
             if unheard and not request.raw:
@@ -145,7 +147,7 @@ class TurnMaker:
                     field=unheard[0],
                 )
             if request.schema_in_prompt:
-                raise InputError("a raw prompt is taken as it is", field="schema_in_prompt")
+                raise InputError("schema_in_prompt does not work with a raw prompt", field="schema_in_prompt")
             return lambda _: request.prompt or ""
         if template is None:
             raise InputError(f"{self._name} has no chat template", hint="give a plain prompt", field="messages")

@@ -157,5 +157,5 @@ class _DirectRun:
 
     def _read_once(self) -> None:
         if self._is_read:
-            raise InputError("the events of a request are read once, by one reader")
+            raise InputError("the events of a request can be read once, by one reader")
         self._is_read = True

@@ -238,7 +238,7 @@ class Passes:
                 continue
             try:
                 if self._model.length(item.sequence) != len(piece.held.tokens):
-                    raise GenerationError("the model has lost its place after an error")
+                    raise GenerationError("the model's sequence has another length than its tokens after an error")
                 rows = self._passed([item])[0].copy()  # (n, V); the next call may overwrite it
             except Exception as error:  # noqa: BLE001  # goes to the one request that it belongs to
                 failed[piece.lane] = error

@@ -366,7 +366,7 @@ def _costs(ticket: Ticket) -> Hashable:
 
 
 def _too_costly() -> LimitExceeded:
-    return LimitExceeded("the constraint takes too long, as another request with it has shown just now", hint=HINT)
+    return LimitExceeded("the constraint takes too long: another request with it was stopped just now", hint=HINT)
 
 
 def _closed(ticket: Ticket, why: Exception) -> Exception:
