@@ -15,9 +15,9 @@ from typing import Any, Literal, TypeAlias
 from espalier.errors import UnsupportedError
 from espalier.schema.pointers import split
 
-Verdict: TypeAlias = Literal["enforced", "narrowed", "checked", "refused", "annotation"]
+KeywordVerdict: TypeAlias = Literal["enforced", "narrowed", "checked", "refused", "annotation"]
 
-VERDICTS: tuple[Verdict, ...] = ("annotation", "enforced", "narrowed", "checked", "refused")
+VERDICTS: tuple[KeywordVerdict, ...] = ("annotation", "enforced", "narrowed", "checked", "refused")
 """From the best to the worst.
 
 enforced: every possible output satisfies the keyword, and every value that satisfies it is possible.
@@ -35,7 +35,7 @@ class Entry:
 
     pointer: str
     keyword: str
-    verdict: Verdict
+    verdict: KeywordVerdict
     note: str = ""
 
     def to_json(self) -> dict[str, str]:
@@ -49,11 +49,11 @@ class Contract:
     entries: tuple[Entry, ...] = ()
 
     @property
-    def worst(self) -> Verdict:
+    def worst(self) -> KeywordVerdict:
         """The worst verdict; `enforced` where nothing is asserted."""
         return max((entry.verdict for entry in self.entries), key=_RANK.__getitem__, default="enforced")
 
-    def by_verdict(self, *verdicts: Verdict) -> tuple[Entry, ...]:
+    def by_verdict(self, *verdicts: KeywordVerdict) -> tuple[Entry, ...]:
         return tuple(entry for entry in self.entries if entry.verdict in verdicts)
 
     def to_json(self) -> list[dict[str, str]]:
@@ -75,11 +75,11 @@ class Contract:
         """The contract with this keyword refused: it can be neither enforced nor checked."""
         return self.lower(pointer, "refused", note)
 
-    def lower(self, pointer: str, verdict: Verdict, note: str) -> Contract:
+    def lower(self, pointer: str, verdict: KeywordVerdict, note: str) -> Contract:
         """The contract with one verdict lowered; a pointer without an entry gets one, at the end."""
         return self.with_changes([(pointer, verdict, note)])
 
-    def with_changes(self, changes: Iterable[tuple[str, Verdict, str]]) -> Contract:
+    def with_changes(self, changes: Iterable[tuple[str, KeywordVerdict, str]]) -> Contract:
         """The contract with several verdicts lowered, each `(pointer, verdict, note)`."""
         entries = {entry.pointer: entry for entry in self.entries}
         for pointer, verdict, note in changes:
@@ -93,7 +93,7 @@ class Contract:
             entries[pointer] = Entry(pointer=pointer, keyword=old.keyword, verdict=worse, note=shown)
         return Contract(tuple(entries.values()))
 
-    def check(self, allow: Collection[Verdict] | Verdict = ()) -> None:
+    def check(self, allow: Collection[KeywordVerdict] | KeywordVerdict = ()) -> None:
         """Raises UnsupportedError, naming the pointers, if a keyword is refused, or if one is only checked and `allow`
         does not contain "checked"."""
         allowed = {allow} if isinstance(allow, str) else set(allow)

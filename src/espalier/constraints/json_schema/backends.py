@@ -19,7 +19,7 @@ from espalier.constraints.json_schema.termination import check_finite
 from espalier.constraints.json_schema.unique_arrays import Spots, unique_spots
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import SpecError
-from espalier.schema.contract import Contract, Entry, Verdict
+from espalier.schema.contract import Contract, Entry, KeywordVerdict
 from espalier.schema.gbnf.convert import convert
 from espalier.schema.gbnf.layout import layout
 from espalier.schema.gbnf.rulebook import Converted
@@ -78,7 +78,7 @@ class LoweredSchema:
     def contract(self, backend: Backend) -> Contract:
         """The verdict on every keyword if `backend` enforces the schema. Raises as `expansion` does."""
         found = self.expansion.contract
-        order: list[tuple[str, Verdict, str]] = [(entry.pointer, "narrowed", ORDER) for entry in found.entries
+        order: list[tuple[str, KeywordVerdict, str]] = [(entry.pointer, "narrowed", ORDER) for entry in found.entries
                  if entry.keyword == "properties" and entry.verdict in ("enforced", "checked")]  # fmt: skip
         if backend == "llguidance":
             # llguidance enforces what the normal form leaves out, such as `oneOf` options that it cannot tell apart.
@@ -87,7 +87,7 @@ class LoweredSchema:
             return Contract((*Contract(tuple(held)).with_changes(order).entries, spelled))
         known = {entry.pointer for entry in found.entries}
         general: dict[str, dict[str, None]] = {}  # notes without a keyword in the schema, without repeats
-        changes: list[tuple[str, Verdict, str]] = [*order]
+        changes: list[tuple[str, KeywordVerdict, str]] = [*order]
         for note in self.converted.notes:
             if (at := _at(note.pointer, note.keyword)) in known:
                 changes.append((at, "narrowed", note.text))

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from espalier.errors import UnknownName
-from espalier.schema.contract import Contract, Entry, Verdict
+from espalier.schema.contract import Contract, Entry, KeywordVerdict
 from espalier.schema.lint.engine_limits import ENGINES
 from espalier.schema.lint.hazards import Hazard
 
 OURS = ("transformers", "llamacpp", "gbnf")
 """Our engines: they write their own contracts."""
-Change = tuple[str, Verdict, str]
+Change = tuple[str, KeywordVerdict, str]
 STRICT = "openai"
 """The engine that refuses where others drop or narrow."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from espalier.schema.contract import Contract, Entry, Verdict
+from espalier.schema.contract import Contract, Entry, KeywordVerdict
 from espalier.schema.patterns.formats import FORMATS
 from espalier.schema.pointers import split
 from espalier.schema.read.documents import SCHEMAS_IN, Store, Subschema
@@ -44,7 +44,7 @@ def contract_of(
                 stack.append(subschema)
     entries: dict[str, Entry] = {}
 
-    def enter(pointer: str, keyword: str, verdict: Verdict, note: str = "") -> None:
+    def enter(pointer: str, keyword: str, verdict: KeywordVerdict, note: str = "") -> None:
         if pointer not in entries:
             entries[pointer] = Entry(pointer=pointer, keyword=keyword, verdict=verdict, note=note)
 
