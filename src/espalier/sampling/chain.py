@@ -94,7 +94,7 @@ class Chain:
         self._mus = [first_mu(self.config.mirostat_tau)]
 
     def context(self, chance: float = 0.0) -> TransformContext:
-        """What the transforms may read at this step."""
+        """The values that the samplers may read at this step."""
         history = self._history
         return TransformContext(
             config=self.config,

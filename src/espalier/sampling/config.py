@@ -63,7 +63,7 @@ UNSET: Final[Any] = _Unset()
 
 
 def _default(name: str) -> Any:
-    """What the field's declaration says; UNSET where the default depends on mirostat."""
+    """The declared default; UNSET if it depends on mirostat."""
     return UNSET if name in NEUTRAL or name in WITH_MIROSTAT else FIELDS[name].default
 
 

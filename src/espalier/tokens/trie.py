@@ -1,6 +1,6 @@
 """`TokenTrie`: a vocabulary's tokens as a byte trie in flat arrays, with a cache on disk.
 
-The trie knows neither automata nor masks: whoever walks it decides which tokens to keep. It reads no settings.
+The trie knows neither automata nor masks: the caller that walks it decides which tokens to keep. It reads no settings.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 T = TypeVar("T")
 Reading: TypeAlias = Generator[None, None, T]
 """A coroutine that yields while it waits, and returns what it read."""
-Tell: TypeAlias = Callable[[str], object]
+Emit: TypeAlias = Callable[[str], object]
 
 SPACE = " \t\n\r"
 _SPACES = re.compile(f"[{SPACE}]*")
@@ -154,14 +154,14 @@ class Incoming:
         if not (yield from self.meets(literal)):
             raise Fault(f"{literal!r} is missing", at)
 
-    def until(self, literal: str, tell: Tell) -> Reading[bool]:
+    def until(self, literal: str, emit: Emit) -> Reading[bool]:
         """Pass on all text before the literal as it arrives, and stop in front of it; False if it never comes."""
         while (yield from self.wait()):
             piece, at = self.rest
             found = piece.find(literal[0], at)
             end = len(piece) if found < 0 else found
             if end > at:
-                tell(piece[at:end])
+                emit(piece[at:end])
                 self._at = end
             if found >= 0:
                 try:
@@ -169,17 +169,17 @@ class Incoming:
                         return True
                 except Cut:
                     pass  # only the beginning of the literal: plain text
-                tell((yield from self.take()))
+                emit((yield from self.take()))
         return False
 
-    def all(self, tell: Tell) -> Reading[None]:
+    def all(self, emit: Emit) -> Reading[None]:
         """Pass on all text to the end."""
         while (yield from self.wait()):
             piece, at = self.rest
-            tell(piece[at:])
+            emit(piece[at:])
             self._at = len(piece)
 
-    def run(self, wanted: re.Pattern[str], tell: Tell) -> Reading[None]:
+    def run(self, wanted: re.Pattern[str], emit: Emit) -> Reading[None]:
         """Pass on characters as long as they match, and wait for one that does not. wanted: matches any length, also
         zero."""
         while (yield from self.wait()):
@@ -187,7 +187,7 @@ class Incoming:
             found = wanted.match(piece, at)
             end = found.end() if found else at
             if end > at:
-                tell(piece[at:end])
+                emit(piece[at:end])
                 self._at = end
             if end < len(piece):
                 return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from espalier.chat.reading.call_shape import CallListener, check_name, shown
-from espalier.chat.reading.incoming import SPACE, Cut, Fault, Incoming, Reading, Tell
+from espalier.chat.reading.incoming import SPACE, Cut, Emit, Fault, Incoming, Reading
 from espalier.chat.reading.json_pieces import copy_meant, copy_value, read_string
 from espalier.chat.reading.json_scan import JsonScan, NotJson
 from espalier.chat.wire.formats import WireFormat
@@ -116,10 +116,10 @@ class _Call:
 
     def _object(self) -> Reading[None]:
         self._begin()
-        yield from copy_value(self._text, self._tell)
+        yield from copy_value(self._text, self._emit)
 
     def _string(self) -> Reading[None]:
-        quoted = _Quoted(self._begin, self._tell)
+        quoted = _Quoted(self._begin, self._emit)
         yield from copy_meant(self._text, quoted.take)
         if not quoted.is_done:
             raise Fault("the arguments in the string are not complete", self._text.offset - 1)
@@ -137,7 +137,7 @@ class _Call:
             self.is_begun = True
             self._listener.begin(self._name)
 
-    def _tell(self, text: str) -> None:
+    def _emit(self, text: str) -> None:
         if self.is_begun:
             self._listener.arguments(text)
         else:
@@ -150,9 +150,9 @@ _ARGUMENTS: dict[str, Callable[[_Call], Reading[None]]] = {"{": _Call._object, '
 class _Quoted:
     """An object inside a string. opened: called once it has begun."""
 
-    def __init__(self, opened: Callable[[], None], tell: Tell) -> None:
+    def __init__(self, opened: Callable[[], None], emit: Emit) -> None:
         self._opened = opened
-        self._tell = tell
+        self._emit = emit
         self._scan = JsonScan()
         self._is_open = False
 
@@ -173,9 +173,9 @@ class _Quoted:
         try:
             end = self._scan.feed(text, start)
         except NotJson as error:
-            self._tell(text[start : error.at])
+            self._emit(text[start : error.at])
             raise
-        self._tell(text[start:end])
+        self._emit(text[start:end])
         after = text[end:].lstrip(SPACE)
         if after:
             raise NotJson("something follows the arguments", len(text) - len(after))

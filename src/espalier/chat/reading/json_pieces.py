@@ -6,14 +6,14 @@ from __future__ import annotations
 import json
 import re
 
-from espalier.chat.reading.incoming import Fault, Incoming, Reading, Tell
+from espalier.chat.reading.incoming import Emit, Fault, Incoming, Reading
 from espalier.chat.reading.json_scan import HEX, JsonScan, NotJson
 
 _ESCAPES = {'"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _PLAIN = re.compile(r'[^"\\\x00-\x1f\ud800-\udfff]+')
 
 
-def copy_value(text: Incoming, tell: Tell) -> Reading[None]:
+def copy_value(text: Incoming, emit: Emit) -> Reading[None]:
     """Pass on one value piece by piece, exactly as written, with whitespace before it. A number ends where something
     else follows.
 
@@ -26,16 +26,16 @@ def copy_value(text: Incoming, tell: Tell) -> Reading[None]:
         try:
             end = scan.feed(piece, at)
         except NotJson as error:
-            _tell_up_to(text, error.at, tell)
+            _emit_up_to(text, error.at, emit)
             raise Fault(error.message, text.offset) from error
-        _tell_up_to(text, end, tell)
+        _emit_up_to(text, end, emit)
 
 
-def _tell_up_to(text: Incoming, end: int, tell: Tell) -> None:
+def _emit_up_to(text: Incoming, end: int, emit: Emit) -> None:
     piece, at = text.rest
     text.move(end)
     if end > at:
-        tell(piece[at:end])
+        emit(piece[at:end])
 
 
 def read_string(text: Incoming) -> Reading[str]:
@@ -48,8 +48,8 @@ def read_string(text: Incoming) -> Reading[str]:
     return found
 
 
-def copy_meant(text: Incoming, tell: Tell) -> Reading[None]:
-    """Decode one string and pass it on piece by piece. A NotJson raised by `tell` becomes a Fault at its position.
+def copy_meant(text: Incoming, emit: Emit) -> Reading[None]:
+    """Decode one string and pass it on piece by piece. A NotJson raised by `emit` becomes a Fault at its position.
 
     Raises Fault also for half a surrogate pair, which is no text.
     """
@@ -69,7 +69,7 @@ def copy_meant(text: Incoming, tell: Tell) -> Reading[None]:
         if not part:
             return
         try:
-            tell(part)
+            emit(part)
         except NotJson as error:
             raise Fault(error.message, at + error.at) from error
 

@@ -40,18 +40,18 @@ class PythonCalls:
 class _Arguments:
     def __init__(self, text: Incoming, listener: CallListener) -> None:
         self._text = text
-        self._tell = listener.arguments
+        self._emit = listener.arguments
         self._seen: set[str] = set()
 
     def read(self) -> Reading[None]:
         text = self._text
-        self._tell("{")
+        self._emit("{")
         yield from text.skip()
         more = not (yield from text.meets(")"))
         while more:
             yield from self._spread() if (yield from text.meets("**")) else self._argument()
             more = yield from self._goes_on(")")
-        self._tell("}")
+        self._emit("}")
 
     def _argument(self) -> Reading[None]:
         text, at = self._text, self._text.offset
@@ -63,7 +63,7 @@ class _Arguments:
             raise Fault("an argument has to be written as name=value", at)
         yield from text.expect("=")
         self._key(json.dumps(normalize("NFKC", name), ensure_ascii=False), at)
-        yield from copy_literal(text, self._tell)
+        yield from copy_literal(text, self._emit)
 
     def _spread(self) -> Reading[None]:
         text = self._text
@@ -76,7 +76,7 @@ class _Arguments:
             yield from copy_string(text, key.append)
             yield from text.expect(":")
             self._key("".join(key), at)
-            yield from copy_literal(text, self._tell)
+            yield from copy_literal(text, self._emit)
             more = yield from self._goes_on("}")
 
     def _key(self, key: str, at: int) -> None:
@@ -84,7 +84,7 @@ class _Arguments:
         name = json.loads(key)
         if name in self._seen:
             raise Fault(f"the argument {name!r:.80} comes twice", at)
-        self._tell(f", {key}: " if self._seen else f"{key}: ")
+        self._emit(f", {key}: " if self._seen else f"{key}: ")
         self._seen.add(name)
 
     def _goes_on(self, closer: str) -> Reading[bool]:

@@ -10,7 +10,7 @@ import sys
 import unicodedata
 from collections.abc import Callable
 
-from espalier.chat.reading.incoming import Fault, Incoming, Reading, Tell
+from espalier.chat.reading.incoming import Emit, Fault, Incoming, Reading
 from espalier.chat.reading.json_scan import HEX
 
 WORDS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
@@ -34,23 +34,23 @@ _ESCAPES = {"\n": "", "\\": "\\", "'": "'", '"': '"', "a": "\a", "b": "\b", "f":
 _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 
 
-def copy_literal(text: Incoming, tell: Tell) -> Reading[None]:
+def copy_literal(text: Incoming, emit: Emit) -> Reading[None]:
     """Read one literal after any whitespace, and pass it on as JSON.
 
     Raises Fault after the fitting part was passed on, Cut if the text ends within.
     """
-    yield from _Literal(text, tell).read()
+    yield from _Literal(text, emit).read()
 
 
-def copy_string(text: Incoming, tell: Tell) -> Reading[None]:
+def copy_string(text: Incoming, emit: Emit) -> Reading[None]:
     """Read one string, or several adjacent ones, and pass it on as one JSON string. Raises as `copy_literal`."""
     if (yield from text.need()) not in QUOTES:
         raise Fault("a string in quotes is missing", text.offset)
-    tell('"')
+    emit('"')
     while (yield from text.need()) in QUOTES:
-        yield from _body(text, tell)
+        yield from _body(text, emit)
         yield from text.skip()
-    tell('"')
+    emit('"')
 
 
 class _Literal:
@@ -59,9 +59,9 @@ class _Literal:
     `(1)` is a number and `(1,)` a tuple: the content of such parentheses is held back until that is decided.
     """
 
-    def __init__(self, text: Incoming, tell: Tell) -> None:
+    def __init__(self, text: Incoming, emit: Emit) -> None:
         self._text = text
-        self._told = tell
+        self._told = emit
         self._closers: list[str] = []
         self._places: list[int] = []  # per open container: index in `_waiting` where its "[" may go, or DECIDED
         self._waiting: list[str] = []
@@ -75,10 +75,10 @@ class _Literal:
             if character in CLOSERS:
                 more = (yield from self._open(character)) or (yield from self._goes_on())
             else:
-                yield from _scalar(self._text, self._tell)
+                yield from _scalar(self._text, self._emit)
                 more = yield from self._goes_on()
 
-    def _tell(self, text: str) -> None:
+    def _emit(self, text: str) -> None:
         if self._undecided:
             self._waiting.append(text)
         else:
@@ -90,16 +90,16 @@ class _Literal:
         yield from text.take()
         yield from text.skip()
         if (yield from text.meets(closer)):
-            self._tell("{}" if opener == "{" else "[]")
+            self._emit("{}" if opener == "{" else "[]")
             return False
         self._closers.append(closer)
         if opener == "(":
             self._places.append(len(self._waiting))
             self._undecided += 1
-            self._tell("")
+            self._emit("")
         else:
             self._places.append(DECIDED)
-            self._tell(opener)
+            self._emit(opener)
             yield from self._key()
         return True
 
@@ -108,9 +108,9 @@ class _Literal:
         if self._closers[-1] == "}":
             if (yield from self._text.need()) not in QUOTES:
                 raise Fault("the keys of a dict are strings", self._text.offset)
-            yield from copy_string(self._text, self._tell)
+            yield from copy_string(self._text, self._emit)
             yield from self._text.expect(":")
-            self._tell(": ")
+            self._emit(": ")
 
     def _goes_on(self) -> Reading[bool]:
         """Whether another value follows; closes the containers that end here."""
@@ -122,7 +122,7 @@ class _Literal:
                 self._decide("[")
                 yield from text.skip()
                 if not (yield from text.meets(closer)):
-                    self._tell(", ")
+                    self._emit(", ")
                     yield from self._key()
                     return True
             elif not (yield from text.meets(closer)):
@@ -136,7 +136,7 @@ class _Literal:
         self._decide("")
         self._places.pop()
         if not is_group:
-            self._tell("}" if closer == "}" else "]")
+            self._emit("}" if closer == "}" else "]")
 
     def _decide(self, opener: str) -> None:
         """Decide how the innermost container begins, if that is open."""
@@ -151,27 +151,27 @@ class _Literal:
             self._waiting = []
 
 
-def _scalar(text: Incoming, tell: Tell) -> Reading[None]:
+def _scalar(text: Incoming, emit: Emit) -> Reading[None]:
     character = yield from text.need()
     if character in QUOTES:
-        yield from copy_string(text, tell)
+        yield from copy_string(text, emit)
     elif character in "+-." or character in "0123456789":
-        yield from _number(text, tell)
+        yield from _number(text, emit)
     else:
-        yield from _word(text, tell)
+        yield from _word(text, emit)
 
 
-def _word(text: Incoming, tell: Tell) -> Reading[None]:
+def _word(text: Incoming, emit: Emit) -> Reading[None]:
     at = text.offset
     word = yield from _run(text, _WORD)
     if (yield from text.need()) in QUOTES and word:
         raise Fault(f"strings with a prefix, such as {word:.10}{'…' * (len(word) > 10)}'', are not taken", at)
     if word not in WORDS:
         raise Fault(f"{word:.40} is no literal" if word else "a value is missing", at)
-    tell(WORDS[word])
+    emit(WORDS[word])
 
 
-def _number(text: Incoming, tell: Tell) -> Reading[None]:
+def _number(text: Incoming, emit: Emit) -> Reading[None]:
     at = text.offset
     sign = ""
     if (yield from text.need()) in "+-":
@@ -181,7 +181,7 @@ def _number(text: Incoming, tell: Tell) -> Reading[None]:
     if token[-1:] in ("e", "E") and _DECIMAL.fullmatch(token[:-1]) and (yield from text.need()) in "+-":
         token += yield from text.take()
         token += yield from _run(text, _NUMERIC)
-    tell(sign + _json_number(token, at))
+    emit(sign + _json_number(token, at))
 
 
 def _json_number(token: str, at: int) -> str:
@@ -211,7 +211,7 @@ def _run(text: Incoming, wanted: re.Pattern[str]) -> Reading[str]:
 # Strings
 
 
-def _body(text: Incoming, tell: Tell) -> Reading[None]:
+def _body(text: Incoming, emit: Emit) -> Reading[None]:
     """Read one string with its quotes, and pass on its content without quotes."""
     quote = end = yield from text.take()
     if (yield from text.meets(quote)):
@@ -219,7 +219,7 @@ def _body(text: Incoming, tell: Tell) -> Reading[None]:
             return
         end = quote * 3
     while True:
-        yield from text.run(_PLAIN, tell)
+        yield from text.run(_PLAIN, emit)
         character = yield from text.need()
         if character == quote and (yield from text.meets(end)):
             return
@@ -227,24 +227,24 @@ def _body(text: Incoming, tell: Tell) -> Reading[None]:
             raise Fault("a string ends on the line where it begins", text.offset)
         yield from text.take()
         if character == "\\":
-            yield from _escape(text, tell)
+            yield from _escape(text, emit)
         else:
-            tell(_quoted(character))
+            emit(_quoted(character))
 
 
-def _escape(text: Incoming, tell: Tell) -> Reading[None]:
+def _escape(text: Incoming, emit: Emit) -> Reading[None]:
     at = text.offset
     character = yield from text.take()
     if character == "\r":
         yield from text.meets("\n")
     elif character in _ESCAPES:
-        tell(_quoted(_ESCAPES[character]))
+        emit(_quoted(_ESCAPES[character]))
     elif character in _CODES:
-        tell(_quoted((yield from _CODES[character](text, at))))
+        emit(_quoted((yield from _CODES[character](text, at))))
     elif character in "01234567":
-        tell(_quoted((yield from _octal(text, character))))
+        emit(_quoted((yield from _octal(text, character))))
     else:
-        tell("\\\\" + _quoted(character))  # Python keeps unknown escapes as they are
+        emit("\\\\" + _quoted(character))  # Python keeps unknown escapes as they are
 
 
 def _hex(count: int) -> Callable[[Incoming, int], Reading[str]]:

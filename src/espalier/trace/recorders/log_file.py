@@ -15,7 +15,7 @@ from espalier.errors import EspalierError, OutputError, UnsupportedError
 
 CLOSING = b"\n]}\n"
 MODE = 0o600
-"""Of a new file: it contains what people wrote."""
+"""Permissions of a new file, which contains private text."""
 
 
 class LogFile:
@@ -40,7 +40,7 @@ class LogFile:
         max_bytes: int | None = None,
         keep: int = 9,
     ) -> None:
-        self.path = path = path.resolve()  # of a symbolic link, the target is rotated
+        self.path = path = path.resolve()  # a symbolic link is followed: its target is rotated
         self._begin, self._max, self._keep = begin, max_bytes, keep
         self._file = -1
         self._is_dirty = False  # a write failed half-way
