@@ -1,6 +1,6 @@
 """The applications: routes, middleware and error handlers put together. The lifespan opens the Process and closes it.
 
-Nothing is loaded before the lifespan begins. What a process holds is in `process/opening.py`.
+Nothing is loaded before the lifespan begins. `process/opening.py` opens the engine and all else.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def create_app(
 ) -> FastAPI:
     """The whole server. Without an engine, the model of the settings is loaded when the application starts.
 
-    What is brought stays open. serve: makes the ServingEngine. failed: with it, the application starts before the
+    Parts that are given stay open. serve: makes the ServingEngine. failed: with it, the application starts before the
     model is loaded, and `failed` is called with the error if loading fails. Raises InputError for a wrong setting.
     """
     parts = Parts(app=app, engine=engine, serve=serve, gate=gate, meter=meter, store=store)

@@ -58,7 +58,7 @@ class TextLogprobs:
         }
 
     def _tops(self, step: StepRecord) -> dict[str, float]:
-        """Of two tokens with the same text, the more probable one."""
+        """The log probabilities by text; of two tokens with the same text, that of the more probable one."""
         found: dict[str, float] = {}
         for one in step.pre_masking[: self._top]:
             found.setdefault(spelled(one.text, one.bytes), of_probability(one.prob))

@@ -1,4 +1,4 @@
-"""What every generating route does: identify, read, convert, run, and reply whole or as a stream.
+"""Handles every generating route: identify, read, convert, run, and reply whole or as a stream.
 
 It knows neither body nor reply; a `Dialect` does.
 """

@@ -1,5 +1,4 @@
-"""Starts the outputs of a request: admits the caller, and submits every output from a worker thread, within time
-limits.
+"""Admits the caller of a request and submits its outputs from a worker thread, within time limits.
 
 It reads no events and knows no shape of a reply.
 """
@@ -127,7 +126,7 @@ def _cut(made: Generation) -> tuple[Request, ...]:
 
 
 def _contract(made: Generation) -> list[dict[str, str]] | None:
-    """What is enforced of each keyword of a schema, if the reply reports it."""
+    """The contract of a schema (how each keyword is enforced), if the reply reports it."""
     spec, compiler = made.asked.constraint, made.process.engine.engine.compiler
     if not made.asked.report or not isinstance(spec, JsonSchema):
         return None

@@ -28,8 +28,8 @@ AskedType = TypeVar("AskedType", bound=Asked)
 
 
 def assemble(draft: Draft, process: Process, make: Callable[..., AskedType]) -> AskedType:
-    """What a draft asks for. make: `Asked`, or a subclass of it. Raises InputError and its kin, each naming the field
-    of the body."""
+    """The engine's requests of a draft, checked. make: `Asked`, or a subclass of it. Raises InputError and its kin,
+    each naming the field of the body."""
     settings, top = process.settings, draft.top_logprobs
     top_field = draft.names.get("top_logprobs", "top_logprobs")
     if top is not None and top > settings.max_top_logprobs:
@@ -151,7 +151,7 @@ def _check_tools(request: Request, settings: ServerSettings) -> None:
 
 
 def model_name(asked: str | None, process: Process) -> str:
-    """What the reply calls the model. Raises UnknownModel."""
+    """The model's name in the reply. Raises UnknownModel."""
     if not asked:
         return process.names[0]
     if process.settings.seed_compat:  # the word-list server took any name for its one model

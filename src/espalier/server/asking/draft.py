@@ -1,4 +1,4 @@
-"""What a request body asks for, as values: a `Draft` while the body is read, then `Asked` with the engine's requests.
+"""Values between body and engine: a `Draft` while the body is read, then `Asked` with the engine's requests.
 
 It reads no body and runs nothing.
 """
@@ -20,7 +20,7 @@ from espalier.trace.records import TraceLevel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyOptions:
-    """What the reply holds.
+    """Options of the reply.
 
     include_usage: whether a stream ends with the usage. top_logprobs: how many candidates beside each token, None
     without log probabilities. token_ids: whether choices have `token_ids`. report: whether the reply has the key
@@ -38,10 +38,10 @@ class ReplyOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft(ReplyOptions):
-    """What a body asks for, before the engine's requests are made.
+    """A request body, read but not yet turned into the engine's requests.
 
     prompts: texts or conversations, with the token ids of those that were given as ids (None for the others).
-    sampling: only what was given, in our names. defaults: sampling that holds where nothing is given and no preset is
+    sampling: only what was given, in our names. defaults: sampling for fields that are not given, unless a preset is
     named. options: further arguments of `make_request`. request: further fields of each Request. default_beams: the
     number of beams that search where the body does not say how to decode, and the field that asks for them.
     trace: the least level that the body needs. echo: whether prompts are repeated before their outputs. names: from

@@ -74,10 +74,10 @@ def _ids(given: list[Any], engine: Engine, vocab: Vocab, field: str) -> list[int
 
 
 def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
-    """What a body of `/completion` asks for. Raises InputError and its kin, each naming the field."""
+    """Read a body of `/completion`. Raises InputError and its kin, each naming the field."""
     settings = process.settings
     if body.post_sampling_probs and not body.n_probs:
-        raise BadRequest("post_sampling_probs wants n_probs", hint='"n_probs": 5', field="post_sampling_probs")
+        raise BadRequest("post_sampling_probs needs n_probs", hint='"n_probs": 5', field="post_sampling_probs")
     if isinstance(body.stop, list) and len(body.stop) > MAX_STOPS:
         raise BadRequest(f"stop: at most {MAX_STOPS} texts", field="stop")
     if max(body.n or 1, body.n_cmpl or 1) > MAX_N:

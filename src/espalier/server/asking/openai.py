@@ -33,7 +33,7 @@ NAMES = {name: f"espalier.{name}" for name in (*OPTIONS, "soft", *FIELDS)} | {
 
 
 def ask_chat(body: ChatBody, process: Process) -> Asked:
-    """What a body of `/v1/chat/completions` asks for. Raises InputError and its kin, each naming the field."""
+    """Read a body of `/v1/chat/completions`. Raises InputError and its kin, each naming the field."""
     settings = process.settings
     if len(body.messages) > settings.max_messages:
         raise BadRequest(
@@ -63,7 +63,7 @@ def ask_chat(body: ChatBody, process: Process) -> Asked:
 
 
 def ask_completion(body: CompletionBody, process: Process) -> Asked:
-    """What a body of `/v1/completions` asks for. Raises InputError and its kin, each naming the field."""
+    """Read a body of `/v1/completions`. Raises InputError and its kin, each naming the field."""
     if body.echo and body.logprobs is not None:
         raise UnsupportedParameter(
             "the tokens of the prompt have no log probabilities", hint="leave one of the two out", field="echo"
@@ -117,7 +117,7 @@ def _ids(given: object, vocab: Vocab, field: str) -> tuple[int, ...]:
 
 
 def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **given: Any) -> Draft:
-    """What both routes read in the same way. given: fields of the Draft that differ."""
+    """Read the fields that both routes share. given: fields of the Draft that differ."""
     ours = body.espalier or EspalierOptions()
     _check_stream(body, ours)
     limit = process.settings.max_schema_bytes
@@ -126,7 +126,7 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
     sampling, defaults = read_sampling(body)
     check_lists(body, process)
     shown = _shown_trace(ours)
-    # What a filter refuses is counted, for which a summary is needed.
+    # A safety filter counts its refusals, which needs a summary.
     least = shown if shown != "none" else "summary" if ours.safety is not None else "off"
     draft = Draft(
         model=body.model,

@@ -33,7 +33,7 @@ def text_of(ids: Iterable[int], vocab: Vocab) -> str:
 
 
 def known_vocab(engine: Engine, field: str | None = None) -> Vocab:
-    """The engine's vocabulary. Raises CapabilityError, naming the field, where the engine does not know it."""
+    """The engine's vocabulary. Raises CapabilityError, naming the field, if the engine does not know it."""
     if engine.vocab is None:
         raise CapabilityError(f"{engine.name} runs elsewhere, so its tokens are not known here", field=field)
     return engine.vocab

@@ -1,5 +1,4 @@
-"""Cuts prompts to MAX_INPUT_TOKENS, and rounds `max_tokens` up to one of ALLOWED_MAX_NEW_TOKENS. Both are off unless
-set.
+"""Cuts prompts to MAX_INPUT_TOKENS, and rounds `max_tokens` up to one of ALLOWED_MAX_NEW_TOKENS, if these are set.
 
 A conversation loses its oldest turns first, each with the replies to it, so that the rest is still a conversation; then
 the beginning of the oldest user message that is left. System messages and the generation prompt stay. It knows no body

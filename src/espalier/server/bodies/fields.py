@@ -1,5 +1,4 @@
-"""Tables of the fields of OpenAI, vLLM and llama-server that have no effect here (ACCEPTED) or are not supported
-(REFUSED).
+"""Tables of other servers' fields that have no effect here (ACCEPTED) or are not supported (REFUSED).
 
 ACCEPTED fields are checked for their JSON type (TYPES) and dropped. REFUSED fields are refused unless their value asks
 for nothing. A field that is in neither table nor in the body's class is unknown, and refused with a hint.

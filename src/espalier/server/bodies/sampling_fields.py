@@ -1,6 +1,6 @@
 """Sampling fields that both dialects have, OpenAI's with its extras and llama-server's, with one set of bounds.
 
-What a value means is decided in `asking/`. A field whose bounds differ between the dialects stands in their own bodies.
+`asking/` decides what values mean. A field whose bounds differ between the dialects stands in each dialect's body.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Validates bodies as the word-list server did, for the same 422 errors. Strings that spell a number are numbers, as
-there."""
+"""Validates bodies as the word-list server did, for the same 422 errors. Numbers may be strings, as there."""
 
 from __future__ import annotations
 

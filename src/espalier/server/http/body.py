@@ -1,5 +1,4 @@
-"""Reads request bodies within a size and a time limit, and parses them as strict JSON. It knows no field of any
-body."""
+"""Reads request bodies within a size and a time limit, and parses them as strict JSON. It knows no field."""
 
 from __future__ import annotations
 

@@ -107,7 +107,8 @@ def openai_shape(error: EspalierError, _request: Request) -> Response:
 
 
 def internal_error(request_id: str) -> EspalierError:
-    """What a client sees of a fault in the server: the id under which the log has the details, nothing else."""
+    """The error for a fault in the server: it names the request id, under which the log has the details, and no
+    more."""
     return EspalierError("something went wrong in the server", hint=f"the log has the details under {request_id}")
 
 

@@ -1,5 +1,4 @@
-"""uvicorn's httptools protocol with two more limits: the size of a request's head, and the time in which it must
-arrive.
+"""uvicorn's httptools protocol with limits on the size of a request's head and on the time in which it arrives.
 
 It knows no route; `espalier serve` passes it to uvicorn. It extends private methods of uvicorn: pyproject.toml pins the
 tested releases, and tests/unit/server/test_uvicorn.py names the methods.

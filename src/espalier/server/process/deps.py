@@ -1,4 +1,4 @@
-"""What a route asks of its request: the process, the caller, the request id, whether the client still listens."""
+"""Accessors for routes: the process, the caller and the request id; and work that a disconnect cancels."""
 
 from __future__ import annotations
 

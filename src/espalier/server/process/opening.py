@@ -1,6 +1,6 @@
 """Opens what a server process holds, in order, and closes it in the reverse order. It knows no route.
 
-What a caller brings (`Parts`) is used as it is and stays open; everything else is made from the settings.
+Parts that the caller of `create_app` brings are used and stay open; all others are made from the settings.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ WORK_THREADS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a caller brings; None is made from the settings. serve: makes the ServingEngine."""
+    """Parts that the caller of `create_app` brings; None is made from the settings. serve: makes the ServingEngine."""
 
     app: App | None = None
     engine: LoadedEngine | None = None

@@ -20,7 +20,7 @@ from espalier.wiring import App
 class Process:
     """engine: for what needs no scheduler (tokenising, templates). names: the model's names; replies use the first.
     started: Unix seconds. workers: threads for rendering and compiling, which block. spans: telemetry. fingerprint:
-    identifies the model and this version. recorders: told of every run. default_strategy: for requests that name none;
+    identifies the model and this version. recorders: get every run. default_strategy: for requests that name none;
     None leaves the choice to the engine. prebuild: how far the word lists are that are compiled at the start."""
 
     settings: ServerSettings
@@ -41,7 +41,7 @@ class Process:
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """Token ids that end a text; none where the engine does not know its vocabulary."""
+        """Token ids that end a text; empty if the engine does not know its vocabulary."""
         vocab = self.engine.engine.vocab
         return frozenset(() if vocab is None else vocab.eos_ids)
 

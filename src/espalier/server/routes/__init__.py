@@ -1,2 +1,4 @@
-"""The routes, one module per group. A generating route names its body, its reader and its reply; `answering/` does the
-rest."""
+"""The routes, one module per group.
+
+A generating route names its body, its reader and its reply; `answering/` does the rest. Start with `chat.py`.
+"""

@@ -1,5 +1,4 @@
-"""`GET /health`, `/ready`, `/version` and `/metrics`. They generate nothing, and reply while the model is still
-loading.
+"""`GET /health`, `/ready`, `/version` and `/metrics`. They generate nothing, and reply while the model is loading.
 
 The first three are public, as orchestrators need them; `/metrics` needs a key that may read it, unless
 METRICS_PUBLIC=true.

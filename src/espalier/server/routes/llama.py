@@ -1,5 +1,4 @@
-"""llama-server's routes: `POST /completion` (also `/completions`) and `GET /props`. There are no slots, so no
-`/slots`."""
+"""llama-server's routes: `POST /completion` (also `/completions`) and `GET /props`. There are no slots here."""
 
 from __future__ import annotations
 

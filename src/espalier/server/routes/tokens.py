@@ -1,7 +1,6 @@
-"""`POST /tokenize`, `/detokenize` and `/apply-template`, as in llama-server; the first two also as in vLLM, by their
-fields.
+"""`POST /tokenize`, `/detokenize` and `/apply-template`, as in llama-server; the first two also as in vLLM.
 
-Nothing is generated; threads encode and render.
+A body's fields decide between the two servers. Nothing is generated; threads encode and render.
 """
 
 from __future__ import annotations
