@@ -1,4 +1,4 @@
-"""The whole server is killed under load, and told to end under load: nothing kept is corrupt, nothing begun is torn."""
+"""Kill the server under load, and stop it under load: stored data stays intact, and no reply is torn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constraints that would take for ever: each fails alone, in its time, and everybody else is answered meanwhile."""
+"""Constraints that take forever: each fails alone within its time limit, and other requests are served meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""64 mixed requests at once over HTTP on both in-process engines with the demo model: each as alone, each valid."""
+"""64 mixed requests at once over HTTP on both in-process engines: each gets the reply that it gets alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The openai SDK against a real server on a port of this machine: what its users call, and what it raises."""
+"""The openai SDK against a real server: the calls its users make, and the errors it raises."""
 
 from __future__ import annotations
 

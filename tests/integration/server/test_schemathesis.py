@@ -1,4 +1,4 @@
-"""Every route as its OpenAPI document has it: documented statuses, media types and shapes alone, and never a 5xx."""
+"""Every route against the OpenAPI document: documented statuses, media types and schemas only, never a 5xx."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that keeps traces is killed with SIGKILL, again and again: nothing is corrupt, nothing said is lost."""
+"""A process that stores traces is killed with SIGKILL again and again: no row is corrupt, no reported row is lost."""
 
 from __future__ import annotations
 

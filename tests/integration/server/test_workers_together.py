@@ -1,4 +1,4 @@
-"""Two worker processes on one port: both answer, and what they must share they share."""
+"""Two worker processes on one port: both reply, and they share limits, store and metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The applications: what they open and close, what they document, who gets in."""
+"""The applications: what they open and close, which routes they document, whom they admit."""
 
 from __future__ import annotations
 

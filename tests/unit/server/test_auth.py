@@ -1,4 +1,4 @@
-"""Keys: who is let in, what a key file may say, and where a server without keys may listen."""
+"""API keys: who is identified, what a key file may hold, and where a server without keys may listen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies that are too large, too deep, too slow or no JSON; the shape of errors; request ids."""
+"""Bodies that are too large, too deep, too slow or not JSON; the shape of errors; request ids."""
 
 from __future__ import annotations
 

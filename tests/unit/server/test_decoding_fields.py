@@ -1,4 +1,4 @@
-"""How a body asks to decode: what becomes of its fields, what is refused and by which name, and replies of searches."""
+"""Decoding fields of a body: the Decoding they make, which are refused, and replies of beam search."""
 
 from __future__ import annotations
 

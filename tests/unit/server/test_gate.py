@@ -1,4 +1,4 @@
-"""The gate: who is let in, how often, how many at once, and that slots come back whatever happens."""
+"""The gate: identification, rate and concurrency limits, and slots that are always given back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/health`, `/ready`, `/version` and `/metrics`: what they say, when, and to whom."""
+"""`/health`, `/ready`, `/version` and `/metrics`: their replies by state and by key."""
 
 from __future__ import annotations
 

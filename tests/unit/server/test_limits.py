@@ -1,4 +1,4 @@
-"""Limits: the bucket against a slow, plain one; slots; both backends alike; and workers that count together."""
+"""Limits: the bucket against a plain exact one; slots; both kinds of counters; workers that count together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""llama-server's `/completion` and `/props`: its fields, defaults and shapes, and what it says of tokens."""
+"""llama-server's `/completion` and `/props`: fields, defaults, replies, token probabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that answers before its model is there."""
+"""A server that replies before its model is loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log: one line a response, no key and no content in it, and uvicorn's access log silent."""
+"""The log: one line per response, without keys and content, and uvicorn's access log silent."""
 
 from __future__ import annotations
 

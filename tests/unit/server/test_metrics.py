@@ -1,4 +1,4 @@
-"""The metrics: vLLM's names, ours, and workers that are read together."""
+"""Metrics: vLLM's names, our names, and several workers read together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Word lists compiled at the start: when the server is ready, what it says meanwhile, and what stops it."""
+"""Word lists compiled at the start: when the server is ready, what it reports meanwhile, and what stops it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes before a body: too large, too slow, in pieces, several at once. Over a real connection of this machine."""
+"""The head of a request: too large, too slow, in pieces, pipelined. Over a real loopback connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rejection log of a server: who is in it, which strategy fills it, and that its faults end no generation."""
+"""A server's rejection log: which runs it has, which strategy fills it, and that its failures end no generation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans: the gen_ai attributes, the caller's trace, and nothing of what was written."""
+"""Spans: the gen_ai attributes, the caller's trace, and no prompt or answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The routes of kept traces: lists in pages, each caller's own only, JSON and page, and what is refused."""
+"""The routes of stored traces: pages of lists, a caller's own traces only, JSON and HTML, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts that are cut to MAX_INPUT_TOKENS, and `max_tokens` in buckets."""
+"""Prompts are cut to MAX_INPUT_TOKENS, and `max_tokens` is rounded to an allowed value."""
 
 from __future__ import annotations
 

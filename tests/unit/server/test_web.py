@@ -1,4 +1,4 @@
-"""The page at `/`: public, whole, with a strict policy, nothing of the server in it; and steps in a stream."""
+"""The playground at `/`: public, complete, with a strict policy, without data of the server; steps in a stream."""
 
 from __future__ import annotations
 

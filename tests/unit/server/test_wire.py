@@ -1,4 +1,4 @@
-"""JSON on the wire: the same bytes by parts, small pieces to the server, and a reader that takes nothing is cut."""
+"""JSON replies: the same bytes by parts, sent in small pieces, and cut if the client does not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The word-list server's fields on our chat route, and its faults, which must not come back."""
+"""The word-list server's fields on our chat route, and its faults, which must not return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads for what blocks: how many may wait, and who gets what nobody waits for any more."""
+"""The worker threads: how many tasks may wait, turns of owners, and results that nobody awaits."""
 
 from __future__ import annotations
 

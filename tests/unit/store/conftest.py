@@ -1,4 +1,4 @@
-"""A store on a new SQLite file, and again on PostgreSQL where ESPALIER_TEST_POSTGRES_URL names one to be emptied."""
+"""A store on a new SQLite file, and on PostgreSQL if ESPALIER_TEST_POSTGRES_URL names a database to empty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening a database, and what it says when it cannot."""
+"""Opening a database, and the errors if it cannot be opened."""
 
 from __future__ import annotations
 

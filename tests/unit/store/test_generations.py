@@ -1,4 +1,4 @@
-"""Generations: one row each, texts only where they are given."""
+"""Rows of generations: one each, with texts only if they are given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids: ordered by time, unguessable, and told from other text."""
+"""Ids: ordered by time, unguessable, and recognised among other text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Migrations: from empty, from each earlier revision with data, and back; by processes at once; not from newer."""
+"""Migrations: from empty, from each earlier revision with data, and back; by several processes; not from newer ones."""
 
 from __future__ import annotations
 

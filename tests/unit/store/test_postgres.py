@@ -1,4 +1,4 @@
-"""What PostgreSQL would be told, where there is none to ask: tables and statements compiled in its dialect."""
+"""Statements and tables compiled for PostgreSQL, without a PostgreSQL server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention: exactly the newest stay, in small batches, by one process at a time, and the file shrinks."""
+"""Retention: exactly the newest rows stay, deleted in small batches by one process, and the file shrinks."""
 
 from __future__ import annotations
 

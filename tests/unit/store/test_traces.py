@@ -1,4 +1,4 @@
-"""Traces: what is kept is what is read, to each their own, and pages that neither repeat nor skip."""
+"""Stored traces: read back unchanged, by their caller only, and list pages that neither repeat nor skip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of a request besides its text: log line, times, usage, what its template was given."""
+"""Data about a request besides its text: log line, times, usage, template variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bodies ask for, and by which field they are refused."""
+"""Fields of a chat body become a request, or are refused with their name in `param`."""
 
 from __future__ import annotations
 
