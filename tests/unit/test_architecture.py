@@ -24,6 +24,7 @@ RUN = "from importlinter.cli import lint_imports_command; lint_imports_command()
 RANKS = "ranks"
 CYCLES = "no cycles, function-level imports included"
 ENGINES = "engines do not know one another"
+EDGES = "edges see engines through their protocol alone"
 STRATEGIES = "strategies do not know one another"
 CORE = "from grammar to decoding: no models, no server, no database, no HTTP client"
 LLGUIDANCE = "llguidance only in constraints/json_schema/llguidance.py"
@@ -32,7 +33,7 @@ SETTINGS = "only wiring reads settings"
 ROOMS = {
     f"rooms of {name}" for name in ("automata", "chat", "cli", "constraints", "sampling", "schema", "server", "trace")
 }
-ALL = {RANKS, CYCLES, ENGINES, STRATEGIES, CORE, LLGUIDANCE, NUMBA, SETTINGS, *ROOMS}
+ALL = {RANKS, CYCLES, ENGINES, EDGES, STRATEGIES, CORE, LLGUIDANCE, NUMBA, SETTINGS, *ROOMS}
 
 
 def lint(root: Path) -> dict[str, bool]:
@@ -110,6 +111,7 @@ def test_every_contract_holds_on_this_tree() -> None:
             {"engines/local/planted.py": "import espalier.engines.fake"},
             id="shared-module-imports-engine",
         ),
+        pytest.param(EDGES, {"api/planted.py": "from espalier.engines.local.engine import LocalEngine"}, id="edge"),
         pytest.param(
             STRATEGIES,
             {"decoding/masking.py": "import espalier.decoding.rejection", "decoding/rejection.py": ""},
