@@ -1,0 +1,42 @@
+"""CONTRIBUTING.md says which files an addition takes; here an addition that was made is held to that list."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.footprint import ROOT, SOURCES, modules_that_know
+
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+LIST = re.compile(r"^Files, as for (?P<names>`[^:]+): (?P<files>.*?)\n\n", re.MULTILINE | re.DOTALL)
+QUOTED = re.compile(r"`([^`\n]+)`")
+MOST = {"AnyOf": 4, "hermes": 2, "xtc_threshold": 4, "awrs": 4, "ess_threshold": 4, "huggingface": 1, "gpu_layers": 3}
+"""How many modules an addition may take, by its example."""
+
+
+def listed() -> dict[str, tuple[list[str], set[str]]]:
+    """By the first example of a list: its examples, and the paths below `src/espalier`."""
+    found = {}
+    for match in LIST.finditer(TEXT):
+        names = QUOTED.findall(match["names"])
+        paths = {text for text in QUOTED.findall(match["files"]) if text.endswith(".py") and "/" in text}
+        found[names[0]] = (names, paths | {text for text in QUOTED.findall(match["files"]) if text == "exports.py"})
+    return found
+
+
+def test_every_kind_of_addition_has_its_list() -> None:
+    assert {name: len(paths) for name, (_, paths) in listed().items()} == MOST
+
+
+@pytest.mark.parametrize("example", MOST)
+def test_an_addition_that_was_made_took_the_files_of_its_list(example: str) -> None:
+    names, paths = listed()[example]
+    assert {path for name in names for path in modules_that_know(name)} == paths
+
+
+def test_every_path_that_is_named_exists() -> None:
+    paths = {text for text in QUOTED.findall(TEXT) if re.fullmatch(r"[\w./-]+/[\w.-]*\.(py|md|toml|txt)", text)}
+    assert len(paths) > 20
+    missing = {path for path in paths if not (ROOT / path).exists() and not (SOURCES / path).exists()}
+    assert missing == set()
