@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from typing import Self
 
 from espalier.automata.ends.closing import Ends
 from espalier.automata.ends.forced import forced
@@ -184,8 +185,8 @@ class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
             self._state = self._history[kept]
             del self._history[kept:], self._tokens[kept:], self._explainer_states[kept + 1 :]
 
-    def fork(self) -> AutomatonMatcher:
-        other = AutomatonMatcher(self._compiled)
+    def fork(self) -> Self:
+        other = type(self)(self._compiled)
         other._state = self._state
         other._history = self._history.copy()
         other._tokens = self._tokens.copy()

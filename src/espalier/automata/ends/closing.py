@@ -31,14 +31,14 @@ NEXT_BYTES = 16 * 2**20
 
 
 class _Known:
-    """The results of earlier searches from one state. refused: no completion of at most so many tokens was found. way:
-    the shortest completion found."""
+    """The results of earlier searches from one state. refused: no completion of at most so many tokens was found.
+    completion: the shortest completion found."""
 
-    __slots__ = ("refused", "way")
+    __slots__ = ("completion", "refused")
 
     def __init__(self) -> None:
         self.refused = -1
-        self.way: tuple[int, ...] | None = None
+        self.completion: tuple[int, ...] | None = None
 
 
 class Ends:
@@ -105,17 +105,17 @@ class Ends:
         if self._at_least(state) > most:
             return None
         if self._is_near(state, most):
-            return self._nearest.way(state)
+            return self._nearest.completion(state)
         known = self._of(state)
-        if known.way is not None and len(known.way) <= most:
-            return known.way
+        if known.completion is not None and len(known.completion) <= most:
+            return known.completion
         if known.refused >= most or most > self._deep:
             return None
         found = self._search(state, most, self._max_walks)
         if found is None:
             known.refused = max(known.refused, most)
-        elif known.way is None or len(found) < len(known.way):
-            known.way = found
+        elif known.completion is None or len(found) < len(known.completion):
+            known.completion = found
         return found
 
     def shortest(self, state: State, *, max_walks: int = SHORTEST_WALKS) -> tuple[int, ...]:
@@ -127,7 +127,7 @@ class Ends:
         fewest = self._machine.fewest(state)
         if fewest is not None:
             return self._descend(state, fewest)
-        best = self._nearest.way(state)
+        best = self._nearest.completion(state)
         while len(best) > 1 and (shorter := self._search(state, len(best) - 1, max_walks)) is not None:
             best = shorter
         return best
@@ -136,7 +136,7 @@ class Ends:
         """The completion of fewest bytes, in tokens; one of the fewest tokens where bytes have no token of their own.
         Raises LimitExceeded as `shortest` does."""
         fewest = self._machine.fewest(state)
-        return self._nearest.way(state) if fewest is None else self._descend(state, fewest)
+        return self._nearest.completion(state) if fewest is None else self._descend(state, fewest)
 
     def _is_near(self, state: State, most: int) -> bool:
         """Whether the completion of fewest bytes has at most `most` tokens."""
@@ -177,10 +177,10 @@ class Ends:
                     if self._at_least(after) > left:
                         continue
                     known = self._known.get(after)
-                    if known is not None and known.way is not None and len(known.way) <= left:
-                        return (*taken, token, *known.way)
+                    if known is not None and known.completion is not None and len(known.completion) <= left:
+                        return (*taken, token, *known.completion)
                     if machine.least(after) <= min(left, MAX_LENGTH):
-                        return (*taken, token, *self._nearest.way(after))
+                        return (*taken, token, *self._nearest.completion(after))
                     following.append((after, (*taken, token)))
             level = sorted(following, key=lambda one: machine.least(one[0]))
         return None

@@ -47,13 +47,13 @@ class Nearest:
         self._lock = threading.Lock()
 
     def count(self, state: State) -> int:
-        """How many tokens the completion has. Raises LimitExceeded as `way` does."""
+        """How many tokens the completion has. Raises LimitExceeded as `completion` does."""
         if self._machine.least(state) == 0:
             return 0
         with self._lock:
             return self._link(state).cost
 
-    def way(self, state: State) -> tuple[int, ...]:
+    def completion(self, state: State) -> tuple[int, ...]:
         """The tokens of the completion. Raises LimitExceeded for more than MAX_LENGTH bytes."""
         found: list[int] = []
         with self._lock:

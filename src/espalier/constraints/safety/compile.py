@@ -192,28 +192,19 @@ class SafetyMatcher(AutomatonMatcher):
         super().__init__(compiled)
         self._filter = compiled.filter
 
-    def fork(self) -> SafetyMatcher:
-        other = SafetyMatcher(self._compiled)  # type: ignore[arg-type]  # made with one
-        other._state = self._state
-        other._history = self._history.copy()
-        other._tokens = self._tokens.copy()
-        other._explainer_states = self._explainer_states.copy()
-        other._finished = self._finished
-        return other
-
     def explain(self, token: int) -> Blame:
-        told = super().explain(token)
+        blame = super().explain(token)
         if self._finished or not 0 <= token < self._compiled.vocab.width:
-            return told
+            return blame
         number = self._filter.bytes_dfa.completed(self._state, self._compiled.vocab.bytes_of(token))
         if number is None and token in self._compiled.vocab.eos_ids:
             number = self._filter.bytes_dfa.pending(self._state)
         if number is None:
-            return told
+            return blame
         rule = self._filter.rules[number]
         if token in self._compiled.vocab.eos_ids:
-            told = replace(told, reason=f"the text cannot end here: it would complete {rule.category}: {rule.shown}")
-        return replace(told, rule=rule.full_name)
+            blame = replace(blame, reason=f"the text cannot end here: it would complete {rule.category}: {rule.shown}")
+        return replace(blame, rule=rule.full_name)
 
 
 class _Explainer:

@@ -41,11 +41,11 @@ def judge_tool_calls(spec: Spec, text: str, words: WordFiles) -> Verdict:
         elif call.is_complete:
             found = _arguments(tools[call.name], call, words)
             judges[found.judge] = None
-            told = [f"{call.name}: {error}" for error in found.errors or ("not valid",)]
+            reasons = [f"{call.name}: {error}" for error in found.errors or ("not valid",)]
             if found.valid is None:
-                unsure += told
+                unsure += reasons
             elif not found.valid:
-                errors += told
+                errors += reasons
     valid = False if errors else None if unsure else True
     return Verdict(valid=valid, judge=" and ".join(judges), errors=tuple(errors or unsure)[:MAX_ERRORS])
 
