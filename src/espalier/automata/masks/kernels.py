@@ -133,59 +133,6 @@ def walk(
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def reach(
-    trie: Array,
-    ids: Array,
-    classes: Array,
-    table: Array,
-    known: Array,
-    ends: Array,
-    nodes: Array,
-    states: Array,
-    stack: Array,
-    first: Array,
-    open_nodes: Array,
-    open_states: Array,
-) -> int:
-    """As `walk`, but fills first, (S,) int32: for each state, the lowest id of a token that ends there, -1 for none."""
-    opened = 0
-    for k in range(nodes.shape[0]):
-        root = nodes[k]
-        if root < 0:
-            i, stop = 0, trie.shape[0] - 1
-            stack[0] = states[k]
-        else:
-            i, stop = root + 1, trie[root, SKIP]
-            stack[trie[root, PLACE] >> 8] = states[k]
-        while i < stop:
-            place = trie[i, PLACE]
-            depth = place >> 8
-            state = table[stack[depth - 1], classes[place & 255]]
-            after = trie[i, SKIP]
-            if state < 0:
-                i = after
-                continue
-            if trie[i, FIRST] < trie[i + 1, FIRST] and ends[state]:
-                found = ids[trie[i, FIRST]]
-                if first[state] < 0 or found < first[state]:
-                    first[state] = found
-            if i + 1 == after:
-                i = after
-                continue
-            if not known[state]:
-                if opened == open_nodes.shape[0]:
-                    return -1
-                open_nodes[opened] = i
-                open_states[opened] = state
-                opened += 1
-                i = after
-                continue
-            stack[depth] = state
-            i += 1
-    return opened
-
-
-@numba.njit(cache=True, nogil=True, boundscheck=False)
 def land(
     trie: Array,
     ids: Array,
@@ -196,12 +143,16 @@ def land(
     nodes: Array,
     states: Array,
     stack: Array,
+    first: Array,
     landed: Array,
     open_nodes: Array,
     open_states: Array,
 ) -> int:
-    """As `walk`, but fills landed, (V,) int32: for each allowed token, the state in which it ends."""
+    """As `walk`, but tells where the tokens end: fills first, (S,) int32, for each state the lowest id of a token that
+    ends there; and landed, (V,) int32, for each allowed token the state in which it ends. An empty array is not filled;
+    all other entries are left as they are. Returns how many subtrees were skipped, -1 if M is too small."""
     opened = 0
+    by_state, by_token = first.shape[0] > 0, landed.shape[0] > 0
     for k in range(nodes.shape[0]):
         root = nodes[k]
         if root < 0:
@@ -220,8 +171,11 @@ def land(
                 continue
             at, past = trie[i, FIRST], trie[i + 1, FIRST]
             if at < past and ends[state]:
-                for found in ids[at:past]:
-                    landed[found] = state
+                if by_state and (first[state] < 0 or ids[at] < first[state]):
+                    first[state] = ids[at]
+                if by_token:
+                    for found in ids[at:past]:
+                        landed[found] = state
             if i + 1 == after:
                 i = after
                 continue

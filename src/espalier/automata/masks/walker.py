@@ -107,7 +107,6 @@ class Walker:
 
     def reach(self, rows: Rows, state: int, nodes: NDArray[np.int32] = WHOLE) -> NDArray[np.int32]:
         """For each state the lowest id of a token below `nodes` that leads there, -1 for none, `(S,) int32`."""
-        trie = self._trie
         first = np.full(rows.table.shape[0], -1, dtype=np.int32)
 
         def run(nodes: NDArray[np.int32], states: NDArray[np.int32]) -> int:
@@ -116,29 +115,34 @@ class Walker:
                 grown = np.full(rows.table.shape[0], -1, dtype=np.int32)
                 grown[: first.shape[0]] = first
                 first = grown
-            opened = self._kernels.reach(
-                trie.nodes, trie.ids, rows.classes, rows.table, rows.known, rows.ends,
-                nodes, states, self._stack, first, self._open_nodes, self._open_states,
-            )  # fmt: skip
-            return int(opened)
+            return self._run_land(rows, nodes, states, first, _NOWHERE)
 
         self._until_closed(rows, state, nodes, run)
         return first
 
     def land(self, rows: Rows, state: int) -> NDArray[np.int32]:
         """For each token the state after it, -1 if it is refused, `(V,) int32` rounded up to whole mask words."""
-        trie = self._trie
         landed = np.full(32 * self._words, -1, dtype=np.int32)
 
         def run(nodes: NDArray[np.int32], states: NDArray[np.int32]) -> int:
-            opened = self._kernels.land(
-                trie.nodes, trie.ids, rows.classes, rows.table, rows.known, rows.ends,
-                nodes, states, self._stack, landed, self._open_nodes, self._open_states,
-            )  # fmt: skip
-            return int(opened)
+            return self._run_land(rows, nodes, states, _NOWHERE, landed)
 
         self._until_closed(rows, state, WHOLE, run)
         return landed
+
+    def _run_land(
+        self,
+        rows: Rows,
+        nodes: NDArray[np.int32],
+        states: NDArray[np.int32],
+        first: NDArray[np.int32],
+        landed: NDArray[np.int32],
+    ) -> int:
+        opened = self._kernels.land(
+            self._trie.nodes, self._trie.ids, rows.classes, rows.table, rows.known, rows.ends,
+            nodes, states, self._stack, first, landed, self._open_nodes, self._open_states,
+        )  # fmt: skip
+        return int(opened)
 
     def _until_closed(
         self,
