@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import replace
 from typing import Generic, Self, TypeVar
 
@@ -169,8 +168,9 @@ class WrappingMatcher(MatcherBase[AnyCompiled], Generic[AnyCompiled, Inner]):
         self._inner.rollback(count)
 
     def fork(self) -> Self:
-        """A copy with a fork of the inner matcher. Subclasses copy what else changes with the sequence."""
-        other = copy(self)
+        """An independent copy with a fork of the inner matcher. Subclasses copy the fields they add."""
+        other = object.__new__(type(self))
+        other._compiled = self._compiled
         other._inner = self._inner.fork()  # type: ignore[assignment]  # of the same class
         return other
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from functools import reduce
 from typing import ClassVar, Self, TypeVar
@@ -108,7 +107,10 @@ class ParallelMatcher(MatcherBase[Several]):
         del self._history[kept:]
 
     def fork(self) -> Self:
-        other = copy(self)
+        """An independent copy. Subclasses copy the fields they add."""
+        other = object.__new__(type(self))
+        other._compiled = self._compiled
+        other._alive = self._alive
         other._members = [None if one is None else one.fork() for one in self._members]
         other._taken = self._taken.copy()
         other._history = self._history.copy()

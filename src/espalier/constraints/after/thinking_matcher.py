@@ -105,6 +105,7 @@ class ThinkingMatcher(ParallelMatcher[ThinkingCompiled]):
 
     def fork(self) -> Self:
         other = super().fork()
+        other._guard = self._guard
         other._guards = self._guards.copy()
         return other
 

@@ -128,6 +128,7 @@ class RewindingAllOfMatcher(RewindingMembers[RewindingAllOfCompiled], AllOfMatch
         other = super().fork()
         other._rewinding = [(name, _as_rewinding(one.fork())) for name, one in self._rewinding]
         other._rest = None if self._rest is None else self._rest.fork()
+        other._rest_seen = self._rest_seen
         return other
 
     def rewinding(self) -> Sequence[tuple[str, RewindingMatcher]]:
@@ -168,6 +169,11 @@ class SideBySideMatcher(RewindingMembers[SideBySideCompiled], ParallelMatcher[Si
     def __init__(self, compiled: SideBySideCompiled, members: Sequence[Matcher]) -> None:
         ParallelMatcher.__init__(self, compiled, members)
         self._rewinds = tuple(isinstance(one, RewindingMatcher) for one in members)
+
+    def fork(self) -> Self:
+        other = super().fork()
+        other._rewinds = self._rewinds
+        return other
 
     @property
     def is_accepting(self) -> bool:
