@@ -217,7 +217,7 @@ def test_what_cannot_be_combined_says_why():
         BYTES.compile(AllOf(JsonObject(), Regex(".*"), BRACKETS))
     with pytest.raises(UnsupportedError, match="/uniqueItems"):
         BYTES.compile(AllOf(JsonSchema({"type": "array", "uniqueItems": True}), Regex(".*")))
-    with pytest.raises(UnsupportedError, match="names tokens"):
+    with pytest.raises(UnsupportedError, match="refers to tokens"):
         BYTES.compile(AllOf(Gbnf("root ::= <x> root | [a]"), Regex(".*")))
     with pytest.raises(RegexError, match="offset 1"):
         BYTES.compile(AllOf(Regex("a("), Regex(".*")))
