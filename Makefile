@@ -24,7 +24,7 @@ export CMAKE_ARGS ?= -DLLAVA_BUILD=OFF -DLLAMA_OPENSSL=OFF -DGGML_NATIVE=OFF
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
-setup: .setup-dev ## make .venv and install espalier[transformers,llamacpp,server,otel] and the tools of development
+setup: .setup-dev ## make .venv and install espalier-llm[transformers,llamacpp,server,otel] and the tools of development
 
 demo: .setup-demo ## answer freely, then under a schema, with the demo model, and write the trace page
 	@mkdir -p out
