@@ -37,6 +37,24 @@ def read_decoding(body: SharedBody, *, n: int, default_beams: tuple[int, str] | 
     """n: how many outputs the body asks for. default_beams: how many beams search where the body does not say how to
     decode, and the field that asks for them. Raises BadRequest for fields that contradict each other, InputError for a
     field that needs beam search, UnknownName for an unknown strategy."""
+    fields, names = _given_fields(body)
+    _check_strategy(fields)
+    is_search = _choose_beams(body, fields, names, n, default_beams)
+    for name in ("num_beams", "particles"):  # a default of the strategy is blamed on the strategy's field
+        if "strategy" in names:
+            names.setdefault(name, names["strategy"])
+    if not is_search:
+        _drop_idle(fields, names)
+        return Decoded(fields=fields, names=names)
+    asked = fields.setdefault("num_return_sequences", n)
+    names.setdefault("num_return_sequences", "n")
+    if n not in (1, asked):
+        raise BadRequest(f"n is {n}, but espalier.num_return_sequences is {asked}", hint="give one of them", field="n")
+    return Decoded(fields=fields, names=names, is_search=True)
+
+
+def _given_fields(body: SharedBody) -> tuple[dict[str, Any], dict[str, str]]:
+    """Fields of Decoding that the body gives, from `espalier` and from the top level, and their names in the body."""
     ours = body.espalier or EspalierOptions()
     fields: dict[str, Any] = {}
     names: dict[str, str] = {}
@@ -48,8 +66,13 @@ def read_decoding(body: SharedBody, *, n: int, default_beams: tuple[int, str] | 
             fields[name], names[name] = inner, f"espalier.{name}"
         elif outer is not None:
             fields[name], names[name] = outer, name
-    _check_strategy(fields)
-    is_beams = fields.get("strategy") == BEAM
+    return fields, names
+
+
+def _choose_beams(
+    body: SharedBody, fields: dict[str, Any], names: dict[str, str], n: int, default_beams: tuple[int, str] | None
+) -> bool:
+    """Whether beam search runs; if the body asks for it without naming the strategy, add it to `fields` and `names`."""
     if body.use_beam_search:
         if fields.setdefault("strategy", BEAM) != BEAM:
             raise BadRequest(
@@ -58,26 +81,13 @@ def read_decoding(body: SharedBody, *, n: int, default_beams: tuple[int, str] | 
         names.setdefault("strategy", "use_beam_search")
         if "num_beams" not in fields:  # as in vLLM
             fields["num_beams"], names["num_beams"] = n, "n"
-        is_beams = True
     elif "strategy" not in fields and fields.get("num_beams", 1) != 1:
         fields["strategy"], names["strategy"] = BEAM, names["num_beams"]
-        is_beams = True
     elif "strategy" not in fields and "num_beams" not in fields and default_beams is not None:
         beams, name = default_beams
         fields |= {"strategy": BEAM, "num_beams": max(beams, n)}
         names |= {"strategy": name, "num_beams": "n" if n > beams else name}
-        is_beams = True
-    for name in ("num_beams", "particles"):  # where nobody says how many, the strategy is at fault for its default
-        if "strategy" in names:
-            names.setdefault(name, names["strategy"])
-    if not is_beams:
-        _drop_idle(fields, names)
-        return Decoded(fields=fields, names=names)
-    asked = fields.setdefault("num_return_sequences", n)
-    names.setdefault("num_return_sequences", "n")
-    if n not in (1, asked):
-        raise BadRequest(f"n is {n}, but espalier.num_return_sequences is {asked}", hint="give one of them", field="n")
-    return Decoded(fields=fields, names=names, is_search=True)
+    return fields.get("strategy") == BEAM
 
 
 def _check_strategy(fields: Mapping[str, Any]) -> None:
