@@ -1,8 +1,7 @@
-"""Names to code, by string: `"module:attr"` is imported when it is first asked for.
+"""Maps names to code: a name leads to a string `"module:attr"`, which is imported on first use.
 
-Built-ins are registered exactly as plugins are, so a plugin can do what we can: a distribution
-declares an entry point in the group `espalier.<kind>` and it appears beside ours.
-This module knows nothing about what the names mean.
+Built-ins are registered as plugins are: a distribution declares an entry point in the group `espalier.<kind>`, and it
+appears beside the built-ins. This module knows nothing about what the names mean.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from espalier.errors import UnknownName
 
 
 def imported(target: str) -> Any:
-    """What `"module:attr"` names."""
+    """Import `attr` from `module`. target: `"module:attr"`."""
     module, _, attribute = target.partition(":")
     return getattr(import_module(module), attribute)
 
 
 class Registry:
-    """A table of one kind of part. `kind` is also the entry-point group: `espalier.<kind>`."""
+    """The names of one kind, such as strategies or engines. `espalier.<kind>` is the entry-point group of plugins."""
 
     def __init__(self, kind: str, builtin: Mapping[str, str]) -> None:
         self.kind = kind
@@ -35,7 +34,7 @@ class Registry:
         return list(self._targets)
 
     def target(self, name: str) -> str:
-        """The `module:attr` string of a name. Raises UnknownName with the names there are."""
+        """The `module:attr` string of a name. Raises UnknownName with the known names."""
         if name not in self._targets:
             self._read_plugins()
         try:
@@ -55,6 +54,6 @@ class Registry:
         if self._plugins_read:
             return
         for point in entry_points(group=f"espalier.{self.kind}"):
-            # A plugin may add a name, never silently replace one of ours.
+            # A plugin may add a name, and never silently replaces a built-in.
             self._targets.setdefault(point.name, point.value)
-        self._plugins_read = True  # last, so that another thread never meets half a table
+        self._plugins_read = True  # last, so that another thread never sees half a table

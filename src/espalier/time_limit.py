@@ -1,7 +1,8 @@
-"""How long a piece of work may take: a limit that the work itself looks at, so that nothing is left half done.
+"""Time limits that long work checks itself: `check()` raises when the time is up or the caller has cancelled.
 
-`with time_limit(10): compile(...)`; every loop that a hostile input can make long calls `check()`. It knows nothing of
-what is worked at, and no threads: each thread (and task) has its own limit. Where none is set a check costs a look-up.
+`with time_limit(10): compile(...)`; every loop that a hostile input can make long calls `check()`, so the work stops at
+a defined point. Each thread and each async task has its own limit. Without a limit, a check costs one look-up. The
+module knows nothing about the work and starts no threads.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Flag = Callable[[], bool]
 
 
 class OutOfTime(LimitExceeded):
-    """What `check` raises: the work was not too large, it took too long."""
+    """The work exceeded its time limit."""
 
 
 class _Limit:
@@ -40,9 +41,12 @@ def time_limit(
     clock: Clock = time.monotonic,
     cancelled: Flag | None = None,
 ) -> Iterator[None]:
-    """Work inside raises OutOfTime, a LimitExceeded, once it has taken `seconds`; None sets no limit. Inside another
-    limit, the one that ends first holds. what: takes too long, as the message says it. cancelled: asked at every check,
-    from where the work is done; once it is true the work raises Cancelled. Those of all limits around it hold."""
+    """Limit the work inside: `check` raises OutOfTime, a LimitExceeded, once it has taken `seconds`; None sets no
+    limit.
+
+    what: names the work in the message. cancelled: called at every check, in the thread of the work; once it returns
+    True, `check` raises Cancelled. Inside another limit, the earlier end counts, and the `cancelled` of both.
+    """
     if seconds is None and cancelled is None:
         yield
         return
@@ -62,8 +66,8 @@ def time_limit(
 
 
 def check() -> None:
-    """Raises OutOfTime if the time is up, Cancelled where nobody wants it any more. Cheap enough for a loop whose
-    round takes a microsecond."""
+    """Raises OutOfTime if the time is up, Cancelled if the caller has cancelled. Cheap enough for a loop whose
+    iterations take a microsecond."""
     limit = _LIMIT.get()
     if limit is None:
         return
@@ -74,7 +78,7 @@ def check() -> None:
 
 
 def is_limited() -> bool:
-    """Whether the work that calls this has a limit."""
+    """Whether the calling work has a time limit."""
     return _LIMIT.get() is not None
 
 

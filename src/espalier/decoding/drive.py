@@ -1,6 +1,7 @@
-"""The driver: carries out what plans need on a StepModel, all of their appends of a round in one forward pass.
+"""Drives plans on a StepModel: all appends that plans ask for in one round go through one forward pass.
 
-One plan is the common case; several run in lock-step and leave the batch as they end. It knows nothing about tokens.
+One plan is the common case; several run in lock-step, and each leaves the batch when it ends. The driver knows nothing
+about tokens.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class _Lane:
     answer: Answer | None = None
 
 
-MAX_LANES = 64  # plans that run in lock-step; the others wait, so that a long list does not take all memory
+MAX_LANES = 64  # plans that run in lock-step; the others wait, so that a long list does not fill the memory
 
 
 def drive(
@@ -38,20 +39,20 @@ def drive(
     room: Room | None = None,
     sequences: Sequence[int] | None = None,
 ) -> Generator[tuple[int, Taken | Outcome], None, None]:
-    """Run all plans to their end, yielding (plan number, what happened) as it happens.
+    """Run all plans to their end; yields (plan number, Taken or Outcome) in the order of events.
 
-    sizes: how many tokens each plan can come to hold; sequences: in how many at once, one each if not given. A plan
-    waits until there is room for all of it, so that none that has begun is ever without; one that is alone begins in
-    any case. room: shared by all who drive this model at
-    the same time. Closing the iterator, or an error in any plan, frees every sequence.
+    sizes: the most tokens that each plan will hold. sequences: the most sequences that it will hold at once, 1 by
+    default. A plan starts only when there is room for all of it, so no started plan runs out of memory; a plan that is
+    alone starts in any case. room: shared by all drivers that use this model at the same time. Closing the iterator, or
+    an error in any plan, frees every sequence.
 
-    Raises LimitExceeded where none of the plans can begin, as others have taken the room.
+    Raises LimitExceeded where no plan can start because other drivers have taken the room.
     """
     known = [0] * len(plans) if sizes is None else sizes
     many = [1] * len(plans) if sequences is None else sequences
     waiting = deque(_Lane(index, *one) for index, one in enumerate(zip(plans, known, many, strict=True)))
     lanes: list[_Lane] = []
-    ended: list[_Lane] = []  # whose room is given back when those that wait can take it: others come between two yields
+    ended: list[_Lane] = []  # their room is given back just before waiting plans take it: others run between two yields
     room = Room(model) if room is None else room
     try:
         while lanes or waiting:
@@ -64,15 +65,15 @@ def drive(
                     "others who generate with this model have taken all of its cache",
                     hint="wait for them, or serve the model: requests then wait for their turn",
                 )
-            # All lanes go on before anything is told: between two yields others may use the model, and the rows that
-            # it gave hold only until then.
+            # Every lane uses its logits before the first yield: between two yields others may use the model, and its
+            # rows are valid only until its next pass.
             told: list[tuple[int, Taken | Outcome]] = []
             fault: Exception | None = None
             for lane in list(lanes):
                 try:
                     for happened in _until_need(lane):
-                        told.append((lane.index, happened))  # noqa: PERF401  # what came before an error counts
-                except Exception as error:  # noqa: BLE001  # raised below, when what came before it has been told
+                        told.append((lane.index, happened))  # noqa: PERF401  # events before an error count
+                except Exception as error:  # noqa: BLE001  # raised below, after the events before it
                     fault = error
                     break
                 if lane.need is None:

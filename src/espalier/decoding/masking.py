@@ -1,4 +1,5 @@
-"""The `mask` strategy: mask, then chain, then draw. Its law is `q_t`, the chain's distribution over the allowed set."""
+"""The `mask` strategy: token mask, then sampler chain, then draw. It samples from `q_t`, the chain's distribution over
+the allowed tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def mask_plan(job: Job) -> Plan:
 
 
 def take_masked(job: Job, timed: TimedMask) -> Take:
-    """How one token is taken."""
+    """The function that takes one token."""
     matcher, questions = job.matcher, MatcherQuestions(job.matcher)
 
     def take(raw: Logits, context: FilterContext) -> Decision:

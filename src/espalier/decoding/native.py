@@ -1,7 +1,7 @@
-"""Decoding with an engine's own sampler: its chain, its random generator, and its way to hold a text to a grammar.
+"""Decodes with an engine's own sampler: its sampler chain, its random generator and its grammar.
 
-The plan asks the sampler for each token and lets our matcher run along: it says whether the text is complete, why a
-token was refused, and what the constraint removed. It knows no library: the sampler is a port.
+The plan asks the sampler for each token and advances our matcher beside it. The matcher tells whether the text is
+complete, why a token was refused, and what the constraint removed. This module knows no library: the sampler is a port.
 """
 
 from __future__ import annotations
@@ -32,50 +32,51 @@ from espalier.trace.measure import allowed_mass
 from espalier.trace.records import StepRecord
 
 SEEDS = 2**32 - 1
-"""llama.cpp's seeds are below it; it takes this one as "draw one", which could not be repeated."""
+"""llama.cpp's seeds are below this one, which asks llama.cpp for a random seed: such a run could not be repeated."""
 HOTTEST = 1e-3
-"""A lower temperature that is not 0 leaves float32's range."""
+"""The lowest temperature but 0: with a lower one logits leave the range of float32."""
 LARGEST = 1e6
-"""Of any amount: what is larger can take logits out of float32's range, and llama.cpp then sorts what is no number."""
+"""The largest absolute value of a sampler's field: a larger one can take logits out of the range of float32, and
+llama.cpp then sorts NaNs."""
 
 ORDERS = ("mask", "rejection")
-"""Strategies that an engine's own sampler can be asked for beside: llama.cpp's order is that of `rejection`, and `mask`
-is what a request says that names none."""
+"""Strategies that go with an engine's own sampler: `rejection` is llama.cpp's order, and `mask` is the default of a
+request that names no strategy."""
 
 
 class NativeChoice(NamedTuple):
-    """taken: the token, and what it was drawn from. rejected: the same of what was drawn first and refused by the
-    grammar, None where nothing was. What a token was drawn from is told where it was asked for."""
+    """taken: the token, and the distribution that it was drawn from, if that was asked for. rejected: the same for a
+    token that was drawn first and refused by the grammar; None where none was."""
 
     taken: Choice
     rejected: Choice | None = None
 
 
 class NativeSampler(Protocol):
-    """An engine's own sampler along one sequence. Order of calls: `accept_prompt`, then (`sample`, `accept`)*, `close`.
-    Not for several threads."""
+    """An engine's own sampler for one sequence. Order of calls: `accept_prompt`, then (`sample`, `accept`)*, `close`.
+    Not thread-safe."""
 
     def accept_prompt(self, tokens: Sequence[int]) -> None:
-        """The prompt's ids, for penalties; a grammar does not see them."""
+        """The ids of the prompt, for penalties. The grammar does not see them."""
         ...
 
     def sample(self, raw: Logits, *, full: bool) -> NativeChoice:
-        """Draw a token: raw is `(V,) float32`, finite or -inf, and not changed. full: tell what was drawn from. Uses
-        the random generator as the engine itself does. Raises DeadEnd where nothing is allowed, BadLogits."""
+        """Draw a token. raw: `(V,) float32`, finite or -inf, not changed. full: return the distribution too. Uses the
+        random generator as the engine itself does. Raises DeadEnd where no token is allowed, BadLogits."""
         ...
 
     def accept(self, token: int) -> None:
-        """The token that `sample` gave was taken. Raises GenerationError for another one."""
+        """Tell the sampler that the token of `sample` was taken. Raises GenerationError for another token."""
         ...
 
     def close(self) -> None:
-        """Free it. Idempotent."""
+        """Free the sampler. Idempotent."""
         ...
 
 
 def check_native(config: SamplingConfig, *, strategy: str, soft: int, filters: int, stream: int) -> None:
-    """Raises CapabilityError for what a sampler of the engine's own cannot do, SamplingError for a value that it cannot
-    take, naming the field. soft, filters: how many there are. stream: which of the `n` outputs."""
+    """Raises CapabilityError for an option that an engine's own sampler does not have, SamplingError for a value out of
+    its range; both name the field. soft, filters: how many there are. stream: which of the `n` outputs."""
     asked = {
         "strategy": strategy not in ORDERS,
         "soft": soft > 0,
@@ -112,8 +113,8 @@ def check_native(config: SamplingConfig, *, strategy: str, soft: int, filters: i
 
 
 def native_plan(job: Job, sampler: NativeSampler) -> Plan:
-    """One sequence, one token per forward pass; the sampler is closed when the plan ends or is closed. The job's
-    chain does not run: only its config and biases are looked at."""
+    """One sequence, one token per forward pass. The sampler is closed when the plan ends or is closed. The job's chain
+    does not run: only its config and biases are read."""
     try:
         return (yield from _steps(job, sampler))
     finally:
@@ -145,7 +146,8 @@ def _steps(job: Job, sampler: NativeSampler) -> Plan:
 
 
 def _disagree(job: Job, matcher: Matcher, token: int, step: int) -> GenerationError:
-    """llama.cpp reads special tokens as the text of their names, and bytes that are no UTF-8 as characters."""
+    """The error where llama.cpp's grammar takes a token that ours refuses. Why this can be: llama.cpp reads special
+    tokens as the text of their names, and invalid UTF-8 bytes as characters."""
     shown = job.vocab.text_of(token)
     blame = MatcherQuestions(matcher).why_refused(token)
     why = "" if blame is None or not blame.reason else f": {blame.reason}"
@@ -156,7 +158,7 @@ def _disagree(job: Job, matcher: Matcher, token: int, step: int) -> GenerationEr
 
 
 class _Writer:
-    """Makes the records: what our mask removed, and what the sampler drew from."""
+    """Makes the step records: what our mask removed, and what the sampler drew from."""
 
     def __init__(self, job: Job) -> None:
         self._job, self._questions = job, MatcherQuestions(job.matcher)
@@ -168,7 +170,7 @@ class _Writer:
             self._bans.append(("ignore_eos", banned))
         self._heat = Chain(_heating(config), fitted=fitted)
         self._heat.start(job.prompt)
-        # Where llama.cpp counts other tokens than we do, or the temperature depends on what is left, it is not known.
+        # Unknown where llama.cpp counts other tokens than we do, and where the temperature depends on the tokens left.
         self._knows_z = not (
             config.is_greedy or config.dynatemp_range or config.frequency_penalty or config.presence_penalty
         )
@@ -211,7 +213,7 @@ class _Writer:
 
 
 def _heating(config: SamplingConfig) -> SamplingConfig:
-    """What reshapes the whole distribution in llama.cpp: with mirostat the temperature alone."""
+    """The transforms that reshape the whole distribution in llama.cpp: with mirostat, temperature alone."""
     if not config.mirostat:
         return config
     return replace(config, sampler_order=("temperature",), frequency_penalty=0.0, presence_penalty=0.0)

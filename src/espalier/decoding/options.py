@@ -1,4 +1,4 @@
-"""How a text is decoded, as data: which strategy, and what each of them can be told. It knows no model and no step."""
+"""Decoding options as data: the strategy and the options of each strategy. It knows no model and no step."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ Target: TypeAlias = Literal["full", "truncated"]
 USUAL_BEAMS = 4
 USUAL_PARTICLES = 8
 MAX_BRANCHES = 128
-"""Beams and particles at most: each holds a sequence of the model's cache."""
+"""The most beams or particles: each holds a sequence of the KV cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoding:
-    """One request's way through the model.
+    """The decoding options of one request.
 
-    strategy: a name of `STRATEGIES`. What belongs to another strategy than the one named must stay at its default.
+    strategy: a name of `STRATEGIES`. Options of other strategies must stay at their defaults.
 
-    beam: num_beams, None for 4. length_penalty: a hypothesis counts `sum of ln p / length ** length_penalty`.
-    early_stopping: True ends with as many finished hypotheses as there are beams, False when no beam is likely to do
-    better, "never" when none can. num_return_sequences: how many of them the result holds, best first.
+    beam: num_beams, None for 4. length_penalty: the score of a hypothesis is `sum of ln p / length ** length_penalty`.
+    early_stopping: True ends the search with as many finished hypotheses as beams, False when no beam is likely to do
+    better, "never" when none can. num_return_sequences: how many hypotheses the result holds, best first.
 
-    best_of, smc, awrs: particles, None for 8. ess_threshold: `smc` and `awrs` resample where the effective sample
-    size falls below this share of the particles. target: "full" is the model's distribution after penalties, bias and
-    temperature, given the constraint; "truncated" the same after top_k, top_p and min_p, and has to be asked for.
+    best_of, smc, awrs: particles, None for 8. ess_threshold: `smc` and `awrs` resample where the effective sample size
+    falls below this share of the particles. target: "full" (the default) is the model's distribution after penalties,
+    bias and temperature, given the constraint; "truncated" is the same after top_k, top_p and min_p.
 
-    on_budget: what becomes of a constrained text that is not complete at `max_tokens`: `close` brings it to its
-    shortest end in time, `truncate` cuts it off, `error` raises BudgetExceeded. max_rewinds: how often text may be
-    taken back where a constraint finds only later that it cannot stand.
+    on_budget: what happens to a constrained text that would not be complete at `max_tokens`: `close` leads it to its
+    shortest end in time, `truncate` cuts it off, `error` raises BudgetExceeded. max_rewinds: how often tokens may be
+    taken back where a constraint refuses a text only later.
 
     Raises InputError naming the field.
     """
@@ -83,26 +83,27 @@ class Decoding:
 
     @property
     def beams(self) -> int:
+        """The number of beams."""
         return USUAL_BEAMS if self.num_beams is None else self.num_beams
 
     @property
     def count(self) -> int:
-        """Of particles."""
+        """The number of particles."""
         return USUAL_PARTICLES if self.particles is None else self.particles
 
     def to_json(self) -> dict[str, Any]:
-        """What differs from the default, and the strategy always."""
+        """The strategy, and the fields that differ from their defaults."""
         return {"strategy": self.strategy} | {
             one.name: getattr(self, one.name) for one in fields(self) if getattr(self, one.name) != one.default
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Decoding:
-        """Raises InputError for a field that there is not."""
+        """Raises InputError for an unknown field."""
         unknown = [name for name in data if name not in FIELDS]
         if unknown:
             raise InputError(
-                f"there is no field {unknown[0]!r} of decoding", hint=f"known: {', '.join(FIELDS)}", field=unknown[0]
+                f"decoding has no field {unknown[0]!r}", hint=f"known: {', '.join(FIELDS)}", field=unknown[0]
             )
         return Decoding(**data)
 
@@ -118,13 +119,13 @@ OWNERS: Mapping[str, tuple[str, ...]] = {
     "target": FAITHFUL,
     "max_rewinds": ("mask",),
 }
-"""Which strategies look at a field; one that no other strategy would look at is refused there, not ignored."""
+"""The strategies that read a field. With any other strategy the field is refused, not ignored."""
 FIELDS = tuple(one.name for one in fields(Decoding))
 DEFAULTS = {one.name: one.default for one in fields(Decoding)}
 
 Sequences: TypeAlias = Callable[[Decoding], int]
 
 
-def single(options: Decoding) -> int:  # the shape of `Strategy.sequences`
-    """For strategies that extend one sequence."""
+def single(options: Decoding) -> int:  # the type of `Strategy.sequences`
+    """One sequence, for strategies that extend a single text."""
     return 1

@@ -1,6 +1,7 @@
-"""What a strategy is given, and what it says while it runs. Strategies are generators; they do no I/O.
+"""The interface of strategies: a `Job` goes in, a plan yields tokens and model requests, an `Outcome` comes out.
 
-A plan yields `Need` (and is sent an `Answer`) or `Taken` (and is sent None), and returns an `Outcome`.
+A plan is a generator without I/O. It yields `Need` (and is sent an `Answer`) or `Taken` (and is sent None), and returns
+an `Outcome`.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ STRATEGIES = Registry(
         "awrs": "espalier.decoding.faithful.strategy:AWRS",
     },
 )
-"""Names to a `Strategy` each."""
+"""Each name leads to a `Strategy`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One sequence to generate. The matcher, chain and stream belong to this job alone.
+    """One generation. The matcher, chain and stream belong to this job alone.
 
-    prompt: token ids, not empty. max_tokens: how many may be generated, the ending EOS included. spelled: special ids
-    that are part of the text, and how they are spelled there. clock: seconds; with one, masks are timed. options: of
-    the strategy. encode: how the tokenizer splits a text that begins nothing (no BOS), None where it cannot be asked.
+    prompt: token ids, not empty. max_tokens: the most tokens to generate, EOS included. spelled: special ids that are
+    part of the text, with their spelling. clock: returns seconds; with a clock, masks are timed. options: of the
+    strategy. encode: the tokenizer's ids of a text without BOS; None where there is no such function.
     """
 
     vocab: Vocab
@@ -60,15 +61,15 @@ class Job:
     encode: Callable[[str], Sequence[int]] | None = None
 
     def context(self, tokens: Sequence[int]) -> FilterContext:
-        """What filters may look at after these generated tokens. Copying the tokens costs: only where there are filters
-        are they copied."""
+        """The context of filters after these generated tokens. The tokens are copied only where there are filters,
+        because a copy at every step costs time."""
         generated = tuple(tokens) if len(self.chain.filters) else ()
         return FilterContext(step=len(tokens), prompt=self.prompt, generated=generated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """A token was taken; `text` is what may be shown now."""
+    """A token was taken. text: may be shown now."""
 
     token: int
     text: str
@@ -77,12 +78,12 @@ class Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighing:
-    """What faithful sampling knows of one of its texts and of the run.
+    """The importance weight of one text, and statistics of its run.
 
-    log_weight: nats, towards the target given the constraint. ess: effective sample size of the particles at the end,
-    in particles. particles: how many. acceptance: accepted over proposed tokens, 1.0 where none are refused. log_z:
-    estimated ln of the target's probability that a text is in the language. resamplings: how often the particles were
-    drawn anew. target: what the weights refer to.
+    log_weight: nats, relative to the target distribution given the constraint. ess: effective sample size at the end,
+    in particles. particles: their number. acceptance: accepted over proposed tokens, 1.0 where none are refused. log_z:
+    estimated ln of the target's probability that a text satisfies the constraint. resamplings: how often the particles
+    were resampled. target: the distribution that the weights refer to, as in `Decoding`.
     """
 
     log_weight: float
@@ -96,12 +97,12 @@ class Weighing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How it ended. tail: text held back until now. stop: the stop text or stop id that was met.
+    """The end of a plan. tail: text that was held back until now. stop: the stop text or stop id that was met.
 
-    is_complete: whether the constraint's text had come to an end (True where there is none). mask_seconds: what all its
-    masks took, None where they were not timed. closed_by_budget: whether the token limit decided how it ends. rewinds:
-    what was taken back. score: a beam's. weighing: a particle's. others: the further texts of this run, best first;
-    records: their steps, which no Taken has told.
+    is_complete: whether the text satisfies the constraint (True without one). mask_seconds: the time of all masks; None
+    where they were not timed. closed_by_budget: whether the token limit determined the end of the text. rewinds: the
+    tokens that were taken back. score: set by beam search. weighing: set by particle strategies. others: the further
+    texts of this run, best first; records: the steps of such a text, which no Taken has reported.
     """
 
     tokens: tuple[int, ...]
@@ -124,16 +125,16 @@ MakePlan: TypeAlias = Callable[[Job], Plan]
 
 
 def anything(options: Decoding, sampling: SamplingConfig) -> None:
-    """The check of a strategy that goes with every sampling."""
+    """The check of a strategy that accepts every sampling config."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """One way to decode, as the registry holds it.
+    """One entry of the strategy registry.
 
     make_plan: the plan of a job. check: raises InputError, SamplingError or CapabilityError, naming the field, for
-    what cannot be combined. sequences: how many it holds at once, of the prompt's length each at least. truncates:
-    whether it needs `StepModel.truncate`.
+    options that cannot be combined. sequences: how many sequences a plan holds at once, each at least as long as the
+    prompt. truncates: whether a plan needs `StepModel.truncate`.
     """
 
     make_plan: MakePlan

@@ -1,7 +1,7 @@
-"""What decoding needs from a model, and how a strategy says so. Owned by decoding, implemented by engines.
+"""The model interface of decoding, `StepModel`, and the requests of strategies to it, `Need`. Engines implement it.
 
-A strategy does no I/O: it is a generator that yields a `Need` and is sent the logits. A driver carries it out on a
-`StepModel`. Order of calls: `new` -> (`extend` | `fork` | `truncate`)* -> `free`.
+A strategy does no I/O: it is a generator that yields a `Need` and receives the logits. A driver carries the `Need` out
+on a `StepModel`. Order of calls: `new` -> (`extend` | `fork` | `truncate`)* -> `free`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Rows: TypeAlias = NDArray[np.float32]  # (n, V)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extend:
-    """Append tokens to one sequence. logits: after the `last` token, after `all` of them, or `none`."""
+    """Append tokens to one sequence. logits: return them for the `last` token, for `all` tokens, or for `none`."""
 
     sequence: SequenceId
     tokens: tuple[int, ...]
@@ -27,7 +27,7 @@ class Extend:
 
 
 class StepModel(Protocol):
-    """A causal model with its cache, many sequences at once. Not thread-safe: one driver at a time."""
+    """A causal model with a KV cache of many sequences. Not thread-safe: one driver at a time."""
 
     @property
     def width(self) -> int:
@@ -46,7 +46,7 @@ class StepModel(Protocol):
 
     @property
     def capacity(self) -> int:
-        """How many tokens all sequences together can hold; what forks have in common counts once."""
+        """How many tokens all sequences together can hold; tokens that forks share count once."""
         ...
 
     @property
@@ -59,11 +59,11 @@ class StepModel(Protocol):
         ...
 
     def extend(self, work: Sequence[Extend]) -> list[Rows]:
-        """Run one forward pass over all of `work` (a sequence occurs at most once; `tokens` not empty).
+        """Run one forward pass over all of `work` (each sequence at most once; `tokens` not empty).
 
-        Returns, per item in order, `(1, V)`, `(len(tokens), V)` or `(0, V)` float32. The arrays are valid until the
-        next call: copy what is kept. Raises LimitExceeded if a sequence would outgrow `max_positions`, or all of them
-        `capacity`; then no sequence has changed.
+        Returns `(1, V)`, `(len(tokens), V)` or `(0, V)` float32 for each item, in order. The arrays are valid until the
+        next call: copy them to keep them. Raises LimitExceeded if a sequence would outgrow `max_positions`, or all
+        sequences together `capacity`; then no sequence has changed.
         """
         ...
 
@@ -72,21 +72,22 @@ class StepModel(Protocol):
         ...
 
     def fork(self, sequence: SequenceId) -> SequenceId:
-        """An independent copy of a sequence. Raises LimitExceeded when no slot is left."""
+        """Copy a sequence. Raises LimitExceeded when no slot is left."""
         ...
 
     def truncate(self, sequence: SequenceId, length: int) -> None:
-        """Forget every token from `length` on. Raises ValueError, or CapabilityError where it cannot be done."""
+        """Drop every token from position `length` on. Raises ValueError for a longer length, CapabilityError where
+        `can_truncate` is False."""
         ...
 
     def free(self, sequence: SequenceId) -> None:
-        """Give the sequence's memory back; its id must not be used again."""
+        """Free the sequence. Its id must not be used again."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
-    """One line of a Need. `branch` is the strategy's own number for a sequence (0 is the prompt's)."""
+    """Tokens to append to one branch. `branch` is the strategy's own number of a sequence; 0 holds the prompt."""
 
     branch: int
     tokens: tuple[int, ...]
@@ -95,11 +96,11 @@ class Append:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What a strategy wants done next, in this order: frees, forks (from, new), truncations (branch, length), then
-    appends, all in one forward pass. The driver sends back `{branch: (n, V) rows}` for the appends.
+    """The next request of a strategy. Order: frees, forks (from, new), truncations (branch, length), then all appends
+    in one forward pass. The driver sends back `{branch: (n, V) rows}` for the appends.
 
-    A branch that is forked, or made, here is freed after the forks and truncations; every other before them, so that
-    its place and its number can be given again at once."""
+    A branch that is forked or made by this Need is freed after the forks and truncations. Every other branch is freed
+    before them, so that its slot and its number can be reused at once."""
 
     append: tuple[Append, ...] = ()
     fork: tuple[tuple[int, int], ...] = ()
@@ -107,7 +108,7 @@ class Need:
     free: tuple[int, ...] = ()
 
     def frees(self, held: Container[int]) -> tuple[list[int], list[int]]:
-        """What to free before the forks, and after the truncations. held: the branches there are."""
+        """The branches to free before the forks, and those to free after the truncations. held: the existing ones."""
         sources = {source for source, _ in self.fork}
         early = [branch for branch in self.free if branch in held and branch not in sources]
         return early, [branch for branch in self.free if branch not in early]

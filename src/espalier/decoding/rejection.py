@@ -1,8 +1,9 @@
-"""The `rejection` strategy, llama.cpp's order: draw from the free chain, keep what is allowed, else mask and redraw.
+"""The `rejection` strategy, llama.cpp's order: draw without the mask, keep an allowed token, else mask and draw again.
 
-Its law, for v in A: `c_p(v) + (1 - c_p(A)) c_q(v)`, with c_p the chain over all tokens and c_q the chain over those
-allowed. It is that of `mask` only where the chain truncates nothing. Untraced, the mask is built only where a token
-was refused. Mirostat learns from the token taken alone, where llama.cpp's own also learns from the refused one.
+An allowed token v is taken with probability `c_p(v) + (1 - c_p(A)) c_q(v)`: c_p is the chain over all tokens, c_q the
+chain over the allowed ones. This equals `mask` only where the chain truncates nothing. Without a trace, the mask is
+built only where a token was refused. Mirostat learns from the taken token only; llama.cpp's also learns from the
+refused one.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ def rejection_plan(job: Job) -> Plan:
 
 
 def take_late(job: Job, timed: TimedMask) -> Take:
-    """How one token is taken."""
+    """The function that takes one token."""
     matcher, questions = job.matcher, MatcherQuestions(job.matcher)
 
     def take_free(raw: Logits, context: FilterContext) -> Decision:
-        # Nothing can be refused: what `ignore_eos` and the config ban is no constraint, and the free chain has it.
+        # Nothing can be refused: bans of `ignore_eos` and of the config belong to the chain, not to a constraint.
         return decide(
             raw, timed.mask(None), vocab=job.vocab, chain=job.chain, stream=job.stream, context=context, watch=job.watch
         )

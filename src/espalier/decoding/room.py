@@ -1,6 +1,6 @@
-"""What several drivers of one model have taken of its memory, so that none begins what another has no room left for.
+"""Reserves the KV cache of one model among its drivers, so that no plan starts without memory to finish.
 
-It counts; it knows neither plans nor sequences.
+It only counts; it knows neither plans nor the model's sequences.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from espalier.decoding.ports import StepModel
 
 
 class Room:
-    """The tokens and sequences of one model that are spoken for. Every method from any thread."""
+    """The reserved tokens and sequences of one model. Thread-safe."""
 
     def __init__(self, model: StepModel) -> None:
         self._capacity, self._most = model.capacity, model.max_sequences
@@ -19,8 +19,8 @@ class Room:
         self._lock = threading.Lock()
 
     def take(self, size: int, sequences: int = 1) -> bool:
-        """Speak for up to `size` tokens in so many sequences, if there is room; where nobody has any, there always
-        is."""
+        """Reserve up to `size` tokens in `sequences` sequences. False where they do not fit; where nothing is reserved
+        yet, they always fit."""
         with self._lock:
             fits = self._tokens + size <= self._capacity and self._sequences + sequences <= self._most
             if not fits and self._sequences:
@@ -30,7 +30,7 @@ class Room:
             return True
 
     def give_back(self, size: int, sequences: int = 1) -> None:
-        """What `take` was given; once for each."""
+        """Undo one `take` that returned True, with the same arguments."""
         with self._lock:
             self._tokens -= size
             self._sequences -= sequences

@@ -1,6 +1,6 @@
-"""The stages of one step as values: candidate lists, and who removed what. Shared by all who write a StepRecord.
+"""Makes the candidate lists of a step (before the mask, after it, after the chain), and shares out removed mass.
 
-It knows neither how a token is drawn nor what a matcher is: it is given logits, an allowed set and what was drawn from.
+It knows neither how a token is drawn nor what a matcher is: it gets logits, an allowed set and a drawn distribution.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from espalier.trace.records import Candidate
 NEG_INF = np.float32(-np.inf)
 Candidates: TypeAlias = tuple[Candidate, ...]
 CONSTRAINT, PADDING = "constraint", "padding"
-"""Who removed what a constraint without members, or the end of the vocabulary, forbids."""
+"""Names in `removed_by`: of a constraint without members, and of ids past the tokenizer's last."""
 SHORT = 8192
-"""A row of so many, or fewer, is looked through once from end to end; of a longer one first what may be among the best.
+"""A row of at most so many logits is scanned once from end to end; in a longer one, likely candidates are found first.
 """
 FEW = 64
-"""So many, or fewer, are kept in order while a row is looked through."""
-NEAR = 4  # how many times k of the best of all are looked at for the k best allowed
+"""At most so many best tokens are kept in order while a row is scanned."""
+NEAR = 4  # the k best allowed tokens are first sought among the NEAR * k best of all
 NO_FLAGS = np.empty(0, dtype=np.bool_)  # (0,)
 
 
 def favourite_of(raw: Logits, step: int) -> int:
-    """The most probable token of `(V,) float32`, of equals the lowest id. Raises BadLogits for NaN, +inf, or nothing
-    finite."""
+    """The most probable token of `(V,) float32`; of equal ones, the lowest id. Raises BadLogits for NaN, +inf, or no
+    finite logit."""
     favourite = int(np.argmax(raw))  # NaN, if there is one
     top = float(raw[favourite])
     if not math.isfinite(top):
@@ -49,8 +49,8 @@ def favourite_of(raw: Logits, step: int) -> int:
 
 
 def permitted(mask: Mask | None, vocab: Vocab, width: int) -> NDArray[np.bool_] | None:
-    """`(V,) bool`. The padding rule for a row without a constraint: ids past the tokenizer's last are forbidden all the
-    same."""
+    """The allowed tokens, `(V,) bool`; None for all. Without a mask, ids past the tokenizer's last are still
+    forbidden."""
     if mask is not None:
         return masks.unpack(mask, width)
     return vocab.real_ids if vocab.has_padding else None
@@ -65,8 +65,8 @@ def shares(
     *,
     name: str,
 ) -> tuple[tuple[str, float], ...]:
-    """The mass that each is the first to refuse: `removed_by` of a StepRecord. constrained: what the constraint, or the
-    end of the vocabulary, allows, and `name` is what it is called where it has no members."""
+    """The probability mass that each member or ban is the first to refuse: `removed_by` of a StepRecord. constrained:
+    the tokens that a constraint without members, or the end of the vocabulary, allows; `name` is its name."""
     width = raw.shape[0]
     asked = [(member, masks.unpack(bits, width)) for member, bits in members]
     if not members and constrained is not None:
@@ -75,7 +75,7 @@ def shares(
 
 
 def banned_by(token: int, bans: Sequence[tuple[str, NDArray[np.bool_]]], min_tokens: int = 0) -> Blame | None:
-    """The first who bans a token; None where none does."""
+    """The first ban of a token as a Blame; None where none bans it."""
     for name, banned in bans:
         if banned[token]:
             is_early = name == "min_tokens"
@@ -85,9 +85,9 @@ def banned_by(token: int, bans: Sequence[tuple[str, NDArray[np.bool_]]], min_tok
 
 
 class Stages:
-    """Builds the candidate lists of one step; each holds the top k and always the `kept` tokens: what was chosen, and
-    what was rejected. They are made when somebody looks at them: of a short row from a copy, of a longer one, which
-    would take more room than they do, from the places of the best."""
+    """Builds the candidate lists of one step. Each holds the top k tokens and the `kept` ones: the taken token, and the
+    rejected one. The lists are made on first access: for a short row from a copy of it; for a longer row, whose copy
+    would take more memory than the lists, from the positions of the best tokens."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Stages:
     ) -> None:
         self._raw, self._allowed, self._numbers = raw, allowed, numbers
         self._vocab, self._kept, self._k = vocab, kept, top_k
-        self._is_mine = False  # the rows are
+        self._is_mine = False  # whether the rows are copies
 
     def candidate(self, token: int, prob: float, logit: float) -> Candidate:
         return Candidate(
@@ -125,21 +125,21 @@ class Stages:
         return LazySequence(self._listed(self._allowed))
 
     def sampled(self, drawn: Choice) -> Sequence[Candidate]:
-        """What was drawn from; a kept token that it does not hold any more is left out."""
+        """The distribution that was drawn from. A kept token that it does not hold is left out."""
         if drawn.ids.size <= FEW and self._is_short():
             ids, probs, logits = drawn.ids.copy(), drawn.probs.copy(), drawn.logits.copy()  # (n,) each
             return LazySequence(partial(_found, partial(self._drawn, ids, probs, logits)))
         return LazySequence(self._drawn(drawn.ids, drawn.probs, drawn.logits))
 
     def _is_short(self) -> bool:
-        """Whether the rows may be held; from then on they are copies."""
+        """Whether the row is short enough to be copied; if so, copies the rows."""
         if not self._is_mine and self._raw.shape[0] <= SHORT:
             self._raw, self._is_mine = self._raw.copy(), True
             self._allowed = None if self._allowed is None else self._allowed.copy()
         return self._is_mine
 
     def _listed(self, allowed: NDArray[np.bool_] | None) -> Callable[[], Candidates]:
-        """allowed: None for what the model wanted. What it gives holds nothing of the rows."""
+        """allowed: None for the list before the mask. The returned function does not refer to the rows."""
         log_sum = self._numbers.log_total if allowed is None else self._numbers.log_allowed
         ids = top(self._raw, self._k, allowed)
         listed = set(ids.tolist())
@@ -161,7 +161,7 @@ class Stages:
 
 
 def _found(find: Callable[[], Callable[[], Candidates]]) -> Candidates:
-    """What `find` finds, made at once."""
+    """The candidates of `find`, made at once."""
     return find()()
 
 
@@ -172,7 +172,7 @@ def _weighed(
     log_sum: float,
     allowed: NDArray[np.bool_] | None,
 ) -> Candidates:
-    """With the probabilities that the logits have."""
+    """Candidates with the probabilities of their logits."""
     probs = [math.exp(logit - log_sum) for logit in logits.tolist()]
     return _candidates(vocab, ids, probs, logits, allowed)
 
@@ -200,8 +200,8 @@ def _candidates(
 
 
 def top(values: NDArray[np.floating], k: int, allowed: NDArray[np.bool_] | None = None) -> NDArray[np.intp]:
-    """The places of the k largest of `(n,)`, largest first, ties by place; fewer where the rest is -inf or not allowed,
-    `(n,) bool`. Never a full sort."""
+    """The positions of the k largest values of `(n,)`, largest first, ties by position; fewer where the rest is -inf or
+    not allowed. allowed: `(n,) bool`. Never sorts the whole row."""
     if k <= 0:
         return np.empty(0, dtype=np.intp)
     if values.shape[0] <= SHORT and k <= FEW:
@@ -211,7 +211,8 @@ def top(values: NDArray[np.floating], k: int, allowed: NDArray[np.bool_] | None 
     if allowed is None:
         near = leaders(values, k)  # may hold more than k, where the edge is tied
     else:
-        # Mostly the best allowed ones are among the best of all; only else is what is allowed looked through.
+        # The best allowed tokens are mostly among the best of all; only where they are not, all allowed ones are
+        # scanned.
         near = leaders(values, NEAR * k)
         near = near[allowed[near]]
         if near.size < k:

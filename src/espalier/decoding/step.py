@@ -123,8 +123,8 @@ def record_forced(
 
 
 class _Left(NamedTuple):
-    """What may be taken under a mask. bits: `(W,) int32`, None for everything; flags: the same without what filters
-    ban, `(V,) bool`, made where somebody looks at it. before: flags as they were before `min_tokens`."""
+    """The tokens that are allowed under a mask. bits: `(W,) int32`, None for all; flags: `(V,) bool`, the same without
+    the bans of filters, made only where it is needed. before: flags before `min_tokens` held back ends."""
 
     mask: Mask | None
     bits: Mask | None
@@ -146,12 +146,12 @@ class _Step:
         self._context, self._watch = context, watch
         self._favourite = favourite_of(raw, context.step)
         self._is_early = context.step < chain.config.min_tokens
-        # Where nobody looks at it, no whole row is made: `choose` adds the config's biases to what is left.
+        # A biased copy of the whole row is made only where it is needed: else `choose` biases the allowed tokens.
         self._has_row = watch.is_on or self._is_early or len(chain.filters) > 0
         self._biased = chain.bias(raw, context) if self._has_row else raw  # (V,) float32
 
     def left(self, mask: Mask | None) -> _Left:
-        """mask: of the constraint; None where there is none, or nobody asks it."""
+        """mask: of the constraint, `(W,) int32`; None without one, or where it is not asked."""
         raw, biased = self._raw, self._biased
         bits = allowed_bits(raw, mask, self._vocab, self._chain)  # (W,) int32 or None
         flags = None  # (V,) bool or None
@@ -167,7 +167,7 @@ class _Step:
         return _Left(mask, bits, flags, before)
 
     def choose(self, left: _Left) -> Choice:
-        """Raises DeadEnd, saying who left nothing."""
+        """Draw a token. Raises DeadEnd, naming the constraint, field or filter that left no token."""
         raw, biased, watch = self._raw, self._biased, self._watch
         try:
             return choose(
@@ -192,7 +192,8 @@ class _Step:
         rejected: Scored | None = None,
         was_forced: bool = False,
     ) -> StepRecord:
-        """left: what the constraint and all bans leave. rejected: what was drawn first and refused."""
+        """left: the tokens that the constraint and all bans leave. rejected: the token that was drawn first and
+        refused."""
         raw, chain, vocab, allowed, token = self._raw, self._chain, self._vocab, left.flags, taken.token
         bans = bans_of(raw, self._biased, chain, self._context, allowed=allowed, before=left.before)
         rows = RowRecords(
@@ -230,8 +231,8 @@ class _Step:
 
 
 def allowed_bits(raw: Logits, mask: Mask | None, vocab: Vocab, chain: Chain) -> Mask | None:
-    """What may be taken, packed, `(W,) int32`: the mask, or all real ids, without what the config bans; None where
-    nothing is forbidden."""
+    """The allowed tokens, `(W,) int32`: the mask, or all real ids without one, less the bans of the config; None where
+    every token is allowed."""
     left = chain.fitted.permitted
     if mask is not None:
         bits = masks.resized(mask, raw.shape[0])
@@ -248,15 +249,15 @@ def _real_bits(vocab: Vocab) -> Mask:
 
 
 def _held_back(biased: Logits, allowed: NDArray[np.bool_] | None, ends: Sequence[int]) -> NDArray[np.bool_] | None:
-    """`allowed` without the tokens that would end the text too early; as it was where nothing else is left."""
+    """`allowed` without the tokens that would end the text too early; `allowed` itself where no other token is left."""
     rest = biased > NEG_INF if allowed is None else allowed & (biased > NEG_INF)  # (V,) bool
     rest[list(ends)] = False
     return rest if bool(rest.any()) else allowed
 
 
 def dead_end(allowed: NDArray[np.bool_] | None, raw: Logits, chain: Chain, step: int) -> str:
-    """Says who left nothing: the constraint, the first of the config's bans after which nothing was left, or a filter.
-    allowed: what the constraint alone allows."""
+    """The message that names what left no token: the constraint, the first field of the config after whose ban none was
+    left, or a filter. allowed: by the constraint alone."""
     left = raw > NEG_INF if allowed is None else allowed & (raw > NEG_INF)  # (V,) bool
     if not bool(left.any()):
         return f"no token is allowed at step {step} and the text is not complete"
@@ -268,7 +269,7 @@ def dead_end(allowed: NDArray[np.bool_] | None, raw: Logits, chain: Chain, step:
 
 
 def _unbanned(raw: Logits, biased: Logits, chain: Chain) -> Logits:
-    """`(V,) float32`, the biased logits with what was banned as it was before: p' is over all tokens."""
+    """`(V,) float32`, the biased logits with banned tokens as they were: p' is a distribution over all tokens."""
     if biased is raw:
         return raw
     added = chain.fitted.add(raw)

@@ -24,7 +24,7 @@ from espalier.trace.sidecar import distribution
 
 Flags: TypeAlias = NDArray[np.bool_]  # (V,)
 Ban: TypeAlias = tuple[str, Flags]
-"""Who bans tokens besides the constraint, and which."""
+"""The name of a ban besides the constraint, and the tokens that it bans."""
 
 LISTED: tuple[TraceLevel, ...] = ("steps", "full")
 """Trace levels at which the candidates of each stage, and the reasons, are recorded."""
@@ -63,10 +63,10 @@ class Scored(NamedTuple):
 class RowRecords:
     """The records of one row of logits: one for each token that was taken by it. Beam search can take several.
 
-    raw: `(V,) float32`, the model's. allowed: `(V,) bool`, what could be taken in the end; None for everything.
-    drawn: what was drawn from. kept: tokens that each candidate list holds besides its best. favourite: the most
-    probable token. rejected: what was drawn first and refused. bans: in order of blame. removed_by: see `refusals`.
-    questions: about the matcher, which still stands before the token. z_sampled: as in StepRecord.
+    raw: `(V,) float32`, from the model. allowed: `(V,) bool`, the tokens that the constraint and all bans leave; None
+    for all. drawn: the distribution that was drawn from. kept: tokens that each candidate list holds besides its best.
+    favourite: the most probable token. rejected: the token that was drawn first and refused. bans: in order of blame.
+    removed_by: see `refusals`. questions: about the matcher, which has not advanced yet. z_sampled: as in StepRecord.
     """
 
     def __init__(
@@ -140,8 +140,8 @@ def bans_of(
     allowed: Flags | None = None,
     before: Flags | None = None,
 ) -> list[Ban]:
-    """`(V,) bool` each, by who bans, in order of blame: the config's fields, the filters, and `min_tokens`. Filters are
-    asked again, one by one, where they banned anything; what that does not tell is `OTHERS`.
+    """The bans of one step, in order of blame: by fields of the config, by filters, and by `min_tokens`. Filters that
+    banned anything are run again, one by one; a ban that this does not explain is named `OTHERS`.
 
     allowed: `(V,) bool`, without the tokens that `min_tokens` held back; before: with them. The same object where it
     held nothing back.

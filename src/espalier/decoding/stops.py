@@ -1,6 +1,6 @@
-"""Bytes to text while tokens arrive: whole UTF-8 characters only, and nothing that a stop text might still take back.
+"""Turns token bytes into text: emits whole UTF-8 characters, and holds back text that may be the start of a stop text.
 
-It knows nothing about tokens that end a text (EOS); it sees bytes.
+It sees bytes, and knows nothing about tokens that end a text (EOS).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 
 class Piece(NamedTuple):
-    """text: what may be shown now. stop: the stop text that was met, or None."""
+    """text: may be shown now. stop: the stop text that was met, or None."""
 
     text: str
     stop: str | None = None
 
 
 class TextAssembler:
-    """Feed bytes, get text. What it gives, put together, is the decoded whole up to the first stop text."""
+    """Feed bytes, get text. All pieces together are the decoded bytes up to the first stop text."""
 
     def __init__(self, stops: tuple[str, ...] = ()) -> None:
         self._stops = stops
@@ -29,11 +29,11 @@ class TextAssembler:
 
     @property
     def text(self) -> str:
-        """All that was given out."""
+        """All text that was emitted."""
         return "".join(self._shown)
 
     def feed(self, data: bytes) -> Piece:
-        """Take the bytes of one token. After a stop was met, nothing more is taken."""
+        """Add the bytes of one token. After a stop text, further bytes are ignored."""
         if self._stopped:
             return Piece("")
         self._held += self._decoder.decode(data)
@@ -47,7 +47,7 @@ class TextAssembler:
         return copy
 
     def finish(self) -> Piece:
-        """The rest: held text, and U+FFFD for a character that was cut."""
+        """The held text, and U+FFFD for an incomplete character at the end."""
         if self._stopped:
             return Piece("")
         self._held += self._decoder.decode(b"", final=True)
@@ -57,8 +57,8 @@ class TextAssembler:
         found = [(at, len(stop), stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         maybe = len(self._held) if final else len(self._held) - self._could_be_stop()
         if found:
-            at, _, stop = min(found)  # the earliest; of two at one place the shorter, which is whole first
-            # An earlier place may still become a stop text: then it counts, however the bytes were cut.
+            at, _, stop = min(found)  # the earliest; of two at one place the shorter, which is complete first
+            # An earlier place may still become a stop text: that one counts, however the bytes were split into tokens.
             if at <= maybe:
                 text, self._held, self._stopped = self._held[:at], "", True
                 return self._give(text, stop)
@@ -66,7 +66,7 @@ class TextAssembler:
         return self._give(text, None)
 
     def _could_be_stop(self) -> int:
-        """How many characters at the end are the beginning of some stop text."""
+        """The length of the longest end of the held text that is the start of a stop text, in characters."""
         for size in range(min(len(self._held), self._longest - 1), 0, -1):
             tail = self._held[-size:]
             if any(stop.startswith(tail) for stop in self._stops):

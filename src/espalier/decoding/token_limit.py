@@ -1,9 +1,9 @@
-"""A limit on tokens that a constrained text keeps: near it, only what still comes to an end in time is allowed.
+"""`on_budget=close`: near the token limit, allows only tokens after which the text can still be completed in time.
 
-`TokenLimitMatcher` wraps a constraint's matcher and is one itself, so every strategy closes texts without knowing it.
-A token is refused if the shortest completion known after it, EOS counted, takes more tokens than would be left. Such a
-completion is held as tokens all the time that the limit is near, so there is always a way on. It knows no model and no
-probability, and no kind of constraint; what filters and stop texts do is not its affair.
+`TokenLimitMatcher` wraps a constraint's matcher and is a matcher itself, so it works under every strategy. A token is
+refused if the shortest known completion after it, EOS included, takes more tokens than would be left. While the limit
+is near, such a completion is held as tokens, so some token is always allowed. The module knows no model, no probability
+and no kind of constraint. It ignores filters and stop texts.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ MEMBER = "budget"
 
 
 class _State(NamedTuple):
-    """way: the completion that is held, EOS last; None while the limit is far. decided: whether anything was refused
-    for the limit's sake."""
+    """way: the held completion, EOS last; None while the limit is far. decided: whether the limit has refused a
+    token."""
 
     way: tuple[int, ...] | None = None
     decided: bool = False
 
 
 class TokenLimitMatcher:
-    """One sequence's state. Laws: tests/laws.py.
+    """A matcher under a token limit, for one sequence. Laws: tests/laws.py.
 
-    left: how many tokens the text may still have, EOS counted. name: of the constraint inside, for `member_masks`.
-    Raises InputError, naming max_tokens, where no text fits, NotAvailable where no completion can be known.
+    left: how many more tokens the text may have, EOS included. name: of the inner constraint, for `member_masks`.
+    Raises InputError naming max_tokens where no text fits, NotAvailable where no completion can be known.
     """
 
     __slots__ = ("_found", "_history", "_inner", "_left", "_name", "_state", "_vocab")
@@ -58,8 +58,8 @@ class TokenLimitMatcher:
         self._vocab = vocab
         self._name = name
         self._state = _State()
-        self._history: list[_State] = []  # the place before each token, EOS too
-        self._found: tuple[Mask | None, bool] | None = None  # what is allowed here, once it was asked
+        self._history: list[_State] = []  # before each token, EOS too
+        self._found: tuple[Mask | None, bool] | None = None  # the answer of `_look`, kept until the next token
         if within(inner, left) is None:
             shortest = inner.shortest_completion()
             if len(shortest) > left:
@@ -73,12 +73,12 @@ class TokenLimitMatcher:
 
     @property
     def inner(self) -> Matcher:
-        """The constraint's own matcher, to be asked and not to be moved."""
+        """The constraint's own matcher. It may be asked, and must not be advanced."""
         return self._inner
 
     @property
     def decided(self) -> bool:
-        """Whether the limit has refused any token, so far, that the constraint allows."""
+        """Whether the limit has refused a token so far that the constraint allows."""
         return self._state.decided
 
     @property
@@ -136,7 +136,7 @@ class TokenLimitMatcher:
         return other
 
     def forced(self) -> tuple[int, ...]:
-        """The constraint's own, as far as they fit."""
+        """The forced tokens of the constraint, as far as they fit."""
         found = self._inner.forced()
         ahead = self.fork()
         for count, token in enumerate(found):
@@ -160,12 +160,12 @@ class TokenLimitMatcher:
         return held if found is None else min(held, found, key=len)
 
     def member_masks(self) -> list[tuple[str, Mask]]:
-        """As in `Composite`: the constraint's members, the constraint, and with the limit the whole."""
+        """As in `Composite`: the members of the constraint, the constraint, and last the mask under the limit."""
         return [*members_with_whole(self._inner, self._name), (MEMBER, self.mask())]
 
     def _look(self) -> tuple[Mask | None, bool]:
-        """What is allowed here, None where that is all that the constraint allows for the limit is far; and whether the
-        limit refuses anything."""
+        """The allowed tokens, None where the limit is far and changes nothing; and whether the limit refuses any
+        token."""
         if self._found is None:
             self._found = self._near()
         return self._found
@@ -182,7 +182,7 @@ class TokenLimitMatcher:
         return found, not np.array_equal(found, whole)
 
     def _held(self) -> tuple[int, ...]:
-        """A completion that fits."""
+        """A completion that fits in the tokens left. Raises LimitExceeded where none is known."""
         way = self._state.way
         if way is None:
             way = within(self._inner, self._left)
@@ -204,7 +204,7 @@ class TokenLimitMatcher:
 
 
 class RuledTokenLimitMatcher(TokenLimitMatcher):
-    """Around a matcher that is `Ruled`, and so is this."""
+    """A `Ruled` matcher under a token limit."""
 
     __slots__ = ()
 
@@ -217,7 +217,7 @@ class RuledTokenLimitMatcher(TokenLimitMatcher):
 
 
 def with_token_limit(inner: Matcher, left: int, vocab: Vocab, *, name: str) -> TokenLimitMatcher:
-    """The matcher for `inner` in a budget; it tells rules where `inner` does. Raises as `TokenLimitMatcher`."""
+    """`inner` under a token limit; `Ruled` where `inner` is. Raises as `TokenLimitMatcher`."""
     kind = RuledTokenLimitMatcher if isinstance(inner, Ruled) else TokenLimitMatcher
     return kind(inner, left, vocab, name=name)
 
@@ -233,7 +233,7 @@ def is_closed_by_limit(matcher: Matcher | None) -> bool:
 
 
 def exceeded(matcher: Matcher, used: int) -> BudgetExceeded:
-    """The error of a text that is not complete after all its tokens; used: how many they were."""
+    """The error for a text that is incomplete at the token limit. used: the number of its tokens."""
     way = known(matcher)
     more = "" if way is None else f"; the shortest end known takes {len(way)} more"
     return BudgetExceeded(
@@ -244,8 +244,8 @@ def exceeded(matcher: Matcher, used: int) -> BudgetExceeded:
 
 
 def check_on_budget(on_budget: OnBudget, *, has_constraint: bool, is_native: bool, bans: Sequence[str]) -> None:
-    """bans: the fields of the sampling config that take tokens away. Raises InputError, CapabilityError naming
-    `on_budget`."""
+    """Raises InputError or CapabilityError naming `on_budget` where the option cannot be used. bans: the fields of the
+    sampling config that ban tokens."""
     if on_budget == "truncate":
         return
     if not has_constraint:
@@ -258,13 +258,13 @@ def check_on_budget(on_budget: OnBudget, *, has_constraint: bool, is_native: boo
         return
     if is_native:
         raise CapabilityError(
-            "on_budget=close cannot be had with the engine's own sampler: its grammar knows no limit",
+            "on_budget=close does not work with the engine's own sampler: its grammar knows no token limit",
             hint='leave on_budget out, or sampler="native"',
             field="on_budget",
         )
     if bans:
         raise CapabilityError(
-            f"on_budget=close cannot be promised where {bans[0]} bans tokens, which the way to the end may need",
+            f"on_budget=close cannot be promised where {bans[0]} bans tokens: completing the text may need them",
             hint=f"put the ban into the constraint, or leave {bans[0]} out",
             field="on_budget",
         )
@@ -272,8 +272,8 @@ def check_on_budget(on_budget: OnBudget, *, has_constraint: bool, is_native: boo
 
 @contextmanager
 def closable(closes: bool) -> Iterator[None]:
-    """Around the making of a matcher whose ways to the end must be known. Raises CapabilityError, naming `on_budget`,
-    where they cannot be, and why. closes: whether they must be."""
+    """Put around code that makes a matcher for `on_budget=close`. Raises CapabilityError naming `on_budget`, with the
+    reason, where completions of the constraint cannot be known. closes: whether `on_budget` is `close`."""
     try:
         yield
     except OutOfTime:

@@ -1,6 +1,6 @@
-"""The walk of a strategy that takes one token per forward pass and takes none back; how a token is taken is its own.
+"""The loop of strategies that take one token per forward pass and never take one back.
 
-It knows neither masks nor draws: it is given a function from logits to a decision.
+It knows neither masks nor draws: the strategy passes a function from logits to a decision.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from espalier.sampling.filters import FilterContext
 from espalier.tokens.mask import Logits
 
 Take: TypeAlias = Callable[[Logits, FilterContext], Decision]
-"""`(V,) float32`, not to be kept, and where the sequence stands -> what is taken. Of the chain it changes nothing."""
+"""From `(V,) float32` logits, which must not be kept, and the filters' context to a decision. Does not change the
+chain."""
 
 
 def walk(job: Job, take: Take, timed: TimedMask) -> Plan:
-    """One sequence, one token per forward pass, each as `take` says. timed: what `take` builds its masks with."""
+    """One sequence, one token per forward pass. take: takes a token. timed: builds the masks of `take`."""
     matcher, run = job.matcher, TextRun(EndRule(job))
     job.chain.start(job.prompt)
     answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
