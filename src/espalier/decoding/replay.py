@@ -1,10 +1,10 @@
-"""A generation gone through once more: at each step what would be taken now is set beside what was taken then.
+"""Replays a generation: at each step, compares the token that would be taken now with the stored one.
 
-Teacher-forced: whatever is drawn, the sequence goes on with the stored token, up to its end or to a token that the
-constraint refuses. The logits come from a model (`replay_plan`), or from the distributions that the trace kept
-(`replay_rows`). Those are half-precision numbers, so a draw may differ for that alone: it counts as within rounding
-where logits that round to the stored ones draw the stored token with the same random numbers. It knows no engine, and
-takes a token as the strategy itself does.
+The replay is teacher-forced: whatever is drawn, it goes on with the stored token, to the end or to a token that the
+constraint refuses. The logits come from a model (`replay_plan`) or from the distributions in the trace (`replay_rows`).
+Stored distributions have half precision, which alone can change a draw. Such a difference counts as rounding where
+logits that round to the stored ones draw the stored token with the same random numbers. The module knows no engine; it
+takes a token as the strategy does.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ TAKES = Registry(
     "takes",
     {"mask": "espalier.decoding.masking:take_masked", "rejection": "espalier.decoding.rejection:take_late"},
 )
-"""Names of strategies that take one token by one row of logits, to how they take it: `(Job, TimedMask) -> Take`."""
+"""Strategies that take one token by one row of logits. Each name leads to a function `(Job, TimedMask) -> Take`."""
 
 HALF = 2.0**-11
-"""Of a float16: half a unit in the last place, of the number itself."""
+"""The relative rounding error of a float16: half a unit in the last place."""
 SINGLE = 2.0**-22
-"""Of a float32, two operations long."""
+"""The relative rounding error of two float32 operations."""
 TINY = 2.0**-24
-"""The smallest step of a float16."""
+"""The smallest positive float16."""
 HALVINGS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """The first step at which not the stored token was taken. drawn: what was taken instead, None where nothing could
-    be. is_refused: whether the constraint does not allow the stored token; blame: why. reason: why nothing was taken.
-    tokens are ids."""
+    """A step at which the stored token was not taken. token, drawn: ids; drawn is the token taken instead, None where
+    none could be taken, and reason says why. is_refused: whether the constraint refuses the stored token; blame:
+    why."""
 
     step: int
     token: int
@@ -75,8 +75,8 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedStep:
-    """token: the stored one, which the sequence went on with; drawn: what would have been taken. Taxes in nats, then
-    and now. is_rounding: whether the two differ within half precision alone."""
+    """One replayed step. token: the stored one, with which the replay goes on; drawn: the one that would be taken now.
+    stored_tax, tax: nats, then and now. is_rounding: whether the two tokens differ because of half precision alone."""
 
     step: int
     token: int
@@ -102,9 +102,10 @@ class ReplayedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """steps: those gone through, up to the stored end, or to where the constraint refused a token. records: of the same
-    steps, with the stored token in its place and `resampled` what was drawn. first: None where all is as stored.
-    stored: how many steps there were to go through. end: what kept it from going on; it may be the first as well."""
+    """The result of a replay. steps: the replayed ones, up to the stored end or to a refused token. records: of the
+    same steps, with the stored token as the taken one and the drawn token as `resampled`. first: the first divergence,
+    None where there is none. stored: the number of stored steps. end: the divergence that ended the replay, if any; it
+    may also be the first."""
 
     steps: tuple[ReplayedStep, ...]
     records: tuple[StepRecord, ...]
@@ -114,37 +115,37 @@ class Replayed:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing was refused before the stored end."""
+        """Whether the replay reached the stored end."""
         return len(self.steps) == self.stored
 
     @property
     def is_same(self) -> bool:
-        """Whether every step took the stored token, half precision aside."""
+        """Whether every step took the stored token, apart from rounding to half precision."""
         return self.first is None and self.is_whole
 
     @property
     def is_exact(self) -> bool:
-        """The same with nothing aside, and with every tax the same number."""
+        """Whether every step took the stored token, with exactly the stored tax."""
         return self.is_same and all(one.drawn == one.token and one.tax == one.stored_tax for one in self.steps)
 
     @property
     def roundings(self) -> int:
-        """Steps that differ within half precision alone."""
+        """The number of steps that differ because of half precision alone."""
         return sum(one.is_rounding for one in self.steps)
 
     @property
     def changes(self) -> int:
-        """Steps that took another token."""
+        """The number of steps that took another token."""
         return sum(not one.is_same for one in self.steps)
 
     @property
     def stored_tax(self) -> float:
-        """Nats, over the steps gone through."""
+        """The stored tax of the replayed steps, in nats."""
         return math.fsum(one.stored_tax for one in self.steps)
 
     @property
     def tax(self) -> float:
-        """Nats, over the same steps now."""
+        """The tax of the replayed steps now, in nats."""
         return math.fsum(one.tax for one in self.steps)
 
     def to_json(self) -> dict[str, Any]:
@@ -164,11 +165,12 @@ class Replayed:
 
 
 class Replay:
-    """One replay while it runs. For one sequence.
+    """One running replay of one sequence.
 
-    job: with the constraint, chain and stream of now, from level `steps` on, not begun. steps: as stored. is_own:
-    whether this is how they were made: mirostat then learns from the stored probabilities. is_rounded: whether the
-    logits went through half precision. Raises UnknownName for a strategy that is not of `TAKES`.
+    job: not started, with the constraint, chain and stream to replay with, at trace level `steps` or `full`. steps: the
+    stored ones. is_own: whether the job is the one that made them: mirostat then learns from the stored probabilities.
+    is_rounded: whether the logits went through half precision. Raises UnknownName for a strategy that is not in
+    `TAKES`.
     """
 
     def __init__(
@@ -186,7 +188,7 @@ class Replay:
         job.chain.start(job.prompt)
 
     def step(self, raw: Logits) -> bool:
-        """Go through one by `(V,) float32` logits. False where that was the last."""
+        """Replay one step by `(V,) float32` logits. False where that was the last."""
         job, at = self._job, len(self._steps)
         stored = self._stored[at]
         token = stored.token_id
@@ -224,7 +226,7 @@ class Replay:
         return len(self._steps) < len(self._stored)
 
     def found(self) -> Replayed:
-        """What was found up to now."""
+        """The result so far."""
         return Replayed(
             steps=tuple(self._steps),
             records=tuple(self._records),
@@ -239,7 +241,7 @@ class Replay:
 
     @property
     def ids(self) -> Sequence[int]:
-        """The stored tokens gone through."""
+        """The stored tokens that were replayed."""
         return self._ids
 
     def _diverge(self, at: int, drawn: int | None, *, is_refused: bool = False, reason: str | None = None) -> None:
@@ -260,7 +262,7 @@ class Replay:
         self._end = found if is_refused or reason is not None else None
 
     def _as_stored(self, record: StepRecord, raw: Logits, stored: StepRecord) -> StepRecord:
-        """The record with the stored token in its place; `resampled` stays what was drawn."""
+        """The record with the stored token as the taken one; `resampled` stays the drawn one."""
         log_total = float(raw[record.token_id]) - record.logprob
         return replace(
             record,
@@ -273,7 +275,7 @@ class Replay:
         )
 
     def _prob(self, raw: Logits, context: FilterContext, stored: StepRecord, decision: Decision) -> float | None:
-        """How probable the token was that the chain learns of. Only mirostat looks at it."""
+        """The probability of the token, for `Chain.on_token`. Only mirostat uses it."""
         job = self._job
         if not job.chain.config.mirostat or self._is_own:
             return stored.resampled.prob
@@ -289,13 +291,13 @@ class Replay:
         return float(np.exp(shaped[stored.token_id] - top) / np.exp(shaped - top).sum())
 
     def _rounds(self, raw: Logits, context: FilterContext, place: int, drawn: int) -> bool:
-        """Whether logits that half precision cannot tell from `raw` draw the stored token with the same numbers. If so
-        the stream stands where they leave it."""
+        """Whether logits that half precision cannot tell from `raw` draw the stored token with the same random numbers.
+        If so, the stream stands where that draw leaves it."""
         stream, token, left = self._job.stream, self._stored[context.step].token_id, self._job.stream.count
         error = rounding_error(raw)
         ids = np.arange(raw.shape[0])
-        # Drawing runs through the ids in order: with less on one side of the token and more on the other, its share
-        # comes to lie elsewhere. Where it is passed over, less of the same meets it.
+        # A draw goes through the ids in order. Less mass on one side of the token and more on the other moves its share
+        # of the range of random numbers. Where the share moves too far, a smaller amount is tried.
         side = np.where(ids < token, -1.0, 1.0) if drawn < token else np.where(ids < token, 1.0, -1.0)
         for sign in (np.full(raw.shape[0], -1.0), side):
             sign[token] = 1.0
@@ -326,8 +328,8 @@ class Replay:
 
 
 def rounding_error(raw: Logits) -> NDArray[np.float64]:
-    """How far a logit of a stored distribution, `(V,)`, may lie from the model's own: see `trace/sidecar.py`. 0 for
-    -inf."""
+    """The largest distance of each logit of a stored distribution, `(V,)`, from the model's own; 0 for -inf. See
+    `trace/sidecar.py`."""
     top = float(raw.max())
     below = top - raw.astype(np.float64)
     error = below * HALF + (below + abs(top)) * SINGLE + TINY
@@ -340,7 +342,8 @@ def restored(found: Distribution) -> Logits:
 
 
 def replay_plan(run: Replay) -> Plan:
-    """Through a model, one token per forward pass, as they were generated: other passes round otherwise."""
+    """Replay through a model, one token per forward pass, as in the generation: passes of other lengths round
+    differently."""
     following: tuple[int, ...] = run.job.prompt
     while True:
         answer = yield Need(append=(Append(branch=0, tokens=following),))
@@ -350,7 +353,7 @@ def replay_plan(run: Replay) -> Plan:
 
 
 def replay_rows(run: Replay, rows: Iterable[Distribution]) -> None:
-    """Through the stored distributions, one for each step, without a model."""
+    """Replay through the stored distributions, one for each step, without a model."""
     for row in rows:
         if not run.step(restored(row)):
             return

@@ -182,15 +182,15 @@ def test_a_search_that_is_exhausted_names_both_members_and_what_was_tried():
         letters().generate(PROMPT, constraint=both(["abc", "b"], ["abd", "c"]), temperature=0)
     message = str(dead.value)
     assert "all_of[0].gbnf and all_of[1].gbnf" in message
-    assert "2 times text was taken back, last: 'b', 'a'" in message
-    assert dead.value.hint == "every way was tried"
+    assert "text was taken back 2 times, last: 'b', 'a'" in message
+    assert dead.value.hint == "every text was tried"
 
 
 def test_max_rewinds_are_not_passed():
     one, other = ["abc", "acd", "f"], ["abx", "acy", "f"]
     found = letters().generate(PROMPT, constraint=both(one, other), temperature=0, max_rewinds=3)
     assert len(found.trace.rewinds) == 3
-    with pytest.raises(DeadEnd, match="2 times text was taken back") as dead:
+    with pytest.raises(DeadEnd, match="text was taken back 2 times") as dead:
         letters().generate(PROMPT, constraint=both(one, other), temperature=0, max_rewinds=2)
     assert "max_rewinds=2 is used up" in dead.value.hint
     with pytest.raises(DeadEnd, match=r"^no token is allowed at step 2 and the text is not complete$"):

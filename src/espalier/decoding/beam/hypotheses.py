@@ -1,7 +1,7 @@
-"""The texts of a beam search: paths that share their beginnings, those that have ended, and what all of them agree on.
+"""The texts of a beam search: live beams, the pool of finished hypotheses, and the tokens that all of them share.
 
-Scores are `sum of ln p / length ** length_penalty`, the length in generated tokens with the ending one, and a search
-ends as transformers' does (`_beam_search` and `_check_early_stop_heuristic` in its generation/utils.py). The module
+The score of a text is `sum of ln p / length ** length_penalty`; its length counts generated tokens, the last one too. A
+search ends as in transformers (`_beam_search` and `_check_early_stop_heuristic` in its generation/utils.py). The module
 knows no logits and no constraints.
 """
 
@@ -21,7 +21,8 @@ from espalier.trace.records import StepRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Link:
-    """A token and the way to it: texts with one beginning have the same links there. length: tokens, this one too."""
+    """A token with a link to the one before it: texts that begin alike share links. length: in tokens, this one
+    included."""
 
     before: Link | None
     token: int
@@ -40,8 +41,8 @@ class Link:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Beam:
-    """A text that goes on, in its branch of the model. total: the sum of ln p. first: its first link that was not told
-    yet, None where there is none. text: where there are stop texts."""
+    """A text that goes on, in its branch of the model. total: the sum of ln p. first: its first link that was not
+    streamed yet, None where there is none. text: finds stop texts, None where there are none."""
 
     branch: int
     total: float
@@ -56,7 +57,7 @@ class Beam:
         return [] if self.last is None else self.last.since(0)
 
     def follow(self, link: Link) -> None:
-        """Take one token more; a matcher that refuses it raises."""
+        """Append a token. Raises TokenRefused where the matcher refuses it."""
         if self.matcher is not None:
             self.matcher.advance(link.token)
         self.chain.on_token(link.token)
@@ -76,9 +77,9 @@ class Beam:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Heir:
-    """A beam's next token. beam: its place among those of the step. total: the sum of ln p with it. text: with it,
-    where there are stop texts. ending: None where the text goes on."""
+class Continuation:
+    """A beam with one more token. beam: index of the beam in this step. total: the sum of ln p with the token. text:
+    finds stop texts, with the token. ending: None where the text goes on."""
 
     beam: int
     token: int
@@ -90,7 +91,7 @@ class Heir:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Hypothesis:
-    """A text that has ended. matcher: after its last token. first: as a beam's, when it ended."""
+    """A finished text. matcher: after the last token. first: as in `Beam`, when the text ended."""
 
     last: Link
     first: Link | None
@@ -100,10 +101,8 @@ class Hypothesis:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Pool:
-    """The best hypotheses, as many as there are beams at most, best first; of equals the one that ended first.
-
-    longest: how many tokens a text may have.
-    """
+    """The best hypotheses, best first; of equal ones, the one that ended first. size: the most hypotheses, which is the
+    number of beams. longest: the most tokens of a text."""
 
     size: int
     length_penalty: float
@@ -112,23 +111,23 @@ class Pool:
     hypotheses: list[Hypothesis] = field(default_factory=list)
 
     def score(self, total: float, length: int) -> float:
-        """Of a text of `length` tokens whose ln p add up to `total`."""
+        """The score of a text of `length` tokens with the sum of ln p `total`."""
         return total / math.pow(length, self.length_penalty)
 
     def takes(self, score: float) -> bool:
-        """Whether a hypothesis with this score is among the best."""
+        """Whether a hypothesis with this score would be among the best."""
         return len(self.hypotheses) < self.size or score > self.hypotheses[-1].score
 
     def add(self, new: Hypothesis) -> None:
-        """One that it takes; the worst leaves where there are too many."""
+        """Add a hypothesis that `takes` accepts. Drops the worst one where there are too many."""
         self.hypotheses.append(new)
         self.hypotheses.sort(key=lambda one: -one.score)  # stable
         del self.hypotheses[self.size :]
 
     def is_done(self, best: float, length: int) -> bool:
-        """Whether the search ends although beams are left: the best of them is of `length` tokens, and its ln p add up
-        to `best`. True of early_stopping asks no more of it. False reckons with the score that it has now, "never" with
-        the best that it can come to, as ln p only adds up to less."""
+        """Whether the search ends while beams are left. best: the sum of ln p of the best beam, which has `length`
+        tokens. With early_stopping True, a full pool ends the search. With False, the pool must beat the score that the
+        best beam has now; with "never", the best score that it can still reach."""
         if len(self.hypotheses) < self.size:
             return False
         if self.early_stopping is True:
@@ -138,14 +137,14 @@ class Pool:
 
 
 class Agreement:
-    """What can be told of a text before it is known which one wins: as far as all that can still win are one."""
+    """Finds tokens that can be streamed before the winner is known: the beginning that all possible winners share."""
 
     def __init__(self) -> None:
         self.told = 0  # tokens
 
     def reach(self, beams: Sequence[Beam], pool: Pool) -> list[Link]:
-        """What more they agree on, in order, now that every beam has a token more. All beams can win, and of what has
-        ended the best alone: the others would have to become better than it."""
+        """The further links that all possible winners share, in order. Called when every beam has one more token. Every
+        beam can win, and of the hypotheses only the best."""
         all_of_them: list[Beam | Hypothesis] = [*beams, *pool.hypotheses[:1]]
         if not beams or any(one.first is not beams[0].first for one in all_of_them):
             return []

@@ -1,8 +1,8 @@
-"""One row of logits for beam search: what each token adds to a beam's sum, the best of them, and their records.
+"""Ranks one row of logits for beam search: the gain of each token, the best tokens, and their records.
 
-A token adds `ln p`, the model's own, with what `logit_bias`, the filters and the penalties make of it, as transformers'
-processors do: nothing is renormalised afterwards, neither there nor where a constraint forbids the others. Temperature
-and truncations have no part in it. The module knows no beams.
+The gain of a token is the model's `ln p`, changed by `logit_bias`, filters and penalties as by the processors of
+transformers. It is not renormalised afterwards, not even where a constraint forbids other tokens. Temperature and
+truncations do not apply. The module knows no beams.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from espalier.trace.records import StepRecord
 
 PENALTIES = ("penalties", "dry")
 SLACK = 1e-6
-"""Of a sum that is compared in float32."""
+"""The relative error of a sum that is compared in float32."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Ranked:
-    """One row, looked at; valid until the model's next pass. ids: `(n,)`, best first, of equals the lowest. gains:
-    `(n,) float64`, finite, what each adds. is_cut: whether there are more.
+    """One ranked row; valid until the model's next pass. ids: `(n,)`, best first, of equal ones the lowest first.
+    gains: `(n,) float64`, finite. is_cut: whether there are more allowed tokens.
 
-    raw, biased: `(V,) float32`; the second with bans and biases, the same one where there are none. mask: the
-    constraint's. free, bits: `(W,) int32`, what may be taken, before and after `min_tokens`; None for everything. left:
-    the allowed tokens with what they add, less `offset`.
+    raw, biased: `(V,) float32`, without and with bans and biases; the same array where there are none. mask: the
+    constraint's, `(W,) int32`. free, bits: `(W,) int32`, the allowed tokens before and after `min_tokens`; None for
+    all. left: the allowed tokens with their gains, less `offset`.
     """
 
     matcher: Matcher | None
@@ -63,7 +63,7 @@ class Ranked:
     is_cut: bool = True
 
     def look(self, most: int, least: float = -math.inf) -> None:
-        """Find the `most` best; of what adds less than `least`, none need be found."""
+        """Find the `most` best tokens. Tokens with a gain below `least` may be left out."""
         values = self.left.values
         if least > -math.inf:
             edge = least - self.offset
@@ -80,8 +80,8 @@ class Ranked:
 
 
 class Ranking:
-    """Ranks the rows of one job. seconds: what all masks took, None where they are not timed. has_filters: whether any
-    filter looks at the tokens so far."""
+    """Ranks the rows of one job. seconds: the time of all masks, None where they are not timed. has_filters: whether
+    there are filters, which look at the tokens so far."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -94,7 +94,7 @@ class Ranking:
         return self._timed.seconds
 
     def first_chain(self) -> Chain:
-        """The job's chain with its filters, biases and penalties, and nothing else of it; at the prompt's end."""
+        """A chain with only the filters, biases and penalties of the job's chain, at the end of the prompt."""
         old = self._job.chain
         config = replace(old.config, temperature=1.0, sampler_order=_penalising(old.config))
         made = Chain(config, old.filters, fitted=old.fitted)
@@ -104,10 +104,10 @@ class Ranking:
     def rank(
         self, raw: Logits, matcher: Matcher | None, chain: Chain, step: int, said: Sequence[int], place: int
     ) -> Ranked:
-        """raw: `(V,) float32`, not changed. step: how many tokens the beam has; said: which, if there are filters.
-        place: of the beam among those of this step.
+        """raw: `(V,) float32`, not changed. step: the number of tokens of the beam; said: these tokens, if there are
+        filters. place: the index of the beam in this step.
 
-        Raises BadLogits for NaN, +inf or nothing finite, DeadEnd where nothing is allowed.
+        Raises BadLogits for NaN, +inf or no finite logit, DeadEnd where no token is allowed.
         """
         job = self._job
         context = FilterContext(step=step, prompt=job.prompt, generated=tuple(said))
@@ -117,7 +117,7 @@ class Ranking:
         log_total = measure(raw, None).log_total
         row, biased, offset = raw, raw, -log_total
         if chain.heating or chain.fitted.ids.size or self.has_filters:
-            # What is said costs as much as its ln p is low: penalties divide and multiply that, not the logit.
+            # Penalties divide and multiply ln p here, not the logit.
             row = raw - np.float32(log_total)  # (V,) float32
             added = chain.bias(row, context)
             biased = raw if added is row else added
@@ -138,9 +138,8 @@ class Ranking:
         )  # fmt: skip
 
     def records(self, ranked: Ranked, tokens: Sequence[int]) -> list[StepRecord]:
-        """Of each of these tokens, while the matcher still stands before them. Their candidate lists are the same ones,
-        and hold all of them. Of what they were drawn from: the share of each allowed token, and as its logit what it
-        adds to the sum."""
+        """The records of these tokens, made before the matcher advances. They share candidate lists, which hold all of
+        the tokens. `post_chain` gives each allowed token its share of the allowed mass, and its gain as the logit."""
         vocab, watch, raw, chain = self._job.vocab, self._job.watch, ranked.raw, ranked.chain
         questions = self._questions.about(ranked.matcher)
         allowed = before = _flags(ranked.bits, ranked)
@@ -177,17 +176,17 @@ class Ranking:
 
 
 def _penalising(config: SamplingConfig) -> tuple[str, ...]:
-    """What of the chain's order lowers what was said, and truncates and heats nothing."""
+    """The penalties in the chain's order, without temperature and truncations."""
     return tuple(name for name in config.sampler_order if name in PENALTIES)
 
 
 def _alive(left: Candidates) -> Candidates | None:
-    """None where nothing is left."""
+    """The argument, or None where no token with a finite gain is left."""
     return left if left.values.size and left.values.max() > NEG_INF else None
 
 
 def _flags(bits: Mask | None, ranked: Ranked) -> NDArray[np.bool_] | None:
-    """`(V,) bool`: these bits without what filters ban; None for everything."""
+    """`(V,) bool`: the tokens of `bits` that no filter bans; None for all."""
     found = None if bits is None else masks.unpack(bits, ranked.raw.shape[0])
     if ranked.biased is ranked.raw:
         return found
@@ -196,7 +195,7 @@ def _flags(bits: Mask | None, ranked: Ranked) -> NDArray[np.bool_] | None:
 
 
 def _shares(ranked: Ranked, tokens: Sequence[int], top_k: int) -> Choice:
-    """The most probable of what is allowed and these tokens, renormalised over all that is allowed."""
+    """The most probable allowed tokens and `tokens`, with probabilities over all allowed tokens."""
     values = ranked.left.values
     total = measure(values, None).log_total
     mine, _ = ranked.left.find(np.array(sorted(tokens), dtype=np.intp))

@@ -1,9 +1,9 @@
-"""The `beam` strategy: the texts with the highest scores that a search of `num_beams` branches finds. Nothing is drawn.
+"""The `beam` strategy: beam search for the texts with the highest scores. Nothing is drawn.
 
-A step of transformers' `_beam_search`: of all continuations of all beams those are looked at that a sum of `ln p` puts
-first; one that ends the text becomes a hypothesis if it is among the first `num_beams`, of the others as many go on.
-Where fewer are allowed, fewer go on. A beam with one heir keeps its branch; only other heirs are forked.
-It knows no model, and nothing of how a row is ranked.
+A step works as in `_beam_search` of transformers: the continuations of all beams are sorted by their sum of `ln p`. One
+that ends the text becomes a hypothesis if it is among the first `num_beams`. Of the others, the best `num_beams` go on,
+or fewer where fewer are allowed. A beam's first continuation keeps its branch; only further ones are forked. The module
+knows no model, and not how a row is ranked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from espalier.decoding.beam.hypotheses import Agreement, Beam, Heir, Hypothesis, Link, Pool
+from espalier.decoding.beam.hypotheses import Agreement, Beam, Continuation, Hypothesis, Link, Pool
 from espalier.decoding.beam.ranking import Ranked, Ranking
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Job, Outcome, Plan, Strategy, Taken
@@ -26,7 +26,7 @@ from espalier.sampling.config import SamplingConfig
 from espalier.sampling.samplers.registry import SAMPLERS
 
 STEEPEST = 40.0
-"""Of a length penalty: the length to this power stays within a float for any text."""
+"""The largest length penalty: the length of any text to this power is a finite float."""
 DRAWING = {
     name: one.switch.name for name, one in SAMPLERS.items() if one.truncates and one.switch.default == one.switch.off
 }
@@ -34,8 +34,8 @@ DRAWING = {
 
 
 def check(options: Decoding, sampling: SamplingConfig) -> None:
-    """Raises InputError and SamplingError. Temperature, top_k, top_p and min_p, which are on unless they are switched
-    off, have no part in a search; what else draws is refused."""
+    """Raises InputError and SamplingError. A search ignores temperature, top_k, top_p and min_p, which are on by
+    default; other fields that shape a draw are refused."""
     if options.num_return_sequences > options.beams:
         raise InputError(
             f"num_return_sequences: {options.num_return_sequences} texts of {options.beams} beams",
@@ -58,7 +58,7 @@ def check(options: Decoding, sampling: SamplingConfig) -> None:
 
 
 def beam_plan(job: Job) -> Plan:
-    """All beams in one forward pass a step, in as many sequences as there are beams."""
+    """One forward pass a step for all beams, one sequence for each beam."""
     return _Search(job).run()
 
 
@@ -99,8 +99,8 @@ class _Search:
             )
 
     def _step(self, answer: Answer, length: int) -> Need:
-        """Go on to the beams with `length` tokens. Returns the frees and forks that this takes. Raises DeadEnd where
-        nothing is left."""
+        """Make the beams with `length` tokens. Returns the frees and forks that they need. Raises DeadEnd where no beam
+        and no hypothesis is left."""
         owners: list[Beam] = []
         rows: list[Ranked] = []
         fault: DeadEnd | None = None
@@ -118,39 +118,41 @@ class _Search:
             if fault is not None and not self._pool.hypotheses:
                 raise fault
             return Need()
-        heirs, ended = self._chosen(owners, rows, length)
-        ended = [heir for heir in ended if self._pool.takes(self._pool.score(heir.total, length))]
+        live, ended = self._best(owners, rows, length)
+        ended = [cont for cont in ended if self._pool.takes(self._pool.score(cont.total, length))]
         if self._job.watch.is_on:
-            self._record(rows, [*heirs, *ended])
-        for heir in ended:  # while the matchers still stand before their tokens
-            self._finish(owners[heir.beam], heir, length)
+            self._record(rows, [*live, *ended])
+        for cont in ended:  # while the matchers still stand before their tokens
+            self._finish(owners[cont.beam], cont, length)
         forks: list[tuple[int, int]] = []
-        kept = {owners[heir.beam].branch for heir in heirs}
+        kept = {owners[cont.beam].branch for cont in live}
         spare = (branch for branch in range(self._size) if branch not in kept)
-        for heir in heirs:
-            beam = owners[heir.beam]
+        for cont in live:
+            beam = owners[cont.beam]
             if beam in self._beams:
                 forks.append((beam.branch, branch := next(spare)))
                 beam = beam.fork(branch)
             self._beams.append(beam)
-        for beam, heir in zip(self._beams, heirs, strict=True):
-            beam.total, beam.text = heir.total, heir.text
-            beam.follow(Link(before=beam.last, token=heir.token, length=length, record=heir.record))
+        for beam, cont in zip(self._beams, live, strict=True):
+            beam.total, beam.text = cont.total, cont.text
+            beam.follow(Link(before=beam.last, token=cont.token, length=length, record=cont.record))
         return Need(free=tuple(sorted(held - kept)), fork=tuple(forks))
 
-    def _chosen(self, owners: Sequence[Beam], rows: Sequence[Ranked], length: int) -> tuple[list[Heir], list[Heir]]:
-        """Those that go on, and those that end and are among the first; both best first, of equals the better beam's,
-        then the lowest id."""
-        # So many of each row are enough, unless texts end at tokens that are no ends by themselves.
+    def _best(
+        self, owners: Sequence[Beam], rows: Sequence[Ranked], length: int
+    ) -> tuple[list[Continuation], list[Continuation]]:
+        """The continuations that go on, and those that end and are among the first `num_beams`. Both best first; of
+        equal ones, the better beam's, then the lowest id."""
+        # So many tokens of each row are enough, unless a stop text ends texts.
         most = self._size + len(self._rule.ends | self._rule.stop_ids)
         is_last = length >= self._job.max_tokens
         while True:
-            heirs: list[Heir] = []
-            ended: list[Heir] = []
+            live: list[Continuation] = []
+            ended: list[Continuation] = []
             floor = -math.inf
             for beam, ranked in zip(owners, rows, strict=True):
                 ranked.look(most, floor - beam.total)
-                # A row that fills `most` has enough that go on by itself: what is worse than all of these is not asked.
+                # A row that fills `most` alone has enough continuations: worse ones of other rows are not needed.
                 if not self._rule.stops and ranked.ids.size == most:
                     floor = max(floor, beam.total + float(ranked.gains[-1]))
             totals = np.concatenate([beam.total + row.gains for beam, row in zip(owners, rows, strict=True)])  # (n,)
@@ -158,56 +160,58 @@ class _Search:
             tokens = np.concatenate([row.ids for row in rows])  # (n,)
             for rank, at in enumerate(np.argsort(-totals, kind="stable").tolist()):
                 is_first = rank < self._size
-                if not is_first and (is_last or len(heirs) == self._size):
+                if not is_first and (is_last or len(live) == self._size):
                     break
                 place = int(places[at])
-                heir = self._heir(owners[place], place, int(tokens[at]), float(totals[at]), length)
-                if heir.ending is not None:
+                cont = self._continue(owners[place], place, int(tokens[at]), float(totals[at]), length)
+                if cont.ending is not None:
                     if is_first:
-                        ended.append(heir)
-                elif len(heirs) < self._size:
-                    heirs.append(heir)
-            is_full = len(heirs) == self._size
+                        ended.append(cont)
+                elif len(live) < self._size:
+                    live.append(cont)
+            is_full = len(live) == self._size
             if is_full and self._rule.stops:
-                # Many of a row's best can end with a stop text: what it has left may then be better than a last heir.
-                worst = heirs[-1].total
+                # Many of a row's best tokens can end with a stop text: one that was not looked at may then be better.
+                worst = live[-1].total
                 is_full = all(
                     beam.total + float(row.gains[-1]) < worst
                     for beam, row in zip(owners, rows, strict=True)
                     if row.is_cut
                 )
             if is_last or is_full or not any(row.is_cut for row in rows):
-                return heirs, ended
+                return live, ended
             most *= 2
 
-    def _heir(self, beam: Beam, place: int, token: int, total: float, length: int) -> Heir:
+    def _continue(self, beam: Beam, place: int, token: int, total: float, length: int) -> Continuation:
         text, met = beam.text, None
         if text is not None:
             text = text.fork()
             met = text.feed(self._rule.bytes_of(token)).stop
-        return Heir(beam=place, token=token, total=total, text=text, ending=self._rule.ending(token, length, met))
+        return Continuation(
+            beam=place, token=token, total=total, text=text, ending=self._rule.ending(token, length, met)
+        )
 
-    def _record(self, rows: Sequence[Ranked], heirs: Sequence[Heir]) -> None:
+    def _record(self, rows: Sequence[Ranked], live: Sequence[Continuation]) -> None:
         for place, ranked in enumerate(rows):
-            mine = [heir for heir in heirs if heir.beam == place]
+            mine = [cont for cont in live if cont.beam == place]
             if mine:
-                records = self._ranking.records(ranked, [heir.token for heir in mine])
-                for heir, record in zip(mine, records, strict=True):
-                    heir.record = record
+                records = self._ranking.records(ranked, [cont.token for cont in mine])
+                for cont, record in zip(mine, records, strict=True):
+                    cont.record = record
 
-    def _finish(self, beam: Beam, heir: Heir, length: int) -> None:
-        """A text has ended: a hypothesis, if it is still among the best."""
-        score = self._pool.score(heir.total, length)
+    def _finish(self, beam: Beam, cont: Continuation, length: int) -> None:
+        """Make a hypothesis of a finished text, if it is still among the best."""
+        score = self._pool.score(cont.total, length)
         if not self._pool.takes(score):
             return
         matcher = None if beam.matcher is None else beam.matcher.fork()
         if matcher is not None:
-            matcher.advance(heir.token)
-        link = Link(before=beam.last, token=heir.token, length=length, record=heir.record)
+            matcher.advance(cont.token)
+        link = Link(before=beam.last, token=cont.token, length=length, record=cont.record)
         self._pool.add(Hypothesis(last=link, first=beam.first or link, score=score, matcher=matcher))
 
     def _end(self) -> Generator[Taken, None, Outcome]:
-        """Tell the rest of the best one, with the next best beside it."""
+        """Yield the rest of the best text; the outcome holds the next best ones too."""
         best, *others = self._pool.hypotheses[: self._job.options.num_return_sequences]
         yield from self._tell(best.last.since(self._agreement.told))
         beside = []

@@ -1,4 +1,4 @@
-"""Adaptive weighted rejection sampling of one token: drawn without asking about any token that was not drawn.
+"""Adaptive weighted rejection sampling of one token: the matcher is asked about drawn tokens only, and builds no mask.
 
 Lipkin et al. 2025, "Fast Controlled Generation from Language Models with Adaptive Weighted Rejection Sampling"
 (arXiv:2504.05410). Tokens are drawn from p without replacement until one is allowed: that one has the law p(x) / Z on
@@ -14,7 +14,8 @@ probabilities without replacement", for the total of 1[A]). So, as m is known at
 m+1 .. m+CHECKS is unbiased for Z whatever x is, and E[w 1[x]] = Z p(x) / Z = p(x): a proper weight. It is at least p(x)
 and at most the mass that was not refused. With one such draw it is the recursive estimator of Lipkin et al.
 
-It knows neither models nor constraints: it is given weights, a question, and random numbers.
+It knows neither models nor constraints: it gets weights, a function that says whether a token is allowed, and random
+numbers.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 CHECKS = 4
-"""Draws after the first allowed one. More make the weight less noisy, and ask more often."""
+"""Draws after the first allowed one. More draws make the weight less noisy and ask the matcher more often."""
 PATIENCE = 32
-"""Refused tokens after which the caller does better with a mask, which costs about as much as so many questions."""
+"""After so many refused tokens the caller builds a mask, which costs about as much as so many questions."""
 
 
 class Found(NamedTuple):
-    """token: the first allowed one, None where `most` were refused or nothing is left; mass: the estimate of Z, in the
-    unit of the weights. refused: what was refused before it, in order."""
+    """token: the first allowed one; None where `most` were refused or none is left. mass: the estimate of Z, in the
+    unit of the weights. refused: the tokens that were refused before it, in order."""
 
     token: int | None
     mass: float
@@ -41,7 +42,7 @@ class Found(NamedTuple):
 
 
 class Urn:
-    """Draws without replacement from `(V,) float64` weights, none negative. The weights are the urn's own."""
+    """Draws without replacement from `(V,) float64` weights, none negative. The urn changes the array."""
 
     def __init__(self, weights: NDArray[np.float64], uniform: Callable[[], float]) -> None:
         self._weights, self._uniform = weights, uniform
@@ -55,11 +56,11 @@ class Urn:
 
     @property
     def left(self) -> float:
-        """The mass that was not drawn."""
+        """The mass that is not drawn yet."""
         return 0.0 if self._count == 0 else self._total - self._gone
 
     def draw(self) -> tuple[int, float]:
-        """A token and its weight; not when empty. Takes one number of the stream or more."""
+        """Draw a token; returns it with its weight. The urn must not be empty. Takes one or more random numbers."""
         while True:
             # The first place whose sum is above the number: never one that weighs nothing.
             place = int(np.searchsorted(self._sums, self._uniform() * self._total, side="right"))
@@ -82,8 +83,8 @@ class Urn:
 
 
 def sample(urn: Urn, allows: Callable[[int], bool], *, most: int = PATIENCE, checks: int = CHECKS) -> Found:
-    """The first allowed token of an urn, and the estimate. allows: asked once for each token that is drawn, in order.
-    checks: at least 1."""
+    """Draw until a token is allowed, and estimate Z. allows: called once for each drawn token, in order. checks: at
+    least 1."""
     refused: list[int] = []
     while True:
         if urn.is_empty or len(refused) >= most:

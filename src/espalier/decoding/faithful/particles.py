@@ -1,6 +1,6 @@
-"""The particles of one run: texts that grow side by side, with weights, resampled where these have become unequal.
+"""The particles of one run: weighted texts that grow in parallel and are resampled when their weights differ too much.
 
-It knows neither how a token is drawn (`proposals.py`) nor what is asked of a model; it says which sequences to hold.
+It does not know how a token is drawn (`proposals.py`). It decides which sequences the model holds.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from espalier.sampling.draw import RandomStream
 from espalier.trace.records import StepRecord
 
 STREAMS = 256
-"""Random streams that belong to one output: more than there can be particles, or outputs of one prompt."""
+"""Random streams per output: more than the most particles, and than the most outputs of one prompt."""
 
 
 class Step(NamedTuple):
-    """One taken token, shared by all that go on from it."""
+    """One taken token, shared by all particles that go on from it."""
 
     token: int
     record: StepRecord | None
@@ -32,8 +32,8 @@ class Step(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Particle:
-    """log_weight: nats, -inf is a weight of 0. branch: the model's sequence that holds the text but its last token, if
-    any does; None where it need not be held any more. is_dead: nothing that is allowed was left."""
+    """One weighted text. log_weight: nats; -inf is a weight of 0. branch: the model's sequence that holds the text
+    without its last token; None once the text has ended. is_dead: no allowed token was left."""
 
     matcher: Matcher | None
     chain: Chain
@@ -59,7 +59,7 @@ class Particle:
         return self.text.ending is not None and self.text.ending.finish == "length"
 
     def copy(self, stream: RandomStream) -> Particle:
-        """The same text and weight, that goes on by itself with another random stream."""
+        """An independent copy with another random stream."""
         return Particle(
             matcher=None if self.matcher is None else self.matcher.fork(),
             chain=self.chain.fork(),
@@ -72,13 +72,13 @@ class Particle:
         )
 
 
-class Crowd:
-    """All particles of a job, by place. The job's own stream resamples and draws the result; particle i has the stream
-    `(stream of the job + 1) * STREAMS + i`, whatever it goes on from."""
+class ParticleSet:
+    """All particles of a job. The job's own stream resamples and draws the result. Particle i has the stream
+    `(stream of the job + 1) * STREAMS + i`, also after it was resampled from another particle."""
 
     def __init__(self, job: Job, *, is_private: bool) -> None:
-        """is_private: whether the record of a step tells more than the text so far and its token, so that it may be
-        told only once all that are left share the step itself."""
+        """is_private: whether the record of a step depends on more than the text and the token. Such a step is streamed
+        only once all particles share the step itself."""
         self._job = job
         self._is_private = is_private or job.chain.needs_chance
         rule = EndRule(job)
@@ -114,14 +114,14 @@ class Crowd:
         if not particle.is_live:
             particle.branch = None
 
-    def bury(self, particle: Particle, asked: int = 0) -> None:
-        """Nothing that is allowed is left for it."""
+    def drop(self, particle: Particle, asked: int = 0) -> None:
+        """Give up a particle that has no allowed token left. asked: how many tokens were proposed."""
         self.asked += asked
         particle.is_dead, particle.log_weight, particle.branch = True, weights.NOTHING, None
 
     def resample(self, threshold: float) -> None:
-        """Where the effective sample size is below this share of the particles, and one of them still grows: n of them
-        anew in proportion to their weights, each with the mean of these. Ended ones take part."""
+        """Resample in proportion to the weights, if the effective sample size is below this share of the particles and
+        any of them is live. Ended particles take part. Each gets the mean weight."""
         found = self.log_weights
         size = weights.effective_size(found)
         if not self.live or size == 0.0 or size >= threshold * len(found):
@@ -138,8 +138,8 @@ class Crowd:
         self.resamplings += 1
 
     def need(self) -> Need:
-        """What the live ones need: forks where one goes on from another's sequence, and their last tokens. What nobody
-        needs any more is freed first, so that no more sequences are held than there are particles."""
+        """The request of the live particles: their last tokens, and forks where a particle goes on from another's
+        sequence. Unused sequences are freed first, so that there are never more sequences than particles."""
         live = self.live
         kept = {place for place, one in live if one.branch == place}
         forks = tuple((one.branch, place) for place, one in live if one.branch is not None and one.branch != place)
@@ -154,7 +154,7 @@ class Crowd:
         )
 
     def agreed(self) -> Iterator[tuple[Step, str]]:
-        """Steps that every particle with a weight has, and that were not told yet, with the text that may be shown."""
+        """The steps that all particles with a weight share and that were not streamed yet, each with its text."""
         alive = [one.steps for one in self.particles if one.log_weight > weights.NOTHING]
         shortest = min(map(len, alive), default=0)
         for place in range(len(self._told.tokens), shortest):
@@ -164,20 +164,20 @@ class Crowd:
             yield self._tell(step)
 
     def rest(self, chosen: Particle) -> Iterator[tuple[Step, str]]:
-        """The steps of the result that were not told yet."""
+        """The steps of the result that were not streamed yet, each with its text."""
         for step in chosen.steps[len(self._told.tokens) :]:
             yield self._tell(step)
 
     def choose(self) -> list[Particle]:
-        """As many as are returned, each in proportion to the weights, independently: with replacement, so that each of
-        them alone has the law of the first. Where all weights are 0 the first that was cut, as often."""
+        """Draw `num_return_sequences` particles in proportion to the weights, with replacement, so that each has the
+        same law. Where all weights are 0, all are the first particle that the token limit cut."""
         count, found = self._job.options.num_return_sequences, self.log_weights
         if max(found) == weights.NOTHING:
             return [next(one for one in self.particles if one.is_cut)] * count
         return [self.particles[weights.drawn(found, self._job.stream.next())] for _ in range(count)]
 
     def outcome(self, chosen: Sequence[Particle], seconds: float | None) -> Outcome:
-        """What the run gave: the first of these, told already, and the others."""
+        """The outcome of the run. chosen: the result, which was streamed, and further texts."""
         # Forked: the same particle may be returned more than once.
         others = tuple(self._outcome(one, one.text.fork()) for one in chosen[1:])
         first = self._outcome(chosen[0], self._told)

@@ -1,6 +1,6 @@
-"""One token of one particle: drawn, weighed and written down. Two ways to draw it, `masked` and `adaptive`.
+"""Draws one token of a particle, with its weight and its record. Two ways to draw it: `masked` and `adaptive`.
 
-The increment of the log weight is ln of the target's mass of the allowed set, exact or estimated without bias, so that
+The increment of the log weight is ln of the target's mass on the allowed set, exact or an unbiased estimate, so that
 `E[weight * 1[token]]` is the target's probability of each allowed token. It knows nothing of other particles.
 """
 
@@ -32,8 +32,8 @@ from espalier.trace.measure import allowed_mass, measure
 from espalier.trace.records import StepRecord
 
 
-class Walker(Protocol):
-    """What is looked at of a particle. `draw` changes its stream, and nothing else of it."""
+class ParticleView(Protocol):
+    """The part of a particle that a draw reads. A draw advances the stream and changes nothing else."""
 
     @property
     def matcher(self) -> Matcher | None: ...
@@ -46,8 +46,8 @@ class Walker(Protocol):
 
 
 class Proposal(NamedTuple):
-    """token, and its probability in what it was drawn from. log_mass: nats, ln of the target's mass of the allowed set
-    or an estimate of it. asked: how many tokens were proposed. record: None at level `off`."""
+    """token: with its probability in the distribution that it was drawn from. log_mass: nats, ln of the target's mass
+    on the allowed set, or an estimate of it. asked: how many tokens were proposed. record: None at level `off`."""
 
     token: int
     prob: float
@@ -56,11 +56,11 @@ class Proposal(NamedTuple):
     record: StepRecord | None
 
 
-Propose: TypeAlias = "Callable[[Proposer, Walker, Logits], Proposal]"
+Propose: TypeAlias = "Callable[[Proposer, ParticleView, Logits], Proposal]"
 
 
 class Proposer:
-    """Draws for the particles of one job. seconds: what asking the constraint took so far, where that is timed."""
+    """Draws for the particles of one job. seconds: the time spent in matchers so far; None where it is not measured."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -72,94 +72,97 @@ class Proposer:
     def seconds(self) -> float | None:
         return self._timed.seconds
 
-    def masked(self, walker: Walker, raw: Logits) -> Proposal:
-        """From the target over the allowed set; the increment is exact. raw: `(V,) float32`. Raises DeadEnd where the
-        target has nothing that is allowed, BadLogits."""
-        context = self._job.context(walker.tokens)
+    def masked(self, particle: ParticleView, raw: Logits) -> Proposal:
+        """Draw from the target over the allowed set; the increment is exact. raw: `(V,) float32`. Raises DeadEnd where
+        the target has no allowed token, BadLogits."""
+        context = self._job.context(particle.tokens)
         favourite = favourite_of(raw, context.step)
-        mask = self._timed.mask(walker.matcher)
+        mask = self._timed.mask(particle.matcher)
         if not self._target.is_truncated:
-            return self._masked_in_full(walker, raw, mask, context)
-        aim = self._target.aim(raw, walker.chain, context, walker.stream)
+            return self._masked_in_full(particle, raw, mask, context)
+        aim = self._target.aim(raw, particle.chain, context, particle.stream)
         allowed = self._target.allowed(aim, mask)
-        taken, log_mass = self._from(aim, allowed, walker, mask, raw, context.step)
+        taken, log_mass = self._from(aim, allowed, particle, mask, raw, context.step)
         record = None
         if self._watches:
-            record = self._written(walker, raw, favourite, aim, mask, allowed, taken, (), context)
-        return Proposal(taken.token, self._told(aim, taken), log_mass, 1, record)
+            record = self._record(particle, raw, favourite, aim, mask, allowed, taken, (), context)
+        return Proposal(taken.token, self._chain_prob(aim, taken), log_mass, 1, record)
 
-    def _masked_in_full(self, walker: Walker, raw: Logits, mask: Mask | None, context: FilterContext) -> Proposal:
-        """With nothing truncated the step of `mask` draws from just that, and writes it down."""
+    def _masked_in_full(
+        self, particle: ParticleView, raw: Logits, mask: Mask | None, context: FilterContext
+    ) -> Proposal:
+        """Without truncations, a step of the `mask` strategy draws from the target over the allowed set."""
         decision = decide(
-            raw, mask, vocab=self._job.vocab, chain=walker.chain, stream=walker.stream, context=context,
-            watch=self._job.watch, questions=self._questions.about(walker.matcher),
+            raw, mask, vocab=self._job.vocab, chain=particle.chain, stream=particle.stream, context=context,
+            watch=self._job.watch, questions=self._questions.about(particle.matcher),
         )  # fmt: skip
-        aim = self._target.aim(raw, walker.chain, context, walker.stream)
+        aim = self._target.aim(raw, particle.chain, context, particle.stream)
         allowed = self._target.allowed(aim, mask)
         log_mass = 0.0 if bool(allowed.all()) else -measure(aim.row, allowed).tax_nats
         return Proposal(decision.token, decision.prob, log_mass, 1, decision.record)
 
-    def adaptive(self, walker: Walker, raw: Logits) -> Proposal:
-        """From the target, asking for each token that comes; the increment is an estimate. Where many were refused, and
-        where nothing is left, the mask is built: what it allows has then not been drawn, so that its exact mass is an
-        unbiased increment too. raw: `(V,) float32`. Raises DeadEnd, BadLogits."""
-        matcher = walker.matcher
+    def adaptive(self, particle: ParticleView, raw: Logits) -> Proposal:
+        """Draw from the target and ask the matcher about each drawn token; the increment is an estimate. Where many
+        tokens were refused, or none is left, the mask is built: no allowed token was drawn then, so the exact mass is
+        an unbiased increment too. raw: `(V,) float32`. Raises DeadEnd, BadLogits."""
+        matcher = particle.matcher
         if matcher is None:  # nobody to ask
-            return self.masked(walker, raw)
-        context = self._job.context(walker.tokens)
+            return self.masked(particle, raw)
+        context = self._job.context(particle.tokens)
         favourite = favourite_of(raw, context.step)
-        aim = self._target.aim(raw, walker.chain, context, walker.stream)
+        aim = self._target.aim(raw, particle.chain, context, particle.stream)
         found_mask: Mask | None = None
         first = aim.open & (aim.row > NEG_INF)  # (V,) bool
-        first[list(aim.held)] = False  # only the mask knows whether they are all that is left
+        first[list(aim.held)] = False  # only the mask tells whether other tokens are left
         if bool(first.any()):
             base = float(aim.row[first].max())
-            # Relative to the best of them, so that nothing is lost where bans left only what is improbable.
+            # Relative to the best of them, so that weights do not underflow where bans left only improbable tokens.
             weights = np.where(first, np.exp(np.minimum(aim.row.astype(np.float64) - base, 0.0)), 0.0)  # (V,) float64
-            urn = Urn(weights, walker.stream.next)
+            urn = Urn(weights, particle.stream.next)
             found = sample(urn, lambda token: self._timed.timed(partial(matcher.allows, token)))
             token, refused = found.token, found.refused
         else:
             token, refused = None, ()
         if token is None:
-            found_mask = self._timed.mask(walker.matcher)
+            found_mask = self._timed.mask(particle.matcher)
             allowed = self._target.allowed(aim, found_mask)
-            taken, log_mass = self._from(aim, allowed, walker, found_mask, raw, context.step)
+            taken, log_mass = self._from(aim, allowed, particle, found_mask, raw, context.step)
         else:
             total = measure(aim.row, None).log_total
             taken = _choice(aim.row, first, token, full=self._watches)
             log_mass = base - total + math.log(found.mass)
         record = None
-        if self._watches:  # what is written down needs the mask, what is drawn does not
-            found_mask = self._timed.mask(walker.matcher) if found_mask is None else found_mask
+        if self._watches:  # the record needs the mask, the draw does not
+            found_mask = self._timed.mask(particle.matcher) if found_mask is None else found_mask
             allowed = self._target.allowed(aim, found_mask)
-            record = self._written(walker, raw, favourite, aim, found_mask, allowed, taken, refused, context)
-        return Proposal(taken.token, self._told(aim, taken), log_mass, len(refused) + 1, record)
+            record = self._record(particle, raw, favourite, aim, found_mask, allowed, taken, refused, context)
+        return Proposal(taken.token, self._chain_prob(aim, taken), log_mass, len(refused) + 1, record)
 
     def _from(
-        self, aim: Aim, allowed: Flags, walker: Walker, mask: Mask | None, raw: Logits, step: int
+        self, aim: Aim, allowed: Flags, particle: ParticleView, mask: Mask | None, raw: Logits, step: int
     ) -> tuple[Choice, float]:
-        """Drawn from the target over the allowed set, with ln of its mass. Raises DeadEnd, saying who left nothing."""
+        """Draw from the target over the allowed set; the second value is ln of its mass. Raises DeadEnd, naming what
+        left no token."""
         inside = np.where(allowed, aim.row, NEG_INF)  # (V,) float32
         if not bool((inside > NEG_INF).any()):
             if self._target.is_truncated and bool((allowed & (aim.free > NEG_INF)).any()):
                 raise DeadEnd(
                     f"truncation left nothing that is allowed at step {step}", hint='target="full" truncates nothing'
                 )
-            raise DeadEnd(dead_end(permitted(mask, self._job.vocab, raw.shape[0]), raw, walker.chain, step))
-        one = pick(inside, walker.stream.next())
+            raise DeadEnd(dead_end(permitted(mask, self._job.vocab, raw.shape[0]), raw, particle.chain, step))
+        one = pick(inside, particle.stream.next())
         log_mass = 0.0 if bool(allowed.all()) else -measure(aim.row, allowed).tax_nats
         return Choice(one.token, one.prob, float(inside[one.token]), one.ids, one.probs, inside[one.ids]), log_mass
 
-    def _told(self, aim: Aim, taken: Choice) -> float:
-        """What the chain learns from: the free chain's probability, as the target is the chain's law left alone."""
+    def _chain_prob(self, aim: Aim, taken: Choice) -> float:
+        """The probability for `Chain.on_token`: that of the target without the constraint."""
         if not self._target.is_truncated:
             return taken.prob
         return math.exp(float(aim.row[taken.token]) - measure(aim.row, None).log_total)
 
-    def _written(
+    def _record(
         self,
-        walker: Walker,
+        particle: ParticleView,
         raw: Logits,
         favourite: int,
         aim: Aim,
@@ -169,8 +172,9 @@ class Proposer:
         refused: Sequence[int],
         context: FilterContext,
     ) -> StepRecord:
-        """The record of a step that did not begin with a mask. mask: all the same. refused: what was drawn before."""
-        vocab, chain, questions = self._job.vocab, walker.chain, self._questions.about(walker.matcher)
+        """The record of a step that `decide` did not take. mask: of the constraint. refused: the tokens that were drawn
+        and refused."""
+        vocab, chain, questions = self._job.vocab, particle.chain, self._questions.about(particle.matcher)
         bans = bans_of(raw, chain.bias(raw, context), chain, context)
         rejected = None
         if refused:
@@ -197,7 +201,8 @@ class Proposer:
 
 
 def _choice(row: Logits, pool: Flags, token: int, *, full: bool) -> Choice:
-    """A token of a pool `(V,) bool` that was drawn from in proportion to exp of a row; what else there was if asked."""
+    """The Choice of a token that was drawn from `pool`, `(V,) bool`, in proportion to exp(row). full: with the whole
+    distribution."""
     ids = np.flatnonzero(pool) if full else np.array([token])  # (n,)
     values = row[ids]  # (n,) float32
     log_total = measure(row, pool).log_allowed

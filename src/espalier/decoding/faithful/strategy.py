@@ -1,15 +1,15 @@
-"""`best_of`, `smc`, `awrs`: texts with the law that the model's own have, given that they keep to the constraint.
+"""`best_of`, `smc`, `awrs`: sample from the model's distribution conditioned on the constraint, by weighted particles.
 
-Masking draws from another law: it renormalises step by step, and so favours beginnings whose continuations the
-constraint mostly refuses. Here several texts are drawn, each is weighed by what its steps lost (design, section 4), and
-one is drawn in proportion. `best_of` draws them to the end (importance resampling, Rubin 1987); `smc` draws them anew
-on the way where the weights have become unequal (sequential Monte Carlo: Lew et al. 2023, Loula et al. 2025); `awrs`
-does so without masks (`awrs.py`). It knows nothing of how weights, particles and proposals work.
+Masking samples from another distribution: it renormalises at each step, and so favours beginnings whose continuations
+the constraint mostly refuses. Here several texts are drawn, each is weighted by the mass that its steps lost (design,
+section 4), and one is drawn in proportion to the weights. `best_of` draws all texts to the end (importance resampling,
+Rubin 1987); `smc` resamples on the way where the weights differ (sequential Monte Carlo: Lew et al. 2023, Loula et al.
+2025); `awrs` is `smc` without masks (`awrs.py`). This module does not know how weights, particles and proposals work.
 """
 
 from __future__ import annotations
 
-from espalier.decoding.faithful.particles import Crowd
+from espalier.decoding.faithful.particles import ParticleSet
 from espalier.decoding.faithful.proposals import Propose, Proposer
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Job, Plan, Strategy, Taken
@@ -20,12 +20,12 @@ from espalier.sampling.samplers.registry import SAMPLERS
 
 
 def best_of(job: Job) -> Plan:
-    """Particles drawn by masking to their end, then one in proportion to its weight."""
+    """Draw all particles to the end by masking, then one of them in proportion to the weights."""
     return _plan(job, Proposer.masked, threshold=0.0)
 
 
 def smc(job: Job) -> Plan:
-    """The same, resampled on the way."""
+    """As `best_of`, with resampling on the way."""
     return _plan(job, Proposer.masked, threshold=job.options.ess_threshold)
 
 
@@ -35,40 +35,40 @@ def awrs(job: Job) -> Plan:
 
 
 def _plan(job: Job, propose: Propose, *, threshold: float) -> Plan:
-    """All particles go one token further in each pass. A token is told as soon as every particle that has a weight took
-    it, the rest at the end. Raises DeadEnd where nothing is left for any of them."""
-    crowd, proposer = Crowd(job, is_private=propose is not Proposer.masked), Proposer(job)
+    """Each forward pass adds one token to every particle. A token is streamed once all particles with a weight share
+    it, the rest at the end. Raises DeadEnd where no particle has an allowed token left."""
+    particles, proposer = ParticleSet(job, is_private=propose is not Proposer.masked), Proposer(job)
     answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
     is_first = True
     fault: DeadEnd | None = None
     while True:
         rows = answered(answer)
-        for place, one in crowd.live:
+        for place, one in particles.live:
             try:
-                # The first token of all is drawn after the prompt, which is there once.
+                # Every particle draws its first token from the one sequence that holds the prompt.
                 proposal = propose(proposer, one, rows[0 if is_first else place][-1])  # (V,) float32
             except DeadEnd as dead:
                 fault = fault or dead
-                crowd.bury(one)
+                particles.drop(one)
             else:
-                crowd.take(one, proposal)
+                particles.take(one, proposal)
         is_first = False
-        if fault is not None and all(one.is_dead for one in crowd.particles):
+        if fault is not None and all(one.is_dead for one in particles.particles):
             raise fault
-        crowd.resample(threshold)
-        for step, text in crowd.agreed():
+        particles.resample(threshold)
+        for step, text in particles.agreed():
             yield Taken(token=step.token, text=text, record=step.record)
-        if not crowd.live:
+        if not particles.live:
             break
-        answer = yield crowd.need()
-    chosen = crowd.choose()
-    for step, text in crowd.rest(chosen[0]):
+        answer = yield particles.need()
+    chosen = particles.choose()
+    for step, text in particles.rest(chosen[0]):
         yield Taken(token=step.token, text=text, record=step.record)
-    return crowd.outcome(chosen, proposer.seconds)
+    return particles.outcome(chosen, proposer.seconds)
 
 
 def check(options: Decoding, sampling: SamplingConfig) -> None:
-    """Raises InputError and SamplingError, naming the field, for what has no law that a weight could refer to."""
+    """Raises InputError and SamplingError, naming the field, for options without a distribution to weight towards."""
     if options.num_return_sequences > options.count:
         raise InputError(
             f"num_return_sequences: {options.num_return_sequences} are more than the {options.count} particles",

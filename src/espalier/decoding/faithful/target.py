@@ -1,9 +1,8 @@
-"""What faithful sampling aims at, one step at a time: the target's distribution, and what may be taken at all.
+"""The target distribution of `best_of`, `smc` and `awrs` at one step, and the allowed tokens.
 
-`full`: p' of the design, section 4: after penalties, finite biases and temperature, over all of V. `truncated`: c_p,
-the free chain with its truncations. Neither knows the constraint; -inf bans are no part of them and shrink the allowed
-set.
-It knows nothing about particles or about how a token is drawn.
+Target `full` is p' of the design, section 4: after penalties, finite biases and temperature, over the whole vocabulary.
+Target `truncated` is c_p, the chain with its truncations and without the constraint. Bans (-inf biases) do not change a
+target: they shrink the allowed set. The module knows nothing about particles or about how a token is drawn.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ Flags = NDArray[np.bool_]
 
 
 class Aim(NamedTuple):
-    """One step's. free: `(V,) float32`, the biased logits without bans. row: `(V,) float32`, ln of the target up to a
-    constant; -inf is not in it. open: `(V,) bool`, what nobody but the constraint refuses. held: ids that `min_tokens`
-    holds back at this step, where something else is left."""
+    """The target of one step. free: `(V,) float32`, the biased logits without bans. row: `(V,) float32`, ln of the
+    target up to a constant; -inf for tokens outside. open: `(V,) bool`, tokens that only the constraint can refuse.
+    held: ids that `min_tokens` holds back at this step, if other tokens are left."""
 
     free: Logits
     row: Logits
@@ -50,7 +49,7 @@ class Target:
         self._min_tokens, self._ends = config.min_tokens, fitted.ends
 
     def aim(self, raw: Logits, chain: Chain, context: FilterContext, stream: RandomStream) -> Aim:
-        """raw: `(V,) float32`, not changed. Of the stream one number is taken where xtc is on."""
+        """The target of one step. raw: `(V,) float32`, not changed. Takes one number of the stream where xtc is on."""
         free, allowed = chain.fitted.add(raw), self._open
         if len(chain.filters):
             filtered = chain.filters.apply(chain.fitted.apply(raw), context)
@@ -63,7 +62,7 @@ class Target:
         return Aim(free, row, allowed, self._ends if context.step < self._min_tokens else ())
 
     def allowed(self, aim: Aim, mask: Mask | None) -> Flags:
-        """`(V,) bool`: A_t. mask: the constraint's, None where there is none."""
+        """The allowed tokens, `(V,) bool`. mask: of the constraint, `(W,) int32`, None without one."""
         found = aim.open & (aim.free > NEG_INF)
         if mask is not None:
             found &= masks.unpack(mask, found.shape[0])

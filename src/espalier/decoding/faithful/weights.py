@@ -1,6 +1,7 @@
-"""Importance weights as natural logarithms: sums, effective sample size, resampling. Pure, over lists of floats.
+"""Arithmetic of importance weights as natural logarithms: sums, effective sample size, resampling.
 
-A weight of 0 is `-inf`. It knows neither texts nor where the weights and the random numbers come from.
+A weight of 0 is `-inf`. All functions are pure and take lists of floats. The module knows no texts, and not where
+weights and random numbers come from.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def log_sum(values: Sequence[float]) -> float:
 
 
 def log_mean(values: Sequence[float]) -> float:
-    """ln of the mean of exp of the values. Of the particles' final weights it estimates ln of the target's mass of the
+    """ln of the mean of exp of the values. For the particles' final weights it estimates ln of the target's mass on the
     language; the mean itself is unbiased."""
     return log_sum(values) - math.log(len(values)) if values else NOTHING
 
@@ -38,14 +39,14 @@ def effective_size(log_weights: Sequence[float]) -> float:
 
 
 def drawn(log_weights: Sequence[float], uniform: float) -> int:
-    """The place that a number in [0, 1) falls to, in proportion to the weights. Raises ValueError where all are 0."""
+    """The index that a number in [0, 1) selects, in proportion to the weights. Raises ValueError where all are 0."""
     return _places(log_weights, [uniform])[0]
 
 
 def systematic(log_weights: Sequence[float], uniform: float) -> list[int]:
-    """For each of the n places the place it goes on from. A weight w gets floor or ceil of n w / (sum of w) copies, and
-    n w / (sum of w) of them in the mean over `uniform`, a number in [0, 1): systematic resampling (Kitagawa 1996),
-    which is unbiased. What is kept at all stays at its own place. Raises ValueError where all weights are 0."""
+    """For each of the n places, the index of its parent: systematic resampling (Kitagawa 1996). A weight w gets floor
+    or ceil of n w / (sum of w) copies, and n w / (sum of w) in the mean over `uniform`, a number in [0, 1): unbiased. A
+    parent with a copy keeps one at its own place. Raises ValueError where all weights are 0."""
     count = len(log_weights)
     copies = [0] * count
     for place in _places(log_weights, [(k + uniform) / count for k in range(count)]):
@@ -60,5 +61,5 @@ def _places(log_weights: Sequence[float], uniforms: Sequence[float]) -> list[int
         raise ValueError("all weights are 0")
     sums = list(accumulate(math.exp(value - top) for value in log_weights))
     last = max(place for place, value in enumerate(log_weights) if math.exp(value - top) > 0.0)
-    # To the right of equal sums, so that what weighs nothing is never met; rounding must not lead past the last.
+    # `bisect_right` passes over weights of 0; rounding must not lead past the last positive weight.
     return [min(bisect_right(sums, uniform * sums[-1]), last) for uniform in uniforms]

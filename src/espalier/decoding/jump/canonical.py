@@ -1,6 +1,6 @@
-"""How the tokenizer itself would split a text, and which of its tokens stay whatever the text goes on with.
+"""Tokenizes text as the tokenizer does, and finds the tokens that stay the same whatever text follows.
 
-It asks a function for tokens and knows nothing of how that works, of models or of constraints.
+It calls a function that encodes text, and knows nothing of how that function works, of models or of constraints.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from espalier.tokens.vocab import Vocab
 
 KNOWN_BYTES = 4 * 2**20
 PROBES = (b"a", b"0", b" ", b".")
-"""Ends that a pre-tokenizer tells apart: a letter, a digit, space, punctuation."""
+"""Continuations that a pre-tokenizer treats differently: a letter, a digit, a space, punctuation."""
 MAX_TESTED = 32
-"""Tokens that might cover the end of a text and are tried one by one; where there are more, one of them is taken to."""
+"""At most so many tokens that could cover the end of a text are tried one by one; with more, one is assumed to cover
+it."""
 WINDOW = 24
-"""Bytes before a border that decide whether a token may follow there."""
+"""So many bytes before a token boundary decide whether a token may follow there."""
 
 
 class Canonical:
-    """The canonical encoding of texts in one vocabulary. It remembers within bounds; safe across threads."""
+    """The tokenizer's encoding of texts in one vocabulary. Caches results within a size limit; thread-safe."""
 
     def __init__(self, vocab: Vocab, encode: Callable[[str], Sequence[int]]) -> None:
         self.vocab, self._encode = vocab, encode
@@ -32,8 +33,8 @@ class Canonical:
         self._known: ByteCache[bytes, tuple[int, ...]] = ByteCache(KNOWN_BYTES)
 
     def whole(self, data: bytes) -> tuple[int, ...] | None:
-        """The tokens of a text that ends here. None where they do not spell it (a tokenizer that normalises), and where
-        it is not made of whole characters."""
+        """The tokens of a whole text. None where they do not spell the text (a tokenizer that normalises), and for
+        incomplete UTF-8."""
         try:
             ids = tuple(int(token) for token in self._encode(data.decode()))
         except UnicodeDecodeError:
@@ -41,8 +42,8 @@ class Canonical:
         return ids if self.vocab.decode(ids) == data else None
 
     def stable(self, data: bytes) -> tuple[int, ...]:
-        """The tokens with which the encoding of `data` and of every text that begins with it begins; `()` where there
-        are none, or they cannot be known. The last piece is never among them.
+        """The tokens with which the encoding of every text that begins with `data` begins; `()` where there are none,
+        or they cannot be known. The last token of `data` itself is never among them.
 
         Why: some token of a longer text covers the last byte of `data`. Say it begins at p. An encoder that works from
         left to right, or by merges, splits what is before a border of its own as it splits it alone (Berglund and van
@@ -58,9 +59,9 @@ class Canonical:
         return found
 
     def going_on(self, head: bytes, held: bytes, forced: Sequence[int]) -> tuple[int, ...]:
-        """The tokens of what is `held` and the bytes of the `forced` tokens after it, as far as they stay whatever
-        follows. head: what comes before, which keeps its tokens. A special token is a border: what is before it is
-        whole. EOS is left out, with what comes after."""
+        """The tokens of the `held` bytes and the bytes of the `forced` tokens after them, as far as they stay the same
+        whatever follows. head: the bytes before, which keep their tokens. A special token is a boundary: the text
+        before it is complete. EOS and what follows it are left out."""
         found: list[int] = []
         data = bytearray(held)
         for token in forced:
@@ -79,7 +80,7 @@ class Canonical:
     def _after(
         self, split: Callable[[bytes], tuple[int, ...] | None], head: bytes, data: bytes
     ) -> tuple[int, ...] | None:
-        """The tokens of `data` after `head`; where the tokenizer would merge the two, those of `data` alone."""
+        """The tokens of `data` after `head`. Where the tokenizer would merge the two, the tokens of `data` alone."""
         for before in dict.fromkeys((head, b"")):
             ids, place, size = split(before + data), 0, 0
             while ids is not None and size < len(before) and place < len(ids):
@@ -131,7 +132,7 @@ class Canonical:
         return found
 
     def _cuts(self, data: bytes, place: int, seen: frozenset[int] = frozenset()) -> Iterator[int]:
-        """`place`, or where it is inside a character, the borders from which tokens lead to it."""
+        """`place`; if it is inside a character, the character boundaries from which tokens lead to it."""
         if data[place] & 0xC0 != 0x80:
             yield place
             return
@@ -142,7 +143,8 @@ class Canonical:
                 yield from self._cuts(data, start)
 
     def _may_follow(self, before: bytes, ids: tuple[int, ...], covering: list[bytes]) -> bool:
-        """Whether the encoder takes one of these tokens after a text with these ids; True where that is not known."""
+        """Whether the encoder can produce one of these tokens after a text with these ids; True where that is
+        unknown."""
         if len(covering) > MAX_TESTED:
             return True
         start = max(0, len(before) - WINDOW)
@@ -161,12 +163,12 @@ class Canonical:
 
 @lru_cache(maxsize=4)
 def canonical(vocab: Vocab, encode: Callable[[str], Sequence[int]]) -> Canonical:
-    """Made once, so that what one text has found out serves the next."""
+    """The shared `Canonical` of a vocabulary: its cache serves all texts."""
     return Canonical(vocab, encode)
 
 
 def shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two sequences have in common at their beginning."""
+    """The length of the common beginning of two sequences, in tokens."""
     count = 0
     for a, b in zip(one, other, strict=False):
         if a != b:

@@ -1,9 +1,9 @@
-"""The `jump` strategy: what the constraint forces is appended without being drawn, split as the tokenizer would.
+"""The `jump` strategy: appends text that the constraint forces without drawing it, tokenized as the tokenizer would.
 
-After a token is drawn, the bytes that every completion goes on with are encoded together with the drawn tokens that
-nobody has been told of, and what of that stays whatever follows is committed, in the same forward pass as the next free
-token. Where a filter looks on, or records are wanted, a forced token is taken when its logits are there. It knows
-neither how a constraint is made nor how a tokenizer works.
+After a draw, the bytes that every completion must go on with are encoded together with the last drawn tokens, which are
+not streamed yet. The tokens that stay the same whatever follows are appended in the same forward pass as the next free
+token. With filters or records, a forced token is taken only when its logits are known. The module knows neither how a
+constraint is made nor how a tokenizer works.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from espalier.tokens.mask import Logits
 from espalier.trace.records import StepRecord
 
 HELD = 2
-"""Drawn tokens that are not told yet, so that the encoding of what is forced after them can replace them."""
+"""How many drawn tokens are not streamed yet: the encoding of forced text after them can replace them."""
 JOINED = 64
-"""A prompt of so many tokens, or fewer, is computed together with what is forced at the start. A longer one is appended
-alone: a server may have it already."""
+"""A prompt of at most so many tokens shares a forward pass with text that is forced at the start. A longer one gets its
+own pass: a server may have it in its prefix cache."""
 
 
 class Held(NamedTuple):
-    """A drawn token that nobody was told of. row: `(V,) float32`, what it was drawn from, where the run is checked."""
+    """A drawn token that is not streamed yet. row: `(V,) float32`, its logits; None where forced tokens need no
+    logits."""
 
     token: int
     record: StepRecord | None
@@ -38,7 +39,7 @@ class Held(NamedTuple):
 
 
 def jump_plan(job: Job) -> Plan:
-    """One sequence. Without a constraint, and where the tokenizer cannot be asked, one token per forward pass."""
+    """One sequence. Without a constraint or a tokenizer function, one token per forward pass."""
     run = _Run(job)
     run.jump()
     prompt = job.prompt
@@ -59,7 +60,7 @@ def jump_plan(job: Job) -> Plan:
             answer = yield Need(truncate=((0, truncate),) if truncate is not None else (), append=(wanted,))
             rows = list(answered(answer)[0])  # (V,) float32 each
             prompt = ()
-        # Everything that looks at the rows comes before anything is told: they hold only until then.
+        # The rows are valid only until the next yield, so they are used before it.
         row = run.check(rows) if run.pending else rows[-1]
         if run.end is None:
             run.draw(row)
@@ -67,10 +68,11 @@ def jump_plan(job: Job) -> Plan:
 
 
 class _Run:
-    """One text on its way. `tokens`, the matcher and the chain are in step; the last of them may be `held`.
+    """One growing text. The matcher and the chain have seen all `tokens`; the last tokens may be `held`.
 
-    pending: forced tokens that are taken once their logits are known. base: `(V,) float32` before the first of them,
-    where the next pass does not give it. told: what is to be said at the next occasion.
+    pending: forced tokens that are taken once their logits are known. base: `(V,) float32`, the logits before the first
+    of them, where the next pass does not give them. is_checked: whether forced tokens need logits, for records or
+    filters.
     """
 
     def __init__(self, job: Job) -> None:
@@ -83,10 +85,10 @@ class _Run:
         self.end: Outcome | None = None
         self.is_checked = job.watch.is_on or len(job.chain.filters) > 0
         self._told: list[Taken] = []
-        self._border = 0  # of the tokens, where the text that is split as one begins: after the last special token
-        self._fed = self._cached = 0  # generated tokens in the model's cache: that are right, and all
-        self._fresh = 0  # taken tokens in the pass that runs now
-        self._is_frozen = False  # what is drawn next stands: a filter has refused what would replace it
+        self._border = 0  # index in `tokens` after the last special token: the text from there is tokenized as one
+        self._fed = self._cached = 0  # generated tokens in the KV cache: correct ones, and all
+        self._fresh = 0  # tokens taken before the current pass and fed in it
+        self._is_frozen = False  # the next drawn token is final: a filter has refused its replacement
         self._shown = TextRun(EndRule(job))  # without what is held
         self._timed, self._questions = TimedMask(job), MatcherQuestions(self.matcher)
         self._canonical: Canonical | None = None
@@ -95,16 +97,16 @@ class _Run:
         job.chain.start(job.prompt)
 
     def flush(self) -> list[Taken]:
-        """What was not said yet, once."""
+        """The tokens to stream, each once."""
         told, self._told = self._told, []
         return told
 
     def feed(self) -> tuple[int | None, tuple[int, ...]]:
-        """To what length the model's sequence is to be cut, if it is, and what is to be appended then."""
+        """The length to truncate the model's sequence to, None for no truncation; and the tokens to append then."""
         cut = len(self.job.prompt) + self._fed if self._cached > self._fed else None
         tokens = (*self.tokens[self._fed :], *self.pending)
         if len(self.tokens) + len(self.pending) >= self.job.max_tokens:
-            tokens = tokens[:-1]  # the last one needs no place
+            tokens = tokens[:-1]  # nothing follows the last one, so its logits are not needed
         self._fresh = len(self.tokens) - self._fed
         self._cached = self._fed = self._fed + len(tokens)
         return cut, tokens
@@ -130,7 +132,8 @@ class _Run:
         self._check_length()
 
     def jump(self) -> None:
-        """Take what is forced now, or put it into `pending`; drawn tokens that it spells otherwise are taken back."""
+        """Take the forced tokens, or make them `pending`. Drawn tokens that the new encoding replaces are taken
+        back."""
         matcher = self.matcher
         if self._canonical is None or matcher is None or self.end is not None:
             return
@@ -165,10 +168,11 @@ class _Run:
             self._take_only_end()
 
     def check(self, rows: list[Logits]) -> Logits:
-        """Take the pending tokens, `rows` being what the pass gave, `(V,) float32` each. Where a filter refuses one, it
-        and what follows are dropped. Returns what the next token is drawn from."""
+        """Take the pending tokens. rows: `(V,) float32` each, from the last pass. Where a filter refuses a token, it
+        and the following ones are dropped. Returns the row to draw the next token from."""
         pending, self.pending = self.pending, ()
-        # What was appended in front of them has rows of its own, the last of which is before the first of them.
+        # Tokens that were fed before the pending ones have rows too; the last of these rows precedes the first pending
+        # one.
         before = rows[self._fresh - 1 :] if self._fresh else [*([] if self.base is None else [self.base]), *rows]
         for place, token in enumerate(pending):
             row, context = before[place], self.job.context(self.tokens)
@@ -189,8 +193,8 @@ class _Run:
         return before[-1]
 
     def _head(self) -> bytes:
-        """The last told token's bytes, and as many before as make whole characters: the tokenizer shall see what it
-        would merge with, or not."""
+        """The bytes of the last streamed token, and of tokens before it up to a character boundary: the tokenizer may
+        merge the following text with them."""
         head, place = b"", len(self.tokens) - len(self.held)
         while place > self._border and (not head or head[0] & 0xC0 == 0x80):
             place -= 1
@@ -198,7 +202,7 @@ class _Run:
         return head
 
     def _permitted(self, tokens: tuple[int, ...]) -> tuple[int, ...]:
-        """As many as there is room for, and as the config bans none of."""
+        """The first tokens, up to the token limit and to the first one that the config bans."""
         start = len(self.tokens) - len(self.held)
         tokens = tokens[: self.job.max_tokens - start]
         fitted, least = self.chain.fitted, self.config.min_tokens
@@ -209,8 +213,8 @@ class _Run:
         return tokens
 
     def _viable(self, tokens: tuple[int, ...], count: int) -> int:
-        """How many of the tokens the matcher takes after `count` held ones are taken back: where bytes are missing, not
-        every spelling is allowed."""
+        """How many of the tokens the matcher allows after `count` held ones are taken back: in a vocabulary that lacks
+        bytes, not every tokenization is allowed."""
         if self.matcher is None or not tokens:
             return 0
         probe = self.matcher.fork()
@@ -222,7 +226,7 @@ class _Run:
         return len(tokens)
 
     def _goes_on(self, wanted: tuple[int, ...]) -> bool:
-        """Whether it says more than the held tokens."""
+        """Whether these tokens spell more than the held ones."""
         old = self.vocab.decode(one.token for one in self.held)
         new = self.vocab.decode(wanted)
         ends_special = bool(wanted) and not self.vocab.bytes_of(wanted[-1])
@@ -235,13 +239,13 @@ class _Run:
         self.tokens.append(token)
 
     def _tell_held(self, left: int = 0) -> None:
-        """All but the last `left` of them."""
+        """Stream the held tokens but the last `left`."""
         while len(self.held) > left and self.end is None:
             one = self.held.pop(0)
             self._tell(one.token, one.record)
 
     def _tell(self, token: int, record: StepRecord | None) -> None:
-        """It stands from now on. `self.end` is set where the text ends with it."""
+        """Stream a token, which is final from now on. Sets `self.end` where the text ends with it."""
         text = self._shown.take(token)
         self._told.append(Taken(token=token, text=text, record=record))
         if not self.vocab.bytes_of(token):
@@ -250,12 +254,12 @@ class _Run:
             self.end = self._shown.outcome(self.matcher, mask_seconds=self._timed.seconds)
 
     def _check_length(self) -> None:
-        """Tell what is held where no more may come; the last one ends the text."""
+        """Stream the held tokens at the token limit; the last one ends the text."""
         if len(self.tokens) >= self.job.max_tokens:
             self._tell_held()
 
     def _take_only_end(self) -> None:
-        """EOS, where nothing else may come and nobody looks at its step."""
+        """Take EOS without a draw, where it is the only allowed token and its step is not recorded."""
         if self.matcher is None or not self.matcher.is_accepting:
             return
         mask = self._timed.mask(self.matcher)

@@ -1,7 +1,7 @@
-"""What of a text must not be taken again after it was taken back: a depth-first search, as far as it has gone.
+"""Remembers which tokens must not be taken again after a rewind: the state of a depth-first search over texts.
 
-A place is how many tokens come before it, and all that is known of a place is known of these tokens alone. It knows
-neither models nor matchers: tokens and reasons go in, places to go back to come out.
+A place is the number of tokens before it; what is known about a place holds only after exactly these tokens. The module
+knows neither models nor matchers: tokens and reasons go in, places to go back to come out.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from espalier.automata.reasons.blame import Blame
 
 @dataclass(slots=True)
 class _Position:
-    """One place after certain tokens. refused: leads nowhere. put_off: led to something that was taken back, and is
-    taken up when nothing else is left, with what is known of the place after it. resumed: was taken up."""
+    """One place after certain tokens. refused: tokens that lead nowhere. put_off: tokens that were taken back and are
+    taken up again when no other is left, with the position after each. resumed: tokens that were taken up again."""
 
     refused: dict[int, Blame] = field(default_factory=dict)
     put_off: dict[int, tuple[Blame, _Position]] = field(default_factory=dict)
@@ -23,7 +23,7 @@ class _Position:
 
 
 class Retries:
-    """The places of one text, from its beginning to where it is now."""
+    """The places of one text, from its beginning to its current end."""
 
     def __init__(self) -> None:
         self._path = [_Position()]
@@ -31,28 +31,28 @@ class Retries:
 
     @property
     def forbidden(self) -> Mapping[int, Blame]:
-        """The tokens that are not to be taken here, and why; those that could be taken up come last."""
+        """The tokens that must not be taken here, with reasons; those that can be taken up again come last."""
         here = self._path[-1]
         if not here.put_off:
             return here.refused
         return here.refused | {token: why for token, (why, _) in here.put_off.items()}
 
     def taken(self, token: int) -> None:
-        """A token was taken here."""
+        """Record that a token was taken here."""
         self._path.append(self._path[-1].resumed.get(token) or _Position())
 
     def settled(self, count: int) -> None:
-        """The first `count` tokens stay."""
+        """Record that the first `count` tokens are final."""
         for place in range(self._settled, count):
-            self._path[place] = _Position()  # nobody comes back to it
+            self._path[place] = _Position()  # the text never comes back to it
         self._settled = max(self._settled, count)
 
     def recall(self, tokens: Sequence[int], why: Blame) -> int:
-        """These tokens, the last of which was only tried here, go back together. Returns the place to go on from.
+        """Take these tokens back together; the last one was only tried. Returns the place to go on from.
 
-        That is the first of theirs, where the first of them is put off: another may be taken, which need not end like
-        this. Where it was put off before and had to be taken up, the same is done with what follows it; the last is
-        refused for good.
+        The first token is put off, and the text goes on at its place with another token. Where the first token was put
+        off before and had to be taken up again, the next one is put off instead, and so on; the last one is refused for
+        good.
         """
         self._path[-1].refused[tokens[-1]] = why
         first = len(self._path) - len(tokens)
@@ -66,7 +66,7 @@ class Retries:
         return back
 
     def resume(self) -> bool:
-        """Nothing else is left here: take up what was put off. False where there is nothing of that kind."""
+        """Allow the put-off tokens again, as no other token is left here. False where none was put off."""
         here = self._path[-1]
         if not here.put_off:
             return False
@@ -75,7 +75,7 @@ class Retries:
         return True
 
     def dead_end(self, token: int, why: Blame) -> None:
-        """There is no way on from here: the last token, which led here, goes back and is refused for good."""
+        """Take back the last token and refuse it for good, as it led to a dead end."""
         self._path.pop()
         here = self._path[-1]
         here.resumed.pop(token, None)

@@ -1,9 +1,9 @@
-"""The `mask` strategy where a constraint may find only later that a text cannot stand: tokens are taken back.
+"""The `mask` strategy with rewinds, for constraints that refuse a text only later: tokens are taken back.
 
-Two things are taken back: what has become what it must not be (`Rewinding.recall`), and the way into a dead end. What
-was taken there is not taken there again, so the search is depth-first and comes to an end. A token is told of only when
-nothing can take it back any more, so what was shown is never changed. The random stream is not rolled back: numbers
-that were used up once would choose the same way again. It does not know what a match is, nor how members are joined.
+Tokens go back in two cases: the text has become what the constraint recalls (`Rewinding.recall`), or it has reached a
+dead end. What was taken back is not taken again at the same place, so the search is depth-first and ends. A token is
+streamed only when nothing can take it back, so shown text never changes. The random stream is not rolled back: the same
+random numbers would make the same choice again. The module does not know what a match is, nor how members are joined.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from espalier.tokens.mask import Logits, Mask
 from espalier.trace.records import Rewind
 
 REWIND = "rewind"
-"""Who removed a token that led into a dead end before."""
-MAX_TOLD = 5
-"""Of the last rewinds, in an error."""
+"""The name in `removed_by` for tokens that led into a dead end."""
+MAX_SHOWN = 5
+"""How many of the last rewinds an error shows."""
 
 
 def rewind_plan(job: Job) -> Plan:
-    """One sequence, one token per forward pass; the job's matcher is `Rewinding`. Every token of `Taken` is final.
+    """One sequence, one token per forward pass. The job's matcher must be `Rewinding`. Every streamed token is final.
 
-    Raises DeadEnd where no way is left: none at all, none that leaves what was shown as it is, or none before
-    `max_rewinds` are used up.
+    Raises DeadEnd where no text is left: none at all, none that begins with the shown text, or none within
+    `max_rewinds`.
     """
     run = _Run(job)
     job.chain.start(job.prompt)
     answer = yield Need(append=(Append(branch=0, tokens=job.prompt),))
     while True:
         back = run.step(answered(answer)[0][-1])  # (V,) float32
-        yield from run.told()
+        yield from run.settled()
         if run.ended is not None:
             return run.ended
         if back:
-            # The logits of the place gone back to are had by appending what comes before it once more.
+            # Appending the last kept token once more gives the logits of the place that the text went back to.
             kept = (*job.prompt, *run.generated)
             answer = yield Need(
                 truncate=((0, len(kept) - 1),), append=(Append(branch=0, tokens=kept[-1:]),),
@@ -71,16 +71,18 @@ class _Run:
             raise AssertionError("the matcher of this job takes nothing back")
         self._job = job
         self._matcher = matcher
-        self._rewinding = own  # what is tried is never taken, so the limit on tokens need not know of it
-        self._timed, self._questions = TimedMask(job), _RewindQuestions(matcher)
+        self._rewinding = own  # tried tokens do not advance a matcher, so the token limit need not see them
+        self._timed, self._questions = TimedMask(job), RewindQuestions(matcher)
         self._members = MatcherQuestions(matcher)
         self._end_rule = EndRule(job)
         self._text = TextRun(self._end_rule)
         self._retries = Retries()
         self._rewinds: list[Rewind] = []
-        self._waiting: deque[Taken] = deque()  # what was taken and may still go back
-        self._strict: Mask = masks.empty(0)  # what the matcher allows
-        self._allowed: Mask = masks.empty(0)  # with what may be tried, without what must not be taken again
+        self._waiting: deque[Taken] = deque()  # taken tokens that may still go back
+        self._strict: Mask = masks.empty(0)  # allowed by the matcher
+        self._allowed: Mask = masks.empty(
+            0
+        )  # `_strict` with tokens that may be tried, without those that must not be taken again
         self.ended: Outcome | None = None
 
     @property
@@ -88,15 +90,14 @@ class _Run:
         return self._text.tokens
 
     def step(self, raw: Logits) -> bool:
-        """Take a token by `(V,) float32` logits; True where tokens that came before went back instead. Raises
-        DeadEnd."""
+        """Take a token by `(V,) float32` logits. True where earlier tokens went back instead. Raises DeadEnd."""
         went_back = False
         while True:
-            self._look()
+            self._build_masks()
             fault: DeadEnd | None = None
             if self._allowed.any():
                 if went_back:
-                    return True  # the logits are those of a place behind this
+                    return True  # `raw` belongs to a later place
                 try:
                     decision = self._decide(raw)
                 except DeadEnd as error:
@@ -109,8 +110,8 @@ class _Run:
                     continue
             went_back = self._dead_end(fault) or went_back
 
-    def told(self) -> Sequence[Taken]:
-        """What nothing can take back any more, once."""
+    def settled(self) -> Sequence[Taken]:
+        """The tokens that nothing can take back any more, each once."""
         kept = 0
         if self.ended is None and self._can_rewind:
             kept = min(self._rewinding.unsettled, len(self._waiting))
@@ -122,15 +123,15 @@ class _Run:
     def _can_rewind(self) -> bool:
         return len(self._rewinds) < self._job.options.max_rewinds
 
-    def _look(self) -> None:
-        """The masks of this place."""
+    def _build_masks(self) -> None:
+        """Build the masks of this place."""
         timed = self._timed.timed
         self._strict = timed(self._matcher.mask)
         is_tempted = self._can_rewind and self._rewinding.unsettled > 0
-        lure = timed(self._rewinding.undoable) if is_tempted else None  # what may be tried besides
-        self._allowed = self._strict.copy() if lure is None else self._strict | lure
+        undoable = timed(self._rewinding.undoable) if is_tempted else None  # what may be tried besides
+        self._allowed = self._strict.copy() if undoable is None else self._strict | undoable
         self._questions.forbidden = forbidden = self._retries.forbidden
-        self._questions.strict, self._questions.lure = self._strict, lure
+        self._questions.strict, self._questions.undoable = self._strict, undoable
         masks.set_bits_inplace(self._allowed, tuple(forbidden), False)
 
     def _decide(self, raw: Logits) -> Decision:
@@ -151,7 +152,7 @@ class _Run:
             self.ended = replace(found, rewinds=tuple(self._rewinds))
 
     def _recall(self, token: int) -> bool:
-        """A token was tried that must not stand, with what led to it. True where more than itself goes back."""
+        """Take back a tried token and those that led to it. True where more than the tried token goes back."""
         recall = self._rewinding.recall(token)
         tokens = [*self.generated[len(self.generated) - recall.count + 1 :], token]
         if not 2 <= recall.count <= len(self._waiting) + 1:
@@ -162,7 +163,8 @@ class _Run:
         return place < here
 
     def _dead_end(self, fault: DeadEnd | None) -> bool:
-        """No token is left here. True where the last one goes back; False where something put off is taken up."""
+        """No token is left here: take up a deferred token (False), or take back the last token (True). Raises
+        DeadEnd."""
         if self._retries.resume():
             return False
         step, names = len(self.generated), " and ".join(name for name, _ in self._members.member_masks()[:-1])
@@ -179,18 +181,18 @@ class _Run:
     def _stranded(self, reason: str, names: str, fault: DeadEnd | None) -> DeadEnd:
         if not self._rewinds:
             return fault or DeadEnd(reason)
-        last = ", ".join(repr(one.text) for one in self._rewinds[-MAX_TOLD:])
-        tried = f"{len(self._rewinds)} times text was taken back, last: {last}"
+        last = ", ".join(repr(one.text) for one in self._rewinds[-MAX_SHOWN:])
+        tried = f"text was taken back {len(self._rewinds)} times, last: {last}"
         if not self._can_rewind:
             hint = f"max_rewinds={self._job.options.max_rewinds} is used up; with more the search goes on"
         elif self.generated:
-            hint = "what comes before has been shown and stays"
+            hint = "the text before it has been shown and stays"
         else:
-            hint = "every way was tried"
+            hint = "every text was tried"
         return DeadEnd(f"{reason}{f' ({names})' if names else ''}; {tried}", hint=hint)
 
     def _go_back(self, place: int, tokens: Sequence[int], why: Blame) -> None:
-        """To before the token at `place`. tokens: all that are taken back, a tried one too."""
+        """Go back to before the token at `place`. tokens: all that are taken back, with a tried one."""
         count = len(self.generated) - place
         text = b"".join(map(self._end_rule.bytes_of, tokens)).decode("utf-8", "replace")
         self._rewinds.append(Rewind(step=place, tokens=tuple(tokens), text=text, blame=why))
@@ -203,33 +205,34 @@ class _Run:
             self._waiting.pop()
 
 
-class _RewindQuestions(MatcherQuestions):
-    """The matcher's answers at one place, with the tokens that may be tried and those that must not be taken again.
+class RewindQuestions(MatcherQuestions):
+    """The matcher's answers at one place, adapted to tokens that may be tried and tokens that must not be taken again.
 
-    forbidden: as in `Retries`. lure: `(W,) int32`, what may be tried; strict: what the matcher allows.
+    forbidden: as in `Retries`. strict: `(W,) int32`, allowed by the matcher. undoable: the same for tokens that may be
+    tried besides.
     """
 
-    __slots__ = ("forbidden", "lure", "strict")
+    __slots__ = ("forbidden", "strict", "undoable")
 
     def __init__(self, matcher: Matcher) -> None:
         super().__init__(matcher)
         self.forbidden: Mapping[int, Blame] = {}
         self.strict: Mask = masks.empty(0)
-        self.lure: Mask | None = None
+        self.undoable: Mask | None = None
 
     def why_refused(self, token: int) -> Blame | None:
         return self.forbidden.get(token) or super().why_refused(token)
 
     def member_masks(self) -> NamedMasks:
-        """The constraint's members, each with the tokens that may be tried; then those who took a token back that stood
-        here."""
-        lure, found = self.lure, super().member_masks()
-        if lure is not None:
-            found = [(name, mask | lure) for name, mask in found]
+        """The constraint's members, each with the tokens that may be tried; then the members that took back a token at
+        this place."""
+        undoable, found = self.undoable, super().member_masks()
+        if undoable is not None:
+            found = [(name, mask | undoable) for name, mask in found]
         if not self.forbidden:
             return found
         if not found:
-            whole = self.strict.copy() if lure is None else self.strict | lure
+            whole = self.strict.copy() if undoable is None else self.strict | undoable
             masks.set_bits_inplace(whole, tuple(self.forbidden), True)
             found = [(CONSTRAINT, whole)]
         without: dict[str, Mask] = {}
