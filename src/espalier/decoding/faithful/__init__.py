@@ -1,3 +1,3 @@
-"""The strategies `best_of`, `smc` and `awrs`: samples from the model's own distribution given the constraint, by
-particles with importance weights. Start with `strategy.py` and `target.py`.
+"""The strategies `best_of`, `smc` and `awrs`: sample from the model's distribution given the constraint, by particles
+with importance weights. They know no model. Start with `strategy.py` and `target.py`.
 """

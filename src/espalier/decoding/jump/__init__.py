@@ -1,3 +1,3 @@
-"""The `jump` strategy: text that the constraint forces is appended without drawing it, split as the tokenizer would.
-Start with `strategy.py`.
+"""The `jump` strategy: appends text that the constraint forces without drawing it, tokenized as the tokenizer would.
+It does not know how a constraint or a tokenizer works. Start with `strategy.py`.
 """

@@ -1,3 +1,3 @@
-"""The `mask` strategy for constraints that may find out later that a text cannot stand: tokens are taken back and
-not tried again. Start with `strategy.py`.
+"""The `mask` strategy with rewinds, for constraints that refuse a text only later: tokens are taken back and not taken
+again. It does not know what a constraint looks for. Start with `strategy.py`.
 """

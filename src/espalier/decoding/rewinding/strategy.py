@@ -80,9 +80,7 @@ class _Run:
         self._rewinds: list[Rewind] = []
         self._waiting: deque[Taken] = deque()  # taken tokens that may still go back
         self._strict: Mask = masks.empty(0)  # allowed by the matcher
-        self._allowed: Mask = masks.empty(
-            0
-        )  # `_strict` with tokens that may be tried, without those that must not be taken again
+        self._allowed: Mask = masks.empty(0)  # with tokens to try, without those that must not be taken again
         self.ended: Outcome | None = None
 
     @property
