@@ -263,7 +263,7 @@ def test_a_special_token_that_llama_cpp_reads_as_text_is_an_error(engine):
 
 
 def sampler_of(engine, config, grammar=None, seed=1):
-    make = engine.engine._native
+    make = engine.engine._runs._native
     fitted = fit(config, engine.vocab, engine.vocab.encoder)
     return make(config, fitted, seed=seed, grammar=grammar)
 
