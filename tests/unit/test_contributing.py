@@ -40,3 +40,13 @@ def test_every_path_that_is_named_exists() -> None:
     assert len(paths) > 20
     missing = {path for path in paths if not (ROOT / path).exists() and not (SOURCES / path).exists()}
     assert missing == set()
+
+
+def test_the_walk_of_a_request_names_functions_that_exist_in_at_most_15_stops() -> None:
+    text = (ROOT / "docs" / "structures.md").read_text(encoding="utf-8")
+    stops = re.findall(r"^\d+\. `([\w/]+\.py)` `([\w.]+)`:", text, flags=re.MULTILINE)
+    assert 10 <= len(stops) <= 15
+    for path, name in stops:
+        source = (SOURCES / path).read_text(encoding="utf-8")
+        for part in name.split("."):
+            assert re.search(rf"^\s*(async def|def|class) {part}\b", source, flags=re.MULTILINE), (path, part)
