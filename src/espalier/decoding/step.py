@@ -59,7 +59,7 @@ def decide(
     step = _Step(raw, vocab, chain, stream, context, watch)
     left = step.left(mask)
     drawn = step.choose(left)
-    if not watch.is_on:
+    if not step.is_watched:
         return Decision(drawn.token, drawn.prob, None)
     return Decision(drawn.token, drawn.prob, step.record(left, drawn, questions))
 
@@ -85,13 +85,13 @@ def decide_late(
     step = _Step(raw, vocab, chain, stream, context, watch)
     drawn, rejected = step.choose(step.left(None)), None
     if allows(drawn.token):
-        if not watch.is_on:
+        if not step.is_watched:
             return Decision(drawn.token, drawn.prob, None)
         left = step.left(mask())
     else:
         left, rejected = step.left(mask()), Scored(drawn.token, drawn.prob, drawn.logit)
         drawn = step.choose(left)
-        if not watch.is_on:
+        if not step.is_watched:
             return Decision(drawn.token, drawn.prob, None)
     return Decision(drawn.token, drawn.prob, step.record(left, drawn, questions, rejected=rejected))
 
@@ -137,6 +137,7 @@ class _Step:
 
     __slots__ = (
         "_biased", "_chain", "_context", "_favourite", "_has_row", "_is_early", "_raw", "_stream", "_vocab", "_watch",
+        "is_watched",
     )  # fmt: skip
 
     def __init__(
@@ -145,9 +146,10 @@ class _Step:
         self._raw, self._vocab, self._chain, self._stream = raw, vocab, chain, stream
         self._context, self._watch = context, watch
         self._favourite = favourite_of(raw, context.step)
+        self.is_watched = watch.is_on  # once: a property costs time at every step
         self._is_early = context.step < chain.config.min_tokens
         # A biased copy of the whole row is made only where it is needed: else `choose` biases the allowed tokens.
-        self._has_row = watch.is_on or self._is_early or len(chain.filters) > 0
+        self._has_row = self.is_watched or self._is_early or len(chain.filters) > 0
         self._biased = chain.bias(raw, context) if self._has_row else raw  # (V,) float32
 
     def left(self, mask: Mask | None) -> _Left:
@@ -155,7 +157,7 @@ class _Step:
         raw, biased = self._raw, self._biased
         bits = allowed_bits(raw, mask, self._vocab, self._chain)  # (W,) int32 or None
         flags = None  # (V,) bool or None
-        if self._watch.is_on or self._is_early:
+        if self.is_watched or self._is_early:
             flags = None if bits is None else masks.unpack(bits, raw.shape[0])
             if biased is not raw:
                 finite = biased > NEG_INF  # bans of filters shrink the allowed set
@@ -169,10 +171,11 @@ class _Step:
     def choose(self, left: _Left) -> Choice:
         """Draw a token. Raises DeadEnd, naming the constraint, field or filter that left no token."""
         raw, biased, watch = self._raw, self._biased, self._watch
+        show = watch.top_k if self.is_watched and watch.lists else 0
         try:
             return choose(
                 biased, left.bits, self._chain, self._stream, is_biased=self._has_row,
-                best=self._favourite if biased is raw else None, show=watch.top_k if watch.lists else 0,
+                best=self._favourite if biased is raw else None, show=show,
             )  # fmt: skip
         except DeadEnd:
             raise self._dead_end(left) from None

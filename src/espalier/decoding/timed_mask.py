@@ -34,7 +34,9 @@ class TimedMask:
 
     def mask(self, matcher: Matcher | None) -> Mask | None:
         """The allowed tokens, `(W,) int32`; None where every token is allowed."""
-        return self._no_eos if matcher is None else self.timed(matcher.mask)
+        if matcher is None:
+            return self._no_eos
+        return matcher.mask() if self._clock is None else self.timed(matcher.mask)
 
     def timed(self, ask: Callable[[], T]) -> T:
         """The answer of a matcher; the time that it takes is added to `seconds`."""
