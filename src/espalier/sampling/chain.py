@@ -120,9 +120,9 @@ class Chain:
         return self.filters.apply(logits, context) if len(self.filters) else logits
 
     def heat(self, logits: Logits) -> Logits:
-        """Penalties, DRY and temperature without truncation, in the config's order. The result is p' of the design
-        (section 4), the distribution that importance weights refer to. With greedy decoding, temperature is left out.
-        """
+        """Penalties, DRY and temperature without truncation, in the config's order. The result is p' of
+        docs/strategies.md, the distribution that importance weights refer to. With greedy decoding, temperature is left
+        out."""
         return self._run(self._heating, logits, 0.0)
 
     def shape(self, logits: Logits, chance: float = 0.0) -> Logits:

@@ -1,4 +1,4 @@
-"""The measures of one step: removed mass, tax, entropies. Sums in float64, by log-sum-exp (design, section 4).
+"""The measures of one step: removed mass, tax, entropies. Sums in float64, by log-sum-exp.
 
 `p` is the softmax of the model's raw logits; `A` is the allowed set; `Z` is the sum of p over A.
 """

@@ -382,7 +382,7 @@ LAW = {
 
 @pytest.mark.parametrize("name", LAW)
 def test_its_law_is_that_of_rejection_and_not_of_masking(engine, name):
-    """c_p(v) + (1 - c_p(A)) c_q(v): of the design, section 4. Of toy logits over a few tokens of the vocabulary."""
+    """c_p(v) + (1 - c_p(A)) c_q(v), as in docs/strategies.md, for toy logits over a few tokens of the vocabulary."""
     config = SamplingConfig(**LAW[name], repetition_penalty=1.0)
     by_bytes = {engine.vocab.bytes_of(i): i for i in range(engine.vocab.width)}
     letters = [by_bytes[bytes([97 + n])] for n in range(12)]

@@ -1,4 +1,4 @@
-"""The stages and masses of one step, against the definitions of the design, section 4."""
+"""The stages and masses of one step, against their definitions."""
 
 import json
 import math
@@ -42,7 +42,7 @@ def softmax(row):
 
 
 @given(rows, allowed_sets)
-def test_removed_mass_tax_and_entropies_are_what_the_design_says(row, allowed):
+def test_removed_mass_tax_and_entropies_follow_their_definitions(row, allowed):
     record = step(row, allowed).record
     p = softmax(row)
     inside = sorted(allowed)

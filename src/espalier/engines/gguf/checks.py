@@ -57,8 +57,8 @@ def check_generates(header: Header, name: str) -> None:
         raise CapabilityError(f"{name} ({header.architecture}) has an encoder", field="model")
     if not header.tensors:
         raise InputError(f"{name} holds a vocabulary and no weights", field="model")
-    for said in _faults(header):
-        raise InputError(f"{name} is damaged: it says that it has {said}", hint=DAMAGED, field="model")
+    for fault in _faults(header):
+        raise InputError(f"{name} is damaged: it says that it has {fault}", hint=DAMAGED, field="model")
     check_tensors(header, name)
 
 
@@ -112,9 +112,9 @@ def _faults(header: Header) -> Iterator[str]:
         if isinstance(value, float) and not 0 <= value < math.inf:
             yield f"an {key} of {value}"
     yield from _expert_faults(header)
-    for broken, said in OWN.get(header.architecture, ()):
+    for broken, fault in OWN.get(header.architecture, ()):
         if broken(header):
-            yield said
+            yield fault
 
 
 def _expert_faults(header: Header) -> Iterator[str]:

@@ -133,9 +133,9 @@ class PreparedRun:
         return self._recording
 
     def _end(self, trace: Trace | None) -> None:
-        told, self._recording = self._recorders(), []
+        begun, self._recording = self._recorders(), []
         with ExitStack() as stack:  # end every recorder, even if one fails
-            for one in reversed(told):
+            for one in reversed(begun):
                 stack.callback(one.end, trace)
 
     def _heard(self, text: str) -> tuple[Delta, ...]:

@@ -112,14 +112,14 @@ class TurnMaker:
     def _format(self, request: Request) -> WireFormat:
         if request.tool_format is not None:
             return wire_format(request.tool_format)
-        told = self._shown_format or self._tool_format
-        if told is None and self._renders_tools(request):
+        shown = self._shown_format or self._tool_format
+        if shown is None and self._renders_tools(request):
             raise InputError(
                 f"the chat template of {self._name} does not show how the model writes calls",
                 hint="name it: tool_format= or ESPALIER_TOOL_FORMAT",
                 field="tool_format",
             )
-        return wire_format(told or DEFAULT_FORMAT)
+        return wire_format(shown or DEFAULT_FORMAT)
 
     def _past_format(self, request: Request) -> WireFormat | None:
         """How earlier calls are written in a prompt without tools, if the template does not write them."""
@@ -178,10 +178,10 @@ class TurnMaker:
         if self._template is None or request.raw:
             return text if not isinstance(request.reasoning, Reasoning) else _tail(text, request.reasoning)
         try:
-            said = render(False)
+            without = render(False)
         except TemplateError:
             return ""  # a template that always starts a turn: what it adds is unknown
-        return text[len(said) :] if text.startswith(said) else ""
+        return text[len(without) :] if text.startswith(without) else ""
 
     def _reasoning(self, request: Request, before: str) -> tuple[Reasoning | None, bool, bool]:
         """The markers; whether the prompt has opened them; whether reasoning is still possible."""

@@ -85,16 +85,16 @@ class Lane:
         self.answer: Answer | None = None
         self.is_held = False  # its answer is from an earlier round
 
-    def advance(self, said: list[PlanEvent]) -> bool:
+    def advance(self, events: list[PlanEvent]) -> bool:
         """Run the plan to its next need, collecting its events. False if it has ended. Raises what the plan raises."""
         answer, self.answer, self.need, self.is_held = self.answer, None, None, False
         try:
             # send(None) is next(): the first step of a plan, and the reply to a Taken.
             while not isinstance(happened := self.plan.send(answer), Need):
-                said.append(happened)
+                events.append(happened)
                 answer = None
         except StopIteration as end:
-            said.append(end.value)
+            events.append(end.value)
             return False
         self.need = happened
         return True

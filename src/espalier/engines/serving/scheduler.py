@@ -98,7 +98,7 @@ class Scheduler:
         self._size = 0  # tokens reserved by the lanes
         self._slots = 0  # sequences reserved by the lanes
         self._next_deadline: float | None = None
-        self._said: dict[Ticket, list[PlanEvent]] = {}
+        self._events: dict[Ticket, list[PlanEvent]] = {}
 
     # For any thread.
 
@@ -295,11 +295,11 @@ class Scheduler:
         ticket = lane.ticket
         if ticket.is_over:  # ended together with another plan of the same cost key
             return
-        said = self._said.setdefault(ticket, [])
+        events = self._events.setdefault(ticket, [])
         began = self._clock()
         try:
             with time_limit(self._step_seconds, what="one step of the constraint", clock=self._clock):
-                goes_on = lane.advance(said)
+                goes_on = lane.advance(events)
         except Exception as error:  # noqa: BLE001  # goes to the plan's reader
             spent[ticket.owner] += self._clock() - began
             self._fail(lane, error)
@@ -313,7 +313,7 @@ class Scheduler:
             self._fail(lane, OutOfTime(f"the constraint takes longer than {self._plan_seconds:g} s in all", hint=HINT))
             self._fail_alike(ticket)
         if not goes_on:
-            outcome = said.pop()
+            outcome = events.pop()
             self._drop(lane, keep=isinstance(outcome, Outcome))
             self._over(lane.ticket, outcome)
 
@@ -351,12 +351,12 @@ class Scheduler:
         with self._changed:
             ticket.is_over = True
             self._gone.discard(ticket)
-        self._said.setdefault(ticket, []).append(last)
+        self._events.setdefault(ticket, []).append(last)
 
     def _tell(self) -> None:
-        if self._said:
-            told, self._said = self._said, {}
-            batch = [(ticket, said) for ticket, said in told.items() if said]
+        if self._events:
+            posted, self._events = self._events, {}
+            batch = [(ticket, events) for ticket, events in posted.items() if events]
             if batch:
                 self._deliver(batch)
 

@@ -76,11 +76,11 @@ class Service:
         try:
             self._begin(*tickets, limited=False)
             while left:
-                for index, said in box.take():
-                    if isinstance(said, Exception):
-                        raise said
-                    left -= isinstance(said, Outcome)
-                    yield index, said
+                for index, happened in box.take():
+                    if isinstance(happened, Exception):
+                        raise happened
+                    left -= isinstance(happened, Outcome)
+                    yield index, happened
         finally:
             _cancel(self._scheduler, tickets)
 
@@ -148,8 +148,8 @@ class _ServiceRun:
     def _events(self) -> Iterator[Event]:
         try:
             while True:
-                for _, said in self._box.take():
-                    event = self._event(said)
+                for _, happened in self._box.take():
+                    event = self._event(happened)
                     yield event
                     if isinstance(event, Finished):
                         return
@@ -160,10 +160,10 @@ class _ServiceRun:
     async def _async_events(self) -> AsyncIterator[Event]:
         try:
             while True:
-                for _, said in await self._box.take_async():
+                for _, happened in await self._box.take_async():
                     # Judging the output may take long, so it does not run on the event loop.
-                    judged = isinstance(said, Outcome)
-                    event = await asyncio.to_thread(self._event, said) if judged else self._event(said)
+                    judged = isinstance(happened, Outcome)
+                    event = await asyncio.to_thread(self._event, happened) if judged else self._event(happened)
                     yield event
                     if isinstance(event, Finished):
                         return
@@ -171,10 +171,10 @@ class _ServiceRun:
             self.cancel()
             self._prepared.close()
 
-    def _event(self, said: PlanEvent) -> Event:
-        if isinstance(said, Exception):
-            raise said
-        return self._prepared.event(said, reused=self.ticket.reused)
+    def _event(self, happened: PlanEvent) -> Event:
+        if isinstance(happened, Exception):
+            raise happened
+        return self._prepared.event(happened, reused=self.ticket.reused)
 
     def _read_once(self) -> None:
         if self._is_read:
@@ -196,9 +196,9 @@ def _cancel(scheduler: Scheduler, tickets: Sequence[Ticket]) -> None:
 
 def _deliver(batch: Sequence[tuple[Ticket, list[PlanEvent]]]) -> None:
     posted: list[tuple[Box, list[tuple[int, PlanEvent]]]] = []
-    for ticket, said in batch:
+    for ticket, events in batch:
         box, index = ticket.reader
-        posted.append((box, [(index, one) for one in said]))
+        posted.append((box, [(index, one) for one in events]))
         if ticket.is_over:
             ticket.reader = None  # breaks the reference cycle of mailbox and ticket, so that both are freed at once
     hand_out(posted)

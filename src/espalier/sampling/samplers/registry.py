@@ -18,4 +18,4 @@ SAMPLERS: dict[str, Sampler] = {one.name: one for one in (PENALTIES, DRY, *TRUNC
 
 TRANSFORMS: dict[str, Transform] = {name: one.transform for name, one in SAMPLERS.items()}
 UNTRUNCATED = frozenset(name for name, one in SAMPLERS.items() if not one.truncates)
-"""Samplers that remove no token: p' of the design, section 4, is made with these."""
+"""Samplers that remove no token: p' of docs/strategies.md is made with these."""

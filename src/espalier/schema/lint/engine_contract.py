@@ -54,7 +54,7 @@ def _refused(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change
     yield hazard.pointer, "refused", "this engine refuses it"
 
 
-def _said(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:
+def _at_pointer(hazard: Hazard, engine: str, asserted: set[str]) -> Iterator[Change]:
     yield hazard.pointer, "refused", hazard.message
 
 
@@ -115,9 +115,9 @@ READINGS: Mapping[str, Callable[[Hazard, str, set[str]], Iterator[Change]]] = Ma
         "refused-keyword": _refused,
         "unknown-format": _format,
         "beside-reference": _beside,
-        "boolean-schema": _said,
-        "not-an-object": _said,
-        "too-large": _said,
+        "boolean-schema": _at_pointer,
+        "not-an-object": _at_pointer,
+        "too-large": _at_pointer,
         "pattern-and-length": _lengths,
         "extra-names": _names,
         "undeclared-required": _undeclared,

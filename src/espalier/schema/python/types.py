@@ -203,12 +203,12 @@ def _dataclass_members(cls: Any, hints: Mapping[str, Any], path: str) -> list[Me
 
 def _typed_dict_members(cls: Any, hints: Mapping[str, Any], path: str) -> list[Member]:
     # Under `from __future__ import annotations` only the hints show Required and NotRequired.
-    said = {name: next((o for o in _origins(tp) if o in WRAPPERS), None) for name, tp in hints.items()}
+    wrappers = {name: next((o for o in _origins(tp) if o in WRAPPERS), None) for name, tp in hints.items()}
     return [
         Member(
             name=name,
             type=tp,
-            required=said[name] is typing.Required or (said[name] is None and name in cls.__required_keys__),
+            required=wrappers[name] is typing.Required or (wrappers[name] is None and name in cls.__required_keys__),
         )
         for name, tp in hints.items()
     ]

@@ -82,16 +82,20 @@ def misfit(event: Mapping[str, Any], steps: Sequence[ApiStep]) -> str:
     step = event["step"]
     if not 0 <= step < len(steps):
         return f"step {step} is beyond the {len(steps)} tokens of the response"
-    taken, said = event.get("resampled"), steps[step]
+    taken, reported = event.get("resampled"), steps[step]
     if not isinstance(taken, Mapping):
         return f"step {step} does not say what was drawn again"
-    if said.id is not None and _whole(taken.get("id")) is not None:
-        return "" if taken["id"] == said.id else f"step {step} took token {taken['id']}, the response has {said.id}"
-    same = taken.get("text") == said.text
+    if reported.id is not None and _whole(taken.get("id")) is not None:
+        return (
+            ""
+            if taken["id"] == reported.id
+            else f"step {step} took token {taken['id']}, the response has {reported.id}"
+        )
+    same = taken.get("text") == reported.text
     exact = spelled_bytes(taken.get("bytes"))
-    if same and exact is not None and said.bytes is not None and bytes(said.bytes) != LOST:
-        same = exact == said.bytes  # parts of characters are all shown as U+FFFD
-    return "" if same else f"step {step} took {taken.get('text')!r}, the response has {said.text!r}"
+    if same and exact is not None and reported.bytes is not None and bytes(reported.bytes) != LOST:
+        same = exact == reported.bytes  # parts of characters are all shown as U+FFFD
+    return "" if same else f"step {step} took {taken.get('text')!r}, the response has {reported.text!r}"
 
 
 def choose(

@@ -171,15 +171,15 @@ def _sampled(event: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _estimated(one: Estimate) -> dict[str, Any]:
     bounds = {"lower": one.lower, "upper": one.upper}
-    told = {"estimated": True, "verdict": one.verdict, "removed_mass": bounds, "note": one.why}
+    estimated = {"estimated": True, "verdict": one.verdict, "removed_mass": bounds, "note": one.why}
     if one.verdict != "rejected":
-        return {"was_rejected": False, **told}
+        return {"was_rejected": False, **estimated}
     first = None if one.rejected is None else {
         "id": one.rejected.get("id"),
         "text": one.rejected.get("token"),
         "prob": math.exp(one.rejected["logprob"]),
     }  # fmt: skip
-    return {"was_rejected": True, "rejected": first, **{name: [] for name in STAGES}, "resampled": None, **told}
+    return {"was_rejected": True, "rejected": first, **{name: [] for name in STAGES}, "resampled": None, **estimated}
 
 
 def _combined(

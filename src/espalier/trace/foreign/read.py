@@ -46,9 +46,9 @@ class Read(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def read_any(path: str | os.PathLike[str], **told: Any) -> Trace:
+def read_any(path: str | os.PathLike[str], **options: Any) -> Trace:
     """The trace of any file that `read` accepts; same arguments and errors."""
-    return read(path, **told).trace
+    return read(path, **options).trace
 
 
 def read(
@@ -81,9 +81,9 @@ def read(
     return Read(trace, "response", notes)
 
 
-def _check(kind: Kind, **told: float | None) -> None:
+def _check(kind: Kind, **options: float | None) -> None:
     """Raises InputError for an option of another kind of file, so that no option is silently ignored."""
-    for name, value in told.items():
+    for name, value in options.items():
         needs: Kind = "log" if name in ("task", "slot") else "response"
         if value is not None and kind != needs:
             raise InputError(f"{name} is for a {KIND_NAMES[needs]}, and this is a {KIND_NAMES[kind]} file", field=name)
@@ -117,18 +117,18 @@ def trace_of(response: Response, *, choice: int = 0, temperature: float | None =
     """The trace of a reply alone, with estimated rejections, and messages about it. Raises ResponseError if the reply
     has no log probabilities."""
     chosen = response.choice(choice)
-    said = chosen.steps or ()
+    reported = chosen.steps or ()
     notes: tuple[str, ...]
     found: Sequence[Estimate | None]
-    if any(one.after for one in said):
-        found, notes = [None] * len(said), ("probabilities after sampling show nothing of what was refused",)
+    if any(one.after for one in reported):
+        found, notes = [None] * len(reported), ("probabilities after sampling show nothing of what was refused",)
     else:
-        found = estimates(response, said, temperature=temperature)
+        found = estimates(response, reported, temperature=temperature)
         unknown = sum(one is not None and one.verdict == "unknown" for one in found)
         notes = ("rejections are estimated from the reply alone",)
         if unknown:
-            notes += (f"of {unknown} of {len(said)} steps it cannot be told whether a token was rejected",)
-    steps = tuple(of_reply(place, *pair) for place, pair in enumerate(zip(said, found, strict=True)))
+            notes += (f"of {unknown} of {len(reported)} steps it cannot be told whether a token was rejected",)
+    steps = tuple(of_reply(place, *pair) for place, pair in enumerate(zip(reported, found, strict=True)))
     grammar = response.settings.get("grammar")
     trace = Trace(
         steps=steps,
@@ -154,7 +154,7 @@ def _of_combined(data: Mapping[str, Any], path: str | os.PathLike[str]) -> Trace
     metadata = data["metadata"]
     after = metadata.get("post_sampling_probs") is True
     steps = tuple(of_combined(place, one, after=after, path=os.fspath(path)) for place, one in enumerate(data["steps"]))
-    told = {
+    origin = {
         name: metadata[name]
         for name in ("request_id", "created", "timestamp", "rejection_log_version", "rejection_log_timestamp")
         if isinstance(metadata.get(name), str | int)
@@ -165,7 +165,7 @@ def _of_combined(data: Mapping[str, Any], path: str | os.PathLike[str]) -> Trace
         finish_reason="unknown",
         model=str(metadata.get("model") or ""),
         strategy="rejection",
-        decoding={"read_from": KIND_NAMES["combined"], "estimated": metadata.get("estimated") is True, **told},
+        decoding={"read_from": KIND_NAMES["combined"], "estimated": metadata.get("estimated") is True, **origin},
     )
 
 

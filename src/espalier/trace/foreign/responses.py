@@ -273,8 +273,8 @@ def _streamed(events: Iterable[Mapping[str, Any]]) -> Response:
         if event.get("error") is not None:
             return response_of(event)
         first = first or event
-        told = event.get("__verbose", event if "generation_settings" in event else None)
-        verbose = told if isinstance(told, Mapping) else verbose
+        extra = event.get("__verbose", event if "generation_settings" in event else None)
+        verbose = extra if isinstance(extra, Mapping) else verbose
         choices = event.get("choices")
         if choices is None and ("content" in event or "completion_probabilities" in event):
             native = partial.setdefault(0, _PartialChoice())

@@ -21,16 +21,17 @@ ALMOST = 1.0 - 2.0**-53
 """A removed mass that rounds to 1 still leaves the token itself; its tax is then at least 36.7 nats."""
 
 
-def of_reply(place: int, said: ApiStep, found: Estimate | None) -> StepRecord:
-    """said: the reply's step. found: its estimate; None for probabilities after sampling, which prove nothing."""
+def of_reply(place: int, reported: ApiStep, found: Estimate | None) -> StepRecord:
+    """reported: the step as the reply has it. found: its estimate; None for probabilities after sampling, which prove
+    nothing."""
     if found is None:
-        return _record(place, said, {}, bounds=(0.0, 1.0))
+        return _record(place, reported, {}, bounds=(0.0, 1.0))
     event: dict[str, Any] = {}
     if found.rejected is not None:
         event = {"rejected": found.rejected}
     return _record(
         place,
-        said,
+        reported,
         event,
         bounds=(found.lower, found.upper),
         was_rejected=found.verdict == "rejected",
@@ -50,15 +51,15 @@ def of_combined(place: int, data: Any, *, after: bool, path: str) -> StepRecord:
     if after and chance is not None:
         chance = math.exp(min(chance, 0.0))
     shape = {"id": token.get("id"), "token": token.get("text"), "bytes": token.get("bytes")}
-    said = step_of({**shape, names[0]: chance, names[1]: top}, where)
+    reported = step_of({**shape, names[0]: chance, names[1]: top}, where)
     event = data.get("rejection_sampling")
     event = event if isinstance(event, Mapping) else {}
     if event.get("was_rejected") is not True:
-        bounds = _told(event.get("removed_mass")) if event.get("estimated") else None
-        return _record(place, said, {}, bounds=bounds)
-    bounds = _told(event.get("removed_mass"))
+        bounds = _bounds_of(event.get("removed_mass")) if event.get("estimated") else None
+        return _record(place, reported, {}, bounds=bounds)
+    bounds = _bounds_of(event.get("removed_mass"))
     is_sure = bounds is not None and event.get("rejected") is not None and bounds[0] > 0
-    return _record(place, said, event, bounds=bounds, was_rejected=True, is_sure=is_sure)
+    return _record(place, reported, event, bounds=bounds, was_rejected=True, is_sure=is_sure)
 
 
 def of_event(event: Mapping[str, Any]) -> StepRecord:
@@ -69,8 +70,8 @@ def of_event(event: Mapping[str, Any]) -> StepRecord:
     wanted = _candidates(event.get("pre_masking"), NONE)
     mine = next((one for one in wanted if one.id == number and number != NO_ID), None)
     logprob = math.log(mine.prob) if mine is not None and mine.prob > 0 else None
-    said = ApiStep(id=None if number == NO_ID else number, text=text, bytes=spelled, logprob=logprob, top=())
-    return _record(event["step"], said, event, was_rejected=True)
+    reported = ApiStep(id=None if number == NO_ID else number, text=text, bytes=spelled, logprob=logprob, top=())
+    return _record(event["step"], reported, event, was_rejected=True)
 
 
 def text_of(steps: Iterable[StepRecord]) -> str:
@@ -80,7 +81,7 @@ def text_of(steps: Iterable[StepRecord]) -> str:
 
 def _record(
     place: int,
-    said: ApiStep,
+    reported: ApiStep,
     event: Mapping[str, Any],
     *,
     bounds: tuple[float, float] | None = None,
@@ -88,22 +89,22 @@ def _record(
     is_sure: bool = False,
 ) -> StepRecord:
     """is_sure: whether everything more likely than the token was refused."""
-    taken_id = NO_ID if said.id is None else said.id
-    spelled = said.text.encode("utf-8", "replace") if said.bytes is None else bytes(said.bytes)
-    chance = _exp(said.logprob)
+    taken_id = NO_ID if reported.id is None else reported.id
+    spelled = reported.text.encode("utf-8", "replace") if reported.bytes is None else bytes(reported.bytes)
+    chance = _exp(reported.logprob)
     out = [one for one in _rows(event.get("post_grammar")) if _is_out(one)]
     first = event.get("rejected")
     first = first if isinstance(first, Mapping) else None
     if first is not None:
         out.append(first)
-    if is_sure and said.logprob is not None:
-        out += (one for one in ranked_of(said) if float(one["logprob"]) > said.logprob + CLOSE)
+    if is_sure and reported.logprob is not None:
+        out += (one for one in ranked_of(reported) if float(one["logprob"]) > reported.logprob + CLOSE)
     refused = _Refused(out, taken_id, spelled)
-    told = _candidates(said.top, refused)
-    taken = Candidate(id=taken_id, text=said.text, bytes=spelled, prob=chance)
-    wanted = told if told and not said.after else _candidates(event.get("pre_masking"), refused)
+    stated = _candidates(reported.top, refused)
+    taken = Candidate(id=taken_id, text=reported.text, bytes=spelled, prob=chance)
+    wanted = stated if stated and not reported.after else _candidates(event.get("pre_masking"), refused)
     # Always list the token itself, even if it is not among the most likely.
-    known = said.logprob is not None and not said.after
+    known = reported.logprob is not None and not reported.after
     if wanted and known and not any(_same(one, taken) for one in wanted):
         wanted = (*wanted, taken)
     rejected = None if first is None else _rejected(first, wanted)
@@ -112,12 +113,12 @@ def _record(
     return StepRecord(
         step=place,
         token_id=taken_id,
-        text=said.text,
+        text=reported.text,
         bytes=spelled,
-        logprob=-math.inf if said.logprob is None else min(said.logprob, 0.0),
+        logprob=-math.inf if reported.logprob is None else min(reported.logprob, 0.0),
         pre_masking=wanted,
         post_grammar=_candidates(event.get("post_grammar"), refused),
-        post_chain=told if said.after else _candidates(event.get("post_chain"), refused),
+        post_chain=stated if reported.after else _candidates(event.get("post_chain"), refused),
         resampled=_candidate(drawn, NONE) if isinstance(drawn, Mapping) else taken,
         allowed_count=0,
         removed_mass=lower,
@@ -235,7 +236,7 @@ def _rows(data: Any) -> list[Mapping[str, Any]]:
     return [one for one in data if isinstance(one, Mapping)] if isinstance(data, list | tuple) else []
 
 
-def _told(data: Any) -> tuple[float, float] | None:
+def _bounds_of(data: Any) -> tuple[float, float] | None:
     """The bounds that an estimate wrote."""
     if not isinstance(data, Mapping):
         return None

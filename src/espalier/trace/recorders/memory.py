@@ -150,7 +150,7 @@ class _LinesRun:
         self._lines.write(self._front | record.to_json())
 
     def end(self, trace: Trace | None) -> None:
-        told = {
+        last = {
             "end": True,
             "model": self._info.model,
             "strategy": self._info.strategy,
@@ -159,7 +159,7 @@ class _LinesRun:
             "text": None if trace is None else trace.text,
             "summary": None if trace is None else trace.summary(),
         }
-        self._lines.write(self._front | told)
+        self._lines.write(self._front | last)
 
 
 def _text(line: Mapping[str, Any]) -> str:

@@ -86,7 +86,7 @@ def to_svg(trace: Trace) -> str:
     most, total = max(taxes, default=0.0), sums[-1] if sums else 0.0
     bounded = any(one.exactness == "bounded" for one in trace.steps)
     least = "at least " if bounded else ""
-    said = f"{len(taxes)} steps, tax {least}{total:.2f} nats in all, {least}{most:.2f} at the dearest step"
+    caption = f"{len(taxes)} steps, tax {least}{total:.2f} nats in all, {least}{most:.2f} at the dearest step"
     wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
     pitch = wide / max(1, len(taxes))
     bars, line = [], []
@@ -102,7 +102,7 @@ def to_svg(trace: Trace) -> str:
         line.append(f"{x + pitch / 2:.2f},{TOP + high - (high * up_to / total if total else 0.0):.2f}")
     base = TOP + high
     labels = [
-        _label(LEFT, 20, said, "start"),
+        _label(LEFT, 20, caption, "start"),
         _label(LEFT - 6, TOP + 8, f"{most:.2f}", "end"),
         _label(LEFT - 6, base, "0", "end"),
         _label(WIDTH - RIGHT + 6, TOP + 8, f"{total:.2f}", "start"),
@@ -113,7 +113,7 @@ def to_svg(trace: Trace) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-            f'height="{HEIGHT}" role="img" aria-label="{html.escape(said, quote=True)}">',
+            f'height="{HEIGHT}" role="img" aria-label="{html.escape(caption, quote=True)}">',
             f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
             f'<path d="M{LEFT} {base}H{WIDTH - RIGHT}" stroke="#888888"/>',
             *bars,
