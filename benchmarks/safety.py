@@ -27,8 +27,8 @@ from espalier.constraints.compiler import Compiler
 from espalier.constraints.safety.catalogue import CATEGORIES, NEEDS_LIST, PATTERNS, PRESETS
 from espalier.constraints.safety.compile import filter_of
 from espalier.constraints.safety.judge import find
-from espalier.decoding.step import decide
-from espalier.decoding.step_record import Watch
+from espalier.decoding.step.decide import decide
+from espalier.decoding.step.record import Watch
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.filters import FilterContext
 

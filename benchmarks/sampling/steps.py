@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from benchmarks.sampling.peers import LlamaCpp, Transformers
 from espalier import SamplingConfig, Vocab
-from espalier.decoding.step import decide
-from espalier.decoding.step_record import Watch
+from espalier.decoding.step.decide import decide
+from espalier.decoding.step.record import Watch
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream, draw
 from espalier.sampling.filters import FilterContext

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from espalier.api.loaded import LoadedEngine
 from espalier.api.use_cases import default_app
-from espalier.constraints.rewinding import rewinding_parts
+from espalier.constraints.matching.rewinding import rewinding_parts
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.decoding.drive import drive

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, get_args
 from espalier.chat.reasoning import read_reasoning
 from espalier.chat.tools import read_choice
 from espalier.chat.wire.formats import wire_format
-from espalier.constraints.presets import demands_calls, merged
+from espalier.constraints.joining.presets import demands_calls, merged
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.constraints.tools.schemas import tools_of

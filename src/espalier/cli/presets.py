@@ -1,7 +1,7 @@
 """`espalier presets list|show|add|remove|path`: list presets, and write files of your own.
 
-`constraints/presets.py` says what a preset's constraints mean. Tables are laid out by hand: rich cuts a text between
-the marks that isolate right-to-left text, and drops whole columns where a line is too long.
+`constraints/joining/presets.py` says what a preset's constraints mean. Tables are laid out by hand: rich cuts a text
+between the marks that isolate right-to-left text, and drops whole columns where a line is too long.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.sampling import WithOverrides, read_fields
 from espalier.cli.flags.schema import read_schema_argument
 from espalier.cli.vocab import visible
-from espalier.constraints.presets import CONSTRAINING, over_config, preset_parts
+from espalier.constraints.joining.presets import CONSTRAINING, over_config, preset_parts
 from espalier.errors import EspalierError, InputError
 from espalier.sampling.presets.catalogue import Presets
 from espalier.sampling.presets.files import SUFFIX, parse_preset, preset_text

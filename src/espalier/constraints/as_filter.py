@@ -14,7 +14,7 @@ import numpy as np
 
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.rewinding import check_only_masks
+from espalier.constraints.matching.rewinding import check_only_masks
 from espalier.constraints.spec import Gbnf, JsonSchema, Spec
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.errors import DeadEnd, InputError, NotAvailable, SchemaError

@@ -11,12 +11,12 @@ from espalier.automata.masks.machine import Machine, State
 from espalier.automata.phrases.occurrences import Search, avoiding, search
 from espalier.automata.reasons.describe import quoted
 from espalier.automata.reasons.explain import RulePosition
-from espalier.constraints.automaton_matcher import compile_dfa
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.kinds import Kind
+from espalier.constraints.matching.automaton import compile_dfa
+from espalier.constraints.matching.undoable import UndoableCompiled
 from espalier.constraints.spec import Spec, check_text
-from espalier.constraints.undoable import UndoableCompiled
 from espalier.constraints.verdict import Verdict
 from espalier.errors import SpecError
 from espalier.lexicon.files import WordFiles

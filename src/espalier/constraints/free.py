@@ -22,10 +22,10 @@ from espalier.automata.languages.nfa import Symbol
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.phrases.triggers import watched
 from espalier.automata.reasons.explain import NetworkExplainer
-from espalier.constraints.automaton_matcher import compile_automaton
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.kinds import Kind
+from espalier.constraints.matching.automaton import compile_automaton
 from espalier.constraints.spec import Spec, check_text
 from espalier.constraints.verdict import Unjudgeable, Verdict, judge
 from espalier.errors import GrammarError, SpecError, UnsupportedError

@@ -12,9 +12,9 @@ import warnings
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
 from espalier.constraints import slow_patterns
-from espalier.constraints.automaton_matcher import automaton_of, compile_grammar
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.matching.automaton import automaton_of, compile_grammar
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, Regex
 from espalier.constraints.verdict import Verdict
 from espalier.errors import RegexError, SpecError

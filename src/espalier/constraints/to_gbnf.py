@@ -10,7 +10,7 @@ from __future__ import annotations
 from espalier.automata.languages.dfa import Dfa
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.kinds import KINDS
-from espalier.constraints.rewinding import check_only_masks
+from espalier.constraints.matching.rewinding import check_only_masks
 from espalier.constraints.spec import Spec
 from espalier.errors import CapabilityError, GrammarError, LimitExceeded, UnsupportedError
 from espalier.grammar.ast import Grammar, Node, Rule, RuleRef, fold

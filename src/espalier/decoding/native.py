@@ -17,9 +17,9 @@ from espalier.constraints.base import Matcher
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Plan, Taken
 from espalier.decoding.ports import Append, Need, answered
-from espalier.decoding.stages import CONSTRAINT, favourite_of, shares
-from espalier.decoding.step_record import RowRecords, Scored
-from espalier.decoding.text_run import EndRule, TextRun
+from espalier.decoding.step.record import RowRecords, Scored
+from espalier.decoding.step.stages import CONSTRAINT, favourite_of, shares
+from espalier.decoding.text.run import EndRule, TextRun
 from espalier.errors import CapabilityError, GenerationError, SamplingError
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import FIELDS, SamplingConfig

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from espalier.constraints.base import Matcher
 from espalier.decoding.options import Decoding, Sequences, single
 from espalier.decoding.ports import Answer, Need
-from espalier.decoding.step_record import Watch
+from espalier.decoding.step.record import Watch
 from espalier.registry import Registry
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import SamplingConfig

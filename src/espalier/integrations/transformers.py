@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from espalier.constraints.base import Compiled, Matcher
-from espalier.constraints.rewinding import check_only_masks
+from espalier.constraints.matching.rewinding import check_only_masks
 from espalier.constraints.spec import Spec
 from espalier.errors import DeadEnd, InputError, MissingDependency, TokenRefused
 from espalier.tokens import mask as masks

@@ -1,7 +1,7 @@
 """`Trace`: one generation as a value: the request, each step, and sums over the steps. JSON in and out, and files.
 
-It knows neither how the numbers are computed (decoding/step.py) nor how they are rendered (trace/page.py). One step is
-in `steps.py`.
+It knows neither how the numbers are computed (decoding/step/decide.py) nor how they are rendered (trace/page.py). One
+step is in `steps.py`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The stages have llama.cpp's names: `pre_masking` (what the model wanted), `post_grammar` (after the mask), `post_chain`
 (after the samplers), `resampled` (what was taken). Probabilities: `pre_masking` is the softmax of the raw logits,
 `post_grammar` the same renormalised over the allowed set, `post_chain` the distribution that was drawn from. This
-module knows neither how the numbers are computed (decoding/step.py) nor the run that a step belongs to (records.py).
+module knows neither how the numbers are computed (decoding/step/decide.py) nor the run of a step (records.py).
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ def test_words_for_tokens_and_the_end():
 
 def test_numba_is_loaded_with_the_first_walker_and_not_before():
     code = (
-        "import sys, espalier.constraints.automaton_matcher as m\n"
+        "import sys, espalier.constraints.matching.automaton as m\n"
         "from espalier.automata.languages.dfa import Dfa\n"
         "from espalier.tokens.vocab import Vocab\n"
         "from espalier.tokens.trie import build_trie\n"

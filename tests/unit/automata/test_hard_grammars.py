@@ -6,7 +6,7 @@ import pytest
 
 from espalier.automata.languages.network import build_network
 from espalier.automata.masks.pushdown import PushdownMachine
-from espalier.constraints.automaton_matcher import AutomatonMatcher, compile_grammar
+from espalier.constraints.matching.automaton import AutomatonMatcher, compile_grammar
 from espalier.constraints.spec import Gbnf
 from espalier.errors import GrammarError, LimitExceeded
 from espalier.grammar.parser import parse

@@ -15,18 +15,18 @@ import tests.tokenizers as tokenizers
 from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex, SamplingConfig, Vocab
 from espalier.automata.languages import network
 from espalier.automata.languages.dfa import intersect
-from espalier.constraints import automaton_matcher
 from espalier.constraints.ban import Ban
 from espalier.constraints.base import Compiled, Composite, Matcher
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose import all_of as combine
 from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.compose.all_of_matcher import TOGETHER
+from espalier.constraints.matching import automaton as automaton_matcher
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge, parse
 from espalier.decoding.matcher_questions import MatcherQuestions
-from espalier.decoding.step import decide
-from espalier.decoding.step_record import Watch
+from espalier.decoding.step.decide import decide
+from espalier.decoding.step.record import Watch
 from espalier.errors import LimitExceeded, NotAvailable, RegexError, SpecError, UnsupportedError
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream

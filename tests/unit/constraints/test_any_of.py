@@ -16,11 +16,11 @@ import tests.tokenizers as tokenizers
 from espalier import After, AllOf, AnyOf, Ban, Choice, Gbnf, JsonObject, JsonSchema, Regex, Vocab
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
-from espalier.constraints.automaton_matcher import compile_automaton
 from espalier.constraints.base import Compiled, Composite, Matcher
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.any_of_matcher import AnyOfCompiled
 from espalier.constraints.json_schema.llguidance import LlgCompiled
+from espalier.constraints.matching.automaton import compile_automaton
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge, parse
 from espalier.constraints.words.spec import Wordlist

@@ -10,8 +10,8 @@ import pytest
 
 import tests.tokenizers as tokenizers
 from espalier.automata.languages.dfa import Dfa, intersect
-from espalier.constraints.automaton_matcher import AutomatonCompiled, compile_dfa, compile_grammar
 from espalier.constraints.base import Compiled, Matcher
+from espalier.constraints.matching.automaton import AutomatonCompiled, compile_dfa, compile_grammar
 from espalier.constraints.spec import Choice, Gbnf
 from espalier.errors import TokenRefused, VocabError
 from espalier.grammar.parser import parse

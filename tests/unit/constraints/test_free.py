@@ -17,11 +17,11 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.constraints import free
-from espalier.constraints.automaton_matcher import compile_network
 from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.free import MAX_PIECES, Free, Region
+from espalier.constraints.matching.automaton import compile_network
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict, judge
 from espalier.engines.fake import FakeStepModel

@@ -14,10 +14,10 @@ import pytest
 from espalier import After, AllOf, AnyOf, Free, JsonSchema, Regex, Thinking, ToolCalls, Vocab, Wordlist, registry
 from espalier.automata.languages.network import build_network
 from espalier.constraints import kinds
-from espalier.constraints.automaton_matcher import compile_network
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.kinds import KINDS, Kind, Kinds
-from espalier.constraints.rewinding import rewinding_parts
+from espalier.constraints.matching.automaton import compile_network
+from espalier.constraints.matching.rewinding import rewinding_parts
 from espalier.constraints.spec import Spec
 from espalier.constraints.to_gbnf import portable
 from espalier.constraints.verdict import Verdict, judge, parse

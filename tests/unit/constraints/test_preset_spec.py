@@ -11,7 +11,7 @@ import espalier
 from espalier.api import make_request
 from espalier.constraints.ban import Ban
 from espalier.constraints.compose.all_of import AllOf
-from espalier.constraints.presets import FILTER_TYPES, SPECS, merged, preset_parts
+from espalier.constraints.joining.presets import FILTER_TYPES, SPECS, merged, preset_parts
 from espalier.constraints.safety.spec import Safety
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema
 from espalier.errors import GrammarError, InputError, SamplingError, SchemaError, UnknownName

@@ -16,13 +16,13 @@ from espalier.constraints.after.spec import After
 from espalier.constraints.as_filter import MatcherFilter
 from espalier.constraints.ban import Ban
 from espalier.constraints.base import Composite
-from espalier.constraints.closing import Closing
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.compose.any_of import AnyOf
 from espalier.constraints.compose.side_by_side import RewindingAllOfCompiled, SideBySideCompiled
 from espalier.constraints.free import Free, Region
-from espalier.constraints.rewinding import (
+from espalier.constraints.matching.closing import Closing
+from espalier.constraints.matching.rewinding import (
     EVERYTHING,
     Rewinding,
     RewindingMatcher,

@@ -10,7 +10,7 @@ import tests.tokenizers as tokenizers
 from espalier.constraints.ban import Ban
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.all_of import AllOf
-from espalier.constraints.join_safety import with_safety
+from espalier.constraints.joining.safety import with_safety
 from espalier.constraints.safety.catalogue import CATEGORIES, NEEDS_LIST, PATTERNS, PRESETS
 from espalier.constraints.safety.compile import filter_of
 from espalier.constraints.safety.judge import find, first_found

@@ -13,10 +13,10 @@ import pytest
 
 import espalier
 from espalier import AllOf, JsonSchema, Regex, Vocab
-from espalier.constraints.automaton_matcher import AutomatonCompiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.compile import contract_of
 from espalier.constraints.json_schema.llguidance import LlgCompiled
+from espalier.constraints.matching.automaton import AutomatonCompiled
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge
 from espalier.errors import EspalierError, LimitExceeded, NotAvailable, SchemaError, SpecError, UnsupportedError

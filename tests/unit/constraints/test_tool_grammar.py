@@ -9,8 +9,8 @@ import pytest
 from benchmarks.constraints.tools import calls, tools
 from espalier import ToolCalls, Vocab
 from espalier.chat.wire.formats import WIRE_FORMATS, wire_format
-from espalier.constraints.automaton_matcher import compile_grammar
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.matching.automaton import compile_grammar
 from espalier.constraints.tools.grammar import calls_grammar
 from espalier.errors import LimitExceeded, SpecError, UnsupportedError
 from espalier.grammar.ast import TokenRef, postorder

@@ -14,7 +14,7 @@ from espalier.decoding.beam.strategy import beam_plan
 from espalier.decoding.drive import drive
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Job, Outcome, Taken
-from espalier.decoding.step_record import Watch
+from espalier.decoding.step.record import Watch
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream

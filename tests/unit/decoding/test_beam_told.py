@@ -16,7 +16,7 @@ from espalier.decoding.beam.strategy import beam_plan, check
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Taken
 from espalier.decoding.ports import Extend, Need
-from espalier.decoding.stops import TextAssembler
+from espalier.decoding.text.stops import TextAssembler
 from espalier.errors import BudgetExceeded, CapabilityError, InputError, SamplingError
 from espalier.sampling.filters import TokenBan
 from tests.unit.decoding.beam_toys import (

@@ -14,7 +14,7 @@ from espalier.constraints.compiler import Compiler
 from espalier.decoding.drive import drive
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import STRATEGIES, Job, Outcome
-from espalier.decoding.step_record import Watch
+from espalier.decoding.step.record import Watch
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream

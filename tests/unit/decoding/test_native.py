@@ -12,7 +12,7 @@ from espalier import AllOf, Choice, Gbnf, Regex, SamplingConfig, Vocab
 from espalier.decoding.drive import drive
 from espalier.decoding.native import NativeChoice, check_native, native_plan
 from espalier.decoding.plan import Job, Outcome, Taken
-from espalier.decoding.step_record import Watch
+from espalier.decoding.step.record import Watch
 from espalier.engines.fake import FakeStepModel
 from espalier.errors import BadLogits, CapabilityError, GenerationError, SamplingError
 from espalier.sampling.chain import Chain

@@ -15,8 +15,8 @@ from espalier.decoding.masking import MASK
 from espalier.decoding.native import check_native
 from espalier.decoding.plan import Job, Taken
 from espalier.decoding.rejection import REJECTION
-from espalier.decoding.step import decide, decide_late
-from espalier.decoding.step_record import Watch
+from espalier.decoding.step.decide import decide, decide_late
+from espalier.decoding.step.record import Watch
 from espalier.engines.fake import FakeStepModel
 from espalier.errors import BadLogits, CapabilityError, DeadEnd
 from espalier.sampling.chain import Chain

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from espalier import SamplingConfig, Vocab
 from espalier.decoding.matcher_questions import MatcherQuestions
-from espalier.decoding.step import decide
-from espalier.decoding.step_record import Watch
+from espalier.decoding.step.decide import decide
+from espalier.decoding.step.record import Watch
 from espalier.errors import BadLogits, DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from espalier import SamplingConfig, Vocab
-from espalier.decoding.step import decide, decide_late
-from espalier.decoding.step_record import Watch
+from espalier.decoding.step.decide import decide, decide_late
+from espalier.decoding.step.record import Watch
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.filters import FilterContext

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espalier.decoding.stops import TextAssembler
+from espalier.decoding.text.stops import TextAssembler
 
 
 def run(data: bytes, cuts, stops=()):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from espalier import SamplingConfig, Vocab
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Job
-from espalier.decoding.step_record import Watch
-from espalier.decoding.text_run import Ending, EndRule, TextRun
+from espalier.decoding.step.record import Watch
+from espalier.decoding.text.run import Ending, EndRule, TextRun
 from espalier.errors import BudgetExceeded
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream

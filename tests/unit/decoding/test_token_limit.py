@@ -16,12 +16,12 @@ from espalier.automata.ends.closing import Ends
 from espalier.automata.languages.network import build_network
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.constraints.after.thinking import Thinking
-from espalier.constraints.automaton_matcher import compile_grammar
 from espalier.constraints.base import Matcher
-from espalier.constraints.closing import Closing, known
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.matching.automaton import compile_grammar
+from espalier.constraints.matching.closing import Closing, known
 from espalier.constraints.spec import Spec
-from espalier.decoding.token_limit import TokenLimitMatcher
+from espalier.decoding.text.token_limit import TokenLimitMatcher
 from espalier.errors import GrammarError, InputError, LimitExceeded, NotAvailable, TokenRefused, VocabError
 from espalier.grammar.parser import parse
 from espalier.tokens import mask as masks

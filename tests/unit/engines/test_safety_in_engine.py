@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from espalier import After, AllOf, AnyOf, Choice, Regex, Safety
 from espalier.api import make_request
-from espalier.constraints.join_safety import filters_in, with_safety
+from espalier.constraints.joining.safety import filters_in, with_safety
 from espalier.constraints.safety.judge import find
 from espalier.engines.base import Finished
 from espalier.errors import UnsupportedError

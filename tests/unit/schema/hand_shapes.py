@@ -10,7 +10,7 @@ from typing import Any
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import build_network
-from espalier.constraints.automaton_matcher import compile_network
+from espalier.constraints.matching.automaton import compile_network
 from espalier.constraints.spec import Gbnf
 from espalier.grammar.ast import Grammar
 from espalier.schema.form import Array, Boolean, Case, NodeId, Null, Number, Object, String, Values

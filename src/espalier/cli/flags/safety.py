@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from espalier.cli import output
-from espalier.constraints.join_safety import filters_in, with_safety
+from espalier.constraints.joining.safety import filters_in, with_safety
 from espalier.constraints.safety.catalogue import CATEGORIES, PRESETS
 from espalier.constraints.safety.lists import read_list
 from espalier.constraints.safety.spec import Safety, check_category

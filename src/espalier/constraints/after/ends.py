@@ -1,4 +1,4 @@
-"""Completions of `After` within a token limit: which tokens leave a completion that is short enough. See `closing.py`.
+"""Completions of `After` within a token limit: which tokens leave one that is short enough. See `matching/closing.py`.
 
 Before the marker they come from the waiting automaton, behind it from the inner constraint.
 """
@@ -17,7 +17,7 @@ from espalier.constraints.after.border import Border, advanced
 from espalier.constraints.after.marker import Waiting
 from espalier.constraints.after.state import AfterState
 from espalier.constraints.base import Compiled, Matcher
-from espalier.constraints.closing import closing, is_loose, known, within
+from espalier.constraints.matching.closing import closing, is_loose, known, within
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 from espalier.tokens.vocab import Vocab

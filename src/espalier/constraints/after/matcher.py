@@ -16,13 +16,13 @@ from espalier.automata.masks.regular import RegularMachine
 from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
 from espalier.automata.reasons.explain import PlainExplainer, blame
-from espalier.constraints import closing
 from espalier.constraints.after.border import Border, Landing, advanced, within
 from espalier.constraints.after.ends import AfterEnds
 from espalier.constraints.after.marker import Waiting
 from espalier.constraints.after.state import IN_GAP, INSIDE, AfterState
 from espalier.constraints.base import Composite, Matcher
-from espalier.constraints.matcher_base import MatcherBase, check_undo
+from espalier.constraints.matching import closing
+from espalier.constraints.matching.base import MatcherBase, check_undo
 from espalier.constraints.spec import Spec
 from espalier.errors import InputError, NotAvailable
 from espalier.tokens import mask as masks

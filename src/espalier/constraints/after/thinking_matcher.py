@@ -16,7 +16,7 @@ from espalier.automata.reasons.blame import Blame
 from espalier.constraints.after.border import within as nested
 from espalier.constraints.after.matcher import AfterCompiled
 from espalier.constraints.base import Matcher
-from espalier.constraints.parallel import ParallelCompiled, ParallelMatcher
+from espalier.constraints.matching.parallel import ParallelCompiled, ParallelMatcher
 from espalier.constraints.spec import Spec
 from espalier.errors import NotAvailable
 from espalier.tokens import mask as masks

@@ -14,13 +14,13 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 from espalier.automata.languages.dfa import Dfa, intersect
 from espalier.automata.languages.network import Network
 from espalier.automata.languages.product import intersect_network
-from espalier.constraints.automaton_matcher import compile_automaton
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.all_of_matcher import AllOfCompiled
+from espalier.constraints.compose.members import Joined
 from espalier.constraints.compose.side_by_side import RewindingAllOfCompiled, SideBySideCompiled
 from espalier.constraints.kinds import KINDS, Kind
-from espalier.constraints.members import Joined
+from espalier.constraints.matching.automaton import compile_automaton
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict, judge, parse
 from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError

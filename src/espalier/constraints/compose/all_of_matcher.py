@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Self
 
 from espalier.automata.reasons.blame import Blame
-from espalier.constraints.automaton_matcher import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.base import Compiled, Matcher
-from espalier.constraints.matcher_base import WrappingCompiled, WrappingMatcher, blame_of
+from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
+from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher, blame_of
 from espalier.errors import EspalierError, NotAvailable, TokenRefused
 from espalier.tokens.mask import Mask
 

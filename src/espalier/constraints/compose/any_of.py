@@ -16,8 +16,8 @@ from espalier.automata.languages.network import Network
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.any_of_matcher import AnyOfCompiled
+from espalier.constraints.compose.members import Joined
 from espalier.constraints.kinds import Kind
-from espalier.constraints.members import Joined
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict, judge, parse
 from espalier.errors import LimitExceeded

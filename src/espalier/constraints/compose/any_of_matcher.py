@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from espalier.constraints.base import Compiled, Matcher
-from espalier.constraints.parallel import ParallelCompiled, ParallelMatcher
+from espalier.constraints.matching.parallel import ParallelCompiled, ParallelMatcher
 from espalier.constraints.spec import Spec
 from espalier.errors import InputError
 from espalier.tokens.trie import TokenTrie

@@ -1,7 +1,7 @@
 """Matchers of `AllOf` whose members rewind, or may reach a dead end: over an intersection, or with members in parallel.
 
 In parallel, the mask is what all members allow, which may be empty before the text is complete. Members are used
-through the interfaces of `base.py` and `rewinding.py` alone. It does not know the strategy that undoes tokens.
+through the interfaces of `base.py` and `matching/rewinding.py` alone. It does not know the strategy that undoes tokens.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Self, cast
 import numpy as np
 
 from espalier.automata.reasons.blame import Blame
-from espalier.constraints.automaton_matcher import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.compose.all_of_matcher import AllOfCompiled, AllOfMatcher
-from espalier.constraints.matcher_base import AnyCompiled, MatcherBase
-from espalier.constraints.parallel import ParallelCompiled, ParallelMatcher
-from espalier.constraints.rewinding import EVERYTHING, Recall, RewindingMatcher
+from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
+from espalier.constraints.matching.base import AnyCompiled, MatcherBase
+from espalier.constraints.matching.parallel import ParallelCompiled, ParallelMatcher
+from espalier.constraints.matching.rewinding import EVERYTHING, Recall, RewindingMatcher
 from espalier.constraints.spec import Spec
 from espalier.errors import NotAvailable
 from espalier.tokens import mask as masks

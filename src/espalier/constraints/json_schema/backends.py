@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeAlias
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
-from espalier.constraints.automaton_matcher import automaton_of
 from espalier.constraints.json_schema.for_llguidance import plain
 from espalier.constraints.json_schema.termination import check_finite
 from espalier.constraints.json_schema.unique_arrays import Spots, unique_spots
+from espalier.constraints.matching.automaton import automaton_of
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import SpecError
 from espalier.schema.contract import Contract, Entry, KeywordVerdict

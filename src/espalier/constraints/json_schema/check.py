@@ -16,13 +16,13 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.regular import RegularMachine
-from espalier.constraints.automaton_matcher import AutomatonCompiled
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.backends import LoweredSchema
 from espalier.constraints.json_schema.compile import automaton_compiled
 from espalier.constraints.json_schema.instances import Instance, check_instances
 from espalier.constraints.json_schema.unique_matcher import UniqueCompiled
+from espalier.constraints.matching.automaton import AutomatonCompiled
 from espalier.constraints.spec import Gbnf, JsonSchema, Regex
 from espalier.errors import InputError, SpecError, UnknownName
 from espalier.grammar.ast import Grammar

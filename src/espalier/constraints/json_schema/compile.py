@@ -12,12 +12,12 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
 from espalier.automata.masks.stacks import Stacks
 from espalier.automata.reasons.explain import GrammarExplainer, RulePosition
-from espalier.constraints.automaton_matcher import AutomatonCompiled, compile_automaton
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.backends import Backend, LoweredSchema
 from espalier.constraints.json_schema.llguidance import LlgBackend, LlgCompiled, LlgRefusal
 from espalier.constraints.json_schema.unique_matcher import QuoteTokens, UniqueCompiled
+from espalier.constraints.matching.automaton import AutomatonCompiled, compile_automaton
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import EspalierError, NotAvailable
 from espalier.grammar.ast import Grammar

@@ -15,7 +15,7 @@ from llguidance.numpy import fill_next_token_bitmask
 
 from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Compiled, Matcher
-from espalier.constraints.matcher_base import MatcherBase, check_undo
+from espalier.constraints.matching.base import MatcherBase, check_undo
 from espalier.constraints.spec import Spec
 from espalier.errors import LimitExceeded, NotAvailable, VocabError
 from espalier.tokens import mask as masks

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from espalier.automata.masks.machine import State, missing_error
 from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
-from espalier.constraints.automaton_matcher import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.json_schema.unique_arrays import Spots
 from espalier.constraints.json_schema.unique_tracker import ITEM, LETTERS, Clash, Point, UniqueTracker
-from espalier.constraints.matcher_base import WrappingCompiled, WrappingMatcher
+from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
+from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher
 from espalier.errors import NotAvailable, TokenRefused
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask

@@ -19,9 +19,10 @@ from espalier.automata.masks.regular import RegularMachine
 from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
 from espalier.automata.reasons.explain import RulePosition
-from espalier.constraints.automaton_matcher import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
+from espalier.constraints.matching.undoable import UndoableCompiled
 from espalier.constraints.safety.alphabet import Alphabet
 from espalier.constraints.safety.automaton import ByteDfa, byte_dfa, is_endless, joined
 from espalier.constraints.safety.cards import card_automaton, card_sets
@@ -32,7 +33,6 @@ from espalier.constraints.safety.judge import first_found
 from espalier.constraints.safety.machine import MAX_IDLE, SafetyMachine
 from espalier.constraints.safety.phrases import Phrase, phrase_automaton, phrase_sets
 from espalier.constraints.safety.spec import Custom, Safety
-from espalier.constraints.undoable import UndoableCompiled
 from espalier.errors import SpecError
 from espalier.grammar.ast import EMPTY, NEVER
 from espalier.grammar.regex.parse import parse_regex

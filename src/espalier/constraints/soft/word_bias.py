@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Machine, State
-from espalier.constraints.automaton_matcher import AutomatonCompiled
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.matching.automaton import AutomatonCompiled
 from espalier.constraints.soft.spec import SoftWordlist
 from espalier.constraints.words.compile import listed_words, separator_characters
 from espalier.constraints.words.spec import Wordlist

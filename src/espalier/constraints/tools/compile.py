@@ -20,9 +20,9 @@ from espalier.automata.masks.stacks import Stacks
 from espalier.automata.phrases.occurrences import search
 from espalier.automata.phrases.triggers import Watched, watched
 from espalier.automata.reasons.explain import NetworkExplainer, RulePosition
-from espalier.constraints.automaton_matcher import compile_automaton
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.matching.automaton import compile_automaton
 from espalier.constraints.tools.grammar import CallsGrammar, calls_grammar, delimiters
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.errors import GrammarError, SpecError, UnsupportedError

@@ -9,9 +9,9 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.automata.masks.machine import Machine, State
 from espalier.automata.phrases.word_loop import WordParts, word_loop
 from espalier.automata.reasons.explain import RulePosition
-from espalier.constraints.automaton_matcher import compile_dfa
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.matching.automaton import compile_dfa
 from espalier.constraints.words.spec import Wordlist, check_top
 from espalier.errors import GrammarError, SpecError
 from espalier.lexicon.files import WordFiles

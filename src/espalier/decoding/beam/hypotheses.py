@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from espalier.constraints.base import Matcher
-from espalier.decoding.stops import TextAssembler
-from espalier.decoding.text_run import Ending
+from espalier.decoding.text.run import Ending
+from espalier.decoding.text.stops import TextAssembler
 from espalier.sampling.chain import Chain
 from espalier.trace.records import StepRecord
 

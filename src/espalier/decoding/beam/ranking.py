@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from espalier.constraints.base import Matcher
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job
-from espalier.decoding.stages import NEG_INF, favourite_of, permitted
-from espalier.decoding.step import allowed_bits, dead_end
-from espalier.decoding.step_record import RowRecords, Scored, bans_of, refusals
+from espalier.decoding.step.decide import allowed_bits, dead_end
+from espalier.decoding.step.record import RowRecords, Scored, bans_of, refusals
+from espalier.decoding.step.stages import NEG_INF, favourite_of, permitted
 from espalier.decoding.timed_mask import TimedMask
 from espalier.errors import DeadEnd
 from espalier.sampling.chain import Chain

@@ -19,8 +19,8 @@ from espalier.decoding.beam.ranking import Ranked, Ranking
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Job, Outcome, Plan, Strategy, Taken
 from espalier.decoding.ports import Answer, Append, Need, answered
-from espalier.decoding.stops import TextAssembler
-from espalier.decoding.text_run import EndRule, TextRun
+from espalier.decoding.text.run import EndRule, TextRun
+from espalier.decoding.text.stops import TextAssembler
 from espalier.errors import DeadEnd, InputError, SamplingError
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.samplers.registry import SAMPLERS

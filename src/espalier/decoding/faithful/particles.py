@@ -14,7 +14,7 @@ from espalier.decoding.faithful import weights
 from espalier.decoding.faithful.proposals import Proposal
 from espalier.decoding.plan import Job, Outcome, Weighing
 from espalier.decoding.ports import Append, Need
-from espalier.decoding.text_run import EndRule, TextRun
+from espalier.decoding.text.run import EndRule, TextRun
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
 from espalier.trace.records import StepRecord

@@ -14,9 +14,9 @@ from espalier.decoding.jump.canonical import Canonical, canonical, shared
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.plan import Job, Outcome, Plan, Strategy, Taken
 from espalier.decoding.ports import Append, Need, answered
-from espalier.decoding.stages import NEG_INF
-from espalier.decoding.step import decide, record_forced
-from espalier.decoding.text_run import EndRule, TextRun
+from espalier.decoding.step.decide import decide, record_forced
+from espalier.decoding.step.stages import NEG_INF
+from espalier.decoding.text.run import EndRule, TextRun
 from espalier.decoding.timed_mask import TimedMask
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits

@@ -16,16 +16,16 @@ import numpy as np
 
 from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Matcher
-from espalier.constraints.rewinding import RewindingMatcher
+from espalier.constraints.matching.rewinding import RewindingMatcher
 from espalier.decoding.matcher_questions import MatcherQuestions, NamedMasks
 from espalier.decoding.plan import Job, Outcome, Plan, Taken
 from espalier.decoding.ports import Append, Need, answered
 from espalier.decoding.rewinding.retries import Retries
-from espalier.decoding.stages import CONSTRAINT
-from espalier.decoding.step import Decision, decide
-from espalier.decoding.text_run import EndRule, TextRun
+from espalier.decoding.step.decide import Decision, decide
+from espalier.decoding.step.stages import CONSTRAINT
+from espalier.decoding.text.run import EndRule, TextRun
+from espalier.decoding.text.token_limit import without_token_limit
 from espalier.decoding.timed_mask import TimedMask
-from espalier.decoding.token_limit import without_token_limit
 from espalier.errors import DeadEnd
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask

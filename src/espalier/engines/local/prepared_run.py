@@ -12,7 +12,7 @@ from hashlib import blake2b
 from espalier.chat.reading.deltas import CallBegun, Delta, Turn
 from espalier.constraints.verdict import CUT, Verdict, judge, parse
 from espalier.decoding.plan import Job, MakePlan, Outcome, Plan, Taken
-from espalier.decoding.stops import TextAssembler
+from espalier.decoding.text.stops import TextAssembler
 from espalier.engines.base import Event, Finished, Request, Result, TokenEvent, Usage
 from espalier.engines.local.turns import PreparedTurn, call_id, calls_tools
 from espalier.lexicon.files import WordFiles

@@ -13,16 +13,16 @@ from functools import partial
 
 from espalier.constraints.base import Matcher
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.join_safety import filters_in
-from espalier.constraints.rewinding import Rewinding, check_only_masks, rewinding_parts
+from espalier.constraints.joining.safety import filters_in
+from espalier.constraints.matching.rewinding import Rewinding, check_only_masks, rewinding_parts
 from espalier.constraints.spec import Spec
 from espalier.constraints.to_gbnf import portable
 from espalier.decoding.native import check_native, native_plan
 from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Strategy
 from espalier.decoding.ports import StepModel
 from espalier.decoding.rewinding.strategy import rewind_plan
-from espalier.decoding.step_record import Watch
-from espalier.decoding.token_limit import check_on_budget, closable, with_token_limit
+from espalier.decoding.step.record import Watch
+from espalier.decoding.text.token_limit import check_on_budget, closable, with_token_limit
 from espalier.engines.base import Request
 from espalier.engines.local.ports import MakeNative
 from espalier.engines.local.prepared_run import PreparedRun, watched

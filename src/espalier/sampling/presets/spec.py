@@ -1,7 +1,7 @@
 """`Preset`: sampling config, constraint and filters under one name, as a value that round-trips to JSON.
 
-A grammar and a schema are texts here, and a filter is a type with options: `constraints/presets.py` turns them into
-constraints. `files.py` reads and writes presets.
+A grammar and a schema are texts here, and a filter is a type with options: `constraints/joining/presets.py` turns
+them into constraints. `files.py` reads and writes presets.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from espalier.constraints.presets import grammar_spec
+from espalier.constraints.joining.presets import grammar_spec
 from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spec
 from espalier.server.asking.naming import field_names
 from espalier.server.bodies.openai import ResponseFormat, SharedBody, StructuredOutputs

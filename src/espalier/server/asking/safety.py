@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from espalier.constraints.join_safety import with_safety
+from espalier.constraints.joining.safety import with_safety
 from espalier.constraints.safety.spec import safety_of
 from espalier.constraints.spec import Spec
 from espalier.server.asking.naming import field_names

@@ -15,7 +15,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from espalier.constraints.presets import preset_parts
+from espalier.constraints.joining.presets import preset_parts
 from espalier.errors import EspalierError
 from espalier.sampling.presets.catalogue import Presets
 from espalier.server.http.errors import READING_ERRORS, NotFound, documented

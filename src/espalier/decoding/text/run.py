@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from espalier.constraints.base import Matcher
 from espalier.decoding.plan import FinishReason, Job, Outcome
-from espalier.decoding.stops import TextAssembler
-from espalier.decoding.token_limit import exceeded, is_closed_by_limit
+from espalier.decoding.text.stops import TextAssembler
+from espalier.decoding.text.token_limit import exceeded, is_closed_by_limit
 
 
 class Ending(NamedTuple):

@@ -14,9 +14,9 @@ import numpy as np
 
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import State
-from espalier.constraints.automaton_matcher import AutomatonCompiled, AutomatonMatcher
-from espalier.constraints.matcher_base import WrappingCompiled, WrappingMatcher
-from espalier.constraints.rewinding import Recall
+from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
+from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher
+from espalier.constraints.matching.rewinding import Recall
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 

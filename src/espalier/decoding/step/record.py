@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.decoding.matcher_questions import MatcherQuestions, NamedMasks
-from espalier.decoding.stages import CONSTRAINT, NEG_INF, PADDING, Stages, banned_by, permitted, shares
+from espalier.decoding.step.stages import CONSTRAINT, NEG_INF, PADDING, Stages, banned_by, permitted, shares
 from espalier.sampling.chain import Chain
 from espalier.sampling.fast.draw_fast import Choice
 from espalier.sampling.filters import FilterContext

@@ -18,7 +18,7 @@ from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.regular import RegularMachine
 from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.explain import Explainer, GrammarExplainer, PlainExplainer, blame, rule_at
-from espalier.constraints.matcher_base import MatcherBase, check_undo
+from espalier.constraints.matching.base import MatcherBase, check_undo
 from espalier.constraints.spec import Spec
 from espalier.grammar.ast import Grammar
 from espalier.tokens import mask as masks

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.decoding.matcher_questions import NO_MATCHER, MatcherQuestions
-from espalier.decoding.stages import NEG_INF, favourite_of, permitted
-from espalier.decoding.step_record import RowRecords, Scored, Watch, bans_of, refusals
+from espalier.decoding.step.record import RowRecords, Scored, Watch, bans_of, refusals
+from espalier.decoding.step.stages import NEG_INF, favourite_of, permitted
 from espalier.errors import DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream

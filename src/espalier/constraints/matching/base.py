@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Generic, Self, TypeVar
 
 from espalier.automata.reasons.blame import Blame
-from espalier.constraints import closing
 from espalier.constraints.base import Compiled, Matcher
+from espalier.constraints.matching import closing
 from espalier.constraints.spec import Spec
 from espalier.errors import NotAvailable, TokenRefused
 from espalier.tokens.mask import Mask

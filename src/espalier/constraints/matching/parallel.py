@@ -16,8 +16,8 @@ import numpy as np
 
 from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Compiled, Composite, Matcher
-from espalier.constraints.closing import closing, is_loose, within
-from espalier.constraints.matcher_base import MatcherBase, blame_of, check_undo
+from espalier.constraints.matching.base import MatcherBase, blame_of, check_undo
+from espalier.constraints.matching.closing import closing, is_loose, within
 from espalier.constraints.spec import Spec
 from espalier.errors import NotAvailable, SpecError
 from espalier.tokens.mask import Mask

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from espalier.constraints.as_filter import schema_spec, tool_calls
 from espalier.constraints.ban import Ban
 from espalier.constraints.compose.all_of import AllOf
-from espalier.constraints.join_safety import with_safety
+from espalier.constraints.joining.safety import with_safety
 from espalier.constraints.safety.spec import Custom, Safety, check_category, preset_categories
 from espalier.constraints.spec import Gbnf, JsonObject, JsonSchema, Spec
 from espalier.errors import InputError, UnknownName, UnsupportedError

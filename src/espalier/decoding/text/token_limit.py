@@ -16,7 +16,7 @@ import numpy as np
 
 from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Matcher, Ruled
-from espalier.constraints.closing import closing, is_loose, known, within
+from espalier.constraints.matching.closing import closing, is_loose, known, within
 from espalier.decoding.matcher_questions import members_with_whole
 from espalier.decoding.options import OnBudget
 from espalier.errors import (

@@ -1,0 +1,3 @@
+"""One step of decoding: from logits and a token mask to a token (`decide.py`), the record of the step (`record.py`),
+and its candidate lists (`stages.py`). It knows no strategy and no model.
+"""
