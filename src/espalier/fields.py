@@ -61,7 +61,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredField:
-    """A field of a table with its declaration. type: of a value or, if is_list, of an item."""
+    """A field of a table with its declaration. type: the type of a value or, if is_list, of an item."""
 
     name: str
     type: Any

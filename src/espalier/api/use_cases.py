@@ -50,11 +50,11 @@ def load(
     demo model. Arguments left None come from the environment (`ESPALIER_CONTEXT` and so on), then from the engine's
     defaults.
 
-    device: `cpu`, `cuda`, `cuda:1`, `mps`. dtype: of the weights: `float32`, `bfloat16`, `float16`, `auto`.
+    device: `cpu`, `cuda`, `cuda:1`, `mps`. dtype: the weights' type: `float32`, `bfloat16`, `float16`, `auto`.
     tool_format: how calls are written, if the chat template does not show it.
 
     For a GGUF file. context: positions of one sequence. sequences: how many at once. kv_size: tokens that all of them
-    hold together. batch_size: tokens of one decode. gpu_layers: layers on the GPU, -1 for all. threads: of the forward
+    hold together. batch_size: tokens of one decode. gpu_layers: layers on the GPU, -1 for all. threads: for the forward
     pass. kv_type: `f16`, `f32`, `q8_0`, ... flash_attention: `auto`, `on`, `off`. lora: a path, a (path, scale) pair,
     or a list of them. docs/llamacpp.md lists their defaults.
 

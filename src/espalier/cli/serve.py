@@ -221,7 +221,7 @@ def _application(target: str, settings: ServerSettings, failed: Callable[[Except
 
 @contextlib.contextmanager
 def _signals_taken() -> Iterator[None]:
-    """Ignore the signal that uvicorn raises again after it stopped: a server that ended as told has not failed."""
+    """Ignore the signal that uvicorn raises again after it stopped: ending on a signal is no failure."""
     before = {one: signal.signal(one, lambda *_: None) for one in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield

@@ -45,9 +45,9 @@ def json_grammar(
 ) -> Grammar:
     """The grammar of JSON documents.
 
-    kinds: of the document itself; values inside it may have any kind. whitespace: `natural`: at most one space after
-    `,` and `:`; `compact`: none; `indented`: exactly as `json.dumps(indent=...)`; `flexible`: runs of up to 40
-    anywhere. max_depth: of nested objects and arrays, at least 1 (a scalar has depth 0); None for no limit.
+    kinds: what the document itself may be; values inside it may have any kind. whitespace: `natural`: at most one space
+    after `,` and `:`; `compact`: none; `indented`: exactly as `json.dumps(indent=...)`; `flexible`: runs of up to 40
+    anywhere. max_depth: levels of nested objects and arrays, at least 1 (a scalar has depth 0); None for no limit.
 
     Raises SpecError naming the field.
     """

@@ -31,7 +31,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """pointer: of the keyword, in the user's schema; in another document, after its address."""
+    """pointer: to the keyword in the user's schema; in another document, after that document's address."""
 
     pointer: str
     keyword: str

@@ -39,8 +39,8 @@ class Boolean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
-    """Numbers within bounds. integer: whole numbers only (1.0 is whole). multiples: of each of these. not_multiples: of
-    none of these. excluded: none of these."""
+    """Numbers within bounds. integer: whole numbers only (1.0 is whole). multiples: a value is a multiple of
+    each. not_multiples: a value is a multiple of none. excluded: values that are not allowed."""
 
     integer: bool = False
     minimum: Fraction | None = None
@@ -92,7 +92,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Property:
-    """A declared name. node: of its value; FALSE where the name may not occur (then it is not required)."""
+    """A declared name. node: the node of its value; FALSE where the name may not occur (then it is not required)."""
 
     name: str
     node: NodeId
@@ -101,7 +101,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """Undeclared names that match all of `patterns` and none of `not_patterns`. node: of their values."""
+    """Undeclared names that match all of `patterns` and none of `not_patterns`. node: the node of their values."""
 
     node: NodeId
     patterns: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ class Rest:
 class Object:
     """Objects. properties: in the order in which they are generated. rest: disjoint groups of other names; a name in
     none of them may not occur. names: the node of every name as a string; None for any name (declared names that do not
-    fit are FALSE already). min_properties, max_properties: of distinct names."""
+    fit are FALSE already). min_properties, max_properties: bounds on the number of distinct names."""
 
     properties: tuple[Property, ...] = ()
     rest: tuple[Rest, ...] = ()

@@ -41,7 +41,7 @@ class Store:
         generations.save(self.database, self._ids, row)
 
     def traces(self, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
-        """Columns of the traces of a caller (None: of all), newest first, older than the id `after`.
+        """Columns of the traces of a caller (None: of every caller), newest first, older than the id `after`.
 
         Raises InputError for a limit below 1 and an `after` that is no id.
         """

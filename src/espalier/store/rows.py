@@ -45,7 +45,7 @@ def newest(
     limit: int,
     after: str | None,
 ) -> Sequence[Mapping[str, Any]]:
-    """At most `limit` rows of a caller (None: of all), newest first, that are older than the id `after`.
+    """At most `limit` rows of a caller (None: of every caller), newest first, that are older than the id `after`.
 
     Raises InputError for a limit below 1 and an `after` that is no id.
     """

@@ -30,11 +30,11 @@ class Trace:
 
     prompt: the text that the model was given, chat template included. asked: the last text a person wrote. constraint,
     soft: the constraint and the soft constraints, as JSON. decoding: the strategy and its options. closed_by_budget:
-    whether the token limit decided how the text ends. rewinds: tokens that were undone. score: of a beam; weighing:
-    weights of faithful sampling. level: how much was recorded. sums: over steps that are not kept, at level `summary`.
-    prompt_ids: the token ids of the prompt. setup: what else a replay needs: `before` (the part of the model's turn
-    that the prompt holds), `stream`, `max_tokens` after the context limit, and the names of the user's `filters`.
-    Traces of older versions have neither prompt_ids nor setup.
+    whether the token limit decided how the text ends. rewinds: tokens that were undone. score: the beam's score;
+    weighing: weights of faithful sampling. level: how much was recorded. sums: over steps that are not kept, at level
+    `summary`. prompt_ids: the token ids of the prompt. setup: what else a replay needs: `before` (the part of the
+    model's turn that the prompt holds), `stream`, `max_tokens` after the context limit, and the names of the user's
+    `filters`. Traces of older versions have neither prompt_ids nor setup.
     """
 
     steps: tuple[StepRecord, ...]

@@ -51,7 +51,7 @@ def printable(text: str, *, newline: str) -> str:
 
 
 def show(trace: Trace, to: Console, *, limit: int | None = None) -> None:
-    """Draw a whole trace. limit: of tokens and of rows of each table; 0 is no limit."""
+    """Draw a whole trace. limit: at most so many tokens and rows of each table; 0 is no limit."""
     tokens, rows = (TOKENS, ROWS) if limit is None else (limit or len(trace.steps), limit or len(trace.steps))
     for line in head(trace):
         to.print(line)

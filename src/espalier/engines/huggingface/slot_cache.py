@@ -176,7 +176,7 @@ class SlotLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 class SlotCache(Cache):
     """Rows of different lengths in one preallocated cache. A `RowCaches`.
 
-    layers: number of attention layers. max_rows: the most slots. device, dtype: of positions and masks.
+    layers: number of attention layers. max_rows: the most slots. device, dtype: those of positions and masks.
     """
 
     can_truncate = True

@@ -114,7 +114,7 @@ class PreparedRun:
         return record
 
     def close(self) -> None:
-        """Nobody reads any more: recorders are told that the run ended, unless they know. Idempotent."""
+        """The reader has left: ends the recorders that have not ended yet. Idempotent."""
         if self._recording:
             self._end(None)
 
@@ -129,7 +129,7 @@ class PreparedRun:
             )
             self._recording = []
             for one in self.request.recorders:
-                self._recording.append(one.begin(info))  # one that began is told of the end, whatever happens
+                self._recording.append(one.begin(info))  # every recorder that began is ended, whatever happens
         return self._recording
 
     def _end(self, trace: Trace | None) -> None:

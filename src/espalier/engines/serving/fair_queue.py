@@ -51,8 +51,8 @@ class FairQueue(Generic[T]):
             del self._queues[one.owner]
 
     def next(self, running: Mapping[str, int]) -> T | None:
-        """The next item, which stays in the queue: of the owners with the fewest running, the one whose first item is
-        oldest.
+        """The next item, which stays in the queue: the oldest first item among the owners with the fewest running
+        items.
 
         No owner waits forever: once its running items end it has none, and its first item becomes the oldest.
         """
@@ -60,8 +60,8 @@ class FairQueue(Generic[T]):
         return min(heads, key=lambda one: (running.get(one.owner, 0), one.number), default=None)
 
     def has_place(self, owner: str, limit: int) -> bool:
-        """Whether the owner may add an item. A full queue still accepts an owner that has less than its share: who
-        floods the queue only shuts out themselves."""
+        """Whether the owner may add an item. A full queue still accepts an owner that has less than its share, so
+        an owner who floods the queue shuts out nobody else."""
         if self._count < limit:
             return True
         mine = len(self._queues.get(owner, ()))

@@ -265,7 +265,7 @@ class Scheduler:
         self._over(ticket, _closed(ticket, why))
 
     def _join(self) -> list[Lane]:
-        """Admit waiting tickets that fit, in fair order. Nobody overtakes the next in turn, however small."""
+        """Admit waiting tickets that fit, in fair order. No ticket overtakes the next in turn, however small."""
         joined = []
         while len(self._waiting):
             with self._changed:

@@ -99,8 +99,8 @@ def regex_to_gbnf(pattern: str, *, flags: str = "") -> str:
 
 @dataclass(slots=True)
 class _Item:
-    """A part of a pattern that a quantifier may follow. kind: text, unit, anchor or repeat. product: of the nested
-    counts in it."""
+    """A part of a pattern that a quantifier may follow. kind: text, unit, anchor or repeat. product: the
+    product of the nested counts in it."""
 
     kind: str
     start: int

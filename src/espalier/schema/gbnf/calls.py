@@ -43,7 +43,7 @@ class CallRules(NodeRules):
         return choice([node for case in self._form.cases(self._form.root) for node in self._calls(case, context)])
 
     def _calls(self, case: Case, context: RuleContext) -> list[Node]:
-        """A case as arguments of a call. What cannot be written is left out, with a note."""
+        """A case as arguments of a call. Values that cannot be written so are left out, with a note."""
         match case:
             case Object():
                 try:

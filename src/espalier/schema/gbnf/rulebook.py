@@ -80,7 +80,8 @@ class Converted:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleContext:
     """The position of a rule in the grammar and in the schema. base: what the names of its rules begin with. pointer:
-    where in the schema it comes from. depth: of containers around it, where the layout depends on it."""
+    where in the schema it comes from. depth: the number of containers around it, where the layout
+    depends on it."""
 
     base: str
     pointer: str

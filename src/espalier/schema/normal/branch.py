@@ -163,11 +163,11 @@ class Branch:
                     stack.append(older)
 
     def leave(self, pointer: str | SchemaLiteral, note: str) -> None:
-        """Leave a keyword out, so that more values fit. pointer: of the keyword, or the literal that is left out."""
+        """Leave a keyword out, so that more values fit. pointer: to the keyword, or the literal that is left out."""
         self.left = (*self.left, (pointer, note))
 
     def choose(self, pointer: str, alternatives: list[Alternative]) -> None:
-        """At least one of the alternatives must hold. pointer: of the keyword that says so."""
+        """At least one of the alternatives must hold. pointer: to the keyword that says so."""
         self.choices.append((pointer, alternatives))
 
     def restrict(self, values: dict[Any, Any], at: str) -> None:

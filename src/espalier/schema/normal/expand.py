@@ -143,9 +143,9 @@ def expand(
 ) -> Expansion:
     """The normal form of a schema.
 
-    format: "annotate" ignores `format`; "assert" enforces the formats that are known. order: of properties: "schema"
-    (as in the text), "required_first", or the names that come first. documents: documents that `$ref` and `$schema` may
-    name, by address; nothing is ever fetched.
+    format: "annotate" ignores `format`; "assert" enforces the formats that are known. order: the order of properties:
+    "schema" (as in the text), "required_first", or the names that come first. documents: documents that `$ref` and
+    `$schema` may name, by address; nothing is ever fetched.
 
     Raises SchemaError, with a pointer, for a malformed schema, a reference to nothing, or a schema that no document can
     satisfy; UnsupportedError for a draft, document, format or pattern that is not supported; LimitExceeded.

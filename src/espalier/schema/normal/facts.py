@@ -72,8 +72,8 @@ class Facts:
 
 
 class NumberFacts(Facts):
-    """integer: whole numbers only. low, high: bounds; strict: without the bound itself. multiples, not_multiples: of
-    all of these factors, of none."""
+    """integer: whole numbers only. low, high: bounds; strict: without the bound itself. multiples: the
+    value is a multiple of each. not_multiples: it is a multiple of none."""
 
     __slots__ = (
         "high",

@@ -50,7 +50,7 @@ class SchemaLiteral:
         return next(iter(self.all_origins()))
 
     def all_origins(self) -> list[str]:
-        """The pointers of all keywords known so far to cause the negation; of the subschema itself where none does."""
+        """The pointers of all keywords known so far to cause the negation; if none does, the subschema's pointer."""
         found: dict[str, None] = {}
         stack, seen = [self], {self}
         while stack:

@@ -59,7 +59,8 @@ def read(
     slot: int | None = None,
     temperature: float | None = None,
 ) -> Read:
-    """choice: index in a reply. task, slot: of a rejection log. temperature: of a reply that does not tell its own.
+    """choice: index in a reply. task, slot: ids in a rejection log. temperature: the request's, for a
+    reply that does not state it.
 
     Raises FormatError saying what the file looks like, InputError for an option of another kind of file, MatchError for
     a log of several tasks if none was chosen, ResponseError, LogError and InputError for a file that is damaged or

@@ -21,9 +21,9 @@ MODE = 0o600
 class LogFile:
     """Appends elements to one JSON array. Not thread-safe.
 
-    begin: makes the bytes before the first element, for each new file. scan: of an existing file, the offset after its
-    last complete element (or after the opening bracket; 0 if there is none) and whether there is an element; raises
-    InputError if the file is no such document. max_bytes: if an element would exceed it, the file is renamed to
+    begin: makes the bytes before the first element, for each new file. scan: returns, for an existing file, the offset
+    after its last complete element (or after the opening bracket; 0 if there is none) and whether there is an element;
+    raises InputError if the file is no such document. max_bytes: if an element would exceed it, the file is renamed to
     `path.1`, the previous one to `path.2`, and so on up to `keep`, and a new file begins; no element is ever split. An
     existing file is continued.
 
