@@ -34,7 +34,7 @@ from espalier.constraints.matching.automaton import compile_grammar
 from espalier.constraints.spec import Gbnf
 from espalier.grammar.builtin import GRAMMARS
 from espalier.grammar.parser import parse
-from espalier.grammar.sample import Sampler
+from espalier.grammar.sample import SentenceSampler
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import TokenTrie, load_trie
 from espalier.tokens.vocab import Vocab
@@ -47,7 +47,7 @@ JOINED = {"english": " ", "japanese": " ", "list": "", "arithmetic": "", "c": ""
 def sampled(name: str, source: str, vocab: Vocab, count: int) -> list[int]:
     """The tokens of a text of the grammar, `count` at most."""
     assert vocab.encoder is not None
-    rng, sampler = Random(0), Sampler(parse(source))
+    rng, sampler = Random(0), SentenceSampler(parse(source))
     if name not in JOINED:
         text = max((sampler.draw(rng, max_size=8 * count) for _ in range(200)), key=len)
         return vocab.encoder(text)[:count]

@@ -25,7 +25,7 @@ from espalier.grammar.ast import Grammar
 from espalier.grammar.check import Finding, check, validate
 from espalier.grammar.parser import parse
 from espalier.grammar.printer import print_grammar
-from espalier.grammar.sample import Sampler
+from espalier.grammar.sample import SentenceSampler
 from espalier.schema.gbnf.convert import printed
 
 app = sub_app("Check, print, sample and try GBNF grammars; convert JSON Schemas to GBNF.")
@@ -108,7 +108,7 @@ def sample_command(
         raise InputError(f"--count: {count} must be at least 1", field="count")
     if max_size < 0:
         raise InputError(f"--max-size: {max_size} must be at least 0", field="max_size")
-    sampler = Sampler(read(grammar, root))
+    sampler = SentenceSampler(read(grammar, root))
     random = Random(seed)  # sentences, not secrets
     sentences = [sampler.draw(random, max_size=max_size) for _ in range(count)]
     if as_json:

@@ -49,7 +49,7 @@ def sample(grammar: Grammar, random: Random, *, max_size: int = 200, tokens: Tok
     UnsupportedError if token references cannot be avoided, and LimitExceeded if even the shortest sentence has more
     than MAX_SIZE code points.
     """
-    return Sampler(grammar, tokens=tokens).draw(random, max_size=max_size)
+    return SentenceSampler(grammar, tokens=tokens).draw(random, max_size=max_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class _Round:
     done: int
 
 
-class Sampler:
+class SentenceSampler:
     """A grammar prepared once for many sentences; immutable afterwards."""
 
     def __init__(self, grammar: Grammar, *, tokens: Tokens = "spell") -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from espalier.errors import SamplingError
-from espalier.sampling.fields import Biases, Field, Flag, Ids, Names, Seed, Texts, Whole, shown
+from espalier.sampling.fields import Biases, Flag, Ids, Names, SamplingField, Seed, Texts, Whole, shown
 from espalier.sampling.samplers.mirostat import MIROSTAT_FIELDS, WITH_MIROSTAT
 from espalier.sampling.samplers.registry import SAMPLERS
 
@@ -33,7 +33,7 @@ NEUTRAL: dict[str, float] = {
 """Field of a truncation -> the value that switches it off. These are the defaults while mirostat is on."""
 MIROSTAT = tuple(WITH_MIROSTAT)
 
-FIELDS: dict[str, Field] = {
+FIELDS: dict[str, SamplingField] = {
     one.name: one
     for one in (
         *(one for sampler in SAMPLERS.values() for one in sampler.fields),

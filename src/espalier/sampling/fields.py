@@ -22,7 +22,7 @@ SHOWN = 60  # characters of a wrong value in an error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class SamplingField:
     """A field that takes any value.
 
     off: the neutral value of a field that switches a sampler on; None if the field switches nothing. llama, openai:
@@ -46,7 +46,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Number(Field):
+class Number(SamplingField):
     """A finite float from `low` to `high`, both included."""
 
     low: float = 0.0
@@ -63,7 +63,7 @@ class Number(Field):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whole(Field):
+class Whole(SamplingField):
     """A whole number from `low` to `high`, both included."""
 
     low: int = 0
@@ -80,7 +80,7 @@ class Whole(Field):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seed(Field):
+class Seed(SamplingField):
     """None, or -1 for None, or a whole number below 2**63."""
 
     def check(self, given: Any) -> int | None:
@@ -91,7 +91,7 @@ class Seed(Field):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flag(Field):
+class Flag(SamplingField):
     def check(self, given: Any) -> bool:
         if not isinstance(given, bool):
             raise self.fault(f"{shown(given)} is not true or false")
@@ -99,7 +99,7 @@ class Flag(Field):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Texts(Field):
+class Texts(SamplingField):
     """Texts that are not empty; a single text is a list of one, and None an empty list."""
 
     def check(self, given: Any) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ class Texts(Field):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Names(Field):
+class Names(SamplingField):
     """Names out of `known`, each at most once."""
 
     known: tuple[str, ...] = ()
@@ -131,7 +131,7 @@ class Names(Field):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ids(Field):
+class Ids(SamplingField):
     """Token ids, from any iterable. A default of None means that None stays None, and that an empty list is refused;
     with a default of () None is an empty list, and a single id a list of one."""
 
@@ -156,7 +156,7 @@ class Ids(Field):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Biases(Field):
+class Biases(SamplingField):
     """Pairs of a token id or a text, and what to add to its logit. In a mapping, a key of ASCII digits is an id, since
     JSON objects have texts as keys. None and false stand for -inf, which bans."""
 
@@ -191,7 +191,7 @@ class Biases(Field):
         raise self.fault(f"{shown(given)} is neither a token id nor a text")
 
 
-def as_tuple(field: Field, given: Any) -> tuple[Any, ...]:
+def as_tuple(field: SamplingField, given: Any) -> tuple[Any, ...]:
     """A list as a tuple; a single text is a list of one. Raises SamplingError for what is no list."""
     value = (given,) if isinstance(given, str) else given
     if not isinstance(value, Sequence):

@@ -21,7 +21,7 @@ from espalier.grammar.check import check
 from espalier.grammar.parser import parse
 from espalier.grammar.printer import print_grammar
 from espalier.grammar.rewrite import portable
-from espalier.grammar.sample import Sampler
+from espalier.grammar.sample import SentenceSampler
 from espalier.tokens import mask as masks
 from tests.examples import examples
 from tests.llama_grammar import LlamaGrammar, LlamaVocab, write_vocab_gguf
@@ -82,7 +82,7 @@ def test_random_grammars_have_the_same_masks(llama, grammar, random):
         assume(False)
     assume(is_tame(grammar))
     for _ in range(3):
-        sentence = Sampler(grammar).draw(random, max_size=6)
+        sentence = SentenceSampler(grammar).draw(random, max_size=6)
         compare(llama, text, sentence.encode())
 
 
@@ -90,7 +90,7 @@ def test_random_grammars_have_the_same_masks(llama, grammar, random):
 @pytest.mark.parametrize("name", ["arithmetic", "c", "chess", "english", "json", "json_arr", "list"])
 def test_its_sample_grammars_have_the_same_masks(llama, name):
     text = (SAMPLES / f"{name}.gbnf").read_text()
-    sampler, random = Sampler(parse(text)), Random(3)
+    sampler, random = SentenceSampler(parse(text)), Random(3)
     for _ in range(3):
         sentence = sampler.draw(random, max_size=80)
         if sentence.isascii():

@@ -18,7 +18,7 @@ from espalier.automata.masks.regular import RegularMachine
 from espalier.errors import GrammarError
 from espalier.grammar.ast import Grammar
 from espalier.grammar.parser import parse
-from espalier.grammar.sample import Sampler
+from espalier.grammar.sample import SentenceSampler
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import build_trie
 from espalier.tokens.vocab import Vocab
@@ -111,7 +111,7 @@ def test_masks_equal_stepping_byte_by_byte_on_random_tokens(source, seed):
     vocab = Vocab.from_tokens([*sorted(words), b""], eos_ids=[len(words)])
     trie = build_trie(vocab.tokens)
     grammar = parse(source)
-    sampler = Sampler(grammar)
+    sampler = SentenceSampler(grammar)
     for machine in machines(grammar, vocab, trie):
         for _ in range(4):
             state = machine.start

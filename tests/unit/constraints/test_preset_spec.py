@@ -16,7 +16,7 @@ from espalier.constraints.safety.spec import Safety
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema
 from espalier.errors import GrammarError, InputError, SamplingError, SchemaError, UnknownName
 from espalier.grammar.builtin import GRAMMARS, builtin
-from espalier.grammar.sample import Sampler
+from espalier.grammar.sample import SentenceSampler
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.presets.catalogue import BUILTIN, CONFIGS, Presets
 from espalier.sampling.presets.spec import Preset, PresetFilter
@@ -85,7 +85,7 @@ def test_safety_of_a_preset_is_applied_whole_or_refused():
 @pytest.mark.parametrize("name", SPECS)
 def test_the_spec_of_a_built_in_grammar_allows_the_same_values(name):
     spec, grammar = espalier.compile(SPECS[name]), espalier.compile(Gbnf(GRAMMARS.load(name)))
-    sampler, random = Sampler(builtin(name)), Random(5)
+    sampler, random = SentenceSampler(builtin(name)), Random(5)
     for _ in range(40):
         text = sampler.draw(random)
         if name != "tool_call" and not re.search(r"\\u[dD][89a-fA-F]", text):

@@ -13,14 +13,14 @@ from espalier.grammar.analysis import productive
 from espalier.grammar.ast import Grammar
 from espalier.grammar.builtin import builtin
 from espalier.grammar.parser import parse
-from espalier.grammar.sample import CHAR_COST, Sampler, sample
+from espalier.grammar.sample import CHAR_COST, SentenceSampler, sample
 from tests.examples import examples
 from tests.unit.grammar.oracle import Recogniser
 from tests.unit.grammar.trees import small_grammars
 
 
 def draws(text: str, count: int = 200, **options) -> set[str]:
-    sampler, random = Sampler(parse(text), **options), Random(5)
+    sampler, random = SentenceSampler(parse(text), **options), Random(5)
     return {sampler.draw(random, max_size=20) for _ in range(count)}
 
 
@@ -29,9 +29,9 @@ def draws(text: str, count: int = 200, **options) -> set[str]:
 def test_sentences_are_in_the_language_and_bounded(grammar: Grammar, size: int) -> None:
     if "root" not in productive(grammar):
         with pytest.raises(GrammarError, match="no finite sentence"):
-            Sampler(grammar)
+            SentenceSampler(grammar)
         return
-    oracle, sampler = Recogniser(grammar), Sampler(grammar)
+    oracle, sampler = Recogniser(grammar), SentenceSampler(grammar)
     for seed in range(5):
         sentence = sampler.draw(Random(seed), max_size=size)
         assert oracle.accepts(sentence)
@@ -59,7 +59,7 @@ def test_recursion_ends() -> None:
 
 
 def test_size_is_used() -> None:
-    sampler = Sampler(builtin("json"))
+    sampler = SentenceSampler(builtin("json"))
     lengths = [len(sampler.draw(Random(seed), max_size=150)) for seed in range(100)]
     assert max(lengths) > 75
     assert all(length <= 150 for length in lengths)
@@ -81,12 +81,12 @@ def test_token_references() -> None:
     assert draws('root ::= <think> "a" <[5]> | !<x>') == {"<think>a<[5]>", "!<x>"}
     assert draws('root ::= (<think> | "a" | <[5]>* "b")', tokens="avoid") == {"a", "b"}
     with pytest.raises(UnsupportedError, match="every sentence"):
-        Sampler(parse('root ::= "a" <think>'), tokens="avoid")
+        SentenceSampler(parse('root ::= "a" <think>'), tokens="avoid")
 
 
 def test_towers_of_counts_are_refused() -> None:
     with pytest.raises(LimitExceeded, match="1000000 code points"):
-        Sampler(parse("root ::= " + "(" * 50 + '"a"' + "{1000})" * 50))
+        SentenceSampler(parse("root ::= " + "(" * 50 + '"a"' + "{1000})" * 50))
     assert sample(parse("root ::= " + "(" * 50 + '""' + "){1000}" * 50 + '"x"'), Random(1)) == "x"
 
 

@@ -17,7 +17,7 @@ from espalier.grammar.check import check, validate
 from espalier.grammar.parser import parse
 from espalier.grammar.printer import print_grammar
 from espalier.grammar.rewrite import portable
-from espalier.grammar.sample import Sampler
+from espalier.grammar.sample import SentenceSampler
 from tests.examples import examples
 from tests.unit.grammar.oracle import Recogniser
 
@@ -94,7 +94,7 @@ def round_trips_and_samples(text: str, *, draws: int = 25) -> None:
     grammar = parse(text)
     validate(grammar)
     assert parse(print_grammar(grammar)) == grammar
-    oracle, other, sampler = Recogniser(grammar), Recogniser(portable(grammar)), Sampler(grammar)
+    oracle, other, sampler = Recogniser(grammar), Recogniser(portable(grammar)), SentenceSampler(grammar)
     random, refused = Random(7), 0
     for _ in range(draws):
         sentence = sampler.draw(random, max_size=120)
@@ -184,7 +184,7 @@ def test_json_takes_what_json_dumps_writes(value, ascii_only, separators) -> Non
 
 @pytest.mark.parametrize("name", ["json", "json_object", "tool_call"])
 def test_json_writes_what_json_loads_takes(name: str) -> None:
-    sampler, random = Sampler(builtin(name)), Random(3)
+    sampler, random = SentenceSampler(builtin(name)), Random(3)
     for _ in range(60):
         value = json.loads(sampler.draw(random))
         if name == "tool_call":

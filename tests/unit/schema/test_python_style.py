@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from espalier.errors import EspalierError, SchemaError, SpecError
-from espalier.grammar.sample import Sampler
+from espalier.grammar.sample import SentenceSampler
 from espalier.schema.form import Boolean, Null, Object, Property, Rest, String, Values
 from espalier.schema.gbnf.convert import convert, printed, to_gbnf
 from espalier.schema.gbnf.notation import RESERVED, argument_names, is_argument
@@ -104,7 +104,7 @@ def test_every_text_is_a_call_whose_arguments_fit(number: int, whitespace: str) 
     found = converted(SCHEMAS[number], whitespace=whitespace)
     assert not found.gaps
     valid = validator(SCHEMAS[number])
-    sampler, random = Sampler(found.grammar), Random(number)
+    sampler, random = SentenceSampler(found.grammar), Random(number)
     for size in (1, 10, 40, 120, 400) * 8:
         text = sampler.draw(random, max_size=size)
         assert valid(read(text)), text
@@ -149,7 +149,7 @@ def test_samples_of_random_schemas_fit() -> None:
             continue
         if found.gaps or shapes.contract.by_verdict("checked"):
             continue
-        valid, sampler = validator(schema), Sampler(found.grammar)
+        valid, sampler = validator(schema), SentenceSampler(found.grammar)
         for size in (5, 30, 100):
             text = sampler.draw(random, max_size=size)
             assert valid(read(text)), (schema, text)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.errors import SchemaError, SpecError
-from espalier.grammar.sample import Sampler
+from espalier.grammar.sample import SentenceSampler
 from espalier.schema.form import (
     Array,
     Boolean,
@@ -313,7 +313,7 @@ def test_what_a_random_schema_writes_fits(shapes: Hand, random: Any) -> None:
         found = convert(shapes)
     except SchemaError:
         return
-    sampler = Sampler(found.grammar)
+    sampler = SentenceSampler(found.grammar)
     for _ in range(5):
         text = sampler.draw(random)
         assert fits(shapes, json.loads(text)), text

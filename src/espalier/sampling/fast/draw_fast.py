@@ -65,7 +65,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FastStep:
     """What a fast sampler may read. room: `(V,) float32` scratch row, or None. plain: as `PLAIN`. show: as in
     `choose`."""
 
@@ -113,7 +113,7 @@ def choose(
     if not found.values.size or (bits is not None and found.ids is None and found.values.max() == NEG_INF):
         raise DeadEnd
     chance = stream.next() if chain.needs_chance else 0.0
-    step = Step(chain, TransformContext(config=config, chance=chance), room, plain, show)
+    step = FastStep(chain, TransformContext(config=config, chance=chance), room, plain, show)
     names, heat = _without_heat(chain)
     if config.mirostat:
         found, names, heat = _shaped_by_mirostat(found, row.shape[0], chain), (), np.float32(1.0)
@@ -134,7 +134,7 @@ def heated(row: Logits, chain: Chain, *, plain: int = PLAIN) -> Logits:
     if chain.config.dynatemp_range:
         return chain.heat(row)
     row = np.require(row, dtype=np.float32, requirements=("C", "W"))
-    step = Step(chain, TransformContext(config=chain.config), None, plain)
+    step = FastStep(chain, TransformContext(config=chain.config), None, plain)
     return _run(chain.heating, Candidates(row, None, False), step).values
 
 
@@ -155,14 +155,14 @@ def _without_heat(chain: Chain) -> tuple[tuple[str, ...], np.float32]:
     return names, np.float32(1.0)
 
 
-def _run(names: Iterable[str], found: Candidates, step: Step) -> Candidates:
+def _run(names: Iterable[str], found: Candidates, step: FastStep) -> Candidates:
     for name in names:
         fast = FAST.get(name)
         found = fast(found, step) if fast is not None else _run_plain(name, found, step)
     return found
 
 
-def _run_plain(name: str, found: Candidates, step: Step) -> Candidates:
+def _run_plain(name: str, found: Candidates, step: FastStep) -> Candidates:
     """Run the plain sampler on the candidates alone."""
     out = TRANSFORMS[name](found.values, step.context)
     if out is found.values:
@@ -188,7 +188,7 @@ def _bias(found: Candidates, chain: Chain, room: Logits) -> Candidates:
     return found
 
 
-def _penalties(found: Candidates, step: Step) -> Candidates:
+def _penalties(found: Candidates, step: FastStep) -> Candidates:
     config, past = step.context.config, step.chain.past
     found = found.mine(step.room)
     amounts = (
@@ -202,7 +202,7 @@ def _penalties(found: Candidates, step: Step) -> Candidates:
     return found
 
 
-def _dry(found: Candidates, step: Step) -> Candidates:
+def _dry(found: Candidates, step: FastStep) -> Candidates:
     lost = _dry_losses(step)
     if not lost:
         return found
@@ -215,7 +215,7 @@ def _dry(found: Candidates, step: Step) -> Candidates:
     return found
 
 
-def _dry_losses(step: Step) -> dict[int, float]:
+def _dry_losses(step: FastStep) -> dict[int, float]:
     """Token -> DRY penalty, in time linear in the window."""
     config, line, fitted = step.context.config, step.chain.past.line, step.chain.fitted
     length = line.shape[0] if config.dry_window < 0 else min(line.shape[0], config.dry_window)
@@ -238,14 +238,14 @@ def _dry_losses(step: Step) -> dict[int, float]:
     return losses(longest, config.dry_multiplier, config.dry_base, least, fitted.breakers)
 
 
-def _top_k(found: Candidates, step: Step) -> Candidates:
+def _top_k(found: Candidates, step: FastStep) -> Candidates:
     k = step.context.config.top_k
     if step.is_plain(found) or k > found.values.shape[0] // DEEP:
         return _run_plain("top_k", found, step)
     return _run_plain("top_k", found.take(leaders(found.values, k)), step)
 
 
-def _min_p(found: Candidates, step: Step) -> Candidates:
+def _min_p(found: Candidates, step: FastStep) -> Candidates:
     config, values = step.context.config, found.values
     if step.is_plain(found):
         return _run_plain("min_p", found, step)
@@ -258,7 +258,7 @@ def _min_p(found: Candidates, step: Step) -> Candidates:
     return found.take(places)
 
 
-def _top_p(found: Candidates, step: Step) -> Candidates:
+def _top_p(found: Candidates, step: FastStep) -> Candidates:
     """By mass in buckets of the logit: only the bucket in which p is reached is sorted."""
     config, values = step.context.config, found.values
     if step.is_plain(found):
@@ -290,7 +290,7 @@ def _top_p(found: Candidates, step: Step) -> Candidates:
     return found.take(np.sort(np.concatenate([above, crossing[: cut + 1]])))
 
 
-FAST: dict[str, Callable[[Candidates, Step], Candidates]] = {
+FAST: dict[str, Callable[[Candidates, FastStep], Candidates]] = {
     "penalties": _penalties,
     "dry": _dry,
     "top_k": _top_k,
@@ -307,7 +307,7 @@ CODES: dict[str, Callable[[SamplingConfig], tuple[int, float]]] = {
 """Samplers that the last kernel knows -> their code and parameter."""
 
 
-def _finished(found: Candidates, names: Sequence[str], heat: np.float32, uniform: float, step: Step) -> Choice:
+def _finished(found: Candidates, names: Sequence[str], heat: np.float32, uniform: float, step: FastStep) -> Choice:
     """Run the remaining samplers and draw in one kernel; if that is not exact, one by one."""
     if found.ids is None:
         found = found.alive()
@@ -324,7 +324,7 @@ def _finished(found: Candidates, names: Sequence[str], heat: np.float32, uniform
     return Choice(found.id_of(place), float(probs[place]), logit, found.ids_of(shown), probs[shown], logits)
 
 
-def _drawn(found: Candidates, heat: np.float32, uniform: float, step: Step) -> Choice:
+def _drawn(found: Candidates, heat: np.float32, uniform: float, step: FastStep) -> Choice:
     """Draw when no truncation is left to run."""
     if heat != 1.0 and (step.show or step.is_plain(found)):
         found, heat = Candidates(temperature(found.values, float(heat)), found.ids, True), np.float32(1.0)

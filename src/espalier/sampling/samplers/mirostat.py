@@ -12,7 +12,7 @@ import sys
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.sampling.fields import Field, Number, Whole
+from espalier.sampling.fields import Number, SamplingField, Whole
 from espalier.sampling.samplers.context import TransformContext
 from espalier.sampling.samplers.truncations import only, ranked, softmax
 from espalier.tokens.mask import Logits
@@ -87,7 +87,7 @@ def mirostat(logits: Logits, context: TransformContext) -> Logits:
     return MIROSTATS[context.config.mirostat](logits, context.mu)
 
 
-MIROSTAT_FIELDS: tuple[Field, ...] = (
+MIROSTAT_FIELDS: tuple[SamplingField, ...] = (
     Whole(name="mirostat", default=0, off=0, high=2, hint="0 is off", llama="mirostat"),
     Number(name="mirostat_tau", default=0.0, llama="mirostat_tau"),
     Number(name="mirostat_eta", default=0.0, llama="mirostat_eta"),

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from espalier.sampling.fields import Field
+from espalier.sampling.fields import SamplingField
 from espalier.sampling.samplers.context import TransformContext
 from espalier.tokens.mask import Logits
 
@@ -26,7 +26,7 @@ class Sampler:
 
     name: str
     transform: Transform
-    fields: tuple[Field, ...]
+    fields: tuple[SamplingField, ...]
     truncates: bool = False
     draws: bool = False
     on_if: Callable[[Any], bool] | None = None
@@ -39,6 +39,6 @@ class Sampler:
         return any(one.off is not None and getattr(config, one.name) != one.off for one in self.fields)
 
     @property
-    def switch(self) -> Field:
+    def switch(self) -> SamplingField:
         """The field that switches the sampler on, and that errors name: the first one with an `off` value."""
         return next(one for one in self.fields if one.off is not None)

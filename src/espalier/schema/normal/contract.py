@@ -12,7 +12,7 @@ from typing import Any
 from espalier.schema.contract import Contract, Entry, KeywordVerdict
 from espalier.schema.patterns.formats import FORMATS
 from espalier.schema.pointers import split
-from espalier.schema.read.documents import SCHEMAS_IN, Store, Subschema
+from espalier.schema.read.documents import SCHEMAS_IN, SchemaStore, Subschema
 from espalier.schema.read.drafts import Draft
 
 ANNOTATIONS = frozenset(
@@ -28,7 +28,7 @@ NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "
 
 
 def contract_of(
-    store: Store, reached: set[Subschema], judged: set[Subschema], left: Mapping[str, str], *, formats: bool
+    store: SchemaStore, reached: set[Subschema], judged: set[Subschema], left: Mapping[str, str], *, formats: bool
 ) -> Contract:
     """One entry for each keyword of the main document; for other documents, only what was left out.
 

@@ -28,7 +28,7 @@ from espalier.schema.normal.inspect import Inspector
 from espalier.schema.normal.judge import ValueJudge
 from espalier.schema.normal.literals import LiteralTable, SchemaLiteral
 from espalier.schema.normal.unsatisfiable import unsatisfiable
-from espalier.schema.read.documents import Store
+from espalier.schema.read.documents import SchemaStore
 from espalier.schema.read.drafts import Draft
 
 Order: TypeAlias = "str | tuple[str, ...]"
@@ -41,7 +41,7 @@ class Expansion:
     Every method may raise what the schema deserves: SchemaError, UnsupportedError with a pointer, or LimitExceeded.
     """
 
-    def __init__(self, store: Store, *, formats: bool, order: Order) -> None:
+    def __init__(self, store: SchemaStore, *, formats: bool, order: Order) -> None:
         self._store = store
         self._order = order
         self._table = LiteralTable(store, formats=formats)
@@ -154,4 +154,4 @@ def expand(
         raise SchemaError(f"format={format!r} is neither 'annotate' nor 'assert'")
     if not isinstance(order, tuple) and order not in ("schema", "required_first"):
         raise SchemaError(f"order={order!r} is neither 'schema' nor 'required_first' nor a tuple of names")
-    return Expansion(Store(schema, documents), formats=format == "assert", order=order)
+    return Expansion(SchemaStore(schema, documents), formats=format == "assert", order=order)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from espalier.errors import SchemaError
 from espalier.schema.normal.operations import Operation, operations
-from espalier.schema.read.documents import Resource, Store, Subschema
+from espalier.schema.read.documents import Resource, SchemaStore, Subschema
 from espalier.time_limit import check as check_time
 
 Scope: TypeAlias = tuple[Resource, ...]
@@ -106,7 +106,7 @@ class LiteralTable:
     operations were read. anything: the literal that every value fits.
     """
 
-    def __init__(self, store: Store, *, formats: bool) -> None:
+    def __init__(self, store: SchemaStore, *, formats: bool) -> None:
         self.store = store
         self.formats = formats
         self.unevaluated = bool({"unevaluatedProperties", "unevaluatedItems"} & store.keywords)

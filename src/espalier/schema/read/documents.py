@@ -1,6 +1,6 @@
 """Indexes schema documents: every schema in them becomes a `Subschema`, and references between documents are resolved.
 
-    Store({"$defs": {"a": {"type": "null"}}, "$ref": "#/$defs/a"}).main.subschemas      "" and "/$defs/a"
+    SchemaStore({"$defs": {"a": {"type": "null"}}, "$ref": "#/$defs/a"}).main.subschemas      "" and "/$defs/a"
 
 It checks the shape of keyword values, not their meaning, and never uses the network.
 
@@ -99,7 +99,7 @@ class Document:
         self.root: Subschema
 
 
-class Store:
+class SchemaStore:
     """The main document and those that it may refer to, by address. Raises SchemaError and UnsupportedError, with
     pointers.
 

@@ -42,7 +42,7 @@ class Parting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class SideCost:
     """The cost of one side, from its own summary. Taxes in nats."""
 
     tokens: int
@@ -89,7 +89,7 @@ class TraceDiff:
     finishes: tuple[str, str]
     common: int | None
     parting: Parting | None
-    costs: tuple[Cost, Cost]
+    costs: tuple[SideCost, SideCost]
     common_tax: tuple[float, float]
     dearer: tuple[tuple[int, float, float], ...]
     paths: tuple[CostPair, ...]
@@ -217,9 +217,9 @@ def _common(left: Trace, right: Trace) -> tuple[int, Parting | None]:
     return common, Parting(step=common, left=sides[0], right=sides[1])
 
 
-def _cost(trace: Trace) -> Cost:
+def _cost(trace: Trace) -> SideCost:
     found = trace.summary()
-    return Cost(
+    return SideCost(
         tokens=found["total_steps"],
         tax_nats=found["total_tax_nats"],
         rejected=found["rejected_steps"],
