@@ -13,7 +13,7 @@ from espalier.constraints.ban import Ban
 from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.joining.presets import FILTER_TYPES, SPECS, merged, preset_parts
 from espalier.constraints.safety.spec import Safety
-from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema
+from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Regex
 from espalier.errors import GrammarError, InputError, SamplingError, SchemaError, UnknownName
 from espalier.grammar.builtin import GRAMMARS, builtin
 from espalier.grammar.sample import SentenceSampler
@@ -109,6 +109,38 @@ def test_the_request_s_fields_take_the_place_of_the_preset_s():
     assert make_request("hi", preset="json_strict", constraint=Choice(["a"])).constraint == Choice(["a"])
     with pytest.raises(SamplingError, match="top_q"):
         make_request("hi", preset="creative", top_q=1)
+
+
+@pytest.mark.parametrize("name", ["json_strict", "json_loose", "tool_call"])
+@pytest.mark.parametrize(
+    "own",
+    [
+        Ban(["zebra"]),
+        Safety("minimal"),
+        espalier.Wordlist(words=["a", "b"]),
+        AllOf(Ban(["zebra"]), Safety("minimal")),
+    ],
+    ids=lambda one: one.kind,
+)
+def test_a_filter_beside_a_preset_dropped_the_preset_s_constraint(name, own):
+    whole, _ = merged(BUILTIN[name], constraint=own)
+    alone, _ = merged(BUILTIN[name])
+    forms = alone.members if isinstance(alone, AllOf) else (alone,)
+    assert isinstance(whole, AllOf)
+    assert {one.key() for one in forms if not isinstance(one, Safety)} <= {one.key() for one in whole.walk()}
+    assert {type(one) for one in own.walk()} <= {type(one) for one in whole.walk()}
+
+
+def test_a_constraint_with_a_form_of_its_own_takes_the_place_of_the_preset_s():
+    own = AllOf(Regex("[a-z]+"), Ban(["zebra"]))
+    whole, _ = merged(BUILTIN["json_strict"], constraint=own)
+    assert whole == own
+
+
+def test_a_ban_beside_a_json_preset_still_gives_json(demo_engine):
+    result = demo_engine.generate("Generate user info", preset="json_strict", constraint=Ban(["@"]), seed=1)
+    assert result.parsed == json.loads(result.text)
+    assert "@" not in result.text
 
 
 def test_a_request_can_switch_mirostat_on():

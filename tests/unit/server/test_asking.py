@@ -229,6 +229,12 @@ def test_llama_servers_fields_run_in_its_order_over_openais_defaults(process: Pr
     assert named.sampler_order == ("top_k", "temperature")
 
 
+def test_a_safety_filter_beside_a_preset_dropped_the_preset_s_constraint(process: Process) -> None:
+    (request,) = ask(process, espalier={"preset": "json_strict", "safety": "minimal"}).requests
+    assert request.constraint is not None
+    assert {one.kind for one in request.constraint.walk()} == {"all_of", "json_object", "safety"}
+
+
 def test_a_preset_gives_what_the_request_does_not_say(process: Process) -> None:
     preset = next(one for one in map(Presets().get, Presets().names()) if "temperature" in one.config)
     sampling = ask(process, espalier={"preset": preset.name}, seed=3).requests[0].sampling

@@ -17,6 +17,7 @@ from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.joining.safety import with_safety
 from espalier.constraints.safety.spec import Custom, Safety, check_category, preset_categories
 from espalier.constraints.spec import Gbnf, JsonObject, JsonSchema, Spec
+from espalier.constraints.words.spec import Wordlist
 from espalier.errors import InputError, UnknownName, UnsupportedError
 from espalier.grammar.builtin import GRAMMARS
 from espalier.sampling.config import MIROSTAT, NEUTRAL, SamplingConfig
@@ -177,13 +178,14 @@ def merged(
 ) -> tuple[Spec | None, SamplingConfig]:
     """The constraint and the sampling of a request that names a preset.
 
-    The request's own constraint or tools replace the preset's, and its sampling fields replace those of the preset (for
-    mirostat see `over_config`). Bans and safety add up: phrases, words, categories, and tokens with a bias of -inf. The
+    The request's own constraint or tools replace the preset's where both say the form of the answer; a constraint of
+    filters alone (`is_filter`) joins it. The request's sampling fields replace those of the preset (for mirostat see
+    `over_config`). Bans and safety add up: phrases, words, categories, and tokens with a bias of -inf. The
     request's finite biases replace those of the preset's `logit_bias` field and override those of its filters. Raises
     as `preset_parts`, and SamplingError.
     """
     parts, fields = preset_parts(preset), dict(fields or {})
-    own = constraint is not None or has_tools
+    own = has_tools or not (constraint is None or is_filter(constraint))
     specs = [part.spec for part in parts if part.spec is not None and not own]
     specs += [] if constraint is None else [constraint]
     specs += [part.ban for part in parts if part.ban is not None]
@@ -202,6 +204,14 @@ def merged(
     words = SamplingConfig(bad_words=fields.get("bad_words", ())).bad_words
     words = tuple(dict.fromkeys((*preset.config.get("bad_words", ()), *words)))
     return whole, SamplingConfig.from_json({**config, "logit_bias": biases, "bad_words": words})
+
+
+def is_filter(spec: Spec) -> bool:
+    """Whether a constraint only takes texts away, such as a ban, and says nothing of the form of the answer. Filters
+    always join; they never replace a constraint."""
+    if isinstance(spec, AllOf):
+        return all(is_filter(one) for one in spec.members)
+    return isinstance(spec, Ban | Safety | Wordlist)
 
 
 def over_config(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
