@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -157,7 +157,7 @@ def as_dict(result: Result, model: str) -> dict[str, Any]:
     if result.score is not None:
         more["score"] = result.score
     if result.weighing is not None:
-        more["weighing"] = asdict(result.weighing)
+        more["weighing"] = result.weighing.to_json()
     if result.closed_by_budget:
         more["closed_by_budget"] = True
     if result.trace is not None and result.trace.rewinds:

@@ -6,9 +6,10 @@ an `Outcome`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from espalier.constraints.base import Matcher
 from espalier.decoding.options import Decoding, Sequences, single
@@ -93,6 +94,18 @@ class Weighing:
     log_z: float
     resamplings: int = 0
     target: str = "full"
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object. JSON has no infinity: a weight of 0, and a run without any weight, are null, and `reason`
+        says why."""
+        found = asdict(self)
+        infinite = [name for name, value in found.items() if isinstance(value, float) and not math.isfinite(value)]
+        if infinite:
+            found |= dict.fromkeys(infinite)
+            found["reason"] = "the text was cut before its constraint was complete: its weight is 0"
+        if "log_z" in infinite:
+            found["reason"] = "no text of this run was complete: all weights are 0"
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

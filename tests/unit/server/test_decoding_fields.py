@@ -316,3 +316,21 @@ def test_a_text_that_was_closed_in_time_says_so() -> None:
         assert "closed_by_budget" not in cut["espalier"]["outputs"][0]
         error = c.post(CHAT, json=ASK | fields | {"espalier": {"on_budget": "error"}})
         assert error.status_code == 400
+
+
+@pytest.mark.parametrize("strategy", ["smc", "best_of", "awrs"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_run_of_particles_that_were_all_cut_was_an_internal_error(strategy: str, stream: bool) -> None:
+    """Its weights are zero: minus infinity as logarithms, which JSON has no word for."""
+    body = ASK | {
+        "max_tokens": 2, "stream": stream, "temperature": 1.0, "structured_outputs": {"json_object": True},
+        "espalier": {"strategy": strategy, "particles": 2, "trace": "full"},
+    }  # fmt: skip
+    with client('{"a": 1, "b": 2}') as http:
+        reply = http.post(CHAT, json=body)
+    assert reply.status_code == 200, reply.text
+    texts = [one for one in events(reply.text) if one != "[DONE]"] if stream else [reply.text]
+    found = [body["espalier"] for body in map(json.loads, texts) if "espalier" in body]
+    weighing = found[-1]["outputs"][0]["weighing"]
+    assert weighing["log_weight"] is None
+    assert "weight" in weighing["reason"]

@@ -6,7 +6,7 @@ It works in the reader's thread. It knows no model and no driver.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from hashlib import blake2b
 
 from espalier.chat.reading.deltas import CallBegun, Delta, Turn
@@ -221,7 +221,7 @@ class PreparedRun:
             closed_by_budget=outcome.closed_by_budget,
             rewinds=outcome.rewinds,
             score=outcome.score,
-            weighing=None if outcome.weighing is None else asdict(outcome.weighing),
+            weighing=None if outcome.weighing is None else outcome.weighing.to_json(),
             prompt_ids=self.job.prompt,
             setup={
                 "before": self.turn.before,

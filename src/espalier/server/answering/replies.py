@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, ContentDelta, Delta, ReasoningDelta
@@ -82,7 +82,7 @@ def report(asked: Asked, choice: int, run: int, result: Result, trace_id: str | 
     if result.score is not None:
         found["score"] = result.score
     if result.weighing is not None:
-        found["weighing"] = asdict(result.weighing)
+        found["weighing"] = result.weighing.to_json()
     if result.closed_by_budget:
         found["closed_by_budget"] = True
     if result.trace is not None and result.trace.rewinds:
