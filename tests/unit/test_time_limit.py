@@ -16,7 +16,7 @@ from espalier.time_limit import check, time_limit
 NESTED = Gbnf('root ::= "[" (root ("," root)*)? "]" | [0-9]+ | word\nword ::= "a"* "b" word?\n')
 SPECS: dict[str, Callable[[], Spec]] = {
     "schema": lambda: JsonSchema({"type": "object", "properties": {f"p{i}": {"type": "integer"} for i in range(20)}}),
-    "schema on the second road": lambda: JsonSchema(
+    "schema on the own backend": lambda: JsonSchema(
         {"type": "array", "contains": {"const": 1}, "items": {"enum": [1, 2, 3]}, "not": {"maxItems": 2}}
     ),
     "regex": lambda: Regex("(?:[a-z]{1,9}-){0,6}(a|b)*a(a|b){5}"),
@@ -126,7 +126,7 @@ def test_what_was_interrupted_can_be_done_again(kind: str) -> None:
     np.testing.assert_array_equal(compiler.compile(spec).matcher().mask(), wanted)
 
 
-@pytest.mark.parametrize("kind", ["gbnf", "all of", "json", "schema on the second road"])
+@pytest.mark.parametrize("kind", ["gbnf", "all of", "json", "schema on the own backend"])
 def test_a_step_that_was_interrupted_can_be_done_again(kind: str) -> None:
     random, spec, vocab = Random(1), SPECS[kind](), Vocab.bytes()
     compiled, fresh = Compiler(vocab).compile(spec).matcher(), Compiler(vocab).compile(spec).matcher()

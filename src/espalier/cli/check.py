@@ -95,8 +95,8 @@ def read_vocab(name: str) -> Vocab:
     try:
         return Vocab.from_tokenizer(AutoTokenizer.from_pretrained(name, trust_remote_code=False))
     except (OSError, ValueError) as error:
-        said = (str(error).splitlines() or [""])[0][:200]
-        raise UnknownModel(f"there is no tokenizer {name}: {said}", field="tokenizer") from error
+        reason = (str(error).splitlines() or [""])[0][:200]
+        raise UnknownModel(f"there is no tokenizer {name}: {reason}", field="tokenizer") from error
 
 
 def summary(report: SchemaReport) -> str:
@@ -155,7 +155,7 @@ def cost_lines(cost: CompileCost) -> list[str]:
     memory = "memory not known" if cost.memory is None else f"{cost.memory / 1e6:,.2f} MB"
     if cost.measured == "process" and cost.memory is not None:
         memory = f"the process grew by {memory}"
-    built = cost.road if cost.states is None else f"{cost.road} of {cost.states:,} states"
+    built = cost.backend if cost.states is None else f"{cost.backend} of {cost.states:,} states"
     tables = f", {memory}{' of tables' if cost.measured == 'tables' else ''}"
     return [
         f"compiled    in {cost.seconds * 1000:,.1f} ms: {built}{tables}",
@@ -178,12 +178,12 @@ def contract_table(contract: Contract, *, show_all: bool) -> Iterator[str]:
     wide = max(map(cell_len, names))
     verdict = max(len(entry.verdict) for entry in entries)
     indent = verdict + wide + 6
-    told: set[str] = set()
+    shown_notes: set[str] = set()
     for entry, pointer in zip(entries, names, strict=True):
         first, *rest = wrapped(shown(entry.note), WIDTH - indent) or [""]
-        if rest and entry.note in told:
+        if rest and entry.note in shown_notes:
             first, rest = "as above", []
-        told.add(entry.note)
+        shown_notes.add(entry.note)
         yield f"  {entry.verdict:<{verdict}}  {set_cell_size(pointer, wide)}  {first}".rstrip()
         yield from (" " * indent + line for line in rest)
 
@@ -215,12 +215,12 @@ def _judged(report: SchemaReport, one: Instance) -> str:
     errors = f": {'; '.join(one.errors[:2])}" if one.errors else ""
     if one.valid is None:
         return f"jsonschema cannot judge it{errors}"
-    said = f"jsonschema: {'valid' if one.valid else 'not valid'}{errors}"
+    verdict = f"jsonschema: {'valid' if one.valid else 'not valid'}{errors}"
     if not one.disputed:
-        return said
+        return verdict
     if one not in report.disputed:
-        return f"{said}; that is only checked afterwards"
-    return f"BUG: {said}" if is_bug(report, one) else f"{said}; it cannot come out, see what is narrowed"
+        return f"{verdict}; that is only checked afterwards"
+    return f"BUG: {verdict}" if is_bug(report, one) else f"{verdict}; it cannot come out, see what is narrowed"
 
 
 def _paragraph(head: str, text: str) -> Iterator[str]:

@@ -146,7 +146,7 @@ class JsonSchema(Spec):
 
     whitespace: `natural`, `compact`, `flexible`, or `indented`, exactly as `json.dumps(indent=indent)` writes.
     separators: two regular expressions instead, for the text between items and the text after keys.
-    order: of properties: `schema` (as in its text), `required_first`, or a list of names that come first.
+    order: the order of properties: `schema` (as in its text), `required_first`, or a list of names that come first.
     format: `annotate`, or `assert` to enforce the known formats, which is the default for a Python type.
     allow: `checked` accepts keywords that can only be checked when the text is complete.
     documents: other schemas that `$ref` may name, by address; nothing is ever fetched.

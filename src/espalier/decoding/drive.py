@@ -67,12 +67,12 @@ def drive(
                 )
             # Every lane uses its logits before the first yield: between two yields others may use the model, and its
             # rows are valid only until its next pass.
-            told: list[tuple[int, Taken | Outcome]] = []
+            events: list[tuple[int, Taken | Outcome]] = []
             fault: Exception | None = None
             for lane in list(lanes):
                 try:
                     for happened in _until_need(lane):
-                        told.append((lane.index, happened))  # noqa: PERF401  # events before an error count
+                        events.append((lane.index, happened))  # noqa: PERF401  # events before an error count
                 except Exception as error:  # noqa: BLE001  # raised below, after the events before it
                     fault = error
                     break
@@ -80,7 +80,7 @@ def drive(
                     lanes.remove(lane)
                     _free(model, lane)
                     ended.append(lane)
-            yield from told
+            yield from events
             if fault is not None:
                 raise fault
             _carry_out(model, lanes)
@@ -97,16 +97,16 @@ def _until_need(lane: _Lane) -> Iterator[Taken | Outcome]:
     while lane.need is None:
         try:
             # send(None) is next(): the first step of a plan, and the reply to a Taken.
-            said = lane.plan.send(lane.answer)
+            yielded = lane.plan.send(lane.answer)
         except StopIteration as end:
             yield end.value
             return
         finally:
             lane.answer = None
-        if isinstance(said, Need):
-            lane.need = said
+        if isinstance(yielded, Need):
+            lane.need = yielded
         else:
-            yield said
+            yield yielded
 
 
 def _carry_out(model: StepModel, lanes: list[_Lane]) -> None:

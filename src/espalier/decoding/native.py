@@ -23,7 +23,7 @@ from espalier.decoding.text.run import EndRule, TextRun
 from espalier.errors import CapabilityError, GenerationError, SamplingError
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import FIELDS, SamplingConfig
-from espalier.sampling.fast.draw_fast import Choice, heated
+from espalier.sampling.fast.draw_fast import DrawnToken, heated
 from espalier.sampling.fields import Number
 from espalier.sampling.samplers.registry import SAMPLERS
 from espalier.tokens import mask as masks
@@ -48,8 +48,8 @@ class NativeChoice(NamedTuple):
     """taken: the token, and the distribution that it was drawn from, if that was asked for. rejected: the same for a
     token that was drawn first and refused by the grammar; None where none was."""
 
-    taken: Choice
-    rejected: Choice | None = None
+    taken: DrawnToken
+    rejected: DrawnToken | None = None
 
 
 class NativeSampler(Protocol):

@@ -45,7 +45,7 @@ class Job:
     """One generation. The matcher, chain and stream belong to this job alone.
 
     prompt: token ids, not empty. max_tokens: the most tokens to generate, EOS included. spelled: special ids that are
-    part of the text, with their spelling. clock: returns seconds; with a clock, masks are timed. options: of the
+    part of the text, with their spelling. clock: returns seconds; with a clock, masks are timed. options: those of the
     strategy. encode: the tokenizer's ids of a text without BOS; None where there is no such function.
     """
 

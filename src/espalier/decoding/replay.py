@@ -102,10 +102,10 @@ class ReplayedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """The result of a replay. steps: the replayed ones, up to the stored end or to a refused token. records: of the
-    same steps, with the stored token as the taken one and the drawn token as `resampled`. first: the first divergence,
-    None where there is none. stored: the number of stored steps. end: the divergence that ended the replay, if any; it
-    may also be the first."""
+    """The result of a replay. steps: the replayed ones, up to the stored end or to a refused token. records: those of
+    the same steps, with the stored token as the taken one and the drawn token as `resampled`. first: the first
+    divergence, None where there is none. stored: the number of stored steps. end: the divergence that ended the replay,
+    if any; it may also be the first."""
 
     steps: tuple[ReplayedStep, ...]
     records: tuple[StepRecord, ...]

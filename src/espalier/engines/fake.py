@@ -112,9 +112,9 @@ def wishing(vocab: Vocab, wish: str, prompt_length: int) -> LogitsOf:
     target = wish.encode()
 
     def logits_of(tokens: tuple[int, ...]) -> Logits:
-        said = vocab.decode(tokens[prompt_length:])
+        written = vocab.decode(tokens[prompt_length:])
         place = 0
-        for byte in said:
+        for byte in written:
             found = target.find(byte, place)
             place = found + 1 if found >= 0 else place
         row = noise(tokens, vocab.width)

@@ -101,7 +101,7 @@ class Chain:
             history=history.ids,
             generated=history.generated,
             seen=history.seen,
-            said=history.said,
+            produced=history.produced,
             chance=chance,
             mu=self._mus[-1],
             breakers=self.fitted.breakers,

@@ -202,8 +202,8 @@ def _build(values: dict[str, Any], fields: Mapping[str, str]) -> SamplingConfig:
     except SamplingError as error:
         ours = error.field or ""
         theirs = fields.get(ours, ours)
-        said = error.message.removeprefix(ours) if error.message.startswith(f"{ours}:") else f": {error.message}"
-        raise SamplingError(f"{theirs}{said}", hint=error.hint, field=theirs) from error
+        rest = error.message.removeprefix(ours) if error.message.startswith(f"{ours}:") else f": {error.message}"
+        raise SamplingError(f"{theirs}{rest}", hint=error.hint, field=theirs) from error
 
 
 def _check_llama(config: SamplingConfig, names: Mapping[str, str]) -> None:

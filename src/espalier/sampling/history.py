@@ -66,7 +66,7 @@ class History:
         return {token: int(self._seen[slot]) for token, slot in self._slots.items()}
 
     @property
-    def said(self) -> Mapping[int, int]:
+    def produced(self) -> Mapping[int, int]:
         """How often each id was generated within the window. Built at each call."""
         return {token: int(self._said[slot]) for token, slot in self._slots.items() if self._said[slot]}
 

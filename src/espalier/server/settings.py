@@ -1,8 +1,9 @@
 """Settings of the server: one table of fields, read from variables, `.env` and flags. It opens and binds nothing.
 
 Each field has its default, range, variables and help here; reading and checking, `espalier config show` and the flags
-of `espalier serve` follow from it. How a model is opened is said by `ESPALIER_…`, read in `espalier/settings.py`;
-`environment.py` decides which origin of a value wins. The names of the word-list server are honoured.
+of `espalier serve` follow from it. Variables `ESPALIER_…` say how a model is opened; they are read in
+`espalier/settings.py`; `environment.py` decides which origin of a value wins. The names of the word-list server are
+honoured.
 """
 
 from __future__ import annotations

@@ -102,9 +102,9 @@ def test_json_says_everything(run, tmp_path):
     assert found["cost"]["seconds"] >= 0
 
 
-def test_the_grammar_road_tells_states_and_refuses_what_it_cannot_say(compiler):
+def test_the_grammar_backend_tells_states_and_refuses_what_it_cannot_say(compiler):
     report = check_schema(JsonSchema(USER), compiler, engine="gbnf")
-    assert report.cost.road == "automaton"
+    assert report.cost.backend == "automaton"
     assert report.cost.states > 10
     assert report.cost.memory > 1000
     assert report.ok

@@ -183,7 +183,7 @@ def test_as_a_grammar_it_is_refused() -> None:
     assert report.ok
     assert [one.accepted for one in report.instances] == [True, False]
     assert report.cost is not None
-    assert report.cost.road == "automaton"
+    assert report.cost.backend == "automaton"
 
 
 def test_after_a_marker() -> None:

@@ -47,7 +47,7 @@ def test_the_counts_kept_are_those_counted_anew_whatever_is_undone(prompt, actio
             del said[len(said) - number :]
         context = chain.context()
         assert (list(context.history), context.generated) == ([*prompt, *said], len(said))
-        assert (dict(context.seen), dict(context.said)) == count_window([*prompt, *said], len(said), window)
+        assert (dict(context.seen), dict(context.produced)) == count_window([*prompt, *said], len(said), window)
 
 
 def test_the_arrays_kept_grow_and_are_undone():

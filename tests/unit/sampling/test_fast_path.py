@@ -1,6 +1,6 @@
-"""The fast road against the plain one: the same token, the same candidates, the same numbers of the stream.
+"""The fast path against the plain one: the same token, the same candidates, the same numbers of the stream.
 
-The plain road is `Chain.bias`, the mask, `Chain.shape` and `draw`, on the whole row.
+The plain path is `Chain.bias`, the mask, `Chain.shape` and `draw`, on the whole row.
 """
 
 import math
@@ -100,8 +100,8 @@ def plain(row, bits, chain, stream):
     return shaped, draw(shaped, stream)
 
 
-def same(row, bits, chain, seed, **road):
-    """All that both roads give is equal; the fast one names every candidate that it is asked for."""
+def same(row, bits, chain, seed, **path):
+    """All that both paths give is equal; the fast one names every candidate that it is asked for."""
     if chain.fitted.permitted is not None:
         bits = chain.fitted.permitted if bits is None else bits & chain.fitted.permitted
     one, other = RandomStream(seed), RandomStream(seed)
@@ -110,18 +110,18 @@ def same(row, bits, chain, seed, **road):
         shaped, wanted = plain(row, bits, chain, one)
     except DeadEnd:
         with pytest.raises(DeadEnd):
-            choose(row, bits, chain, other, **road)
+            choose(row, bits, chain, other, **path)
         assert other.count == 0
         return
     best = int(np.argmax(row))
-    found = choose(row, bits, chain, other, show=row.shape[0], best=best if seed % 2 else None, **road)
+    found = choose(row, bits, chain, other, show=row.shape[0], best=best if seed % 2 else None, **path)
     assert (found.token, one.count) == (wanted.token, other.count)
     assert np.array_equal(found.ids, wanted.ids)
     assert found.prob == pytest.approx(wanted.prob, rel=1e-9)
     assert np.allclose(found.probs, wanted.probs, rtol=1e-9, atol=0)
     assert np.array_equal(found.logits, shaped[wanted.ids])
     assert found.logit == float(shaped[wanted.token])
-    few = choose(row, bits, chain, RandomStream(seed), **road)
+    few = choose(row, bits, chain, RandomStream(seed), **path)
     assert (few.token, few.logit) == (wanted.token, found.logit)
     assert few.prob == pytest.approx(wanted.prob, rel=1e-9)
     assert np.array_equal(row, before)
@@ -132,14 +132,14 @@ def same(row, bits, chain, seed, **road):
     rows, configs | mirostats, st.lists(st.integers(0, 8), max_size=20), st.sampled_from([0, 1, 10, 300, 1500]),
     st.integers(0, 99), st.sampled_from(ROADS),
 )  # fmt: skip
-def test_the_fast_road_draws_what_the_plain_one_draws(made, fields, history, count, seed, road):
+def test_the_fast_path_draws_what_the_plain_one_draws(made, fields, history, count, seed, path):
     row = row_of(*made)
     width = row.shape[0]
     chain = chain_for(SamplingConfig(**fields), history, width)
     bits = allow(width, seed, count) if count else None
     with np.errstate(over="ignore", divide="ignore"):
-        same(row, bits, chain, seed, **road)
-        assert np.array_equal(heated(row, chain, plain=road.get("plain", 1024)), chain.heat(row))
+        same(row, bits, chain, seed, **path)
+        assert np.array_equal(heated(row, chain, plain=path.get("plain", 1024)), chain.heat(row))
 
 
 @pytest.mark.parametrize("count", [0, 10, 65_536])
@@ -172,7 +172,7 @@ def test_only_as_many_candidates_are_named_as_asked_for():
     assert choose(row, None, chain, RandomStream(4)).ids.tolist() == [wanted.token]
 
 
-def test_forks_and_rollbacks_are_the_same_on_both_roads():
+def test_forks_and_rollbacks_are_the_same_on_both_paths():
     config = SamplingConfig(
         repetition_penalty=1.3, repetition_window=5, frequency_penalty=0.2, dry_multiplier=0.8, dry_allowed_length=1,
         xtc_probability=0.5, min_keep=2,
@@ -242,7 +242,7 @@ FAR = [3.4e38, -3.4e38, 3.39e38, 2.5e38, 1e38, -1e38, 5.0, 0.0]
         "dry_multiplier": st.just(1e300), "sampler_order": st.permutations(DEFAULT_ORDER).map(tuple),
     }),
 )  # fmt: skip
-def test_what_is_finite_stays_finite_on_both_roads(width, seed, far, temperature, road, count, fields):
+def test_what_is_finite_stays_finite_on_both_paths(width, seed, far, temperature, path, count, fields):
     off = {"top_p": 1.0, "min_p": 0.0, "top_k": 0}
     row = row_of(width, seed, "any", 4.0)
     row[np.random.default_rng(seed).integers(width, size=far)] = FAR[:far]
@@ -250,8 +250,8 @@ def test_what_is_finite_stays_finite_on_both_roads(width, seed, far, temperature
     bits = allow(width, seed, count) if count else None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        same(row, bits, chain, seed, **road)
-        warm = heated(row, chain, plain=road.get("plain", 1024))
+        same(row, bits, chain, seed, **path)
+        warm = heated(row, chain, plain=path.get("plain", 1024))
         assert np.array_equal(warm, chain.heat(row))
     assert np.isfinite(warm).all() or fields.get("dynatemp_range")  # which may come down to 0
 

@@ -32,7 +32,7 @@ def test_a_mask_allows_the_ids_it_was_made_from_and_no_other(case: tuple[int, li
 
 @settings(deadline=None)
 @given(widths_and_ids())
-def test_every_road_to_a_mask_gives_the_same_bits(case: tuple[int, list[int]]) -> None:
+def test_every_way_to_build_a_mask_gives_the_same_bits(case: tuple[int, list[int]]) -> None:
     width, ids = case
     mask = masks.from_ids(np.array(ids, dtype=np.int64), width)
     assert np.array_equal(masks.from_bool(masks.unpack(mask, width)), mask)

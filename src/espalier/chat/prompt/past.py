@@ -67,8 +67,8 @@ def _with_calls(message: Message, abilities: Abilities, wire: WireFormat) -> Mes
         ]
         return {**message, "tool_calls": spelled}
     text = render_calls(wire, [(call["function"]["name"], _as_object(call["function"]["arguments"])) for call in calls])
-    said = {key: value for key, value in message.items() if key != "tool_calls"}
-    return {**said, "content": f"{message['content']}\n{text}" if message["content"] else text}
+    rest = {key: value for key, value in message.items() if key != "tool_calls"}
+    return {**rest, "content": f"{message['content']}\n{text}" if message["content"] else text}
 
 
 def _as_object(arguments: Any) -> Any:

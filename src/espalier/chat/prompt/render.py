@@ -93,8 +93,8 @@ def _instructed(turns: Sequence[Message], text: str, *, system_role: bool) -> li
         place = next((place for place, turn in enumerate(turns) if turn["role"] == "user"), None)
         if place is None:
             return [{"role": "user", "content": text}, *turns]
-        said = {**turns[place], "content": f"{text}\n\n{turns[place]['content']}"}
-        return [*turns[:place], said, *turns[place + 1 :]]
+        turn = {**turns[place], "content": f"{text}\n\n{turns[place]['content']}"}
+        return [*turns[:place], turn, *turns[place + 1 :]]
     if turns[0]["role"] not in _INSTRUCTING:
         return [{"role": "system", "content": text}, *turns]
     before = turns[0]["content"]

@@ -61,9 +61,9 @@ def _row(path: Path) -> dict[str, Any]:
     )
 
 
-def _values(name: str, **told: Any) -> dict[str, Any]:
+def _values(name: str, **values: Any) -> dict[str, Any]:
     sums = dict.fromkeys(("steps", "tax_nats", "rejected_steps"))
-    return {"name": name, "kind": "", "model": "", **sums, "finish_reason": "", "bounded": False, **told}
+    return {"name": name, "kind": "", "model": "", **sums, "finish_reason": "", "bounded": False, **values}
 
 
 def rows_of_database(url: str, *, limit: int) -> list[dict[str, Any]]:

@@ -74,16 +74,16 @@ def head(trace: Trace) -> list[str]:
     sums = trace.summary()
     bounded = any(one.exactness == "bounded" for one in trace.steps)
     least = "≥ " if bounded else ""
-    said = [
+    facts = [
         f"model {trace.model}" if trace.model else "",
         f"strategy {trace.strategy}",
         f"finish {trace.finish_reason}",
     ]
     if trace.constraint is not None:
-        said.append(f"constraint {trace.constraint.get('kind', '?')}")
+        facts.append(f"constraint {trace.constraint.get('kind', '?')}")
     rejected = f"{sums['rejected_steps']} rejected ({100 * sums['rejected_rate']:.1f} %)"
     lines = [
-        printable(" · ".join(one for one in said if one), newline=" "),
+        printable(" · ".join(one for one in facts if one), newline=" "),
         f"{sums['total_steps']} steps · {rejected} · {sums['forced_steps']} forced · "
         f"{sums['changed_steps']} favourites refused",
         f"tax {least}{sums['total_tax_nats']:.3f} nats · mean removed mass {least}{sums['mean_removed_mass']:.4f}"
@@ -178,11 +178,11 @@ def show_step(trace: Trace, number: int, to: Console, *, limit: int | None = Non
         raise InputError(f"there is no step {number}", hint=f"there are {known}", field="step")
     for line in _step_head(one):
         to.print(line)
-    for name, said in STAGES:
+    for name, meaning in STAGES:
         found: Sequence[Candidate] = getattr(one, name)
         if not found:
             continue
-        to.print(Text(f"\n{name}: {said}", style="bold"))
+        to.print(Text(f"\n{name}: {meaning}", style="bold"))
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
         table.add_column(no_wrap=True)
         table.add_column(justify="right", no_wrap=True)

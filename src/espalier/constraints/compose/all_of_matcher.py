@@ -22,7 +22,7 @@ TOGETHER = "each member allows it, but no text that goes on satisfies all of the
 
 
 class AllOfCompiled(WrappingCompiled):
-    """An intersection. names: of the members, in order of blame. make: compiles each member alone when first needed."""
+    """An intersection. names: the members', in order of blame. make: compiles each member alone when first needed."""
 
     def __init__(self, whole: AutomatonCompiled, names: Sequence[str], make: Callable[[], list[Compiled]]) -> None:
         super().__init__(whole)

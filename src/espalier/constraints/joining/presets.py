@@ -46,7 +46,7 @@ JSON mode writes no lone surrogates, and strings under a schema have no unneeded
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """The contribution of one filter of a preset. A request's own constraint replaces `spec`; bans, safety and biases
-    are kept beside it. categories, patterns: of safety, merged over all parts into one filter."""
+    are kept beside it. categories, patterns: those of safety filters, merged over all parts into one filter."""
 
     spec: Spec | None = None
     ban: Ban | None = None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from mmap import PAGESIZE
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
@@ -34,6 +34,7 @@ from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
 
 COMPACT = (",", ":")
+Backend: TypeAlias = Literal["llguidance", "automaton", "pushdown automaton"]
 SMALL = Gbnf('root ::= "[" root "]" | "x"')
 """The smallest grammar that needs a pushdown automaton."""
 
@@ -42,13 +43,13 @@ SMALL = Gbnf('root ::= "[" root "]" | "x"')
 class CompileCost:
     """The cost of compiling a schema.
 
-    road: the backend that enforces it. seconds: compile time, with the vocabulary already read. states: the number of
-    states of the automaton. memory: bytes of the automaton's tables, or by which the process grew (`measured` says
+    backend: the backend that enforces it. seconds: compile time, with the vocabulary already read. states: the number
+    of states of the automaton. memory: bytes of the automaton's tables, or by which the process grew (`measured` says
     which); None if unknown. first_mask: seconds for the first token mask. tokens: the vocabulary's size. allowed: the
     number of tokens that the first mask allows.
     """
 
-    road: Literal["llguidance", "automaton", "pushdown automaton"]
+    backend: Backend
     seconds: float
     states: int | None
     memory: int | None
@@ -136,7 +137,7 @@ def check_schema(
     if engine == "gbnf":
         contract = grammar_contract(lowered)
     else:
-        contract = lowered.contract("llguidance" if cost.road == "llguidance" else "automaton")
+        contract = lowered.contract("llguidance" if cost.backend == "llguidance" else "automaton")
     report = SchemaReport(engine=engine, contract=contract, hazards=found, cost=cost, allow=spec.allow)
     if instances is None:
         return report
@@ -205,7 +206,7 @@ def _measured(
     grown = None if before is None or after is None else max(0, after - before)
     vocab = compiler.vocab
     return compiled, CompileCost(
-        road="llguidance" if automaton is None else "automaton" if isinstance(automaton, Dfa) else "pushdown automaton",
+        backend=_backend_of(automaton),
         seconds=seconds,
         states=None if automaton is None else states(automaton),
         memory=grown if automaton is None else table_bytes(automaton),
@@ -215,6 +216,12 @@ def _measured(
         tokens=vocab.width,
         allowed=len(masks.allowed_ids(mask, vocab.width)),
     )
+
+
+def _backend_of(automaton: Dfa | Network | None) -> Backend:
+    if automaton is None:
+        return "llguidance"
+    return "automaton" if isinstance(automaton, Dfa) else "pushdown automaton"
 
 
 def _automaton(compiled: Compiled) -> Dfa | Network | None:
@@ -227,7 +234,7 @@ def _automaton(compiled: Compiled) -> Dfa | Network | None:
 
 
 def states(automaton: Dfa | Network) -> int:
-    """The number of states: of a network, its positions, since its stacks are built lazily."""
+    """The number of states; for a network the number of positions, since its stacks are built lazily."""
     return len(automaton) if isinstance(automaton, Dfa) else len(automaton.final)
 
 

@@ -186,7 +186,7 @@ class _Search:
         return min((most for most in (never, case.max_items) if most is not None), default=None)
 
     def _is_kept(self, case: Array) -> bool:
-        """Whether the grammar itself keeps the items unique, see `Arrays.node`."""
+        """Whether the grammar itself keeps the items unique, see `schema/gbnf/arrays.py`."""
         high = self._most(case)
         if high is not None and high <= 1:
             return True

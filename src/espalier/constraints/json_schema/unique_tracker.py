@@ -55,7 +55,8 @@ class Point(NamedTuple):
 
 
 class Clash(NamedTuple):
-    """A repeated item. item: the string as written. offset: of its closing quote in the data. pointer: of the array."""
+    """A repeated item. item: the string as written. offset: where its closing quote is in the data. pointer: the
+    array's."""
 
     item: bytes
     offset: int

@@ -109,7 +109,7 @@ def check_undo(count: int, done: int) -> None:
 
 
 def blame_of(member: Matcher, name: str, token: int) -> Blame:
-    """Why one member of a composition refuses a token. name: of the member."""
+    """Why one member of a composition refuses a token. name: the member's."""
     try:
         return replace(member.explain(token), member=name)
     except NotAvailable:

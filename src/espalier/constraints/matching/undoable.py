@@ -25,8 +25,8 @@ CACHE_BYTES = 16 * 1024 * 1024
 
 
 class Reader(Protocol):
-    """Knows what a match is. state: of the automaton of the texts without a match, after the bytes `text`, which must
-    not be changed. Safe across threads."""
+    """Knows what a match is. state: a state of the automaton of the texts without a match, after the bytes `text`,
+    which must not be changed. Safe across threads."""
 
     def begun(self, state: State, text: bytearray) -> int:
         """How many bytes at the end of the text belong to the earliest match that has begun and can still be completed;

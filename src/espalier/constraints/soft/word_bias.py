@@ -36,7 +36,7 @@ KEPT_LISTS = 8
 
 
 class TierState(NamedTuple):
-    """The state of a text in one tier. state: of the automaton, None off the list. begun: bytes of an incomplete
+    """The state of a text in one tier. state: the automaton's, None off the list. begun: bytes of an incomplete
     character."""
 
     state: State | None

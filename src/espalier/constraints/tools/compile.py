@@ -1,6 +1,6 @@
 """Compiles `ToolCalls`: the grammar of the calls (`grammar.py`) with the free text around it that the choice allows.
 
-Of the wire format it knows only how calls start.
+It knows only one thing about the wire format: how calls start.
 """
 
 from __future__ import annotations

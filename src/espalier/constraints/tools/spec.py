@@ -129,16 +129,16 @@ def _choice(given: Any, tools: tuple[Tool, ...]) -> ToolChoice:
     try:
         chosen = read_choice(given)
         chosen.allowed(tools)
-        said = read_choice(chosen.to_json())
+        restored = read_choice(chosen.to_json())
     except InputError as error:
         raise SpecError(error.message, hint=error.hint, field="choice") from error
-    if (said.mode, said.single) != (chosen.mode, chosen.single):
+    if (restored.mode, restored.single) != (chosen.mode, chosen.single):
         raise SpecError(
             f"a choice of mode {chosen.mode!r} that is single names one tool and is required",
             hint="max_calls=1 leaves the tool open",
             field="choice",
         )
-    return said
+    return restored
 
 
 def _check_names(tools: Sequence[Tool], choice: ToolChoice, wire: WireFormat) -> None:

@@ -25,7 +25,7 @@ NOWHERE = math.inf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A word or character of the text, with its count. offset: of its first occurrence, in characters; line and column
+    """A word or character of the text, with its count. offset: where it first occurs, in characters; line and column
     from 1. rank: the rank of a word of the list beyond `top`; None for a word that is not in the list.
     """
 

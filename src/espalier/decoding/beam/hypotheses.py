@@ -140,7 +140,7 @@ class Agreement:
     """Finds tokens that can be streamed before the winner is known: the beginning that all possible winners share."""
 
     def __init__(self) -> None:
-        self.told = 0  # tokens
+        self.streamed = 0  # tokens
 
     def reach(self, beams: Sequence[Beam], pool: Pool) -> list[Link]:
         """The further links that all possible winners share, in order. Called when every beam has one more token. Every
@@ -148,11 +148,11 @@ class Agreement:
         all_of_them: list[Beam | Hypothesis] = [*beams, *pool.hypotheses[:1]]
         if not beams or any(one.first is not beams[0].first for one in all_of_them):
             return []
-        paths = [one.last.since(self.told) for one in all_of_them if one.last is not None]
+        paths = [one.last.since(self.streamed) for one in all_of_them if one.last is not None]
         same = 0
         while all(len(path) > same and path[same] is paths[0][same] for path in paths):
             same += 1
-        self.told += same
+        self.streamed += same
         for one, path in zip(all_of_them, paths, strict=True):
             one.first = path[same] if len(path) > same else None
         return paths[0][:same]

@@ -25,7 +25,7 @@ from espalier.errors import DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.fast.candidates import Candidates, allowed, leaders
-from espalier.sampling.fast.draw_fast import Choice, heated
+from espalier.sampling.fast.draw_fast import DrawnToken, heated
 from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
@@ -102,15 +102,15 @@ class Ranking:
         return made
 
     def rank(
-        self, raw: Logits, matcher: Matcher | None, chain: Chain, step: int, said: Sequence[int], place: int
+        self, raw: Logits, matcher: Matcher | None, chain: Chain, step: int, taken: Sequence[int], place: int
     ) -> Ranked:
-        """raw: `(V,) float32`, not changed. step: the number of tokens of the beam; said: these tokens, if there are
+        """raw: `(V,) float32`, not changed. step: the number of tokens of the beam; taken: these tokens, if there are
         filters. place: the index of the beam in this step.
 
         Raises BadLogits for NaN, +inf or no finite logit, DeadEnd where no token is allowed.
         """
         job = self._job
-        context = FilterContext(step=step, prompt=job.prompt, generated=tuple(said))
+        context = FilterContext(step=step, prompt=job.prompt, generated=tuple(taken))
         favourite = favourite_of(raw, step)
         mask = self._timed.mask(matcher)
         bits = free = allowed_bits(raw, mask, job.vocab, chain)  # (W,) int32 or None
@@ -194,7 +194,7 @@ def _flags(bits: Mask | None, ranked: Ranked) -> NDArray[np.bool_] | None:
     return finite if found is None else found & finite
 
 
-def _shares(ranked: Ranked, tokens: Sequence[int], top_k: int) -> Choice:
+def _shares(ranked: Ranked, tokens: Sequence[int], top_k: int) -> DrawnToken:
     """The most probable allowed tokens and `tokens`, with probabilities over all allowed tokens."""
     values = ranked.left.values
     total = measure(values, None).log_total
@@ -202,4 +202,4 @@ def _shares(ranked: Ranked, tokens: Sequence[int], top_k: int) -> Choice:
     places = np.union1d(leaders(values, top_k), mine) if top_k else mine
     chosen = values[places].astype(np.float64)  # (n,)
     ids, gains = ranked.left.ids_of(places), (chosen + ranked.offset).astype(np.float32)
-    return Choice(tokens[0], 0.0, 0.0, ids, np.exp(chosen - total), gains)
+    return DrawnToken(tokens[0], 0.0, 0.0, ids, np.exp(chosen - total), gains)

@@ -77,7 +77,7 @@ class _Search:
         )
         self._agreement = Agreement()
         self._rule = EndRule(job)
-        self._told = TextRun(self._rule)
+        self._streamed_text = TextRun(self._rule)
         text = TextAssembler(self._rule.stops) if self._rule.stops else None
         self._beams = [
             Beam(branch=0, total=0.0, matcher=job.matcher, chain=self._ranking.first_chain(), text=text),
@@ -92,7 +92,7 @@ class _Search:
             moves = self._step(answer, length)
             if not self._beams or self._pool.is_done(self._beams[0].total, length):
                 return (yield from self._end())
-            yield from self._tell(self._agreement.reach(self._beams, self._pool))
+            yield from self._stream(self._agreement.reach(self._beams, self._pool))
             need = replace(
                 moves,
                 append=tuple(Append(branch=one.branch, tokens=(one.last.token,)) for one in self._beams if one.last),
@@ -106,9 +106,9 @@ class _Search:
         fault: DeadEnd | None = None
         for place, beam in enumerate(self._beams):
             raw = answer[beam.branch][-1]  # (V,) float32
-            said = [link.token for link in beam.path()] if self._ranking.has_filters else ()
+            taken = [link.token for link in beam.path()] if self._ranking.has_filters else ()
             try:
-                rows.append(self._ranking.rank(raw, beam.matcher, beam.chain, length - 1, said, place))
+                rows.append(self._ranking.rank(raw, beam.matcher, beam.chain, length - 1, taken, place))
             except DeadEnd as error:  # this beam's end, and the search's where no other is left
                 fault = fault or error
                 continue
@@ -213,7 +213,7 @@ class _Search:
     def _end(self) -> Generator[Taken, None, Outcome]:
         """Yield the rest of the best text; the outcome holds the next best ones too."""
         best, *others = self._pool.hypotheses[: self._job.options.num_return_sequences]
-        yield from self._tell(best.last.since(self._agreement.told))
+        yield from self._stream(best.last.since(self._agreement.streamed))
         beside = []
         for one in others:
             links = one.last.since(0)
@@ -222,14 +222,14 @@ class _Search:
                 run.take(link.token)
             records = tuple(link.record for link in links if link.record is not None)
             beside.append(replace(self._outcome(one, run), records=records))
-        return replace(self._outcome(best, self._told), others=tuple(beside))
+        return replace(self._outcome(best, self._streamed_text), others=tuple(beside))
 
     def _outcome(self, one: Hypothesis, run: TextRun) -> Outcome:
         return replace(run.outcome(one.matcher, mask_seconds=self._ranking.seconds), score=one.score)
 
-    def _tell(self, links: Sequence[Link]) -> Generator[Taken, None, None]:
+    def _stream(self, links: Sequence[Link]) -> Generator[Taken, None, None]:
         for link in links:
-            yield Taken(token=link.token, text=self._told.take(link.token), record=link.record)
+            yield Taken(token=link.token, text=self._streamed_text.take(link.token), record=link.record)
 
 
 def _branches(options: Decoding) -> int:

@@ -25,7 +25,7 @@ from espalier.decoding.timed_mask import TimedMask
 from espalier.errors import DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream, pick
-from espalier.sampling.fast.draw_fast import Choice, heated
+from espalier.sampling.fast.draw_fast import DrawnToken, heated
 from espalier.sampling.filters import FilterContext
 from espalier.tokens.mask import Logits, Mask
 from espalier.trace.measure import allowed_mass, measure
@@ -140,7 +140,7 @@ class Proposer:
 
     def _from(
         self, aim: Aim, allowed: Flags, particle: ParticleView, mask: Mask | None, raw: Logits, step: int
-    ) -> tuple[Choice, float]:
+    ) -> tuple[DrawnToken, float]:
         """Draw from the target over the allowed set; the second value is ln of its mass. Raises DeadEnd, naming what
         left no token."""
         inside = np.where(allowed, aim.row, NEG_INF)  # (V,) float32
@@ -152,9 +152,9 @@ class Proposer:
             raise DeadEnd(dead_end(permitted(mask, self._job.vocab, raw.shape[0]), raw, particle.chain, step))
         one = pick(inside, particle.stream.next())
         log_mass = 0.0 if bool(allowed.all()) else -measure(aim.row, allowed).tax_nats
-        return Choice(one.token, one.prob, float(inside[one.token]), one.ids, one.probs, inside[one.ids]), log_mass
+        return DrawnToken(one.token, one.prob, float(inside[one.token]), one.ids, one.probs, inside[one.ids]), log_mass
 
-    def _chain_prob(self, aim: Aim, taken: Choice) -> float:
+    def _chain_prob(self, aim: Aim, taken: DrawnToken) -> float:
         """The probability for `Chain.on_token`: that of the target without the constraint."""
         if not self._target.is_truncated:
             return taken.prob
@@ -168,11 +168,11 @@ class Proposer:
         aim: Aim,
         mask: Mask | None,
         allowed: Flags,
-        taken: Choice,
+        taken: DrawnToken,
         refused: Sequence[int],
         context: FilterContext,
     ) -> StepRecord:
-        """The record of a step that `decide` did not take. mask: of the constraint. refused: the tokens that were drawn
+        """The record of a step that `decide` did not take. mask: the constraint's. refused: the tokens that were drawn
         and refused."""
         vocab, chain, questions = self._job.vocab, particle.chain, self._questions.about(particle.matcher)
         bans = bans_of(raw, chain.bias(raw, context), chain, context)
@@ -200,11 +200,11 @@ class Proposer:
         return rows.record(Scored(taken.token, taken.prob, taken.logit))
 
 
-def _choice(row: Logits, pool: Flags, token: int, *, full: bool) -> Choice:
-    """The Choice of a token that was drawn from `pool`, `(V,) bool`, in proportion to exp(row). full: with the whole
-    distribution."""
+def _choice(row: Logits, pool: Flags, token: int, *, full: bool) -> DrawnToken:
+    """A token that was drawn from `pool`, `(V,) bool`, in proportion to exp(row). full: with the
+    whole distribution."""
     ids = np.flatnonzero(pool) if full else np.array([token])  # (n,)
     values = row[ids]  # (n,) float32
     log_total = measure(row, pool).log_allowed
     probs = np.exp(values.astype(np.float64) - log_total)  # (n,) float64
-    return Choice(token, math.exp(float(row[token]) - log_total), float(row[token]), ids, probs, values)
+    return DrawnToken(token, math.exp(float(row[token]) - log_total), float(row[token]), ids, probs, values)

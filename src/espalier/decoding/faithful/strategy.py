@@ -1,10 +1,11 @@
 """`best_of`, `smc`, `awrs`: sample from the model's distribution conditioned on the constraint, by weighted particles.
 
 Masking samples from another distribution: it renormalises at each step, and so favours beginnings whose continuations
-the constraint mostly refuses. Here several texts are drawn, each is weighted by the mass that its steps lost (design,
-section 4), and one is drawn in proportion to the weights. `best_of` draws all texts to the end (importance resampling,
-Rubin 1987); `smc` resamples on the way where the weights differ (sequential Monte Carlo: Lew et al. 2023, Loula et al.
-2025); `awrs` is `smc` without masks (`awrs.py`). This module does not know how weights, particles and proposals work.
+the constraint mostly refuses. Here several texts are drawn, each is weighted by the mass that its steps lost
+(docs/strategies.md), and one is drawn in proportion to the weights. `best_of` draws all texts to the end (importance
+resampling, Rubin 1987); `smc` resamples on the way where the weights differ (sequential Monte Carlo: Lew et al. 2023,
+Loula et al. 2025); `awrs` is `smc` without masks (`awrs.py`). This module does not know how weights, particles and
+proposals work.
 """
 
 from __future__ import annotations

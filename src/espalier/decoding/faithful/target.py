@@ -1,6 +1,6 @@
 """The target distribution of `best_of`, `smc` and `awrs` at one step, and the allowed tokens.
 
-Target `full` is p' of the design, section 4: after penalties, finite biases and temperature, over the whole vocabulary.
+Target `full` is p' of docs/strategies.md: after penalties, finite biases and temperature, over the whole vocabulary.
 Target `truncated` is c_p, the chain with its truncations and without the constraint. Bans (-inf biases) do not change a
 target: they shrink the allowed set. The module knows nothing about particles or about how a token is drawn.
 """
@@ -62,7 +62,7 @@ class Target:
         return Aim(free, row, allowed, self._ends if context.step < self._min_tokens else ())
 
     def allowed(self, aim: Aim, mask: Mask | None) -> Flags:
-        """The allowed tokens, `(V,) bool`. mask: of the constraint, `(W,) int32`, None without one."""
+        """The allowed tokens, `(V,) bool`. mask: the constraint's, `(W,) int32`, None without one."""
         found = aim.open & (aim.free > NEG_INF)
         if mask is not None:
             found &= masks.unpack(mask, found.shape[0])

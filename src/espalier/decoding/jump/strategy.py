@@ -84,7 +84,7 @@ class _Run:
         self.base: Logits | None = None
         self.end: Outcome | None = None
         self.is_checked = job.watch.is_on or len(job.chain.filters) > 0
-        self._told: list[Taken] = []
+        self._unsent: list[Taken] = []
         self._border = 0  # index in `tokens` after the last special token: the text from there is tokenized as one
         self._fed = self._cached = 0  # generated tokens in the KV cache: correct ones, and all
         self._fresh = 0  # tokens taken before the current pass and fed in it
@@ -98,8 +98,8 @@ class _Run:
 
     def flush(self) -> list[Taken]:
         """The tokens to stream, each once."""
-        told, self._told = self._told, []
-        return told
+        taken, self._unsent = self._unsent, []
+        return taken
 
     def feed(self) -> tuple[int | None, tuple[int, ...]]:
         """The length to truncate the model's sequence to, None for no truncation; and the tokens to append then."""
@@ -247,7 +247,7 @@ class _Run:
     def _tell(self, token: int, record: StepRecord | None) -> None:
         """Stream a token, which is final from now on. Sets `self.end` where the text ends with it."""
         text = self._shown.take(token)
-        self._told.append(Taken(token=token, text=text, record=record))
+        self._unsent.append(Taken(token=token, text=text, record=record))
         if not self.vocab.bytes_of(token):
             self._border = len(self._shown.tokens)
         if self._shown.ending is not None:

@@ -18,7 +18,7 @@ from espalier.decoding.step.stages import NEG_INF, favourite_of, permitted
 from espalier.errors import DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
-from espalier.sampling.fast.draw_fast import Choice, choose, heated
+from espalier.sampling.fast.draw_fast import DrawnToken, choose, heated
 from espalier.sampling.filters import FilterContext
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
@@ -111,14 +111,14 @@ def record_forced(
 
     What the model wanted and what the constraint removed are as in any step. `post_chain` holds the token alone.
     `z_sampled` is the token's probability after penalties, bias and temperature over the whole vocabulary: the share of
-    this step in the weight of the text (design, section 4). Raises BadLogits, DeadEnd.
+    this step in the weight of the text. Raises BadLogits, DeadEnd.
     """
     if not watch.is_on:
         return None
     step = _Step(raw, vocab, chain, RandomStream(0, 0), context, watch)  # nothing is drawn from the stream
     left = step.left(mask)
     step.check_alive(left)
-    taken = Choice(token, 1.0, float(raw[token]), np.array([token]), np.ones(1), raw[[token]])
+    taken = DrawnToken(token, 1.0, float(raw[token]), np.array([token]), np.ones(1), raw[[token]])
     return step.record(left, taken, questions, was_forced=True)
 
 
@@ -153,7 +153,7 @@ class _Step:
         self._biased = chain.bias(raw, context) if self._has_row else raw  # (V,) float32
 
     def left(self, mask: Mask | None) -> _Left:
-        """mask: of the constraint, `(W,) int32`; None without one, or where it is not asked."""
+        """mask: the constraint's, `(W,) int32`; None without one, or where it is not asked."""
         raw, biased = self._raw, self._biased
         bits = allowed_bits(raw, mask, self._vocab, self._chain)  # (W,) int32 or None
         flags = None  # (V,) bool or None
@@ -168,7 +168,7 @@ class _Step:
             bits = None if flags is None else masks.from_bool(flags)
         return _Left(mask, bits, flags, before)
 
-    def choose(self, left: _Left) -> Choice:
+    def choose(self, left: _Left) -> DrawnToken:
         """Draw a token. Raises DeadEnd, naming the constraint, field or filter that left no token."""
         raw, biased, watch = self._raw, self._biased, self._watch
         show = watch.top_k if self.is_watched and watch.lists else 0
@@ -189,7 +189,7 @@ class _Step:
     def record(
         self,
         left: _Left,
-        taken: Choice,
+        taken: DrawnToken,
         questions: MatcherQuestions,
         *,
         rejected: Scored | None = None,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from espalier.decoding.matcher_questions import MatcherQuestions, NamedMasks
 from espalier.decoding.step.stages import CONSTRAINT, NEG_INF, PADDING, Stages, banned_by, permitted, shares
 from espalier.sampling.chain import Chain
-from espalier.sampling.fast.draw_fast import Choice
+from espalier.sampling.fast.draw_fast import DrawnToken
 from espalier.sampling.filters import FilterContext
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
@@ -73,7 +73,7 @@ class RowRecords:
         self,
         raw: Logits,
         allowed: Flags | None,
-        drawn: Choice,
+        drawn: DrawnToken,
         *,
         kept: tuple[int, ...],
         step: int,

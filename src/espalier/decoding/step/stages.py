@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from espalier.automata.reasons.blame import Blame
 from espalier.errors import BadLogits
 from espalier.sampling.fast.candidates import kernels, leaders
-from espalier.sampling.fast.draw_fast import Choice
+from espalier.sampling.fast.draw_fast import DrawnToken
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
@@ -124,7 +124,7 @@ class Stages:
             return LazySequence(partial(_found, partial(self._listed, self._allowed)))
         return LazySequence(self._listed(self._allowed))
 
-    def sampled(self, drawn: Choice) -> Sequence[Candidate]:
+    def sampled(self, drawn: DrawnToken) -> Sequence[Candidate]:
         """The distribution that was drawn from. A kept token that it does not hold is left out."""
         if drawn.ids.size <= FEW and self._is_short():
             ids, probs, logits = drawn.ids.copy(), drawn.probs.copy(), drawn.logits.copy()  # (n,) each

@@ -46,7 +46,7 @@ class _State(NamedTuple):
 class TokenLimitMatcher:
     """A matcher under a token limit, for one sequence. Laws: tests/laws.py.
 
-    left: how many more tokens the text may have, EOS included. name: of the inner constraint, for `member_masks`.
+    left: how many more tokens the text may have, EOS included. name: the inner constraint's, for `member_masks`.
     Raises InputError naming max_tokens where no text fits, NotAvailable where no completion can be known.
     """
 

@@ -50,10 +50,10 @@ class LlamaContext:
         for lora in options.lora:
             adapters.append(load_lora(file, lora))
             made.append((lib.llama_adapter_lora_free, adapters[-1]))
-        with reasons() as said:
+        with reasons() as logged:
             self.ctx: Any = lib.llama_init_from_model(file.handle, params)
         if not self.ctx:
-            raise _context_error(said.first())
+            raise _context_error(logged.first())
         made.append((lib.llama_free, self.ctx))
         if adapters:
             handles = (lib.llama_adapter_lora_p_ctypes * len(adapters))(*adapters)

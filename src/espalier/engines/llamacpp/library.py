@@ -51,17 +51,17 @@ class Reasons:
     def hear(self, level: int, text: str) -> None:
         """Add one piece of the log. A continuation is appended to the last line."""
         if level == CONTINUED and self._lines:
-            last, said = self._lines[-1]
-            self._lines[-1] = last, said + text
+            last, start = self._lines[-1]
+            self._lines[-1] = last, start + text
         elif len(self._lines) < _KEPT or level == ERROR:
             self._lines.append((level, text))
 
     def first(self) -> str:
         """Why a call failed: the first error, which is the innermost, without the function's name."""
         for level, text in self._lines:
-            said = _plain(text)
-            if level == ERROR and said:
-                return said
+            line = _plain(text)
+            if level == ERROR and line:
+                return line
         return NO_REASON
 
     def all(self) -> list[str]:
@@ -118,12 +118,12 @@ def version() -> str:
 @contextmanager
 def reasons() -> Iterator[Reasons]:
     """Collects what the library logs in this thread until the end of the block."""
-    said = Reasons()
-    _LISTENERS.open.append(said)
+    found = Reasons()
+    _LISTENERS.open.append(found)
     try:
-        yield said
+        yield found
     finally:
-        _LISTENERS.open.remove(said)
+        _LISTENERS.open.remove(found)
 
 
 def address_of(name: str, *, of: type) -> Any:
@@ -136,7 +136,7 @@ def address_of(name: str, *, of: type) -> Any:
 
 def _plain(text: str) -> str:
     """A log line as a reason: its first line, without the function's name and outer error prefixes."""
-    said = _FUNCTION.sub("", text.strip())
+    line = _FUNCTION.sub("", text.strip())
     for outer in _OUTER:
-        said = _FUNCTION.sub("", said.removeprefix(outer))
-    return " ".join(said.split())
+        line = _FUNCTION.sub("", line.removeprefix(outer))
+    return " ".join(line.split())

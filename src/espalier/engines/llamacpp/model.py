@@ -281,5 +281,5 @@ def _decode_error(code: int, capacity: int) -> GenerationError:
             f"all sequences together would outgrow the {capacity} tokens of the KV cache",
             hint="fewer at once, or a larger kv_size",
         )
-    said = {ABORTED: "the pass was aborted", INVALID: "llama.cpp refused the batch"}
-    return GenerationError(f"{said.get(code, 'the pass failed')} (llama_decode returned {code})")
+    meanings = {ABORTED: "the pass was aborted", INVALID: "llama.cpp refused the batch"}
+    return GenerationError(f"{meanings.get(code, 'the pass failed')} (llama_decode returned {code})")

@@ -23,7 +23,7 @@ from espalier.decoding.native import NativeChoice
 from espalier.engines.llamacpp.library import library, reasons
 from espalier.errors import BadLogits, CapabilityError, DeadEnd, GenerationError
 from espalier.sampling.config import SamplingConfig
-from espalier.sampling.fast.draw_fast import Choice
+from espalier.sampling.fast.draw_fast import DrawnToken
 from espalier.sampling.fit import Fitted
 from espalier.tokens.mask import Logits
 
@@ -136,7 +136,7 @@ class LlamaSampler:
         self._lib.llama_sampler_apply(self._grammar, ctypes.byref(self._array(self._one)))
         return bool(self._one["logit"][0] > -np.inf)
 
-    def _drawn(self, chain: Any, array: Any, full: bool) -> Choice:
+    def _drawn(self, chain: Any, array: Any, full: bool) -> DrawnToken:
         """What the chain selects from the array, which is a view of `_all`."""
         self._lib.llama_sampler_apply(chain, ctypes.byref(array))
         address = ctypes.cast(array.data, ctypes.c_void_p).value or 0
@@ -147,14 +147,14 @@ class LlamaSampler:
         _, logit, prob = kept[array.selected].item()
         token = int(kept["id"][array.selected])
         if not full:
-            return Choice(token, prob, logit, *NOTHING)
+            return DrawnToken(token, prob, logit, *NOTHING)
         alive = kept[(kept["p"] > 0.0) | (kept["id"] == token)]
         alive = alive[np.argsort(alive["id"])]
         ids, probs = alive["id"].astype(np.intp), alive["p"].astype(np.float64)
-        return Choice(token, prob, logit, ids, probs, alive["logit"].copy())
+        return DrawnToken(token, prob, logit, ids, probs, alive["logit"].copy())
 
 
-def _allowed_one(drawn: Choice) -> Choice:
+def _allowed_one(drawn: DrawnToken) -> DrawnToken:
     """Raises DeadEnd if no token had any weight, BadLogits if weights are NaN: then nothing was drawn."""
     if drawn.logit == -math.inf:
         raise DeadEnd("llama.cpp's chain leaves no token")
@@ -171,10 +171,10 @@ def _free(lib: Any, handles: list[Any], _owner: object) -> None:
 def _grammar(lib: Any, vocab: Any, text: str | None, handles: list[Any]) -> Any:
     if text is None:
         return None
-    with reasons() as said:
+    with reasons() as logged:
         found = lib.llama_sampler_init_grammar(vocab, text.encode(), b"root")
         if not found:
-            raise CapabilityError(f"llama.cpp refuses the grammar: {said.first()}", field="constraint")
+            raise CapabilityError(f"llama.cpp refuses the grammar: {logged.first()}", field="constraint")
     handles.append(found)
     return found
 

@@ -30,9 +30,9 @@ def examine() -> dict[str, Any]:
     except ValueError:
         if not done.returncode:
             return _fault(f"the process that opens the library ended without a report{_shown(done.stdout)}")
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        logged = done.stderr.decode("utf-8", "replace").strip().splitlines()
         ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
-        return _fault(f"opening the library ends the process with {ended}{f': {said[-1]}' if said else ''}")
+        return _fault(f"opening the library ends the process with {ended}{f': {logged[-1]}' if logged else ''}")
     return dict(report)
 
 

@@ -49,10 +49,10 @@ class LlamaFile:
         params = lib.llama_model_default_params()
         params.vocab_only = vocab_only
         _place(lib, params, options)
-        with reasons() as said:
+        with reasons() as logged:
             handle = lib.llama_model_load_from_file(os.fsencode(path), params)
         if not handle:
-            raise _load_error(path.name, said.first())
+            raise _load_error(path.name, logged.first())
         self._freed = weakref.finalize(self, lib.llama_model_free, handle)
         self.handle = handle
         self.vocab: Any = lib.llama_model_get_vocab(handle)
@@ -123,13 +123,13 @@ def load_lora(file: LlamaFile, lora: Lora) -> Any:
         raise InputError(f"{path.name} is damaged: adapter.lora.alpha is not a float", hint=DAMAGED, field="lora")
     check_tensors(header, path.name, what="lora")
     lib = library()
-    with reasons() as said:
+    with reasons() as logged:
         handle = lib.llama_adapter_lora_init(file.handle, os.fsencode(path))
     if not handle:
-        if any(sign in said.first() for sign in DAMAGE):
-            raise InputError(f"{path.name} cannot be loaded: {said.first()}", hint=DAMAGED, field="lora")
+        if any(sign in logged.first() for sign in DAMAGE):
+            raise InputError(f"{path.name} cannot be loaded: {logged.first()}", hint=DAMAGED, field="lora")
         raise InputError(
-            f"the adapter {path.name} does not fit {file.path.name}: {said.first()}",
+            f"the adapter {path.name} does not fit {file.path.name}: {logged.first()}",
             hint="an adapter works with the model that it was trained on",
             field="lora",
         )

@@ -51,7 +51,7 @@ DOUBT = 1e-9
 NO_IDS = np.empty(0, dtype=np.int64)  # (0,)
 
 
-class Choice(NamedTuple):
+class DrawnToken(NamedTuple):
     """The taken token with its probability and its logit after the samplers; and the candidates that it was drawn from:
     `(n,)` ids, ascending, with float64 probabilities and float32 logits. `choose` says how many candidates are listed.
     """
@@ -90,7 +90,7 @@ def choose(
     show: int = 0,
     plain: int = PLAIN,
     last: int = LAST,
-) -> Choice:
+) -> DrawnToken:
     """Mask, `logit_bias`, samplers and draw: the same token as `chain.shape` and `draw`, with the same random numbers
     used.
 
@@ -307,24 +307,24 @@ CODES: dict[str, Callable[[SamplingConfig], tuple[int, float]]] = {
 """Samplers that the last kernel knows -> their code and parameter."""
 
 
-def _finished(found: Candidates, names: Sequence[str], heat: np.float32, uniform: float, step: FastStep) -> Choice:
+def _finished(found: Candidates, names: Sequence[str], heat: np.float32, uniform: float, step: FastStep) -> DrawnToken:
     """Run the remaining samplers and draw in one kernel; if that is not exact, one by one."""
     if found.ids is None:
         found = found.alive()
     config, values = step.context.config, found.values
-    told = [CODES[name](config) for name in names]
-    codes = np.array([code for code, _ in told], dtype=np.int64)  # (m,)
-    amounts = np.array([amount for _, amount in told], dtype=np.float64)  # (m,)
+    coded = [CODES[name](config) for name in names]
+    codes = np.array([code for code, _ in coded], dtype=np.int64)  # (m,)
+    amounts = np.array([amount for _, amount in coded], dtype=np.float64)  # (m,)
     probs = np.empty(values.shape[0], dtype=np.float64)  # (n,), negative for removed candidates
     place, is_sure = kernels().finish(values, codes, amounts, config.min_keep, heat, uniform, DOUBT, probs)
     if not is_sure:
         return _drawn(_run(names, found, step), heat, uniform, step)
     shown = np.flatnonzero(probs >= 0.0) if step.show else np.array([place])
     logits, logit = divided(values[shown], heat), float(divided(values[place : place + 1], heat)[0])
-    return Choice(found.id_of(place), float(probs[place]), logit, found.ids_of(shown), probs[shown], logits)
+    return DrawnToken(found.id_of(place), float(probs[place]), logit, found.ids_of(shown), probs[shown], logits)
 
 
-def _drawn(found: Candidates, heat: np.float32, uniform: float, step: FastStep) -> Choice:
+def _drawn(found: Candidates, heat: np.float32, uniform: float, step: FastStep) -> DrawnToken:
     """Draw when no truncation is left to run."""
     if heat != 1.0 and (step.show or step.is_plain(found)):
         found, heat = Candidates(temperature(found.values, float(heat)), found.ids, True), np.float32(1.0)
@@ -341,15 +341,17 @@ def _drawn(found: Candidates, heat: np.float32, uniform: float, step: FastStep) 
                 not step.show or float(probs.min()) > 0.0
             ):  # candidates whose probability underflowed tie with all others that did
                 logit = float(divided(values[place : place + 1], heat)[0])
-                return Choice(found.id_of(place), weight / total, logit, found.ids_of(shown), probs, logits)
+                return DrawnToken(found.id_of(place), weight / total, logit, found.ids_of(shown), probs, logits)
     if heat != 1.0:
         values = temperature(values, float(heat))
     drawn = pick(values, uniform)
     logit = float(values[drawn.token])
-    return Choice(found.id_of(drawn.token), drawn.prob, logit, found.ids_of(drawn.ids), drawn.probs, values[drawn.ids])
+    return DrawnToken(
+        found.id_of(drawn.token), drawn.prob, logit, found.ids_of(drawn.ids), drawn.probs, values[drawn.ids]
+    )
 
 
-def _taken(found: Candidates, place: int) -> Choice:
+def _taken(found: Candidates, place: int) -> DrawnToken:
     """The result if the token is taken without a draw."""
     token, logits = found.id_of(place), found.values[place : place + 1].copy()  # (1,) float32
-    return Choice(token, 1.0, float(logits[0]), np.array([token]), np.ones(1), logits)
+    return DrawnToken(token, 1.0, float(logits[0]), np.array([token]), np.ones(1), logits)

@@ -307,7 +307,7 @@ def penalise(
     ids: Array,
     has_ids: bool,
     tokens: Array,
-    said: Array,
+    produced: Array,
     repetition: float,
     frequency: float,
     presence: float,
@@ -315,7 +315,7 @@ def penalise(
 ) -> None:
     """`penalties` in place: values (n,) float32 of ids (n,) int64 ascending, or of all ids from 0 on.
 
-    tokens, said (m,) int64: distinct tokens and how often each was generated. The other arguments are float32.
+    tokens, produced (m,) int64: distinct tokens and how often each was generated. The other arguments are float32.
     """
     for k in range(tokens.shape[0]):
         place = tokens[k]
@@ -329,8 +329,8 @@ def penalise(
         if repetition != np.float32(1.0):
             value = value * repetition if value <= 0 else value / repetition
             value = _finite(value, largest)
-        if said[k]:
-            value = _finite(value - _finite(np.float32(said[k]) * frequency + presence, largest), largest)
+        if produced[k]:
+            value = _finite(value - _finite(np.float32(produced[k]) * frequency + presence, largest), largest)
         values[place] = value
 
 

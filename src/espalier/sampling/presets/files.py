@@ -114,9 +114,9 @@ def preset_text(preset: Preset) -> str:
         for one in preset.filters
     ]
     try:
-        said = {name: _as_toml(value, name) for name, value in values.items() if name != "name" and value}
+        table = {name: _as_toml(value, name) for name, value in values.items() if name != "name" and value}
         for multiline in (True, False):  # multi-line strings lose carriage returns
-            text = tomli_w.dumps(said, multiline_strings=multiline)
+            text = tomli_w.dumps(table, multiline_strings=multiline)
             if parse_preset(text, name=preset.name, source=preset.name) == preset:
                 return text
     except _NotToml as error:

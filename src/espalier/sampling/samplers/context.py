@@ -19,15 +19,15 @@ class TransformContext:
 
     config: the SamplingConfig; typed as Any because the config is built from the samplers' declarations, and these read
     their own fields from it. history: ids of prompt and output, oldest first; the last `generated` ids are the output.
-    seen, said: how often each id occurs among the last `repetition_window` ids, and how often as output there. chance:
-    a uniform number in [0, 1) for xtc. mu: mirostat's state. breakers: DRY's breakers as tokens.
+    seen, produced: how often each id occurs among the last `repetition_window` ids, and how often as output there.
+    chance: a uniform number in [0, 1) for xtc. mu: mirostat's state. breakers: DRY's breakers as tokens.
     """
 
     config: Any
     history: Sequence[int] = ()
     generated: int = 0
     seen: Mapping[int, int] = field(default_factory=dict)
-    said: Mapping[int, int] = field(default_factory=dict)
+    produced: Mapping[int, int] = field(default_factory=dict)
     chance: float = 0.0
     mu: float = 0.0
     breakers: Breakers = field(default_factory=dict)
@@ -43,13 +43,13 @@ class TransformContext:
         breakers: Breakers = NO_BREAKERS,
     ) -> TransformContext:
         """With the counts computed from this history; the chain keeps equal counts step by step."""
-        seen, said = count_window(history, generated, config.repetition_window)
+        seen, produced = count_window(history, generated, config.repetition_window)
         return TransformContext(
             config=config,
             history=history,
             generated=generated,
             seen=seen,
-            said=said,
+            produced=produced,
             chance=chance,
             mu=mu,
             breakers=breakers,
@@ -57,15 +57,15 @@ class TransformContext:
 
 
 def count_window(history: Sequence[int], generated: int, window: int) -> tuple[dict[int, int], dict[int, int]]:
-    """`seen` and `said` of a history whose last `generated` ids are the output: how often each id occurs in the last
-    `window` tokens (-1: in all), and how often as output there."""
+    """`seen` and `produced` of a history whose last `generated` ids are the output: how often each id occurs in the
+    last `window` tokens (-1: in all), and how often as output there."""
     start = 0 if window < 0 else max(0, len(history) - window)
     first_said = len(history) - generated
     seen: dict[int, int] = {}
-    said: dict[int, int] = {}
+    produced: dict[int, int] = {}
     for place in range(start, len(history)):
         token = history[place]
         seen[token] = seen.get(token, 0) + 1
         if place >= first_said:
-            said[token] = said.get(token, 0) + 1
-    return seen, said
+            produced[token] = produced.get(token, 0) + 1
+    return seen, produced

@@ -27,13 +27,13 @@ def penalties(
     frequency: float,
     presence: float,
     seen: Mapping[int, int],
-    said: Mapping[int, int],
+    produced: Mapping[int, int],
 ) -> Logits:
-    """For each token of `seen`: divide its logit by `repetition` if positive, else multiply. For each token of `said`:
-    subtract `frequency` per occurrence and `presence` once. Values of 1, 0 and 0 change nothing.
+    """For each token of `seen`: divide its logit by `repetition` if positive, else multiply. For each token of
+    `produced`: subtract `frequency` per occurrence and `presence` once. Values of 1, 0 and 0 change nothing.
 
-    seen: how often each id occurs in the window, prompt and output. said: the same for the output alone. Penalties ban
-    nothing: results are clipped to float32's range. Ids outside V are ignored.
+    seen: how often each id occurs in the window, prompt and output. produced: the same for the output alone. Penalties
+    ban nothing: results are clipped to float32's range. Ids outside V are ignored.
     """
     out = logits.copy()  # (V,) float32
     factor, each, once = amount(repetition), amount(frequency), amount(presence)
@@ -44,7 +44,7 @@ def penalties(
             value = np.float32(logits[token])
             if repetition != 1.0:
                 value = _finite(value * factor if value <= 0 else value / factor)
-            count = said.get(token, 0)
+            count = produced.get(token, 0)
             if count:
                 value = _finite(value - _finite(np.float32(count) * each + once))
             out[token] = value
@@ -68,7 +68,7 @@ def _transform(logits: Logits, context: TransformContext) -> Logits:
         config.frequency_penalty,
         config.presence_penalty,
         context.seen,
-        context.said,
+        context.produced,
     )
 
 

@@ -28,7 +28,7 @@ class Usage(Reply):
 
 
 class Output(Reply):
-    """One output under the key `espalier`. score: of a beam. weighing: weights of faithful sampling. closed_by_budget:
+    """One output under the key `espalier`. score: a beam's. weighing: weights of faithful sampling. closed_by_budget:
     whether the token limit decided how the output ends. rewinds: text that was taken back. safety: by category and
     pattern, how often a filter refused the most probable token and took text back. truncated: how many tokens the
     prompt lost."""

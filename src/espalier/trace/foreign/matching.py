@@ -99,20 +99,24 @@ def misfit(event: Mapping[str, Any], steps: Sequence[ApiStep]) -> str:
 
 
 def choose(
-    found: Mapping[TaskKey, TaskFit], *, task: int | None = None, slot: int | None = None, told_slot: int | None = None
+    found: Mapping[TaskKey, TaskFit],
+    *,
+    task: int | None = None,
+    slot: int | None = None,
+    reported_slot: int | None = None,
 ) -> tuple[TaskKey | None, list[str]]:
     """The task of a response, None if the log has none for it, and messages for a person.
 
-    task, slot: requested by the caller; a requested task is taken even if it does not fit, with a message. told_slot:
-    the slot that the response names. Raises MatchError if several tasks fit, and for a task or slot that the log does
-    not have.
+    task, slot: requested by the caller; a requested task is taken even if it does not fit, with a message.
+    reported_slot: the slot that the response names. Raises MatchError if several tasks fit, and for a task or slot that
+    the log does not have.
     """
     named = {key: one for key, one in found.items() if task in (None, key.task) and slot in (None, key.slot)}
     if (task is not None or slot is not None) and not named:
         asked = f"task {task}" if task is not None else f"slot {slot}"
         raise MatchError(f"the log has no {asked}", hint=f"it has {named_tasks(found)}", field="task")
-    if told_slot is not None and slot is None and task is None:
-        named = {key: one for key, one in named.items() if key.slot in (None, told_slot)}
+    if reported_slot is not None and slot is None and task is None:
+        named = {key: one for key, one in named.items() if key.slot in (None, reported_slot)}
     fitting = [key for key, one in named.items() if not one.wrong]
     if len(fitting) == 1:
         return fitting[0], []

@@ -53,7 +53,7 @@ def merge(
     steps = chosen.steps or ()
     read = log()
     found = try_all(read, steps)
-    key, warnings = choose(found, task=task, slot=slot, told_slot=response.slot)
+    key, warnings = choose(found, task=task, slot=slot, reported_slot=response.slot)
     if key is None and found:
         warnings += _without_task(response, steps, found=len(found))
     events: dict[int, Mapping[str, Any]] = {}
