@@ -15,14 +15,16 @@ from pathlib import Path
 from espalier.errors import SpecError, UnknownName
 from espalier.lexicon.languages import fold, language
 
-CODE = re.compile(r"[A-Za-z0-9_-]+")
+CODE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def check_code(lang: object) -> None:
-    """Raises SpecError for anything but letters, digits, - and _, so a code is never a path."""
+    """Raises SpecError for anything but up to 64 letters, digits, - and _, so a code is never a path."""
     if not isinstance(lang, str) or CODE.fullmatch(lang) is None:
         raise SpecError(
-            f"lang: {lang!r} is not a language code", hint="letters, digits, - and _, such as es or pt-BR", field="lang"
+            f"lang: {str(lang)[:80]!r} is not a language code",
+            hint="letters, digits, - and _, such as es or pt-BR",
+            field="lang",
         )
 
 

@@ -427,3 +427,20 @@ def test_the_loop_is_free_while_a_request_is_prepared() -> None:
             return [other.status_code, (await first).status_code]
 
     assert asyncio.run(run()) == [200, 500]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"espalier": {"safety": {"patterns": [{"regex": "a" * 2100}]}}}, "espalier.safety"),
+        ({"espalier": {"safety": {"lists": {"pii": ["x" * 1100]}}}}, "espalier.safety"),
+        ({"espalier": {"safety": {"kind": "regex", "pattern": "a"}}}, "espalier.safety"),
+        ({"vocab_lang": "a" * 5000, "vocab_n_words": 10}, "vocab_lang"),
+    ],
+    ids=["regex of 2,100 characters", "phrase of 1,100", "another kind", "language of 5,000 letters"],
+)
+def test_a_value_that_is_too_large_or_of_another_kind_was_an_internal_error(fields: Any, param: str) -> None:
+    with client() as http:
+        reply = http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "hi"}], **fields})
+    assert reply.status_code == 400, reply.text
+    assert reply.json()["error"]["param"] == param

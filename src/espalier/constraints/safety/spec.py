@@ -229,7 +229,9 @@ def safety_of(value: Any, *, field: str = "safety") -> Safety:
         raise InputError(
             f"{field} is the name of a preset or an object", hint=f"one of: {', '.join(PRESETS)}", field=field
         )
-    spec = Spec.from_json({"kind": Safety.kind, **value})
+    if value.get("kind", Safety.kind) != Safety.kind:
+        raise SpecError(f"a filter is of kind {Safety.kind!r}, not {value['kind']!r}", field="kind")
+    spec = Spec.from_json({**value, "kind": Safety.kind})
     assert isinstance(spec, Safety)
     return spec
 

@@ -17,14 +17,14 @@ from fastapi import Request
 from starlette.responses import Response
 
 from espalier.engines.base import Finished, Result
-from espalier.errors import EspalierError
+from espalier.errors import EspalierError, LimitExceeded
 from espalier.server.answering.generation import Generation
 from espalier.server.answering.replies import Chunks, Head, outputs, report, reports
 from espalier.server.answering.submitting import generating
 from espalier.server.asking.draft import Asked
 from espalier.server.bodies.base import Body, read_body
 from espalier.server.http.body import in_thread_if_large, read_object
-from espalier.server.http.errors import code_of, error_body, internal_error
+from espalier.server.http.errors import TooCostly, code_of, error_body, internal_error
 from espalier.server.http.sse import DONE, EventStream, event
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.observe.telemetry import Operation
@@ -90,7 +90,10 @@ async def _begin(
     request_id = request_id_of(request)
     caller = caller_of(request)
     data = await dialect.read(request, process.settings)
-    asked = await in_thread_if_large(request, lambda: dialect.ask(read_body(dialect.body, data), process))
+    try:
+        asked = await in_thread_if_large(request, lambda: dialect.ask(read_body(dialect.body, data), process))
+    except LimitExceeded as error:  # a limit on what a body may hold, so the body is wrong, not the server
+        raise TooCostly(error.message, hint=error.hint, field=error.field) from error
     span = stack.enter_context(
         process.spans.request(
             operation=dialect.operation, model=asked.model, headers=request.headers, request_id=request_id
