@@ -94,7 +94,7 @@ def compile_ban(spec: Ban, compiler: Compiler) -> Compiled:
     """Raises LimitExceeded for more phrases than an automaton holds, VocabError."""
     found = search([phrase.encode() for phrase in spec.phrases])
     compiled = compile_dfa(found.avoiding, spec, compiler.vocab, compiler.trie)
-    compiled.explain_with(lambda: _Explainer(compiled.machine, found, spec))
+    compiled.explain_with(lambda: _PhraseReasons(compiled.machine, found, spec))
     return UndoableCompiled(compiled, _Phrases(found)) if spec.rewinds else compiled
 
 
@@ -103,7 +103,7 @@ def ban_language(spec: Ban, compiler: Compiler) -> Dfa:
     return avoiding([phrase.encode() for phrase in spec.phrases])
 
 
-class _Explainer:
+class _PhraseReasons:
     """Explains a refusal by the phrase that the token would complete."""
 
     def __init__(self, machine: Machine, found: Search, spec: Ban) -> None:

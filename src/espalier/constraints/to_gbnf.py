@@ -77,7 +77,7 @@ def of_dfa(dfa: Dfa) -> Grammar:
     return Grammar.of([Rule("root", body), *rules])
 
 
-class RuleBook:
+class GrammarUnion:
     """Collects the rules of several grammars, renaming them so that no two names clash."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from espalier.constraints.after.spec import After
 from espalier.constraints.after.thinking import Thinking
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Gbnf
-from espalier.constraints.to_gbnf import RuleBook, grammar_of, of_dfa, refused
+from espalier.constraints.to_gbnf import GrammarUnion, grammar_of, of_dfa, refused
 from espalier.grammar.ast import CharClass, Grammar, Literal, Node, Repeat, alt, seq
 from espalier.grammar.printer import print_grammar
 from espalier.grammar.ranges import merge
@@ -33,7 +33,7 @@ def after_grammar(spec: After, compiler: Compiler, before: str) -> Grammar:
     answer = spec.answer_in(before)
     if answer:
         raise refused(spec, "the prompt holds a part of the answer already")
-    book = RuleBook()
+    book = GrammarUnion()
     inner = grammar_of(spec.spec, compiler, before)
     rest = seq(_gap(inner), book.add(inner)) if spec.gap else book.add(inner)
     if answer is not None:
@@ -57,7 +57,7 @@ def thinking_grammar(spec: Thinking, compiler: Compiler, before: str) -> Grammar
         _can_begin(answer, bytes(blanks) + start) for n in range(GAP + 1) for blanks in product(WHITESPACE, repeat=n)
     ):
         raise refused(spec, f"the answer itself can begin with {spec.start!r}")
-    book = RuleBook()
+    book = GrammarUnion()
     return book.grammar(alt(book.add(thought), book.add(answer)))
 
 

@@ -177,7 +177,7 @@ class SafetyCompiled(AutomatonCompiled):
     def __init__(self, spec: Safety, compiler: Compiler, machine: RegularMachine, found: CompiledFilter) -> None:
         super().__init__(spec, compiler.vocab, compiler.trie, machine)
         self.filter = found
-        self.explain_with(lambda: _Explainer(machine, found))
+        self.explain_with(lambda: _PatternReasons(machine, found))
 
     def matcher(self, *, before: str = "") -> SafetyMatcher:
         return SafetyMatcher(self)
@@ -207,7 +207,7 @@ class SafetyMatcher(AutomatonMatcher):
         return replace(blame, rule=rule.full_name)
 
 
-class _Explainer:
+class _PatternReasons:
     """Names the pattern that a token would complete."""
 
     def __init__(self, machine: Machine, found: CompiledFilter) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from espalier.automata.phrases.occurrences import until
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.to_gbnf import RuleBook, of_automaton, of_dfa
+from espalier.constraints.to_gbnf import GrammarUnion, of_automaton, of_dfa
 from espalier.constraints.tools.compile import BLANK, free_text
 from espalier.constraints.tools.grammar import calls_grammar
 from espalier.constraints.tools.spec import ToolCalls
@@ -18,7 +18,7 @@ def tool_calls_grammar(spec: ToolCalls, compiler: Compiler, before: str) -> Gram
     calls = calls_grammar(spec)
     if spec.choice.mode == "required":
         return calls.grammar
-    book = RuleBook()
+    book = GrammarUnion()
     text = book.add(of_dfa(free_text(spec)))
     marker = spec.wire.marker
     if not marker:

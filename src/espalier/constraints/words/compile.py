@@ -37,7 +37,7 @@ MAX_APOSTROPHES = 6
 def compile_wordlist(spec: Wordlist, compiler: Compiler) -> Compiled:
     """The word list for one vocabulary. Raises as `wordlist_language` does, and VocabError."""
     found = compile_dfa(wordlist_language(spec, compiler), spec, compiler.vocab, compiler.trie)
-    found.explain_with(lambda: _Explainer(found.machine, list_name(spec)))
+    found.explain_with(lambda: _ListReasons(found.machine, list_name(spec)))
     return found
 
 
@@ -125,7 +125,7 @@ def _capitals(words: Iterable[str], rules: Language) -> list[tuple[bytes, bytes]
     return [(form.encode(), letters.encode()) for letters in sorted(first) for form in capitalised(letters, rules)]
 
 
-class _Explainer:
+class _ListReasons:
     """Names the list as the rule. See `automata/reasons/explain.py`."""
 
     def __init__(self, machine: Machine, name: str) -> None:

@@ -149,8 +149,8 @@ class LlamaChunks(Chunks):
     def last(self) -> list[Json]:
         return []
 
-    def of(self, index: int, happened: Event, trace_id: str | None) -> list[Json]:
-        asked = self.asked
+    def of(self, run: int, happened: Event, trace_id: str | None) -> list[Json]:
+        asked, index = self.asked, run
         assert isinstance(asked, LlamaAsked)
         if isinstance(happened, TokenEvent):
             self._last[index] = time.monotonic()

@@ -7,6 +7,7 @@ Beyond OpenAI's fields there are only `reasoning` (vLLM's) with `reasoning_conte
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -152,9 +153,9 @@ def _steps(asked: Asked, result: Result) -> list[StepRecord]:
 
 
 @dataclass(slots=True)
-class Chunks:
-    """Makes the chunks of one stream from events; subclasses know the shape of a route. If a run gives several outputs,
-    the first is streamed, and each of the others comes at the end in one piece."""
+class Chunks(ABC):
+    """Makes the chunks of one stream from events; subclasses know the shape of a route. results: those of
+    the finished runs, by index."""
 
     asked: Asked
     head: Head
@@ -162,6 +163,25 @@ class Chunks:
     results: dict[int, Result] = field(default_factory=dict)
     _steps: dict[int, list[StepRecord]] = field(default_factory=dict)
     _ids: dict[int, list[int]] = field(default_factory=dict)
+
+    @abstractmethod
+    def first(self) -> list[Json]:
+        """The chunks before all others."""
+
+    @abstractmethod
+    def of(self, run: int, happened: Event, trace_id: str | None) -> list[Json]:
+        """The chunks of one event."""
+
+    @abstractmethod
+    def last(self) -> list[Json]:
+        """The chunks after all others."""
+
+
+@dataclass(slots=True)
+class ChoiceChunks(Chunks):
+    """Chunks with `choices`, as OpenAI's. If a run gives several outputs, the first is streamed, and each of the others
+    comes at the end in one piece."""
+
     _logprobs: dict[int, Logprobs] = field(default_factory=dict)
 
     def first(self) -> list[Json]:
@@ -171,24 +191,24 @@ class Chunks:
             chunks += [self._chunk([one]) for one in self.opening(run * self.asked.returned, run)]
         return chunks
 
+    @abstractmethod
     def opening(self, index: int, run: int) -> list[Json]:
         """The first choice of an output, if there is one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def at_once(self, result: Result) -> Json | None:
         """A choice, as from `pieces`, with the whole output; None for an empty output."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pieces(self, index: int, happened: Event) -> list[Json]:
         """The choices of one event, without logprobs and finish_reason."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ending(self, index: int, result: Result) -> Json:
         """The last choice of an output."""
-        raise NotImplementedError
 
-    def logprobs(self) -> Logprobs:
-        raise NotImplementedError
+    @abstractmethod
+    def logprobs(self) -> Logprobs: ...
 
     def of(self, run: int, happened: Event, trace_id: str | None) -> list[Json]:
         """The chunks of one event. Log probabilities are held back until the text of their tokens is sent."""
@@ -249,7 +269,7 @@ class Chunks:
         return {**found, "usage": None} if self.asked.include_usage else found
 
 
-class ChatChunks(Chunks):
+class ChatChunks(ChoiceChunks):
     """`chat.completion.chunk`s."""
 
     def opening(self, index: int, run: int) -> list[Json]:
@@ -292,7 +312,7 @@ def _delta(one: Delta) -> Json:
     return {}
 
 
-class TextChunks(Chunks):
+class TextChunks(ChoiceChunks):
     """`text_completion` chunks."""
 
     def opening(self, index: int, run: int) -> list[Json]:
