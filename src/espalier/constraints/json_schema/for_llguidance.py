@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from espalier.constraints.json_schema.safe_patterns import narrow
+from espalier.constraints.json_schema.safe_patterns import narrow, needs_no_escape
 from espalier.schema.pointers import DanglingPointer, local_pointer, trail
 from espalier.schema.read.drafts import DRAFT2020, DRAFTS, Draft, misshapen
 from espalier.time_limit import check as check_time
@@ -115,7 +115,7 @@ class _Writer:
     def pattern(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:
         """A pattern that matches the same, or less, in ECMA-262, Python and Rust."""
         found = narrow(value) if isinstance(value, str) else None
-        if found is None:
+        if found is None or not needs_no_escape(found):
             raise NotPlain
         made[keyword] = found
 
@@ -198,6 +198,8 @@ class _Writer:
             raise NotPlain
         if keyword == "patternProperties":
             value = _narrowed(value, node)
+            if not all(needs_no_escape(pattern) for pattern in value):
+                raise NotPlain
         listed: dict[str, Any] = dict.fromkeys(self._sorted(value, node) if keyword == "properties" else value)
         made[keyword] = listed
         self._pending += [(value[name], listed, name) for name in listed]
@@ -266,6 +268,8 @@ SILENT = {"format", "minContains", "maxContains", "then", "else", "additionalIte
 is to be asserted does not come here.)"""
 
 Write: TypeAlias = Callable[[_Writer, str, Any, Mapping[str, Any], dict[str, Any]], None]
+# `exclusiveMinimum` and `exclusiveMaximum` are not here: llguidance 1.9.1 accepts 0 for `{"exclusiveMinimum": 0,
+# "maximum": 0.5}`.
 WRITERS: dict[str, Write] = {
     "$ref": _Writer.reference,
     "type": _Writer.types,
@@ -282,8 +286,6 @@ WRITERS: dict[str, Write] = {
     "oneOf": _Writer.children,
     "minimum": _Writer.number,
     "maximum": _Writer.number,
-    "exclusiveMinimum": _Writer.number,
-    "exclusiveMaximum": _Writer.number,
     "multipleOf": _Writer.factor,
     "minLength": _Writer.count,
     "maxLength": _Writer.count,

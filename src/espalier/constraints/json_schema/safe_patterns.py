@@ -5,6 +5,11 @@ The result matches no more than any of the dialects does. It knows no schema.
 
 from __future__ import annotations
 
+from espalier.errors import EspalierError
+from espalier.grammar.ast import AnyChar, CharClass, Literal, postorder
+from espalier.grammar.ranges import Ranges, subtract
+from espalier.grammar.regex.parse import parse_regex
+
 SPELLED = {"d": "0-9", "w": "A-Za-z0-9_", "s": " \\t\\n\\r\\f\\v"}
 """The part of a class escape that all dialects match, as written between brackets."""
 UNLIKE = set("DWSbBAZzGKhHRXaeckQE<>")
@@ -40,3 +45,29 @@ def narrow(pattern: str) -> str | None:
         found.append(char)
         at += 1
     return "".join(found)
+
+
+ESCAPED: Ranges = ((0x00, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0x7F, 0x7F))
+"""Code points that llguidance spells as escapes in a JSON string."""
+
+
+def needs_no_escape(pattern: str) -> bool:
+    """Whether no part of the pattern matches a character of ESCAPED, such as a quotation mark.
+
+    llguidance 1.9.1 accepts `\\"` and `\\\\` for classes that contain some of these characters and not the one that is
+    written: `^[^"]*$` accepts `"a\\"b"`. What an unanchored pattern leaves open before and after it is not concerned.
+    """
+    try:
+        nodes = list(postorder(parse_regex(pattern)))
+    except EspalierError:
+        return False
+    for node in nodes:
+        if isinstance(node, Literal):
+            ranges: Ranges = tuple((ord(char), ord(char)) for char in node.text)
+        elif isinstance(node, CharClass | AnyChar):
+            ranges = node.scalars()
+        else:
+            continue
+        if any(subtract((one,), ESCAPED) != (one,) for one in ranges):
+            return False
+    return True
