@@ -175,6 +175,12 @@ def _constrain(conversation: Conversation, **given: Any) -> None:
     output.note(f"constraint: {spec.kind if spec else otherwise}")
 
 
+def _grammar(rest: str) -> dict[str, str]:
+    """The flags of `FILE`, or of `FILE --root RULE`."""
+    path, _, root = rest.partition(" --root ")
+    return {"grammar": path.strip()} | ({"root": root.strip()} if root else {})
+
+
 def _need(rest: str, what: str) -> str:
     if not rest:
         raise InputError(f"this command needs {what}", hint="/help lists the commands")
@@ -223,7 +229,7 @@ COMMANDS: dict[str, Callable[[Conversation, str], None]] = {
     "help": lambda c, rest: output.note(HELP),
     "schema": lambda c, rest: _constrain(c, schema=_need(rest, "a schema")),
     "regex": lambda c, rest: _constrain(c, regex=_need(rest, "a pattern")),
-    "grammar": lambda c, rest: _constrain(c, grammar=_need(rest, "a file")),
+    "grammar": lambda c, rest: _constrain(c, **_grammar(_need(rest, "a file"))),
     "choice": lambda c, rest: _constrain(c, choice=_words(_need(rest, "at least one answer"))),
     "json": lambda c, rest: _constrain(c, json_object=True),
     "free": lambda c, rest: _constrain(c),

@@ -133,6 +133,9 @@ def add_command(
         typer.Option("-o", "--option", help="A sampling field; repeat it.", metavar="KEY VALUE"),
     ] = None,
     grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file, or @NAME.", metavar="FILE")] = None,
+    root: Annotated[
+        str | None, typer.Option(help="With --grammar: its start rule (default: root).", metavar="RULE")
+    ] = None,
     schema: Annotated[
         str | None, typer.Option(help="A JSON Schema: a file, JSON, or `name, age int`.", metavar="SCHEMA")
     ] = None,
@@ -142,6 +145,8 @@ def add_command(
     presets = _presets()
     flags = {"--description": description, "--like": like, "-o": option, "--grammar": grammar, "--schema": schema}
     given = [flag for flag, value in flags.items() if value]
+    if root is not None and grammar is None:
+        raise InputError("--root needs --grammar", field="root")
     if source == "-" or Path(source).suffix in (SUFFIX, ".json"):
         if given:
             raise InputError(f"{given[0]} is for a preset by name, and {source} is a file", field="preset")
@@ -155,15 +160,21 @@ def add_command(
             base
             | {"name": source, "config": over_config(base.get("config", {}), read_fields(option))}
             | ({"description": description} if description else {})
-            | (
-                {}
-                if grammar is None
-                else {"grammar": grammar if grammar.startswith(BUILTIN) else read_grammar(grammar)}
-            )
+            | _grammar_fields(grammar, root, base.get("filters", []))
             | ({} if schema is None else {"json_schema": read_schema_argument(schema, read_text)})
         )
     preset_parts(preset)  # what cannot be used is not kept
     output.note(f"wrote {presets.save(preset, replace=force)}")
+
+
+def _grammar_fields(grammar: str | None, root: str | None, filters: list[Any]) -> dict[str, Any]:
+    """The fields of a preset that name a grammar; one with another start rule is a filter."""
+    if grammar is None:
+        return {}
+    text = grammar if grammar.startswith(BUILTIN) else read_grammar(grammar)
+    if root is None:
+        return {"grammar": text}
+    return {"filters": [*filters, {"type": "grammar", "options": {"grammar": text, "root": root}}]}
 
 
 def read_file(path: str) -> Preset:

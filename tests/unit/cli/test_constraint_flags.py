@@ -1,5 +1,6 @@
 """Flags that join, delay, ban and soften; and what is asked wrongly."""
 
+import io
 import json
 
 import pytest
@@ -29,6 +30,36 @@ def test_several_constraints_hold_together(run):
         assert code == 0
         assert set(text) <= {"a", "c"}
         assert "cc" not in text
+
+
+def test_the_start_rule_of_a_grammar_can_be_named(run, tmp_path):
+    (tmp_path / "g.gbnf").write_text('root ::= "r"\nitem ::= "i" [0-9]\n')
+    code, out, _ = run(*FAKE, "--grammar", "g.gbnf", "--root", "item", "--seed", "1", "hi")
+    assert code == 0
+    assert out[0] == "i"
+    assert out[1:].strip().isdigit()
+    code, _, err = run(*FAKE, "--grammar", "g.gbnf", "--root", "nope", "hi")
+    assert code != 0
+    assert "there is no rule named 'nope'" in err
+    code, _, err = run(*FAKE, "--root", "item", "hi")
+    assert code != 0
+    assert "--root needs --grammar" in err
+    for command, shown in (("sample", "i"), ("print", "item ::=")):
+        code, out, _ = run("grammar", command, "g.gbnf", "--root", "item")
+        assert code == 0
+        assert shown in out
+    assert run("grammar", "accepts", "g.gbnf", "i7", "--root", "item")[0] == 0
+    assert run("grammar", "check", "g.gbnf", "--root", "item")[0] == 0
+
+
+def test_a_chat_switches_to_a_start_rule(run, tmp_path, monkeypatch):
+    (tmp_path / "g.gbnf").write_text('root ::= "r"\nitem ::= "i" [0-9]\n')
+    monkeypatch.setattr("sys.stdin", io.StringIO("/grammar g.gbnf --root item\nhi\n/grammar g.gbnf\nhi\n"))
+    code, out, _ = run("chat", "-m", "fake", "--seed", "1")
+    assert code == 0
+    first, second = out.split()
+    assert first[0] == "i"
+    assert second == "r"
 
 
 def test_a_list_of_your_own_with_names_and_digits(run, tmp_path):

@@ -90,6 +90,12 @@ def test_add_reads_json_and_flags(run, tmp_path):
     assert run("generate", "-m", "fake", "--preset", "g", "hi")[:2] == (0, "x\n")
 
 
+def test_add_names_the_start_rule_of_a_grammar(run, tmp_path):
+    (tmp_path / "g.gbnf").write_text('root ::= "x"\nitem ::= "y"\n')
+    assert run("presets", "add", "g", "--grammar", "g.gbnf", "--root", "item")[0] == 0
+    assert run("generate", "-m", "fake", "--preset", "g", "hi")[:2] == (0, "y\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -101,6 +107,7 @@ def test_add_reads_json_and_flags(run, tmp_path):
         (["add", "mine", "-o", "heat", "1"], "-o heat: there is no such field"),
         (["add", "mine", "--grammar", "@json", "--schema", "a"], "a grammar and a schema"),
         (["add", "mine", "--grammar", "@nope"], "nope"),
+        (["add", "mine", "--root", "item"], "--root needs --grammar"),
         (["add", "missing.toml"], "cannot read"),
         (["add", "bad.toml"], "line 1"),
         (["add", "bad.json"], "line 1"),

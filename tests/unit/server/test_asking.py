@@ -72,6 +72,10 @@ def refused(process: Process, **fields: Any) -> EspalierError:
         ({"json_schema": SCHEMA}, JsonSchema(SCHEMA)),
         ({"espalier": {"constraint": {"kind": "regex", "pattern": "a"}}}, Regex("a")),
         (
+            {"espalier": {"constraint": {"kind": "gbnf", "grammar": 'a ::= "x"', "root": "a"}}},
+            Gbnf('a ::= "x"', root="a"),
+        ),
+        (
             {"json_schema": SCHEMA, "espalier": {"allow": "checked"}},
             JsonSchema(SCHEMA, allow="checked"),
         ),

@@ -39,6 +39,9 @@ class ConstraintFlags:
     ] = False
     regex: Annotated[str | None, typer.Option(help="A regular expression for the whole answer.")] = None
     grammar: Annotated[str | None, typer.Option(help="A GBNF grammar file, or @NAME.", metavar="FILE")] = None
+    root: Annotated[
+        str | None, typer.Option(help="With --grammar: its start rule (default: root).", metavar="RULE")
+    ] = None
     choice: Annotated[list[str] | None, typer.Option(help="An allowed answer; repeat it.", metavar="TEXT")] = None
     json_object: Annotated[bool, typer.Option("--json-object", help="Any JSON object.")] = False
     whitespace: Annotated[
@@ -84,7 +87,7 @@ class ConstraintFlags:
         if self.regex is not None:
             yield Regex(self.regex)
         if self.grammar is not None:
-            yield Gbnf(read_grammar(self.grammar))
+            yield Gbnf(read_grammar(self.grammar), **({} if self.root is None else {"root": self.root}))
         if self.choice:
             yield Choice(tuple(self.choice))
         if self.json_object:
@@ -96,6 +99,8 @@ class ConstraintFlags:
         """Raises InputError for an option of a flag that is not given."""
         if self.whitespace is not None and self.schema is None and not self.json_object:
             raise InputError("--whitespace is for --schema and --json-object", field="whitespace")
+        if self.root is not None and self.grammar is None:
+            raise InputError("--root needs --grammar", field="root")
         for name in ("schema_format", "schema_order", "allow_checked"):
             if getattr(self, name) not in (None, False) and self.schema is None:
                 raise InputError(f"--{name.replace('_', '-')} needs --schema", field="schema")
