@@ -28,14 +28,27 @@ def parse(text: str) -> tuple[Any, bool]:
     return value, twice
 
 
-def valid(schema: Any) -> Callable[[Any], bool]:
-    """`valid(value)` for values of `parse`, by the validator of the schema's draft."""
+def valid(schema: Any, *, has_formats: bool = False) -> Callable[[Any], bool]:
+    """`valid(value)` for values of `parse`, by the validator of the schema's draft. has_formats: assert the formats
+    that the package can check."""
     exact = json.loads(json.dumps(schema), parse_float=Decimal)
     base = validator_for(exact, default=jsonschema.Draft202012Validator)
     types = base.TYPE_CHECKER.redefine_many({"integer": _is_whole, "number": _is_number})
     made = extend(base, {"multipleOf": _multiple_of}, type_checker=types)
-    found: Callable[[Any], bool] = made(exact, registry=Registry()).is_valid
+    found: Callable[[Any], bool] = made(
+        exact, registry=Registry(), format_checker=base.FORMAT_CHECKER if has_formats else None
+    ).is_valid
     return found
+
+
+def declared_twice(schema: Any, text: str) -> bool:
+    """Whether a name under `properties` of the schema itself stands twice in the document."""
+    pairs = json.loads(text, object_pairs_hook=tuple)
+    declared = schema.get("properties", {}) if isinstance(schema, dict) else {}
+    if not text.lstrip().startswith("{"):
+        return False
+    names = [name for name, _ in pairs]
+    return any(names.count(name) > 1 for name in declared)
 
 
 def _no_constant(text: str) -> Any:

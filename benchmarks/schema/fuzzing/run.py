@@ -1,104 +1,111 @@
-"""One schema after another, each with many texts: what is accepted must be valid.
+"""Tries one schema with many texts, on every backend that takes it: what is accepted must be valid.
 
-A text is wrong where the matcher accepts it and `jsonschema` does not. Of a name that stands twice in an
-object the last value counts, as parsers have it; how often that happened is counted.
+A text is wrong where the matcher accepts it and `jsonschema` does not, where its whitespace is of another style than
+asked for, or where a declared name stands twice in it. Of an undeclared name that stands twice the last value counts,
+as parsers have it; how often that happened is counted.
 """
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import jsonschema
 
-from benchmarks.schema.fuzzing.oracle import parse, valid
+from benchmarks.fuzzing.cases import COMPILE_SECONDS, WITH_TOKENS, check_laws
+from benchmarks.fuzzing.session import Finding, Totals
+from benchmarks.fuzzing.texts import changed, walk
+from benchmarks.fuzzing.vocabularies import byte_compiler, token_compiler
+from benchmarks.schema.fuzzing.oracle import declared_twice, parse, valid
 from benchmarks.schema.fuzzing.schemas import HardMaker
-from benchmarks.schema.fuzzing.texts import changed, spelled, walk
+from benchmarks.schema.fuzzing.texts import INSERTED, LIKED, is_styled, spelled, styled
 from espalier.constraints.base import Compiled
-from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.llguidance import LlgCompiled
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import EspalierError, LimitExceeded, NotAvailable, SchemaError, UnsupportedError
+from espalier.grammar.json_mode import JsonWhitespace
 from espalier.time_limit import time_limit
-from espalier.tokens.vocab import Vocab
 
 DRAFTS = ("2020-12", "2020-12", "2020-12", "draft-07", "2019-09", "draft-06", "draft-04")
 KEYWORDS = frozenset(HardMaker(Random(0)).makers) | frozenset(HardMaker(Random(0), draft="draft-07").makers)
-COMPILE_SECONDS = 5.0
+WHITESPACE: tuple[JsonWhitespace, ...] = ("flexible", "flexible", "natural", "compact", "indented")
+FORMATS: tuple[Literal["annotate", "assert"], ...] = ("annotate", "annotate", "assert")
 TEXTS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """A text that is wrongly accepted. backend: what enforced the schema. seed: of this schema alone, for `one`."""
+class Tried:
+    """One schema under one backend."""
 
-    backend: str
-    schema: Any
-    text: str
     seed: int
+    backend: str
+    spec: JsonSchema
+    compiled: Compiled
+    is_valid: Callable[[Any], bool]
 
-    def __str__(self) -> str:
-        return f"{self.backend}, seed {self.seed}: {self.schema!r} accepts {self.text!r}"
-
-
-@dataclass(slots=True)
-class Totals:
-    """counts: schemas by what became of them and texts by verdict. keywords: of the schemas that compiled."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    keywords: Counter[str] = field(default_factory=Counter)
-    findings: list[Finding] = field(default_factory=list)
+    def finding(self, fault: str, text: str) -> Finding:
+        options = f"whitespace {self.spec.whitespace}, format {self.spec.format}"
+        return Finding(seed=self.seed, fault=f"{self.backend}, {options}: {fault}", spec=self.spec.schema, text=text)
 
 
-def run(seed: int, *, seconds: float | None = None, schemas: int | None = None) -> Totals:
-    """Until so many seconds have gone, or so many schemas. Each schema has a seed of its own, which a finding names."""
-    totals = Totals()
-    end = None if seconds is None else time.monotonic() + seconds
-    number = 0
-    compiler = Compiler(Vocab.bytes())
-    while (end is None or time.monotonic() < end) and (schemas is None or number < schemas):
-        one(seed * 1_000_003 + number, totals, compiler)
-        number += 1
-    return totals
-
-
-def one(seed: int, totals: Totals, compiler: Compiler) -> None:
-    """One schema and its texts, on every backend that takes it."""
-    random = Random(seed)
-    maker = HardMaker(random, draft=random.choice(DRAFTS), depth=random.randint(1, 3))
-    schema = maker.document()
-    if not isinstance(schema, dict):
-        return
-    try:
-        judge = valid(schema)
-        jsonschema.validators.validator_for(schema).check_schema(schema)
-        judge(None)
-    except (jsonschema.SchemaError, RecursionError):
-        totals.counts["malformed"] += 1
-        return
-    values = [maker.value() for _ in range(TEXTS)]
-    done: set[str] = set()
-    for own in (False, True):
+class SchemaFuzzer:
+    def one(self, seed: int, totals: Totals) -> None:
+        """One schema and its texts, on every backend that takes it."""
+        random = Random(seed)
+        maker = HardMaker(random, draft=random.choice(DRAFTS), depth=random.randint(1, 3))
+        schema = maker.document()
+        if not isinstance(schema, dict):
+            return
+        spec = JsonSchema(schema, whitespace=random.choice(WHITESPACE), format=random.choice(FORMATS))
         try:
+            judge = valid(schema, has_formats=spec.format == "assert")
+            jsonschema.validators.validator_for(schema).check_schema(schema)
+            judge(None)
+        except (jsonschema.SchemaError, RecursionError):
+            totals.counts["malformed"] += 1
+            return
+        values = [maker.value() for _ in range(TEXTS)]
+        done: set[str] = set()
+        for own in (False, True):
+            try:
+                with time_limit(COMPILE_SECONDS):
+                    compiled = (byte_compiler().by_grammar if own else byte_compiler()).compile(spec)
+            except SchemaError:
+                totals.counts["no document"] += 1
+                return
+            except (UnsupportedError, LimitExceeded) as error:
+                totals.counts[error.code] += 1
+                continue
+            backend = "llguidance" if isinstance(compiled, LlgCompiled) else "automaton"
+            if own and "automaton" in done:
+                return
+            done.add(backend)
+            totals.counts[backend] += 1
+            totals.features.update(_keywords(schema) & KEYWORDS)
+            tried = Tried(seed=seed, backend=backend, spec=spec, compiled=compiled, is_valid=judge)
+            accepted = [text for text in _texts(tried, values, random) if _judge(text, tried, totals)]
+            _check(tried, random.choice(accepted) if accepted else None, random, totals, own)
+
+
+def _check(tried: Tried, text: str | None, random: Random, totals: Totals, own: bool) -> None:
+    """The laws, and a tokenizer's vocabulary, on one accepted text."""
+    of_tokens = None
+    try:
+        if random.random() < WITH_TOKENS:
             with time_limit(COMPILE_SECONDS):
-                compiled = (compiler.by_grammar if own else compiler).compile(JsonSchema(schema, whitespace="flexible"))
-        except SchemaError:
-            totals.counts["no document"] += 1
-            return
-        except (UnsupportedError, LimitExceeded) as error:
-            totals.counts[error.code] += 1
-            continue
-        backend = "llguidance" if isinstance(compiled, LlgCompiled) else "automaton"
-        if own and "automaton" in done:
-            return
-        done.add(backend)
-        totals.counts[backend] += 1
-        totals.keywords.update(_keywords(schema) & KEYWORDS)
-        for text in _texts(compiled, values, random):
-            _judge(text, compiled, judge, Finding(backend=backend, schema=schema, text=text, seed=seed), totals)
+                compiler = token_compiler().by_grammar if own else token_compiler()
+                of_tokens = compiler.compile(tried.spec)
+            totals.counts["compiled for a tokenizer"] += 1
+            if text is not None and not of_tokens.accepts(text):
+                totals.findings.append(tried.finding("bytes and tokens disagree", text))
+                return
+        check_laws(tried.compiled, of_tokens, text, random)
+    except AssertionError as error:
+        totals.findings.append(tried.finding(f"a law: {error}", text or ""))
+    except EspalierError as error:
+        totals.counts[f"laws: {error.code}"] += 1
 
 
 def _keywords(schema: Any) -> set[str]:
@@ -107,34 +114,44 @@ def _keywords(schema: Any) -> set[str]:
     return {name for one in schema for name in _keywords(one)} if isinstance(schema, list) else set()
 
 
-def _texts(compiled: Compiled, values: list[Any], random: Random) -> list[str]:
-    texts = [spelled(value, random) for value in values]
+def _texts(tried: Tried, values: list[Any], random: Random) -> list[str]:
+    texts = [
+        spelled(value, random) if random.random() < 0.5 else styled(value, tried.spec.whitespace) for value in values
+    ]
     for _ in range(TEXTS):
         try:
-            found = walk(compiled, random)
+            found = walk(tried.compiled, random, liked=LIKED)
         except (NotAvailable, LimitExceeded):
             break
         if found is not None:
             texts.append(found)
-    return texts + [changed(text, random) for text in texts for _ in range(2)]
+    return texts + [changed(text, random, INSERTED) for text in texts for _ in range(2)]
 
 
-def _judge(text: str, compiled: Compiled, judge: Any, finding: Finding, totals: Totals) -> None:
+def _judge(text: str, tried: Tried, totals: Totals) -> bool:
+    """Whether the text is accepted; a wrong one is a finding."""
     try:
-        accepted = compiled.accepts(text)
+        is_accepted = tried.compiled.accepts(text)
     except EspalierError as error:
         totals.counts[f"text: {error.code}"] += 1
-        return
-    if not accepted:
-        totals.counts["text: refused"] += 1
-        return
-    totals.counts["text: accepted"] += 1
+        return False
+    totals.counts[f"text: {'accepted' if is_accepted else 'refused'}"] += 1
+    if is_accepted and (fault := _fault(text, tried, totals)) != "":
+        totals.findings.append(tried.finding(fault, text))
+    return is_accepted
+
+
+def _fault(text: str, tried: Tried, totals: Totals) -> str:
     try:
         value, is_twice = parse(text)
-        is_wrong = not judge(value)
+        if not tried.is_valid(value):
+            return "accepts what jsonschema refuses"
     except ValueError:
-        is_wrong, is_twice = True, False
+        return "accepts what is no JSON"
+    except RecursionError:
+        totals.counts["text: not judged"] += 1
+        return ""
     totals.counts["text: accepted, a name stands twice"] += is_twice
-    if is_wrong:
-        totals.counts["text: wrong"] += 1
-        totals.findings.append(finding)
+    if is_twice and declared_twice(tried.spec.schema, text):
+        return "accepts a declared name twice"
+    return "" if is_styled(text, tried.spec.whitespace) else "accepts whitespace of another style"

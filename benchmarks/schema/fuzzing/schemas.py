@@ -5,12 +5,15 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from benchmarks.schema.fuzzing.patterns import HARD, Patterns
+from benchmarks.fuzzing.patterns import HARD, Patterns
 from tests.schema_fuzz import Maker
 
 NAMES = ("a", "b", "ab", "c1", 'q"t', "b\\s", "s/l", "é", "😀", "", "a b", "\x7f", "n\nl")
 NUMBERS = (-1, 0, 0.5, 1, 1.0, 1.5, 2, 3, 10, 100, -0.25, 1e2, 1e-2, 123456789012345678)
-FORMATS = ("date", "time", "date-time", "email", "ipv4", "uuid", "uri")
+FORMATS = ("date", "time", "date-time", "email", "ipv4", "ipv6", "uuid", "uri", "hostname", "regex", "json-pointer")
+FORMATTED = ("2024-02-29", "2023-02-29", "23:59:60Z", "12:00:00+01:00", "2024-01-01T00:00:00Z", "a@b.c", "1.2.3.4",
+             "1.2.3.256", "::1", "12345678-1234-1234-1234-123456789abc", "http://a/b", "a.b", "[a-z]",
+             "/a/~0")  # fmt: skip
 
 
 class HardMaker(Maker):
@@ -23,17 +26,40 @@ class HardMaker(Maker):
         self.makers["patternProperties"] = lambda depth: self.by_name(
             depth, tuple(self.patterns.pattern() for _ in range(2))
         )
+        self.makers["format"] = lambda _: random.choice(FORMATS)
         self.makers["required"] = lambda _: random.sample(NAMES, random.randint(1, 2))
         for name in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"):
             if draft != "draft-04" or name in ("minimum", "maximum"):
                 self.makers[name] = lambda _: random.choice(NUMBERS)
+        if not only:
+            self.chosen = list(self.makers)
 
     def objects(self, depth: int) -> Any:
         """Some schemas are of texts alone, so that patterns and lengths often meet."""
         if self.chosen != list(self.makers) or self.random.random() > 0.3:
             return super().objects(depth)
-        names = [name for name in ("pattern", "minLength", "maxLength") if self.random.random() < 0.6]
+        names = [name for name in ("pattern", "minLength", "maxLength", "format") if self.random.random() < 0.6]
         return {"type": "string"} | {name: self.makers[name](depth) for name in names}
+
+    def document(self) -> Any:
+        """Some schemas refer to themselves."""
+        found = super().document()
+        if isinstance(found, dict) and self.random.random() < 0.3:
+            self.makers["$ref"] = lambda _: self.random.choice(("#", "#/$defs/one", "#/$defs/two"))
+            inner = {"one": self._recursive(), "two": self._recursive()}
+            found = {"$ref": "#/$defs/one", "$schema": found["$schema"]} if self.random.random() < 0.5 else found
+            return found | {"$defs": inner}
+        return found
+
+    def _recursive(self) -> Any:
+        """An object or an array that may hold a reference."""
+        inner = {"anyOf": [{"$ref": self.makers["$ref"](1)}, {"type": self.random.choice(("null", "string"))}]}
+        if self.random.random() < 0.5:
+            return {"type": "array", "items": inner} | {
+                name: self.makers[name](1) for name in ("minItems", "maxItems")[: self.random.randint(0, 2)]
+            }
+        names = self.random.sample(NAMES, 2)
+        return {"type": "object", "properties": {names[0]: inner, names[1]: self.objects(2)}, "required": names[1:]}
 
     def by_names(self, depth: int) -> dict[str, Any]:
         return self.by_name(depth, NAMES)
@@ -51,4 +77,6 @@ class HardMaker(Maker):
         return self.random.choice(pools[kind])
 
     def text(self) -> str:
+        if self.random.random() < 0.15:
+            return self.random.choice(FORMATTED)
         return "".join(self.random.choice((*HARD, "a", "b", "A", "1")) for _ in range(self.random.randint(0, 4)))

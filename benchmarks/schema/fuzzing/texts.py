@@ -1,47 +1,65 @@
-"""Texts to try on a compiled schema: what it accepts itself, found by random walks; values written in every spelling
-that JSON has; and both with something changed."""
+"""Values written in every spelling that JSON has, and the pieces that are inserted into JSON texts."""
 
 from __future__ import annotations
 
 import json
+import re
 from random import Random
 from typing import Any
 
-import numpy as np
+from espalier.grammar.json_mode import JsonWhitespace
 
-from espalier.constraints.base import Compiled
-from espalier.tokens.mask import unpack
-
-LIKED = np.zeros(256)
-for _byte in b'"\\/u{}[],:0n':
-    LIKED[_byte] = 4.0
+LIKED = b'"\\/u{}[],:0n'
+"""Bytes that JSON treats specially."""
 SPACES = ("", "", "", " ", "\n", "\t ")
 INSERTED = ('\\"', "\\\\", "\\/", "/", "\\u0000", "\\u001f", "\\u007f", "\x7f", "é", "\\u00e9", "😀", "\\ud83d\\ude00",
             "\u2028", "\\n", "\\u0061", "\\u0022", "\\u005C", '"', "\\", "x")  # fmt: skip
 
 
-def walk(compiled: Compiled, random: Random, *, longest: int = 60) -> str | None:
-    """A text that the matcher accepts, drawn byte by byte; None where the walk has no end. Bytes that JSON treats
-    specially are preferred. The vocabulary is of bytes, EOS last."""
-    matcher = compiled.matcher()
-    eos = compiled.vocab.eos_ids[0]
-    taken = bytearray()
-    for _ in range(longest):
-        allowed = np.flatnonzero(unpack(matcher.mask(), compiled.vocab.width))
-        if matcher.is_accepting and (len(allowed) == 1 or random.random() < 0.3):
-            return taken.decode("utf-8")
-        bytes_ = allowed[allowed < 256]
-        weights = 1.0 + LIKED[bytes_]
-        # Ranges of letters must not drown what stands for itself.
-        weights /= 1.0 + 9.0 * ((bytes_ > 0x60) & (bytes_ < 0x7B)) + 9.0 * (bytes_ >= 0x80)
-        token = int(random.choices(bytes_.tolist(), weights.tolist())[0])
-        matcher.advance(token)
-        taken.append(token)
-    for token in matcher.shortest_completion():
-        if token == eos:
-            return taken.decode("utf-8")
-        taken += compiled.vocab.bytes_of(token)
-    return None
+TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s{}\[\],:"]+|[{}\[\],:]')
+FIXED = {
+    "natural": {"separators": (", ", ": ")},
+    "compact": {"separators": (",", ":")},
+    "indented": {"indent": 2},
+    "flexible": {"indent": 1},
+}
+
+
+def styled(value: Any, whitespace: JsonWhitespace) -> str:
+    """The value as `json.dumps` writes it in that style."""
+    return json.dumps(value, ensure_ascii=False, **FIXED[whitespace])  # type: ignore[arg-type]
+
+
+def is_styled(text: str, whitespace: JsonWhitespace) -> bool:
+    """Whether the whitespace of a JSON text is that of the style, whatever the values are."""
+    if whitespace == "flexible":
+        return True
+    tokens = TOKENS.findall(text)
+    compact = "".join(tokens)
+    if whitespace == "compact":
+        return text == compact
+    if whitespace == "natural":
+        gaps = re.split(TOKENS, text)[1:]
+        return all(gap == "" or (gap == " " and token in ",:") for token, gap in zip(tokens, gaps, strict=True)) and (
+            text.startswith(tokens[0])
+        )
+    return text == _indented(tokens)
+
+
+def _indented(tokens: list[str]) -> str:
+    """The tokens of a JSON text with two spaces a level, and empty containers closed."""
+    found, depth = [], 0
+    for place, token in enumerate(tokens):
+        is_empty = place > 0 and tokens[place - 1] + token in ("{}", "[]")
+        if token in "}]":
+            depth -= 1
+            if not is_empty:
+                found.append("\n" + "  " * depth)
+        elif place and tokens[place - 1] in "{[,":
+            found.append("\n" + "  " * depth)
+        found.append(token + (" " if token == ":" else ""))
+        depth += token in ("{", "[")
+    return "".join(found)
 
 
 def spelled(value: Any, random: Random) -> str:
@@ -51,6 +69,8 @@ def spelled(value: Any, random: Random) -> str:
         names = list(value)
         if random.random() < 0.5:
             random.shuffle(names)
+        if names and random.random() < 0.1:
+            names.append(random.choice(names))  # a name that stands twice
         inner = f",{space}".join(f"{_text(name, random)}:{space}{spelled(value[name], random)}" for name in names)
         return f"{{{inner}}}"
     if isinstance(value, list):
@@ -91,17 +111,3 @@ def _number(value: float, random: Random) -> str:
         if value == 0:
             forms += ["-0", "0.00", "-0.0"]
     return random.choice(forms) if random.random() < 0.3 else plain
-
-
-def changed(text: str, random: Random) -> str:
-    """The text with something inserted, left out, doubled or exchanged."""
-    at = random.randint(0, len(text))
-    how = random.random()
-    if how < 0.5:
-        return text[:at] + random.choice(INSERTED) + text[at:]
-    if how < 0.7:
-        return text[:at] + text[at + 1 :]
-    if how < 0.85:
-        end = min(len(text), at + random.randint(1, 6))
-        return text[:end] + text[at:end] + text[end:]
-    return text[:at] + random.choice(INSERTED) + text[at + 1 :]

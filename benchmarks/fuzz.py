@@ -1,0 +1,56 @@
+"""`python -m benchmarks.fuzz KIND --seconds N --seed S`: look for texts on which matcher and oracle disagree.
+
+Exit 1 if there is one. `--case N` runs one case again, by the number that a finding names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from importlib import import_module
+
+from benchmarks.fuzzing.session import Fuzzer, Totals, run
+
+KINDS = {
+    "schema": "benchmarks.schema.fuzzing.run:SchemaFuzzer",
+    "regex": "benchmarks.fuzzing.regexes:RegexFuzzer",
+    "gbnf": "benchmarks.fuzzing.grammars:GrammarFuzzer",
+    "tools": "benchmarks.fuzzing.tools:ToolFuzzer",
+    "safety": "benchmarks.fuzzing.safety:SafetyFuzzer",
+    "words": "benchmarks.fuzzing.words:WordFuzzer",
+}
+SHOWN = 50
+
+
+def fuzzer(kind: str) -> Fuzzer:
+    module, _, name = KINDS[kind].partition(":")
+    made: Callable[[], Fuzzer] = getattr(import_module(module), name)
+    return made()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzz", description=__doc__)
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--case", type=int, help="run this one case again")
+    given = parser.parse_args(arguments)
+    if given.case is not None:
+        totals = Totals()
+        fuzzer(given.kind).one(given.case, totals)
+        print(f"{given.kind}, case {given.case}")
+    else:
+        totals = run(fuzzer(given.kind), given.seed, seconds=given.seconds)
+        print(f"{given.kind}, seed {given.seed}, {given.seconds:g} s")
+    for name, count in sorted(totals.counts.items()):
+        print(f"  {name:40}{count:>8}")
+    print("  " + ", ".join(f"{name} {count}" for name, count in totals.features.most_common()))
+    for finding in totals.findings[:SHOWN]:
+        print(finding)
+    print(f"{len(totals.findings)} wrong")
+    return 1 if totals.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""One case of a fuzzer: a spec with texts near it, tried under two vocabularies and against an oracle."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from benchmarks.fuzzing.session import Finding, Totals
+from benchmarks.fuzzing.texts import changed, walk
+from benchmarks.fuzzing.vocabularies import byte_compiler, check_masks, token_compiler
+from espalier.constraints.base import Compiled
+from espalier.constraints.spec import Spec
+from espalier.errors import EspalierError, NotAvailable
+from espalier.time_limit import time_limit
+from tests.laws import check_no_trap, check_walk
+
+COMPILE_SECONDS = 2.0
+WALKS = 6
+WITH_TOKENS = 0.34
+"""Share of the cases that are compiled for a tokenizer too."""
+LONGEST_FOR_LAWS = 40
+INSERTED = (
+    '"',
+    "\\",
+    "/",
+    "\x00",
+    "\x1f",
+    "\x7f",
+    "é",
+    "😀",
+    "\u2028",
+    "\n",
+    " ",
+    "a",
+    "A",
+    "0",
+    "-",
+    "(",
+    "]",
+    ".",
+    "ı",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """fault(text, is_accepted): what is wrong with the matcher's answer, "" if nothing is. near: texts near the spec.
+    features: what the spec has, for the counts. liked, begin, longest: as in `walk`. inserted: as in `changed`."""
+
+    spec: Spec
+    fault: Callable[[str, bool], str]
+    near: Sequence[str]
+    features: Collection[str] = ()
+    liked: bytes = b""
+    begins: Sequence[bytes] = (b"",)
+    longest: int = 20
+    inserted: Sequence[str] = INSERTED
+
+
+def both_ways(is_right: Callable[[str], bool | None], oracle: str) -> Callable[[str, bool], str]:
+    """A fault where matcher and oracle differ; None: the oracle does not know."""
+
+    def fault(text: str, is_accepted: bool) -> str:
+        expected = is_right(text)
+        if expected is None or expected == is_accepted:
+            return ""
+        return f"{'accepts' if is_accepted else 'refuses'} what {oracle} {'takes' if expected else 'refuses'}"
+
+    return fault
+
+
+class CaseFuzzer(ABC):
+    """A fuzzer whose cases have one spec each."""
+
+    @abstractmethod
+    def draw(self, random: Random, counts: Counter[str]) -> Case | None:
+        """A case; None where the draw gives none, which is counted."""
+
+    def one(self, seed: int, totals: Totals) -> None:
+        random = Random(seed)
+        case = self.draw(random, totals.counts)
+        if case is None:
+            return
+
+        def found(fault: str, text: str = "") -> None:
+            totals.findings.append(Finding(seed=seed, fault=fault, spec=case.spec, text=text))
+
+        try:
+            with time_limit(COMPILE_SECONDS):
+                compiled = byte_compiler().compile(case.spec)
+                has_tokens = random.random() < WITH_TOKENS
+                of_tokens = token_compiler().compile(case.spec) if has_tokens else None
+        except EspalierError as error:
+            totals.counts[f"not compiled: {error.code}"] += 1
+            return
+        totals.counts["compiled"] += 1
+        totals.counts["compiled for a tokenizer"] += of_tokens is not None
+        totals.features.update(case.features)
+        text = ""
+        try:
+            accepted = []
+            for text in _texts(case, compiled, random):
+                is_accepted = compiled.accepts(text)
+                totals.counts[f"text: {'accepted' if is_accepted else 'refused'}"] += 1
+                if is_accepted:
+                    accepted.append(text)
+                if (fault := case.fault(text, is_accepted)) != "":
+                    found(fault, text)
+                if of_tokens is not None and of_tokens.accepts(text) != is_accepted:
+                    found("bytes and tokens disagree", text)
+            text = random.choice(accepted) if accepted else ""
+            check_laws(compiled, of_tokens, text if accepted else None, random)
+        except AssertionError as error:
+            found(f"a law: {error}", text)
+        except EspalierError as error:
+            totals.counts[f"text: {error.code}"] += 1
+
+
+def check_laws(compiled: Compiled, of_tokens: Compiled | None, text: str | None, random: Random) -> None:
+    """The laws of matchers along one accepted text, if it is short, and along a random walk. compiled: for the
+    vocabulary of bytes; of_tokens: for a tokenizer's. Raises AssertionError."""
+    if text is not None:
+        if len(text) <= LONGEST_FOR_LAWS:
+            check_walk(compiled, tuple(text.encode()), random)
+        if of_tokens is not None:
+            check_masks(compiled, of_tokens, text, random)
+    check_no_trap(of_tokens or compiled, random, steps=10)
+
+
+def _texts(case: Case, compiled: Compiled, random: Random) -> list[str]:
+    texts = list(case.near)
+    for _ in range(WALKS):
+        try:
+            found = walk(
+                compiled,
+                random,
+                liked=case.liked,
+                begin=random.choice(case.begins),
+                longest=random.randint(0, case.longest),
+            )
+        except NotAvailable:
+            break
+        if found is not None:
+            texts.append(found)
+    texts += [changed(text, random, case.inserted) for text in texts for _ in range(2)]
+    return [text for text in dict.fromkeys(texts) if _is_unicode(text)]
+
+
+def _is_unicode(text: str) -> bool:
+    return not any(0xD800 <= ord(char) < 0xE000 for char in text)

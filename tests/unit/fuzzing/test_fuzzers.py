@@ -1,0 +1,99 @@
+"""A short run of every fuzzer, and that the fuzzers find what is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from random import Random
+
+import pytest
+
+from benchmarks.fuzz import KINDS, fuzzer, main
+from benchmarks.fuzzing.cases import Case, CaseFuzzer, both_ways
+from benchmarks.fuzzing.safety_again import is_found
+from benchmarks.fuzzing.session import CASES_PER_SEED, Totals, run
+from benchmarks.fuzzing.words import expression
+from benchmarks.schema.fuzzing.oracle import declared_twice
+from benchmarks.schema.fuzzing.texts import is_styled, styled
+from espalier.constraints.safety.catalogue import PATTERNS
+from espalier.constraints.spec import Regex
+from espalier.constraints.words.spec import Wordlist
+from tests.examples import examples
+
+CASES = {"regex": 25, "gbnf": 25, "tools": 25, "safety": 8, "words": 25}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("kind", CASES)
+def test_matcher_and_oracle_agree(kind: str, seed: int) -> None:
+    totals = run(fuzzer(kind), seed, cases=examples(CASES[kind]))
+    assert [str(finding) for finding in totals.findings] == []
+    assert totals.counts["text: accepted"]
+    assert totals.counts["text: refused"]
+
+
+class WrongFuzzer(CaseFuzzer):
+    """Its oracle takes the letter c as well."""
+
+    def draw(self, random: Random, counts: Counter[str]) -> Case:
+        judge = re.compile("[abc]*")
+        return Case(
+            spec=Regex("[ab]*"),
+            fault=both_ways(lambda text: bool(judge.fullmatch(text)), "re"),
+            near=["".join(random.choice("abc") for _ in range(3))],
+        )
+
+
+def test_a_difference_is_found_and_its_case_shows_it_again() -> None:
+    totals = run(WrongFuzzer(), 7, cases=20)
+    finding = totals.findings[0]
+    assert finding.fault == "refuses what re takes"
+    assert "c" in finding.text
+    assert finding.seed // CASES_PER_SEED == 7
+    again = Totals()
+    WrongFuzzer().one(finding.seed, again)
+    assert finding in again.findings
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_case_gives_the_same_counts(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = []
+    for _ in range(2):
+        assert main([kind, "--case", "5"]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert f"{kind}, case 5" in printed[0]
+    assert "0 wrong" in printed[0]
+
+
+def test_the_expression_of_a_word_list() -> None:
+    judge = re.compile(expression(Wordlist(["l'", "eau", "un"], lang="fr", hyphens=True, max_run=2)))
+    for text in ("L'eau", "l’eau, un", "Un. Un", "eau-un"):
+        assert judge.fullmatch(text), text
+    for text in ("l'", "eau Un", "un   un", "", ". ", "eau‐"):
+        assert not judge.fullmatch(text), text
+
+
+def test_patterns_written_a_second_time() -> None:
+    names = [one.name for one in PATTERNS if one.name in ("card", "ssn", "email", "fork_bomb", "chained_rm")]
+    for text in ("4111 1111 1111 1111", "x 123-45-6789", "Ａ@b.co", ":(){ :|: & };:", "a && rm -x"):
+        assert is_found(text, names=names, phrases=[], texts=[]), text
+    for text in ("2024 4111 1111 1111 1111", "666-45-6789", "a@b.c", "rm file"):
+        assert not is_found(text, names=names, phrases=[], texts=[]), text
+    assert is_found("GUT PUNCH!", names=[], phrases=["gut punch"], texts=[])
+    assert not is_found("gut punches", names=[], phrases=["gut punch"], texts=[])
+
+
+def test_whitespace_of_json_is_recognised() -> None:
+    value = {"a": [1, "x: y,\n"], "b": {}, "c": []}
+    for style in ("natural", "compact", "indented"):
+        assert is_styled(styled(value, style), style)
+    assert is_styled('{"a":1, "b": 2}', "natural")
+    assert not is_styled('{ "a":1}', "natural")
+    assert not is_styled('{"a": 1}', "compact")
+    assert not is_styled('{"a": 1}', "indented")
+
+
+def test_a_declared_name_that_stands_twice_is_recognised() -> None:
+    assert declared_twice({"properties": {"a": {}}}, '{"a": 1, "\\u0061": 2}')
+    assert not declared_twice({"properties": {"a": {}}}, '{"b": {"a": 1}, "b": 2, "a": 1}')
