@@ -86,7 +86,7 @@ def to_svg(trace: Trace) -> str:
     most, total = max(taxes, default=0.0), sums[-1] if sums else 0.0
     bounded = any(one.exactness == "bounded" for one in trace.steps)
     least = "at least " if bounded else ""
-    caption = f"{len(taxes)} steps, tax {least}{total:.2f} nats in all, {least}{most:.2f} at the dearest step"
+    caption = f"{len(taxes)} steps, tax {least}{total:.2f} nats in all, {least}{most:.2f} at the most expensive step"
     wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
     pitch = wide / max(1, len(taxes))
     bars, line = [], []
