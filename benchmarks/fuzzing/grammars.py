@@ -23,7 +23,7 @@ from espalier.errors import EspalierError, TokenRefused
 from espalier.grammar.ast import AnyChar, CharClass, Grammar, Repeat, RuleRef, postorder
 from espalier.grammar.check import check
 from espalier.grammar.parser import parse
-from espalier.grammar.sample import Sampler
+from espalier.grammar.sample import SentenceSampler
 from espalier.tokens.mask import unpack
 from tests.llama_grammar import LlamaGrammar, LlamaVocab, write_vocab_gguf
 from tests.unit.grammar.oracle import Recogniser
@@ -119,7 +119,7 @@ class GrammarFuzzer(CaseFuzzer):
             if any(one.severity == "error" for one in found):
                 counts["not drawn: no sentence"] += 1
                 return None
-            sampler = Sampler(grammar)
+            sampler = SentenceSampler(grammar)
             near = [sampler.draw(random, max_size=random.choice((3, 10, LONGEST))) for _ in range(8)]
         except EspalierError as error:
             counts[f"not drawn: {error.code}"] += 1

@@ -16,7 +16,7 @@ from espalier.constraints.safety.spec import Custom, Safety
 from espalier.errors import EspalierError
 from espalier.grammar.ast import Grammar, Rule
 from espalier.grammar.regex.parse import parse_regex
-from espalier.grammar.sample import Sampler
+from espalier.grammar.sample import SentenceSampler
 from tests.safety_tables import CAUGHT, LEFT
 
 PHRASES = ("krump", "gut punch", "d'oh", "a", "zorb", "va-va-voom", "ñandú", "日本", "x!", "ab ab", "ſt")
@@ -101,10 +101,10 @@ WIDE = {i: i + 0xFEE0 for i in range(0x21, 0x7F)}
 
 
 @cache
-def _sampler(pattern: Pattern) -> Sampler:
+def _sampler(pattern: Pattern) -> SentenceSampler:
     """Draws texts of a built-in pattern with its context."""
     node = parse_regex(f"(?:{pattern.before})(?:{pattern.itself})(?:{pattern.after})")
-    return Sampler(Grammar.of([Rule("root", node)]))
+    return SentenceSampler(Grammar.of([Rule("root", node)]))
 
 
 def _number(random: Random) -> str:
