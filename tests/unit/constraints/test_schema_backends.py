@@ -202,7 +202,7 @@ def test_order_whitespace_and_separators_are_as_asked():
 
 def test_documents_are_supplied_and_never_fetched():
     schema = {"$ref": "https://example.org/name"}
-    with pytest.raises(UnsupportedError, match="none is fetched"):
+    with pytest.raises(UnsupportedError, match="nothing is fetched"):
         BYTES.compile(JsonSchema(schema))
     spec = JsonSchema(schema, documents={"https://example.org/name": {"type": "string", "maxLength": 2}})
     compiled = BYTES.compile(spec)

@@ -24,7 +24,7 @@ Name = NewType("Name", str)
 
 
 class Colour(enum.Enum):
-    """The text of schemas."""
+    """What it looks like."""
 
     RED = "red"
     BLUE = "blue"
