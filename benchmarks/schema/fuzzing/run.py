@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import jsonschema
 
-from benchmarks.fuzzing.cases import COMPILE_SECONDS, WITH_TOKENS, check_laws
+from benchmarks.fuzzing.cases import COMPILE_SECONDS, LAW_SECONDS, WITH_TOKENS, check_laws
 from benchmarks.fuzzing.session import Finding, Totals
 from benchmarks.fuzzing.texts import changed, walk
 from benchmarks.fuzzing.vocabularies import byte_compiler, token_compiler
@@ -101,7 +101,8 @@ def _check(tried: Tried, text: str | None, random: Random, totals: Totals, own: 
             if text is not None and not of_tokens.accepts(text):
                 totals.findings.append(tried.finding("bytes and tokens disagree", text))
                 return
-        check_laws(tried.compiled, of_tokens, text, random)
+        with time_limit(LAW_SECONDS):
+            check_laws(tried.compiled, of_tokens, text, random)
     except AssertionError as error:
         totals.findings.append(tried.finding(f"a law: {error}", text or ""))
     except EspalierError as error:
