@@ -137,6 +137,7 @@ class _Held:
         self._owner.left.set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", "json", "grammar", "regex", "choice", "wordlist", "spec"])
 def test_every_kind_of_constraint_is_generated_with_its_example(demo, visit, kind):
     page = visit(demo)

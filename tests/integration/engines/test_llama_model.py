@@ -353,6 +353,7 @@ def test_a_cache_beyond_the_memory_is_refused_and_not_granted(folder):
             model_of(folder / "bpe.gguf", kv_size=size)
 
 
+@pytest.mark.slow
 def test_what_llama_cpp_itself_cannot_reserve_is_a_limit(folder):
     """In a process that may have 1 GiB more, and whose own check of the memory is switched off."""
     script = f"""

@@ -170,6 +170,7 @@ def test_an_error_in_the_middle_of_a_mask_leaves_nothing_behind(nth, monkeypatch
         state, expected = broken.advance(state, byte), whole.advance(expected, byte)
 
 
+@pytest.mark.slow
 @slow
 @given(small_grammars, st.randoms(use_true_random=False))
 def test_forgetting_everything_changes_nothing(grammar, rng):

@@ -231,6 +231,7 @@ def first_answer(server, url):
     raise AssertionError(f"the server has ended with {server.returncode}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 def test_a_real_server_answers_and_ends_on_a_signal(tmp_path, stop):
     source = Path(espalier.__file__).parent.parent

@@ -102,6 +102,7 @@ def test_a_number_of_too_many_digits_is_parsed_all_the_same():
     assert str(parse(espalier.JsonSchema(True), digits)) == digits
 
 
+@pytest.mark.slow
 def test_a_pattern_that_backtracks_without_end_does_not_hang_the_judge():
     verdict = judge(espalier.Regex("(a|a)*b"), "a" * 200)
     assert verdict.valid in (False, None)

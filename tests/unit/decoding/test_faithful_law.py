@@ -217,6 +217,7 @@ def chi_squared(counts, law, runs):
     return found, freedom * (1 - 2 / (9 * freedom) + 3.72 * math.sqrt(2 / (9 * freedom))) ** 3
 
 
+@pytest.mark.slow
 @languages
 @pytest.mark.parametrize("particles", [1, 2])
 def test_best_of_has_the_law_that_enumerating_its_draws_gives(language, particles):
@@ -243,6 +244,7 @@ def test_with_32_particles_the_law_is_within_its_bound_of_the_target(language, s
     assert gap < min(0.13, distance(masked_law(language), target(language)) / 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["spellings", "seldom"])
 @pytest.mark.parametrize("strategy", ["smc", "awrs"])
 def test_every_text_weighed_by_the_runs_estimate_of_the_mass_has_its_probability_in_the_mean(name, strategy):

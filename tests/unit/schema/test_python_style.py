@@ -137,6 +137,7 @@ def test_the_same_values_as_in_json() -> None:
     assert min(met.values()) > 300, met
 
 
+@pytest.mark.slow
 def test_samples_of_random_schemas_fit() -> None:
     seen = 0
     for seed in range(1000, 1150):
