@@ -153,17 +153,7 @@ def as_dict(result: Result, model: str) -> dict[str, Any]:
     """The result as plain JSON; equal runs give equal bytes. Keys that only some runs have: `score`, `weighing`,
     `closed_by_budget`, `rewinds`, `safety` (what filters refused and rewound, by category and pattern) and `others`
     (further texts, best first)."""
-    more: dict[str, Any] = {}
-    if result.score is not None:
-        more["score"] = result.score
-    if result.weighing is not None:
-        more["weighing"] = result.weighing.to_json()
-    if result.closed_by_budget:
-        more["closed_by_budget"] = True
-    if result.trace is not None and result.trace.rewinds:
-        more["rewinds"] = [one.to_json() for one in result.trace.rewinds]
-    if result.trace is not None and (counts := result.trace.safety_counts()):
-        more["safety"] = counts
+    more = result.occasional()
     if result.others:
         more["others"] = [as_dict(one, model) for one in result.others]
     return {

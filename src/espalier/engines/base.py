@@ -141,6 +141,22 @@ class Result:
         """The calls, in order; a call that was cut off is marked as incomplete."""
         return self.turn.calls
 
+    def occasional(self) -> dict[str, Any]:
+        """The facts that only some runs have, as JSON values: `score`, `weighing`, `closed_by_budget`, `rewinds`, and
+        `safety` (what filters refused and rewound, by category and pattern)."""
+        found: dict[str, Any] = {}
+        if self.score is not None:
+            found["score"] = self.score
+        if self.weighing is not None:
+            found["weighing"] = self.weighing.to_json()
+        if self.closed_by_budget:
+            found["closed_by_budget"] = True
+        if self.trace is not None and self.trace.rewinds:
+            found["rewinds"] = [one.to_json() for one in self.trace.rewinds]
+        if self.trace is not None and (counts := self.trace.safety_counts()):
+            found["safety"] = counts
+        return found
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenEvent:

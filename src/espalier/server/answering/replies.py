@@ -80,16 +80,7 @@ def report(asked: Asked, choice: int, run: int, result: Result, trace_id: str | 
         "stop_reason": result.stop_reason,
         "verdict": None if result.verdict is None else result.verdict.to_json(),
     }
-    if result.score is not None:
-        found["score"] = result.score
-    if result.weighing is not None:
-        found["weighing"] = result.weighing.to_json()
-    if result.closed_by_budget:
-        found["closed_by_budget"] = True
-    if result.trace is not None and result.trace.rewinds:
-        found["rewinds"] = [one.to_json() for one in result.trace.rewinds]
-    if result.trace is not None and (counts := result.trace.safety_counts()):
-        found["safety"] = counts
+    found |= result.occasional()
     if asked.truncated and asked.truncated[run]:
         found["truncated"] = asked.truncated[run]
     if result.turn.fault:
