@@ -15,7 +15,7 @@ from espalier.grammar.printer import print_grammar, print_node
 from espalier.grammar.regex.parse import parse_regex
 from espalier.schema.gbnf import dfa_rules as rules
 from espalier.schema.gbnf.dfa_rules import dfa_rules
-from espalier.schema.gbnf.linear import Linear, choice, join, optional, write
+from espalier.schema.gbnf.linear import Table, choice, join, optional, write
 from tests.examples import examples
 from tests.unit.schema.hand_shapes import Accepts
 
@@ -77,7 +77,7 @@ def test_joining_and_choosing_fold_what_repeats() -> None:
 def test_deep_automata_do_not_nest_without_end() -> None:
     options = [[(Literal(str(i % 10)), i + 1), (Literal("x"), 5000)] for i in range(5000)]
     names = count()
-    root, more = write(Linear(edges=[*options, []], final=[False] * 5000 + [True]), lambda: f"r{next(names)}")
+    root, more = write(Table(rows=[*options, []], ends=[False] * 5000 + [True]), lambda: f"r{next(names)}")
     assert len(more) > 300
     longest = max(print_node(node).count("(") for node in [root, *(rule.body for rule in more)])
     assert longest < 20

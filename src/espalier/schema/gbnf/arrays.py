@@ -7,23 +7,24 @@ It does not know values: what an item holds is another rule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from espalier.grammar.ast import NEVER, Literal, Node
 from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, Values
 from espalier.schema.gbnf.layout import Layout
-from espalier.schema.gbnf.linear import Linear, join, write
+from espalier.schema.gbnf.linear import Cost, Edges, Linear, State, Table, join, nearest, write
 from espalier.schema.gbnf.rulebook import RuleBook, RuleContext
 from espalier.schema.gbnf.spelling import literal
 from espalier.schema.read.values import key
-from espalier.time_limit import check as check_time
 
 MAX_UNIQUE = 8
 """Distinct values of an array with unique items: the automaton has a state for every set of them."""
 MAX_STATES = 5_000
 """States of an automaton that counts items and matching items."""
+START, END = "before the bracket", "after the bracket"
+"""The states of an array outside its brackets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,21 @@ class ArrayRules:
     distinct: dict[Hashable, Node] = field(default_factory=dict)
 
     def node(self, case: Array, context: RuleContext) -> Node:
+        """The expression of an array; its rules go into the book."""
+        automaton = self.automaton(case, context)
+        if automaton is None:
+            return NEVER
+        if not isinstance(automaton, _Sets):
+            return self._written(automaton, context)
+        same = (*automaton.same, context.depth)
+        if same not in self.distinct:
+            name = self.book.name(f"{context.base}-set", context.pointer)
+            self.distinct[same] = self.book.add(name, self._written(automaton, context))
+        return self.distinct[same]
+
+    def automaton(self, case: Array, context: RuleContext) -> Linear | None:
+        """The automaton of an array, explored on demand; None where no array fits. What it does not enforce becomes a
+        gap here."""
         inside = self.layout.deeper(context.depth)
         prefix = [self.value(node, inside) for node in case.prefix]
         others = self.value(case.items, inside)
@@ -45,7 +61,7 @@ class ArrayRules:
         high = case.max_items if never is None else min(never, never if case.max_items is None else case.max_items)
         low = case.min_items
         if high is not None and high < low:
-            return NEVER
+            return None
         contains = self._contains(case, context)
         unique = case.unique and (high is None or high > 1)
         automaton: Linear | None = None
@@ -53,11 +69,9 @@ class ArrayRules:
             automaton = self._counting(prefix, others, contains, low, high, context)
             if unique:
                 self.book.gap(context.pointer, "uniqueItems", "it is not combined with contains")
-        elif unique and (found := self._distinct(case, low, high, context)) is not None:
-            return found
-        if automaton is None:
-            automaton = self._plain(prefix, others, low, high, context)
-        return self._written(automaton, context)
+        elif unique:
+            automaton = self._distinct(case, low, high, context)
+        return self._plain(prefix, others, low, high, context) if automaton is None else automaton
 
     def _written(self, automaton: Linear, context: RuleContext) -> Node:
         node, rules = write(automaton, self.book.fresh(context.base, context.pointer))
@@ -76,7 +90,7 @@ class ArrayRules:
             return None
         return wanted[0]
 
-    # In every automaton below: state 0 is before `[`, state 1 after `]`, state 2 after `[`.
+    # In every automaton below: START is before `[`, END after `]`.
 
     def _plain(self, prefix: list[Node], others: Node, low: int, high: int | None, context: RuleContext) -> Linear:
         edges: list[list[tuple[Node, int]]] = [[(Literal("["), 2)], []]
@@ -97,7 +111,7 @@ class ArrayRules:
                 more = self.book.counted(many, max(0, least - 1), None if most is None else most - 1)
                 row.append((join(self._item(others, 0, context), join(more, self._close(1, context))), 1))
         edges.append(row)
-        return _linear(edges)
+        return _table(edges)
 
     def _item(self, item: Node, written: int, context: RuleContext) -> Node:
         before = self.layout.between(context.depth) if written else self.layout.first(context.depth)
@@ -112,7 +126,7 @@ class ArrayRules:
         """Counts items and matching items, each as far as it matters. None, and a gap, for too many states."""
         count = len(prefix)
         if high is not None and high < count + wanted.least:
-            return _linear([[(NEVER, 1)], []])
+            return _table([[(NEVER, 1)], []])
         low = low if low > count + wanted.least else 0
         most_items = max(low, count, 1) if high is None else high
         most_fits = wanted.least if wanted.most is None else wanted.most
@@ -123,39 +137,20 @@ class ArrayRules:
         inside = self.layout.deeper(context.depth)
         match = self.value(wanted.match, inside)
         other = None if wanted.other is None else self.value(wanted.other, inside)
-        number = {(0, 0): 2}
-        order = [(0, 0)]
-        edges: list[list[tuple[Node, int]]] = [[(Literal("["), 2)], []]
+        return _Counting(
+            prefix=prefix,
+            others=others,
+            match=match,
+            other=others if other is None else other,
+            wanted=wanted,
+            low=low,
+            high=high,
+            most_items=most_items,
+            item=lambda node, written: self._item(node, written, context),
+            close=lambda written: self._close(written, context),
+        )
 
-        def place_of(items: int, fits: int) -> int:
-            state = (items if high is not None else min(items, most_items), fits)
-            if state not in number:
-                number[state] = len(number) + 2
-                order.append(state)
-            return number[state]
-
-        for items, fits in order:  # grows as states are met
-            check_time()
-            row: list[tuple[Node, int]] = []
-            if items >= low and fits >= wanted.least:
-                row.append((self._close(items, context), 1))
-            room = high is None or items < high
-            if room and items < count:
-                row.append((self._item(prefix[items], items, context), place_of(items + 1, 0)))
-            elif room:
-                free = wanted.most is None and fits == wanted.least
-                if free:
-                    row.append((self._item(others, items, context), place_of(items + 1, fits)))
-                else:
-                    if wanted.most is None or fits < wanted.most:
-                        row.append((self._item(match, items, context), place_of(items + 1, fits + 1)))
-                    row.append(
-                        (self._item(others if other is None else other, items, context), place_of(items + 1, fits))
-                    )
-            edges.append(row)
-        return _linear(edges)
-
-    def _distinct(self, case: Array, low: int, high: int | None, context: RuleContext) -> Node | None:
+    def _distinct(self, case: Array, low: int, high: int | None, context: RuleContext) -> _Sets | None:
         """Each value at most once. None, and a gap, where the items are not a few values."""
         number: dict[Hashable, int] = {}
         spelled: list[Node] = []
@@ -178,36 +173,14 @@ class ArrayRules:
             text = f"items are one of {len(spelled)} values; at most {MAX_UNIQUE} are told apart"
             self.book.gap(context.pointer, "uniqueItems", text)
             return None
-        same = (tuple(spelled), tuple(map(tuple, sets)), low, high, context.depth)
-        if same not in self.distinct:
-            name = self.book.name(f"{context.base}-set", context.pointer)
-            automaton = self._sets(spelled, sets, low, high, context)
-            self.distinct[same] = self.book.add(name, self._written(automaton, context))
-        return self.distinct[same]
-
-    def _sets(
-        self, spelled: list[Node], sets: list[list[int]], low: int, high: int | None, context: RuleContext
-    ) -> Linear:
-        """An automaton whose states are the sets of values written. sets: the values possible at each index; the last
-        set is for all further items."""
-        order = [0]
-        places = {0: 2}
-        edges: list[list[tuple[Node, int]]] = [[(Literal("["), 2)], []]
-        for used in order:  # grows as sets are met
-            check_time()
-            written = used.bit_count()
-            row = [(self._close(written, context), 1)] if written >= low else []
-            if high is None or written < high:
-                for value in sets[min(written, len(sets) - 1)]:
-                    after = used | 1 << value
-                    if after == used:
-                        continue
-                    if after not in places:
-                        places[after] = len(places) + 2
-                        order.append(after)
-                    row.append((self._item(spelled[value], written, context), places[after]))
-            edges.append(row)
-        return _linear(edges)
+        return _Sets(
+            spelled=tuple(spelled),
+            sets=tuple(map(tuple, sets)),
+            low=low,
+            high=high,
+            item=lambda node, written: self._item(node, written, context),
+            close=lambda written: self._close(written, context),
+        )
 
     def _values(self, node: NodeId) -> list[Any] | None:
         """The values of a node, None where they are not few."""
@@ -225,5 +198,87 @@ class ArrayRules:
         return found
 
 
-def _linear(edges: list[list[tuple[Node, int]]]) -> Linear:
-    return Linear(edges=edges, final=[state == 1 for state in range(len(edges))])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bracketed:
+    """An array as an automaton. item: an item with the separator before it, given how many are written. close: the
+    closing bracket. low, high: the least and the most items."""
+
+    low: int
+    high: int | None
+    item: Callable[[Node, int], Node]
+    close: Callable[[int], Node]
+
+    @property
+    def start(self) -> State:
+        return START
+
+    def final(self, state: State) -> bool:
+        return state == END
+
+    def least(self, cost: Cost) -> Callable[[State], int]:
+        return nearest(self, cost)
+
+    def edges(self, state: State) -> Edges:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counting(_Bracketed):
+    """Counts items and matching items: a state inside the brackets is (items, matching items), each as far as it
+    matters."""
+
+    prefix: Sequence[Node]
+    others: Node
+    match: Node
+    other: Node
+    wanted: Contains
+    most_items: int
+
+    def edges(self, state: State) -> Edges:
+        if not isinstance(state, tuple):
+            return [(Literal("["), (0, 0))] if state == START else []
+        items, fits = state
+        least, most = self.wanted.least, self.wanted.most
+        row: list[tuple[Node, State]] = []
+        if items >= self.low and fits >= least:
+            row.append((self.close(items), END))
+        if self.high is not None and items >= self.high:
+            return row
+        more = items + 1 if self.high is not None else min(items + 1, self.most_items)
+        if items < len(self.prefix):
+            row.append((self.item(self.prefix[items], items), (more, 0)))
+        elif most is None and fits == least:
+            row.append((self.item(self.others, items), (more, fits)))
+        else:
+            if most is None or fits < most:
+                row.append((self.item(self.match, items), (more, fits + 1)))
+            row.append((self.item(self.other, items), (more, fits)))
+        return row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sets(_Bracketed):
+    """Each value at most once: a state inside the brackets is the set of values written, as bits. spelled: the values.
+    sets: those possible at each index; the last set is for all further items."""
+
+    spelled: tuple[Node, ...]
+    sets: tuple[tuple[int, ...], ...]
+
+    @property
+    def same(self) -> tuple[Hashable, ...]:
+        """Equal for equal automata, at one depth."""
+        return (self.spelled, self.sets, self.low, self.high)
+
+    def edges(self, state: State) -> Edges:
+        if not isinstance(state, int):
+            return [(Literal("["), 0)] if state == START else []
+        written = state.bit_count()
+        row: list[tuple[Node, State]] = [(self.close(written), END)] if written >= self.low else []
+        if self.high is None or written < self.high:
+            free = [value for value in self.sets[min(written, len(self.sets) - 1)] if not state >> value & 1]
+            row += [(self.item(self.spelled[value], written), state | 1 << value) for value in free]
+        return row
+
+
+def _table(edges: list[list[tuple[Node, int]]]) -> Table:
+    return Table(rows=edges, ends=[state == 1 for state in range(len(edges))])

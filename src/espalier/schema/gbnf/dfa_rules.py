@@ -14,7 +14,7 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import Node, Rule
 from espalier.grammar.ranges import Ranges, merge
-from espalier.schema.gbnf.linear import Linear, write
+from espalier.schema.gbnf.linear import Table, write
 from espalier.time_limit import check as check_time
 
 MAX_STATES = 20_000
@@ -39,7 +39,7 @@ def dfa_rules(dfa: Dfa, spell: Callable[[Ranges], Node], fresh: Callable[[], str
             if ranges not in spelled:
                 spelled[ranges] = spell(ranges)
         rows.append([(spelled[ranges], target) for target, ranges in row.items()])
-    return write(Linear(edges=rows, final=final), fresh)
+    return write(Table(rows=rows, ends=final), fresh)
 
 
 def characters(dfa: Dfa) -> tuple[list[dict[int, Ranges]], list[bool], list[int]]:

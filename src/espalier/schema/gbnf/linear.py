@@ -1,4 +1,5 @@
-"""Writes automata whose edges are expressions as right-linear rules: a rule refers to another one only at its end.
+"""Automata whose edges are expressions, explored on demand; and the writer that makes right-linear rules of them: a
+rule refers to another one only at its end.
 
     0 -"["-> 2, 2 -item-> 3, 3 -("," item)-> 3, 3 -"]"-> 1      "[" item ("," item)* "]"
 
@@ -8,8 +9,10 @@ ones. It does not know schemas or characters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Protocol, TypeAlias
 
 from espalier.grammar.ast import EMPTY, CharClass, Literal, Node, Repeat, Rule, RuleRef, alt, seq
 from espalier.grammar.ast import Sequence as InOrder
@@ -17,16 +20,89 @@ from espalier.time_limit import check as check_time
 
 MAX_NESTED = 12
 """Depth of nested groups that are written in place; grammar parsers recurse over them."""
+ENDLESS = 1 << 60
+"""The cost of what cannot be finished. Sums of it stay above it; compare with `>=`."""
+
+State: TypeAlias = Hashable
+Edges: TypeAlias = Sequence[tuple[Node, State]]
+Cost: TypeAlias = Callable[[Node], int]
+"""The least number of bytes that an expression reads, 0 for EMPTY, at least ENDLESS for one that matches nothing."""
+
+
+class Linear(Protocol):
+    """An automaton that is explored as it is walked: the writer below explores all of it, a matcher only what its text
+    reaches. An expression may match the empty text, but not all those of a cycle."""
+
+    @property
+    def start(self) -> State: ...
+
+    def edges(self, state: State) -> Edges:
+        """The expressions that can be read in a state, each with the next state. The same answer each time."""
+        ...
+
+    def final(self, state: State) -> bool:
+        """Whether a text may end here."""
+        ...
+
+    def least(self, cost: Cost) -> Callable[[State], int]:
+        """The least number of bytes from a state to the end, at least ENDLESS where there is no way. It is exact, and
+        found without exploring what is large."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Linear:
-    """An automaton. edges[s]: (expression to read, next state); an expression may match the empty text, but not all
-    those of a cycle. final[s]: whether a text may end in s."""
+class Table:
+    """A `Linear` whose states are numbers, all known. rows[s]: (expression to read, next state). ends[s]: whether a
+    text may end in s."""
 
-    edges: Sequence[Sequence[tuple[Node, int]]]
-    final: Sequence[bool]
+    rows: Sequence[Sequence[tuple[Node, int]]]
+    ends: Sequence[bool]
     start: int = 0
+
+    def edges(self, state: State) -> Edges:
+        return self.rows[_number(state)]
+
+    def final(self, state: State) -> bool:
+        return self.ends[_number(state)]
+
+    def least(self, cost: Cost) -> Callable[[State], int]:
+        return nearest(self, cost)
+
+
+_LAST = object()
+
+
+def _number(state: State) -> int:
+    if not isinstance(state, int):
+        raise TypeError(f"{state!r} is no state of a table")
+    return state
+
+
+def nearest(automaton: Linear, cost: Cost) -> Callable[[State], int]:
+    """`least` for an automaton that is small enough to be explored as a whole."""
+    before: dict[State, list[tuple[Node, State]]] = {automaton.start: []}
+    order = [automaton.start]
+    for state in order:  # grows as states are met
+        check_time()
+        for label, target in automaton.edges(state):
+            if target not in before:
+                before[target] = []
+                order.append(target)
+            before[target].append((label, state))
+    place = {state: i for i, state in enumerate(order)}
+    found: dict[State, int] = {}
+    heap = [(0, place[state]) for state in order if automaton.final(state)]
+    while heap:
+        check_time()
+        far, at = heappop(heap)
+        state = order[at]
+        if state in found:
+            continue
+        found[state] = far
+        for label, other in before[state]:
+            if other not in found and (total := far + cost(label)) < ENDLESS:
+                heappush(heap, (total, place[other]))
+    return lambda state: found.get(state, ENDLESS)
 
 
 def write(automaton: Linear, fresh: Callable[[], str]) -> tuple[Node, list[Rule]]:
@@ -37,14 +113,15 @@ def write(automaton: Linear, fresh: Callable[[], str]) -> tuple[Node, list[Rule]
 class _Writer:
     def __init__(self, automaton: Linear, fresh: Callable[[], str]) -> None:
         self._automaton = automaton
+        self._edges: dict[State, Edges] = {}
         self._fresh = fresh
-        self._names: dict[int, str] = {}
-        self._nodes: dict[int, Node] = {}
-        self._depth: dict[int, int] = {}
+        self._names: dict[State, str] = {}
+        self._nodes: dict[State, Node] = {}
+        self._depth: dict[State, int] = {}
         self._rules: dict[str, Node] = {}
 
     def write(self) -> tuple[Node, list[Rule]]:
-        order, shared, looped = _survey(self._automaton)
+        order, shared, looped = self._survey()
         for state in looped:
             self._names[state] = self._fresh()
         for state in order:
@@ -59,17 +136,17 @@ class _Writer:
         rules = [Rule(name, node) for name, node in reversed(self._rules.items())]
         return self._target(self._automaton.start), rules
 
-    def _target(self, state: int) -> Node:
+    def _target(self, state: State) -> Node:
         return RuleRef(self._names[state]) if state in self._names else self._nodes[state]
 
-    def _body(self, state: int) -> tuple[Node, int]:
-        by_target: dict[int, list[Node]] = {}
-        for label, target in self._automaton.edges[state]:
+    def _body(self, state: State) -> tuple[Node, int]:
+        by_target: dict[State, list[Node]] = {}
+        for label, target in self._edges[state]:
             by_target.setdefault(target, []).append(label)
         loop = by_target.pop(state, None)
         options = [join(choice(labels), self._target(target)) for target, labels in by_target.items()]
         depth = max((self._depth.get(target, 0) for target in by_target), default=0)
-        if self._automaton.final[state]:
+        if self._automaton.final(state):
             options.append(EMPTY)
         node = choice(options)
         if len(options) > 1:
@@ -78,37 +155,37 @@ class _Writer:
             node = join(Repeat(choice(loop)), node)
         return node, depth
 
+    def _survey(self) -> tuple[list[State], set[State], list[State]]:
+        """The reachable states, each after its targets (except along back edges); the states with several edges into
+        them; the states with a back edge into them."""
+        start = self._automaton.start
+        met = {start}
+        order: list[State] = []
+        shared: set[State] = set()
+        looped: dict[State, None] = {}
+        open_: set[State] = {start}
+        stack = [(start, iter(self._targets(start)))]
+        while stack:
+            check_time()
+            state, rest = stack[-1]
+            target = next(rest, _LAST)
+            if target is _LAST:
+                stack.pop()
+                open_.discard(state)
+                order.append(state)
+            elif target not in met:
+                met.add(target)
+                open_.add(target)
+                stack.append((target, iter(self._targets(target))))
+            else:
+                shared.add(target)
+                if target in open_:
+                    looped[target] = None
+        return order, shared, list(looped)
 
-def _survey(automaton: Linear) -> tuple[list[int], set[int], list[int]]:
-    """The reachable states, each after its targets (except along back edges); the states with several edges into them;
-    the states with a back edge into them."""
-    met = {automaton.start}
-    order: list[int] = []
-    shared: set[int] = set()
-    looped: dict[int, None] = {}
-    open_: set[int] = {automaton.start}
-    stack = [(automaton.start, iter(_targets(automaton, automaton.start)))]
-    while stack:
-        check_time()
-        state, rest = stack[-1]
-        target = next(rest, None)
-        if target is None:
-            stack.pop()
-            open_.discard(state)
-            order.append(state)
-        elif target not in met:
-            met.add(target)
-            open_.add(target)
-            stack.append((target, iter(_targets(automaton, target))))
-        else:
-            shared.add(target)
-            if target in open_:
-                looped[target] = None
-    return order, shared, list(looped)
-
-
-def _targets(automaton: Linear, state: int) -> list[int]:
-    return [t for t in dict.fromkeys(target for _, target in automaton.edges[state]) if t != state]
+    def _targets(self, state: State) -> list[State]:
+        edges = self._edges[state] = self._automaton.edges(state)
+        return [t for t in dict.fromkeys(target for _, target in edges) if t != state]
 
 
 def _is_leaf(node: Node) -> bool:

@@ -18,7 +18,7 @@ from espalier.errors import LimitExceeded
 from espalier.grammar.ast import EMPTY, NEVER, Literal, Node, alt
 from espalier.schema.form import Case, NodeId, Object, Rest, String, Values
 from espalier.schema.gbnf.layout import Layout
-from espalier.schema.gbnf.linear import Linear, join, write
+from espalier.schema.gbnf.linear import ENDLESS, Cost, Edges, Linear, State, join, write
 from espalier.schema.gbnf.rulebook import RuleBook, RuleContext, quoted
 from espalier.schema.gbnf.strings import StringRules
 from espalier.time_limit import check as check_time
@@ -26,6 +26,8 @@ from espalier.time_limit import check as check_time
 MAX_PROPERTIES = 10_000
 MAX_STATES = 20_000
 """States of a chain: properties times counts."""
+START, END = "before the bracket", "after the bracket"
+"""The states of an object outside its brackets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,17 @@ class ObjectRules:
     cases: Callable[[NodeId], tuple[Case, ...]]
 
     def node(self, case: Object, context: RuleContext) -> Node:
+        """The expression of an object; its rules go into the book."""
+        automaton = self.automaton(case, context)
+        if automaton is None:
+            return NEVER
+        node, rules = write(automaton, self.book.fresh(context.base, context.pointer))
+        self.book.add_all(rules)
+        return node
+
+    def automaton(self, case: Object, context: RuleContext) -> Linear | None:
+        """The automaton of an object, explored on demand; None where no object fits. What it does not enforce becomes a
+        gap here."""
         if len(case.properties) > MAX_PROPERTIES:
             where = context.pointer or "the top"
             raise LimitExceeded(
@@ -52,14 +65,11 @@ class ObjectRules:
             value = self.value(prop.node, inside)
             if value is NEVER:
                 if prop.required:
-                    return NEVER
+                    return None
                 continue
             members.append((self._member(self._key(prop.name), value), prop.required))
         others = self._others(case, context, inside)
-        chain = _Chain(case, members, others, self.layout, self.book, context, self.brackets)
-        node, rules = write(chain.automaton(), self.book.fresh(context.base, context.pointer))
-        self.book.add_all(rules)
-        return node
+        return _Chain(case, members, others, self.layout, self.book, context, self.brackets)
 
     def _key(self, name: str) -> Node:
         return Literal(quoted(name))
@@ -108,7 +118,8 @@ class ObjectRules:
 class _Chain:
     """The rules of one object as an automaton whose edges are expressions.
 
-    A state is (declared properties decided, members written); the second count stops where more makes no difference.
+    A state inside the brackets is (declared properties decided, members written); the second count stops where more
+    makes no difference.
     """
 
     def __init__(
@@ -133,6 +144,9 @@ class _Chain:
         if self._most is not None and not any_others and self._most >= count:
             self._most = None
         self._least = case.min_properties if case.min_properties > required else 0
+        self._needed = [0] * (count + 1)  # required properties from here on
+        for i in reversed(range(count)):
+            self._needed[i] = self._needed[i + 1] + members[i][1]
         if any_others and self._least > count + 1:
             text = f"at least {self._least} names, of which {count} are declared: other names may come twice"
             book.gap(context.pointer, "minProperties", text)
@@ -153,40 +167,79 @@ class _Chain:
         declared = len(self._members)
         return max(self._least, 1) if self._most is None else min(self._most, declared)
 
-    def automaton(self) -> Linear:
-        """From bracket to bracket: state 0 is before the first, state 1 after the last."""
-        cap, count = self._cap(), len(self._members)
-        needed = [0] * (count + 1)  # required properties from here on
+    @property
+    def start(self) -> State:
+        return START
+
+    def final(self, state: State) -> bool:
+        return state == END
+
+    def edges(self, state: State) -> Edges:
+        if state == START:
+            return [(self._open, (0, 0))]
+        if state == END:
+            return []
+        i, written = _place(state)
+        if i == len(self._members):
+            return [(end, END) for end in self._ends(written)]
+        row: list[tuple[Node, State]] = []
+        member, required = self._members[i]
+        more = self._counted(written)
+        if self._is_possible(i + 1, more):
+            row.append((join(self._before(written), member), (i + 1, more)))
+        if not required and self._is_possible(i + 1, written):
+            row.append((EMPTY, (i + 1, written)))
+        return row
+
+    def _counted(self, written: int) -> int:
+        """The count after one more member."""
+        return min(written + 1, self._cap()) if self._most is None else written + 1
+
+    def _is_possible(self, i: int, written: int) -> bool:
+        """Whether the counts can still be kept, with `written` members before property `i`."""
+        enough = written + len(self._members) - i + (self._others is not NEVER) >= self._least
+        return enough and (self._most is None or written + self._needed[i] <= self._most)
+
+    def least(self, cost: Cost) -> Callable[[State], int]:
+        count, layout, depth = len(self._members), self._layout, self._depth
+        costs = [cost(member) for member, _ in self._members]
+        first, between = cost(layout.first(depth)), cost(layout.between(depth))
+        if self._most is None and not self._least:
+            close, empty = cost(layout.last(depth)) + 1, cost(layout.blank) + 1
+            needed = [0] * (count + 1)  # bytes of the required properties from here on, each with a separator
+            for i in reversed(range(count)):
+                needed[i] = needed[i + 1] + (between + costs[i] if self._members[i][1] else 0)
+
+            def plain(state: State) -> int:
+                if state in (START, END):
+                    return 1 + plain((0, 0)) if state == START else 0
+                i, written = _place(state)
+                if written:
+                    return needed[i] + close
+                # Whatever is written costs more than nothing, and one member after the first costs no less than one.
+                return needed[i] - between + first + close if self._needed[i] else empty
+
+            return plain
+        ends = [min((cost(end) for end in self._ends(written)), default=ENDLESS) for written in range(self._cap() + 1)]
+        rows = [ends]
         for i in reversed(range(count)):
-            needed[i] = needed[i + 1] + self._members[i][1]
-        number: dict[tuple[int, int], int] = {(0, 0): 2}
-        order = [(0, 0)]
-        edges: list[list[tuple[Node, int]]] = [[(self._open, 2)], []]
-
-        def number_of(state: tuple[int, int]) -> int:
-            if state not in number:
-                number[state] = len(number) + 2
-                order.append(state)
-            return number[state]
-
-        def possible(i: int, written: int) -> bool:
-            enough = written + count - i + (self._others is not NEVER) >= self._least
-            return enough and (self._most is None or written + needed[i] <= self._most)
-
-        for i, written in order:  # grows as states are met
             check_time()
-            row: list[tuple[Node, int]] = []
-            if i == count:
-                row += [(end, 1) for end in self._ends(written)]
-            else:
-                member, required = self._members[i]
-                more = min(written + 1, cap) if self._most is None else written + 1
-                if possible(i + 1, more):
-                    row.append((join(self._before(written), member), number_of((i + 1, more))))
-                if not required and possible(i + 1, written):
-                    row.append((EMPTY, number_of((i + 1, written))))
-            edges.append(row)
-        return Linear(edges=edges, final=[state == 1 for state in range(len(edges))])
+            after, required = rows[-1], self._members[i][1]
+            row = []
+            for written in range(len(ends)):
+                more = self._counted(written)
+                use = after[more] + costs[i] + (between if written else first) if more < len(ends) else ENDLESS
+                row.append(use if required else min(use, after[written]))
+            rows.append(row)
+        rows.reverse()
+
+        def counting(state: State) -> int:
+            if state in (START, END):
+                return 1 + rows[0][0] if state == START else 0
+            i, written = _place(state)
+            return rows[i][written]
+
+        return counting
 
     def _before(self, written: int) -> Node:
         return self._layout.between(self._depth) if written else self._layout.first(self._depth)
@@ -209,3 +262,9 @@ class _Chain:
         more = self._book.counted(item, 0, None if most is None else most - 1)
         some = join(join(layout.first(depth), self._others), join(more, close))
         return [some] if least else [empty, some]
+
+
+def _place(state: State) -> tuple[int, int]:
+    if not isinstance(state, tuple):
+        raise TypeError(f"{state!r} is no state of an object")
+    return state
