@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.errors import InputError
 from espalier.fields import DeclaredField, Field, entries, read_variable
+from espalier.schema.order import ORDERS
 
 
 def _folder(text: str) -> Path:
@@ -35,6 +36,10 @@ class Settings:
     cache_dir: Annotated[Path | None, Field("Where token tries are kept; `off`: nowhere.", parse=_cache_folder)] = None
     wordlist_dir: Annotated[Path | None, Field("Word lists of your own, `<lang>.txt`.", parse=_folder)] = None
     config_dir: Annotated[Path | None, Field("Where the user's own files are, such as presets.", parse=_folder)] = None
+    schema_order: Annotated[
+        str | None,
+        Field("Order of properties, where nothing else states one: schema, any, required-first.", choices=ORDERS),
+    ] = None
 
     def shown(self) -> dict[str, Any]:
         """The value of each variable for display: an adapter is `PATH:SCALE`."""

@@ -18,11 +18,12 @@ from espalier.constraints.tools.schemas import tools_of
 from espalier.decoding.options import FAITHFUL, FIELDS, Decoding
 from espalier.decoding.plan import STRATEGIES
 from espalier.engines.base import Message, Request, SamplerName
-from espalier.errors import InputError
+from espalier.errors import InputError, SpecError
 from espalier.sampling.config import MAX_N, NEUTRAL, SamplingConfig
 from espalier.sampling.filters import LogitFilter
 from espalier.sampling.presets.catalogue import Presets
 from espalier.sampling.presets.spec import Preset
+from espalier.schema.order import Order, read_order
 from espalier.trace.recorders.protocol import Recorder
 from espalier.trace.records import LEVELS, TraceLevel
 
@@ -69,12 +70,17 @@ def make_request(
     reasoning: Any = None,
     max_reasoning: int | None = None,
     schema_in_prompt: bool = False,
+    schema_order: str | Sequence[str] | None = None,
+    default_order: str | None = None,
     **fields: Any,
 ) -> Request:
     """A Request from what users pass. Raises InputError; unknown names are refused with a list of the known ones.
 
-    presets: where the preset's name is looked up; by default the built-in ones.
+    presets: where the preset's name is looked up; by default the built-in ones. schema_order: the order of properties
+    in every schema that states none (`JsonSchema(order=)`): the constraint's, the preset's and the tools'.
+    default_order: the same, where the preset states none either.
     """
+    order = _order(schema_order)
     if sampling is not None and not isinstance(sampling, SamplingConfig):
         raise InputError(f"sampling is a SamplingConfig, not {type(sampling).__name__}", field="sampling")
     decoding, fields = _decoding(decoding, strategy, fields)
@@ -97,6 +103,10 @@ def make_request(
         if tool_choice is None and tools and constraint is None and demands_calls(found):
             tool_choice = "required"
         constraint, config = merged(found, constraint=constraint, has_tools=bool(tools), fields=own)
+        order = _order(found.schema_order) if order is None else order
+    if schema_order is not None and not tools and not _has_order(constraint):
+        raise InputError("schema_order needs a schema", hint="constraint=JsonSchema(...), tools", field="schema_order")
+    order = _order(default_order) if order is None else order
     if sampler not in get_args(SamplerName):
         raise InputError(f"unknown sampler {sampler!r}", hint=" or ".join(get_args(SamplerName)), field="sampler")
     if trace not in LEVELS:
@@ -120,7 +130,8 @@ def make_request(
     return Request(
         prompt=text,
         messages=messages,
-        constraint=constraint,
+        constraint=constraint if constraint is None or order is None else constraint.ordered(order),
+        schema_order=order,
         soft=soft_specs(soft),
         filters=own_filters(filters),
         sampling=config,
@@ -142,6 +153,19 @@ def make_request(
             schema_in_prompt=schema_in_prompt,
         ),
     )
+
+
+def _order(given: Any) -> Order | None:
+    """The order of properties. Raises InputError."""
+    try:
+        return None if given is None else read_order(given)
+    except SpecError as error:
+        raise InputError(error.message, hint=error.hint, field="schema_order") from error
+
+
+def _has_order(constraint: Spec | None) -> bool:
+    """Whether a part of the constraint has an order of properties."""
+    return constraint is not None and any("order" in part.json_fields() for part in constraint.walk())
 
 
 def _decoding(

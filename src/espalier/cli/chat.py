@@ -51,6 +51,7 @@ class Conversation:
     ban: list[str] | None = None
     safety: SafetyFlags = field(default_factory=SafetyFlags)
     decoding: DecodingFlags = field(default_factory=DecodingFlags)
+    orders: dict[str, Any] = field(default_factory=dict)
 
     def prompt(self) -> list[dict[str, Any]]:
         head = [{"role": "system", "content": self.system}] if self.system else []
@@ -74,7 +75,10 @@ def command(
     fields = ({} if sampling.preset else {"max_tokens": PER_ANSWER}) | sampling.fields()
     app = build_app()
     preset = None if sampling.preset is None else app.presets.get(sampling.preset)
-    request = api.make_request("", constraint=spec, preset=preset, **fields | decoding.options() | {"sampler": sampler})
+    asked = constraint.orders(app.settings.schema_order)
+    orders = {"default_order": asked["schema_order"] or asked["default_order"]}  # for schemas of later commands too
+    options = fields | decoding.options() | orders | {"sampler": sampler}
+    request = api.make_request("", constraint=spec, preset=preset, **options)
     check_single(request.sampling)
     warn_of_filters(request.constraint)
     with load(model, engine, app) as loaded:
@@ -91,6 +95,7 @@ def command(
                 decoding=decoding,
                 ban=constraint.ban,
                 safety=safety,
+                orders=orders,
             )
         )
 
@@ -151,6 +156,7 @@ def _stream(conversation: Conversation) -> Generator[Event, None, None]:
         preset=conversation.preset,
         sampler=conversation.sampler,
         **conversation.decoding.options(),
+        **conversation.orders,
     )
 
 

@@ -71,6 +71,7 @@ def command(
         system=system,
         raw=raw,
         trace="steps",
+        **constraint.orders(app.settings.schema_order),
         **options,
     )
     check_single(request.sampling)

@@ -72,6 +72,7 @@ def command(
         raw=raw,
         sampler=sampler,  # type: ignore[arg-type]  # checked there
         trace=level,
+        **constraint.orders(app.settings.schema_order),
         **fields,
         **options,
     )

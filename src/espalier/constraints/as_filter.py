@@ -6,7 +6,7 @@ They know no model and no sampler. In a request to an engine, pass the Spec itse
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -20,6 +20,7 @@ from espalier.constraints.tools.spec import ToolCalls
 from espalier.errors import DeadEnd, InputError, NotAvailable, SchemaError
 from espalier.grammar.json_mode import JsonWhitespace
 from espalier.sampling.filters import FilterContext, Priority, as_row
+from espalier.schema.order import read_order
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits
 from espalier.tokens.vocab import Vocab
@@ -130,7 +131,7 @@ class JsonSchemaFilter(MatcherFilter):
 class ToolCallFilter(MatcherFilter):
     """One call of one of the tools: `{"name": NAME, "args": {...}}`, the arguments valid under its schema.
 
-    tools: schemas by name. Raises InputError for none, and as JsonSchemaFilter.
+    tools: schemas by name. order: as in JsonSchema. Raises InputError for no tools, and as JsonSchemaFilter.
     """
 
     def __init__(
@@ -139,28 +140,35 @@ class ToolCallFilter(MatcherFilter):
         vocab: Vocab | Compiler,
         *,
         whitespace: JsonWhitespace = "natural",
+        order: str | Sequence[str] | None = None,
         name: str = "tool_call",
     ) -> None:
-        super().__init__(_compiled(tool_calls(tools, whitespace=whitespace), vocab), name)
+        super().__init__(_compiled(tool_calls(tools, whitespace=whitespace, order=order), vocab), name)
 
 
-def schema_spec(schema: Any) -> JsonSchema:
-    """The spec of a schema in any form that `JsonSchemaFilter` takes. Raises SchemaError."""
+def schema_spec(schema: Any, *, order: str | Sequence[str] | None = None) -> JsonSchema:
+    """The spec of a schema in any form that `JsonSchemaFilter` takes. Raises SchemaError, and SpecError for an unknown
+    order."""
     if isinstance(schema, JsonSchema):
-        return schema
+        return schema if order is None else schema.ordered(read_order(order))
     if isinstance(schema, str):
         try:
             schema = json.loads(schema)
         except (ValueError, RecursionError) as error:
             raise SchemaError(f"the schema is not JSON: {error}") from error
-    return JsonSchema(schema)
+    return JsonSchema(schema, order=order)
 
 
-def tool_calls(tools: Mapping[str, Any], *, whitespace: JsonWhitespace = "natural") -> Spec:
-    """The constraint of exactly one call. Raises InputError, SchemaError."""
+def tool_calls(
+    tools: Mapping[str, Any],
+    *,
+    whitespace: JsonWhitespace = "natural",
+    order: str | Sequence[str] | None = None,
+) -> Spec:
+    """The constraint of exactly one call. Raises InputError, SchemaError, and SpecError for an unknown order."""
     if not isinstance(tools, Mapping) or not tools:
         raise InputError("tools are a mapping of names to schemas, with at least one", field="tools")
-    return ToolCalls(tools, choice="required", max_calls=1, whitespace=whitespace)
+    return ToolCalls(tools, choice="required", max_calls=1, whitespace=whitespace, order=order)
 
 
 def _compiled(spec: Spec, vocab: Vocab | Compiler) -> Compiled:

@@ -10,12 +10,14 @@ import json
 import re
 from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar, Literal, get_origin
+from typing import Any, ClassVar, Literal, Self, get_origin
 
 from espalier.constraints.kinds import KINDS, Kind
 from espalier.errors import SchemaError, SpecError
 from espalier.grammar.json_mode import JsonKind, JsonWhitespace, check_json_options
+from espalier.schema.order import DEFAULT, Order, read_order
 from espalier.schema.python.schemas import schema_of
 
 
@@ -92,6 +94,11 @@ class Spec(ABC):
         """The languages whose word files this constraint reads, those of its parts included."""
         return tuple(lang for part in self.parts() for lang in part.word_languages())
 
+    def ordered(self, order: Order) -> Self:
+        """The constraint with this order of properties in every schema that states none, tools' arguments included."""
+        found: Self = _ordered(self, order)
+        return found
+
     def begun(self, before: str) -> str:
         """The beginning of the constrained text that the prompt holds already. The text to judge and parse is this
         beginning and the output. before: what the prompt holds of the model's turn."""
@@ -107,6 +114,27 @@ def _held(value: Any) -> list[Any]:
     else:
         found = [*value] if isinstance(value, Sequence) and not isinstance(value, str | bytes) else []
     return [one for one in reversed(found) if not isinstance(one, str)]  # a list of words may be long
+
+
+def _ordered(value: Any, order: Order) -> Any:
+    """`Spec.ordered` of all constraints in a value; the value itself where nothing changes."""
+    if isinstance(value, tuple):
+        parts = tuple(_ordered(one, order) for one in value)
+        return value if all(new is old for new, old in zip(parts, value, strict=True)) else parts
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    changed: dict[str, Any] = {}
+    for one in fields(value):
+        old = getattr(value, one.name)
+        takes = one.name == "order" and isinstance(value, Spec) and old is None
+        if (new := order if takes else _ordered(old, order)) is not old:
+            changed[one.name] = new
+    if not changed:
+        return value
+    found = copy(value)
+    for name, new in changed.items():
+        object.__setattr__(found, name, new)
+    return found
 
 
 def _missing(error: TypeError) -> str:
@@ -146,7 +174,8 @@ class JsonSchema(Spec):
 
     whitespace: `natural`, `compact`, `flexible`, or `indented`, exactly as `json.dumps(indent=indent)` writes.
     separators: two regular expressions instead, for the text between items and the text after keys.
-    order: the order of properties: `schema` (as in its text), `required_first`, or a list of names that come first.
+    order: the order of properties: `schema` (as in its text), `any`, `required-first`, or a list of names that come
+    first. None leaves it to the request and the environment, and is `schema` where they say nothing (`used_order`).
     format: `annotate`, or `assert` to enforce the known formats, which is the default for a Python type.
     allow: `checked` accepts keywords that can only be checked when the text is complete.
     documents: other schemas that `$ref` may name, by address; nothing is ever fetched.
@@ -159,7 +188,7 @@ class JsonSchema(Spec):
     whitespace: JsonWhitespace
     indent: int
     separators: tuple[str, str] | None
-    order: str | tuple[str, ...]
+    order: Order | None
     format: str
     allow: str | None
     documents: tuple[tuple[str, str], ...]
@@ -172,7 +201,7 @@ class JsonSchema(Spec):
         whitespace: JsonWhitespace = "natural",
         indent: int = 2,
         separators: Sequence[str] | None = None,
-        order: str | Sequence[str] = "schema",
+        order: str | Sequence[str] | None = None,
         format: Literal["annotate", "assert"] | None = None,  # noqa: A002  # as the keyword is called
         allow: Literal["checked"] | None = None,
         documents: Mapping[str, Any] | None = None,
@@ -190,12 +219,6 @@ class JsonSchema(Spec):
             isinstance(separators, str) or len(separators) != 2 or any(not isinstance(s, str) for s in separators)
         ):
             raise SpecError("separators are two regular expressions: for `,` and for `:`", field="separators")
-        if not isinstance(order, str) and any(not isinstance(name, str) for name in order):
-            raise SpecError("order is a name, or a list of property names", field="order")
-        if isinstance(order, str) and order not in ("schema", "required_first"):
-            raise SpecError(
-                f"unknown order {order!r}", hint="schema, required_first, or a list of names", field="order"
-            )
         if format is None:  # building a datetime from a string that is no date would fail
             format = "annotate" if python is None else "assert"  # noqa: A001
         if format not in ("annotate", "assert"):
@@ -209,7 +232,7 @@ class JsonSchema(Spec):
             "whitespace": whitespace,
             "indent": indent,
             "separators": None if separators is None else tuple(separators),
-            "order": order if isinstance(order, str) else tuple(order),
+            "order": None if order is None else read_order(order),
             "format": format,
             "allow": allow,
             "documents": tuple(sorted((str(uri), _json_text(doc)) for uri, doc in (documents or {}).items())),
@@ -222,10 +245,15 @@ class JsonSchema(Spec):
     def schema(self) -> Any:
         return json.loads(self.text)
 
+    @property
+    def used_order(self) -> Order:
+        """The order of properties, `schema` where none was asked for."""
+        return DEFAULT if self.order is None else self.order
+
     def to_json(self) -> dict[str, Any]:
         """As `Spec.to_json`; fields other than schema and whitespace only where they differ from their defaults."""
         found = {"kind": self.kind, "schema": self.schema, "whitespace": self.whitespace}
-        usual = {"indent": 2, "separators": None, "order": "schema", "format": "annotate", "allow": None}
+        usual = {"indent": 2, "separators": None, "order": None, "format": "annotate", "allow": None}
         for name, value in usual.items():
             mine = getattr(self, name)
             if mine != value:

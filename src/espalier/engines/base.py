@@ -19,6 +19,7 @@ from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Weighing
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.filters import LogitFilter
+from espalier.schema.order import Order
 from espalier.trace.recorders.protocol import Recorder
 from espalier.trace.records import StepRecord, Trace, TraceLevel
 
@@ -46,7 +47,8 @@ class Request:
     templates that read it. template_variables: further variables of the chat template, none of the names that it gets
     anyway. reasoning: the markers between which the model may reason first, free of the constraint; `auto` detects
     them. max_reasoning: the most tokens of reasoning. schema_in_prompt: also puts the constraint's schema into the
-    prompt. recorders: get every step, in the thread that reads the events. request_id: the request's name in recorders.
+    prompt. schema_order: the order of properties in the tools' arguments; the constraint has it already. recorders: get
+    every step, in the thread that reads the events. request_id: the request's name in recorders.
     """
 
     prompt: str | None = None
@@ -66,6 +68,7 @@ class Request:
     reasoning: Reasoning | Literal["auto"] | None = None
     max_reasoning: int | None = None
     schema_in_prompt: bool = False
+    schema_order: Order | None = None
     enable_thinking: bool | None = None
     template_variables: Mapping[str, Any] = field(default_factory=dict)
     prompt_ids: tuple[int, ...] | None = None

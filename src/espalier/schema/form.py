@@ -22,9 +22,10 @@ NodeId: TypeAlias = int
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
     """Exactly these JSON values as Python objects (dict, list, str, int, float, Decimal, bool, None). 1 and 1.0 are one
-    value, True and 1 are two. Never empty."""
+    value, True and 1 are two. Never empty. any_order: the names of their objects come in every order."""
 
     values: tuple[Any, ...]
+    any_order: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,13 +113,15 @@ class Rest:
 class Object:
     """Objects. properties: in the order in which they are generated. rest: disjoint groups of other names; a name in
     none of them may not occur. names: the node of every name as a string; None for any name (declared names that do not
-    fit are FALSE already). min_properties, max_properties: bounds on the number of distinct names."""
+    fit are FALSE already). min_properties, max_properties: bounds on the number of distinct names. any_order:
+    properties and other names come in every order."""
 
     properties: tuple[Property, ...] = ()
     rest: tuple[Rest, ...] = ()
     names: NodeId | None = None
     min_properties: int = 0
     max_properties: int | None = None
+    any_order: bool = False
 
 
 Case: TypeAlias = Values | Null | Boolean | Number | String | Array | Object

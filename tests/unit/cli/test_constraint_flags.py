@@ -23,6 +23,31 @@ def run(capfd, tmp_path, monkeypatch):
     return call
 
 
+def test_the_order_of_properties_is_a_flag_a_variable_and_the_tools_too(run, tmp_path, monkeypatch):
+    """The fake model wishes for name, email, age."""
+    asked = (*FAKE, "--schema", "age int, email, name", "--temperature", "0", "hi")
+    wished = ["name", "email", "age"]
+    assert list(json.loads(run(*asked)[1])) == ["age", "email", "name"]
+    assert list(json.loads(run(*asked, "--schema-order", "any")[1])) == wished
+    assert list(json.loads(run(*asked, "--schema-order", "name,email")[1])) == wished
+    (tmp_path / "spec.json").write_text(
+        '{"kind": "json_schema", "schema": {"type": "object", "properties": {"age": {}, "name": {}}}}'
+    )
+    out = run(*FAKE, "--constraint", "spec.json", "--schema-order", "any", "--temperature", "0", "hi")[1]
+    assert out.startswith('{"name"')
+    monkeypatch.setenv("ESPALIER_SCHEMA_ORDER", "any")
+    assert list(json.loads(run(*asked)[1])) == wished
+    assert list(json.loads(run(*asked, "--schema-order", "schema")[1])) == ["age", "email", "name"]
+    code, out, _ = run("check", "a int, b int", "--json")
+    assert code == 0
+    assert {one["note"][:11] for one in json.loads(out)["contract"] if one["keyword"] == "order"} == {"every order"}
+    code, _, err = run(*FAKE, "--json-object", "--schema-order", "any", "hi")
+    assert (code, "needs a schema" in err) == (2, True)
+    monkeypatch.setenv("ESPALIER_SCHEMA_ORDER", "alphabet")
+    code, _, err = run(*asked)
+    assert (code, "ESPALIER_SCHEMA_ORDER=alphabet" in err) == (2, True)
+
+
 def test_several_constraints_hold_together(run):
     for seed in range(5):
         code, out, _ = run(*FAKE, "--regex", "[a-c]{6}", "--ban", "b", "--ban", "cc", "--seed", str(seed), "hi")

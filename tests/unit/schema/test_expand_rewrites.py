@@ -192,7 +192,7 @@ def test_the_order_of_properties() -> None:
         return [prop.name for prop in case.properties]  # type: ignore[union-attr]
 
     assert names() == ["b", "a", "c", "z"]
-    assert names(order="required_first") == ["b", "z", "a", "c"]
+    assert names(order="required-first") == ["b", "z", "a", "c"]
     assert names(order=("c", "z")) == ["c", "z", "b", "a"]
 
 

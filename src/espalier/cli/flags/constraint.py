@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from espalier.cli.flags.inputs import read_text
+from espalier.cli.flags.schema import is_named
 from espalier.cli.flags.schema import read_spec as read_schema
 from espalier.constraints.after.spec import After
 from espalier.constraints.ban import Ban
@@ -32,7 +33,7 @@ class ConstraintFlags:
     ] = None
     schema_order: Annotated[
         str | None,
-        typer.Option(help="Order of properties: schema (the default), required_first, a,b,c.", metavar="ORDER"),
+        typer.Option(help="Order of properties: schema (the default), any, required-first, a,b,c.", metavar="ORDER"),
     ] = None
     allow_checked: Annotated[
         bool, typer.Option("--allow-checked", help="Accept keywords that are only checked afterwards.")
@@ -73,6 +74,16 @@ class ConstraintFlags:
             raise InputError("--after needs a constraint", hint=hint, field="after")
         return After(self.after, whole, max_before=self.max_before)
 
+    def orders(self, default: str | None) -> dict[str, Any]:
+        """Options of `make_request`: the order of properties in schemas of other origin, such as those of tools, and
+        where nothing states one. default: the environment's. Raises InputError for names of properties without
+        --schema."""
+        order = self.schema_order
+        named = order if order is not None and is_named(order) else None
+        if order is not None and named is None and self.schema is None:
+            raise InputError("--schema-order needs --schema where it names properties", field="schema_order")
+        return {"schema_order": named, "default_order": default}
+
     def _specs(self) -> Iterator[Spec]:
         self._check_details()
         style: Any = self.whitespace or "natural"  # checked by the specs themselves
@@ -81,7 +92,7 @@ class ConstraintFlags:
                 self.schema,
                 whitespace=style,
                 format=self.schema_format or "annotate",
-                order=self.schema_order or "schema",
+                order=self.schema_order,
                 allow="checked" if self.allow_checked else None,
             )
         if self.regex is not None:
@@ -101,7 +112,7 @@ class ConstraintFlags:
             raise InputError("--whitespace is for --schema and --json-object", field="whitespace")
         if self.root is not None and self.grammar is None:
             raise InputError("--root needs --grammar", field="root")
-        for name in ("schema_format", "schema_order", "allow_checked"):
+        for name in ("schema_format", "allow_checked"):
             if getattr(self, name) not in (None, False) and self.schema is None:
                 raise InputError(f"--{name.replace('_', '-')} needs --schema", field="schema")
 

@@ -13,10 +13,10 @@ import typer
 from espalier.cli.flags.inputs import read_text
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import InputError, SchemaError
+from espalier.schema.order import OLD, ORDERS
 from espalier.schema.read.walk import subschemas
 from espalier.schema.shorthand import parse_shorthand
-
-ORDERS = ("schema", "required_first")
+from espalier.wiring import build_app
 
 SchemaArgument = Annotated[
     str, typer.Argument(help="A file, `-` for stdin, JSON, or `name, age int`.", metavar="SCHEMA")
@@ -31,14 +31,16 @@ class SchemaFlags:
         str, typer.Option(help="White space: natural, compact, flexible, indented.", metavar="STYLE")
     ] = "natural"
     format: Annotated[str, typer.Option(help="What `format` does: annotate, assert.", metavar="WHAT")] = "annotate"
-    order: Annotated[str, typer.Option(help="Order of properties: schema, required_first, a,b,c.", metavar="ORDER")] = (
-        "schema"
-    )
+    order: Annotated[
+        str | None,
+        typer.Option(help="Order of properties: schema (the default), any, required-first, a,b,c.", metavar="ORDER"),
+    ] = None
 
     def spec(self, schema: str, *, indent: int = 2, allow: str | None = None) -> JsonSchema:
-        """The constraint. Raises as `read_spec`."""
+        """The constraint; without --order that of ESPALIER_SCHEMA_ORDER. Raises as `read_spec`."""
+        order = build_app().settings.schema_order if self.order is None else self.order
         return read_spec(
-            schema, whitespace=self.whitespace, indent=indent, format=self.format, order=self.order, allow=allow
+            schema, whitespace=self.whitespace, indent=indent, format=self.format, order=order, allow=allow
         )
 
 
@@ -48,20 +50,25 @@ def read_spec(
     whitespace: str = "natural",
     indent: int = 2,
     format: str = "annotate",  # noqa: A002  # as the keyword is called
-    order: str = "schema",
+    order: str | None = None,
     allow: str | None = None,
 ) -> JsonSchema:
-    """The constraint. order: one of `ORDERS`, or names of properties separated by commas. `JsonSchema` checks the other
-    values. Raises InputError, and what `read_schema_argument` and `JsonSchema` raise."""
+    """The constraint. order: one of `ORDERS`, or names of properties separated by commas; None leaves it open.
+    `JsonSchema` checks the other values. Raises InputError, and what `read_schema_argument` and `JsonSchema` raise."""
     schema = read_schema_argument(argument, read_text)
     return JsonSchema(
         schema,
         whitespace=whitespace,  # type: ignore[arg-type]
         indent=indent,
-        order=order if order in ORDERS else read_names(order, schema),
+        order=order if order is None or is_named(order) else read_names(order, schema),
         format=format,  # type: ignore[arg-type]
         allow=allow,  # type: ignore[arg-type]
     )
+
+
+def is_named(order: str) -> bool:
+    """Whether this is the name of an order, not a list of properties."""
+    return order in ORDERS or order in OLD
 
 
 def read_names(text: str, schema: Any) -> tuple[str, ...]:
@@ -73,7 +80,7 @@ def read_names(text: str, schema: Any) -> tuple[str, ...]:
         if not any(name in group for group in groups):
             raise InputError(
                 f"order: {name!r} is no property of the schema",
-                hint="schema, required_first, or the names that come first: a,b,c",
+                hint=f"{', '.join(ORDERS)}, or the names that come first: a,b,c",
                 field="order",
             )
     return names

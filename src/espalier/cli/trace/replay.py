@@ -98,7 +98,7 @@ def is_here(name: str) -> bool:
 
 def read_other(argument: str, trace: Trace) -> Spec:
     """A constraint from a file: GBNF by its suffix, any constraint by its `kind`, else a JSON Schema, with the white
-    space style of the trace's own constraint. Raises InputError, SpecError and its kin."""
+    space style and the order of the trace's own constraint. Raises InputError, SpecError and its kin."""
     if argument.startswith("@") or argument.lower().endswith(".gbnf"):
         return Gbnf(read_grammar(argument))
     data: Any = parse_json(read_text(argument, "constraint"), argument)
@@ -110,7 +110,7 @@ def read_other(argument: str, trace: Trace) -> Spec:
         )
     own = trace.constraint or {}
     style: Any = own["whitespace"] if own.get("kind") == "json_schema" and "whitespace" in own else "natural"
-    return JsonSchema(data, whitespace=style)
+    return JsonSchema(data, whitespace=style, order=own.get("order") if own.get("kind") == "json_schema" else None)
 
 
 def replay_lines(made: Replaying) -> list[str]:

@@ -23,6 +23,7 @@ from espalier.grammar.builtin import GRAMMARS
 from espalier.sampling.config import MIROSTAT, NEUTRAL, SamplingConfig
 from espalier.sampling.filters import TokenBan
 from espalier.sampling.presets.spec import BUILTIN, Preset, PresetFilter
+from espalier.schema.order import read_order
 
 ANY_CALL = JsonSchema(
     {
@@ -30,7 +31,8 @@ ANY_CALL = JsonSchema(
         "properties": {"name": {"type": "string"}, "args": {"type": "object"}},
         "required": ["name", "args"],
         "additionalProperties": False,
-    }
+    },
+    order="schema",  # whatever a request asks for: a call is known by its name
 )
 
 SPECS: Mapping[str, Spec] = {
@@ -70,13 +72,13 @@ def _grammar(grammar: Any, root: str = "root") -> Part:
     return Part(spec=Gbnf(grammar, root=root))
 
 
-def _tool_call(tools: Any = None) -> Part:
+def _tool_call(tools: Any = None, order: Any = None) -> Part:
     if isinstance(tools, str):
         try:
             tools = json.loads(tools)
         except (ValueError, RecursionError) as error:
             raise InputError(f"the tools are not JSON: {error}", field="tools") from error
-    return Part(spec=ANY_CALL if tools is None else tool_calls(tools))
+    return Part(spec=ANY_CALL if tools is None else tool_calls(tools, order=order))
 
 
 def _logit_bias(biases: Any) -> Part:
@@ -98,9 +100,11 @@ def _safety(categories: Sequence[str] = (), preset: str | None = None, patterns:
 
 FILTER_TYPES: Mapping[str, FilterType] = {
     "grammar": FilterType(_grammar, ("grammar",), ("root",)),
-    "json_schema": FilterType(lambda schema: Part(spec=schema_spec(schema)), ("schema",)),
+    "json_schema": FilterType(
+        lambda schema, order=None: Part(spec=schema_spec(schema, order=order)), ("schema",), takes=("order",)
+    ),
     "json_object": FilterType(lambda: Part(spec=SPECS["json_object"])),
-    "tool_call": FilterType(_tool_call, takes=("tools",)),
+    "tool_call": FilterType(_tool_call, takes=("tools", "order")),
     "ban": FilterType(lambda phrases: Part(ban=Ban(phrases)), ("phrases",)),
     "logit_bias": FilterType(_logit_bias, ("biases",)),
     "token_ban": FilterType(_token_ban, ("ids",)),
@@ -137,6 +141,8 @@ def preset_parts(preset: Preset) -> list[Part]:
         parts.insert(0, Part(spec=grammar_spec(preset.grammar)))
     if preset.json_schema is not None:
         parts.insert(0, Part(spec=schema_spec(preset.json_schema)))
+    if preset.schema_order is not None:
+        _named(preset, lambda: read_order(preset.schema_order))
     if preset.safety_preset is not None:
         parts.append(Part(categories=_named(preset, lambda: preset_categories(preset.safety_preset))))
     found = [part for part in parts if part is not None]

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
+from espalier.constraints.json_schema.document_form import form_entries, ordered_keywords
 from espalier.constraints.json_schema.for_llguidance import plain
 from espalier.constraints.json_schema.termination import check_finite
 from espalier.constraints.json_schema.unique_arrays import Spots, unique_spots
@@ -54,7 +55,7 @@ class LoweredSchema:
         """The normal form. Raises SchemaError, UnsupportedError, LimitExceeded."""
         spec = self.spec
         documents = {uri: json.loads(text) for uri, text in spec.documents}
-        return expand(spec.schema, format=spec.format, order=spec.order, documents=documents or None)
+        return expand(spec.schema, format=spec.format, order=spec.used_order, documents=documents or None)
 
     @cached_property
     def converted(self) -> Converted:
@@ -78,13 +79,13 @@ class LoweredSchema:
     def contract(self, backend: Backend) -> Contract:
         """The verdict on every keyword if `backend` enforces the schema. Raises as `expansion` does."""
         found = self.expansion.contract
-        order: list[tuple[str, KeywordVerdict, str]] = [(entry.pointer, "narrowed", ORDER) for entry in found.entries
-                 if entry.keyword == "properties" and entry.verdict in ("enforced", "checked")]  # fmt: skip
+        order = list(ordered_keywords(self.spec, found))
         if backend == "llguidance":
             # llguidance enforces what the normal form leaves out, such as `oneOf` options that it cannot tell apart.
             held = [replace(e, verdict="enforced", note="") if e.verdict == "checked" else e for e in found.entries]
             spelled = Entry(pointer="", keyword="spelling", verdict="narrowed", note=SPELLING)
-            return Contract((*Contract(tuple(held)).with_changes(order).entries, spelled))
+            form = form_entries(self.spec, self.expansion)
+            return Contract((*Contract(tuple(held)).with_changes(order).entries, *form, spelled))
         known = {entry.pointer for entry in found.entries}
         general: dict[str, dict[str, None]] = {}  # notes without a keyword in the schema, without repeats
         changes: list[tuple[str, KeywordVerdict, str]] = [*order]
@@ -99,9 +100,10 @@ class LoweredSchema:
                 text = f"{gap.text}; {ALONE}" if watched else gap.text
                 changes.append((_at(gap.pointer, gap.keyword), "checked", text))
         entries = found.with_changes(changes).entries
+        form = form_entries(self.spec, self.expansion, general.pop("order", ()))
         extra = [Entry(pointer="", keyword=name, verdict="narrowed", note="; ".join(texts))
                  for name, texts in general.items()]  # fmt: skip
-        return Contract((*entries, *extra))
+        return Contract((*entries, *form, *extra))
 
     def lark(self) -> str | None:
         """The schema as llguidance's Lark text, with forcing off; None unless llguidance is known to read it correctly.
@@ -114,7 +116,7 @@ class LoweredSchema:
         schema = spec.schema
         if spec.format == "assert" and '"format"' in spec.text:
             return None
-        body = plain(schema, order=spec.order)
+        body = plain(schema, order=spec.used_order)
         if body is None:
             return None
         try:
@@ -130,7 +132,6 @@ class LoweredSchema:
         return '%llguidance {"no_forcing": true}\nstart: %json ' + json.dumps(body | {"x-guidance": options})
 
 
-ORDER = "in this order"
 SPELLING = "each character of a string in one way, whole numbers without a point or an exponent"
 """The spellings that llguidance does not generate."""
 

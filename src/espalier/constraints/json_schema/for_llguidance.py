@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from espalier.constraints.json_schema.safe_patterns import narrow, needs_no_escape
+from espalier.schema.order import DEFAULT, Order
 from espalier.schema.pointers import DanglingPointer, local_pointer, trail
 from espalier.schema.read.drafts import DRAFT2020, DRAFTS, Draft, misshapen
 from espalier.time_limit import check as check_time
 
-Order: TypeAlias = "str | tuple[str, ...]"
 Pending: TypeAlias = "list[tuple[Any, dict[Any, Any] | list[Any], Any]]"
 """Sub-schemas still to be rewritten: (sub-schema, container, key in the container)."""
 
@@ -40,9 +40,11 @@ class NotPlain(Exception):
     """The schema uses something that llguidance is not known to read correctly."""
 
 
-def plain(schema: Any, *, order: Order = "schema") -> Any | None:
+def plain(schema: Any, *, order: Order = DEFAULT) -> Any | None:
     """The schema rewritten for llguidance, None if it is not plain. order: the order of properties, as in
-    `schema.expand`."""
+    `schema.expand`; llguidance has no objects in any order."""
+    if order == "any":
+        return None
     stated = schema.get("$schema") if isinstance(schema, Mapping) else None
     draft = DRAFT2020 if stated is None else DRAFTS.get(str(stated).rstrip("#"))
     if draft is None:
@@ -210,7 +212,7 @@ class _Writer:
             return list(properties)
         wanted = {name: i for i, name in enumerate(self._order)} if isinstance(self._order, tuple) else {}
         required = node.get("required")
-        needed = set(required) if isinstance(required, list) and self._order == "required_first" else set(properties)
+        needed = set(required) if isinstance(required, list) and self._order == "required-first" else set(properties)
         return sorted(properties, key=lambda name: (wanted.get(name, len(wanted)), name not in needed))
 
     def reference(self, keyword: str, value: Any, node: Mapping[str, Any], made: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 from espalier.chat.tools import Tool
@@ -35,6 +35,7 @@ from espalier.schema.gbnf.linear import join
 from espalier.schema.gbnf.notation import CONSTANTS, Constants, DocumentStyle
 from espalier.schema.gbnf.rulebook import BASICS, Converted, RuleBook
 from espalier.schema.normal.expand import Expansion, expand
+from espalier.schema.order import DEFAULT, Order
 
 SPACE = CharClass(((10, 10), (32, 32)))
 SMALL = frozenset(("char", "space"))
@@ -166,7 +167,7 @@ class _Calls:
     def json(self, tool: Tool) -> Node:
         """`{"name": "NAME", "arguments": {...}}`; the start is inlined, so that all calls share it."""
         wire = self._wire
-        return self._import_rules(tool, converted(tool, self._spec.whitespace, "json", (wire.name_key, wire.args_key)))
+        return self._import_rules(tool, self._converted(tool, "json", (wire.name_key, wire.args_key)))
 
     def named(self, tool: Tool) -> Node:
         """`NAME middle {...}`."""
@@ -178,7 +179,11 @@ class _Calls:
 
     def _arguments(self, tool: Tool, style: DocumentStyle) -> Node:
         name = self._book.name(tool.name, f"{tool.name}/")
-        return self._book.add(name, self._import_rules(tool, converted(tool, self._spec.whitespace, style), name))
+        return self._book.add(name, self._import_rules(tool, self._converted(tool, style), name))
+
+    def _converted(self, tool: Tool, style: DocumentStyle, keys: tuple[str, str] | None = None) -> Converted:
+        spec = self._spec
+        return converted(tool, spec.whitespace, style, keys, order=spec.used_order)
 
     def _import_rules(self, tool: Tool, found: Converted, root: str = "") -> Node:
         """Add a converted schema's rules to the book under new names; returns the body of its root rule. root: the name
@@ -232,11 +237,16 @@ def _basic(name: str, constants: Constants) -> Node:
 
 
 def converted(
-    tool: Tool, whitespace: JsonWhitespace, style: DocumentStyle, keys: tuple[str, str] | None = None
+    tool: Tool,
+    whitespace: JsonWhitespace,
+    style: DocumentStyle,
+    keys: tuple[str, str] | None = None,
+    *,
+    order: Order = DEFAULT,
 ) -> Converted:
-    """The grammar of a tool's arguments; with keys (name key, arguments key), of the object that holds both. Raises as
-    `calls_grammar` does."""
-    return _converted(tool.name, tool.parameters, tool.strict is False, whitespace, style, keys)
+    """The grammar of a tool's arguments; with keys (name key, arguments key), of the object that holds both, the name
+    first whatever the order. Raises as `calls_grammar` does."""
+    return _converted(tool.name, tool.parameters, tool.strict is False, whitespace, style, keys, order)
 
 
 @lru_cache(maxsize=KEPT_TOOLS)
@@ -247,9 +257,10 @@ def _converted(
     whitespace: JsonWhitespace,
     style: DocumentStyle,
     keys: tuple[str, str] | None,
+    order: Order,
 ) -> Converted:
     try:
-        expansion = expand(json.loads(parameters))
+        expansion = expand(json.loads(parameters), order=order)
         shapes = _CallShapes(expansion, name, keys)
         if not shapes.can_be_called:
             raise SpecError("no object satisfies its schema", hint="arguments are always a JSON object")
@@ -329,5 +340,5 @@ def _object(case: Case) -> Case | None:
     """The part of a case that is an object, None if there is none."""
     if isinstance(case, Values):
         kept = tuple(value for value in case.values if isinstance(value, dict))
-        return Values(values=kept) if kept else None
+        return replace(case, values=kept) if kept else None
     return case if isinstance(case, Object) else None

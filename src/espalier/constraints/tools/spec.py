@@ -17,6 +17,7 @@ from espalier.constraints.spec import Spec
 from espalier.constraints.tools.schemas import tools_of
 from espalier.errors import InputError, SpecError
 from espalier.grammar.json_mode import JsonWhitespace, check_json_options
+from espalier.schema.order import DEFAULT, Order, read_order
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -26,8 +27,8 @@ class ToolCalls(Spec):
     tools: Tool values, dicts in the shapes of OpenAI, Anthropic or MCP, Python functions, or a mapping of names to
     schemas. choice: `auto` (text, calls, or text and then calls), `required` (only calls), `none` (text in which no
     call starts), a tool's name (one call of it), or OpenAI's objects. format: the wire format of the calls, a name in
-    `WIRE_FORMATS`. max_calls: None is no limit. whitespace: as in JsonSchema. content: with `auto` and `none`, the
-    constraint on a text without calls, instead of free text.
+    `WIRE_FORMATS`. max_calls: None is no limit. whitespace, order: as in JsonSchema; the order is that of the
+    arguments. content: with `auto` and `none`, the constraint on a text without calls, instead of free text.
 
     Raises SpecError and InputError naming the field.
     """
@@ -38,6 +39,7 @@ class ToolCalls(Spec):
     format: str
     max_calls: int | None
     whitespace: JsonWhitespace
+    order: Order | None
     content: Spec | None
 
     def __init__(
@@ -48,6 +50,7 @@ class ToolCalls(Spec):
         format: str = "args",  # noqa: A002  # as the field is called
         max_calls: int | None = None,
         whitespace: JsonWhitespace = "natural",
+        order: str | Sequence[str] | None = None,
         content: Spec | None = None,
     ) -> None:
         found = tools_of(tools)
@@ -78,6 +81,7 @@ class ToolCalls(Spec):
             "format": format,
             "max_calls": max_calls,
             "whitespace": whitespace,
+            "order": None if order is None else read_order(order),
             "content": content,
         }
         for name, value in values.items():
@@ -87,6 +91,11 @@ class ToolCalls(Spec):
     def wire(self) -> WireFormat:
         """The wire format. With a content, parsers accept only its exact spelling as a call."""
         return replace(wire_format(self.format), exact=self.content is not None)
+
+    @property
+    def used_order(self) -> Order:
+        """The order of properties, `schema` where none was asked for."""
+        return DEFAULT if self.order is None else self.order
 
     @property
     def allowed(self) -> tuple[Tool, ...]:
@@ -106,12 +115,13 @@ class ToolCalls(Spec):
             "format": self.format,
             "max_calls": self.max_calls,
             "whitespace": self.whitespace,
+            **({} if self.order is None else {"order": self.order if isinstance(self.order, str) else [*self.order]}),
             "content": None if self.content is None else self.content.to_json(),
         }
 
     @classmethod
     def json_fields(cls) -> tuple[str, ...]:
-        return ("tools", "choice", "format", "max_calls", "whitespace", "content")
+        return ("tools", "choice", "format", "max_calls", "whitespace", "order", "content")
 
     @classmethod
     def from_fields(cls, values: dict[str, Any]) -> ToolCalls:

@@ -201,6 +201,7 @@ def _calls(request: Request, format_: WireFormat | None) -> ToolCalls | None:
         choice=request.tool_choice,
         format=format_.name,
         max_calls=request.max_calls,
+        order=request.schema_order,
         # A required call leaves no room for content, so the constraint has nothing to apply to.
         content=None if request.tool_choice.mode == "required" else request.constraint,
     )

@@ -84,7 +84,8 @@ class PresetFilter:
 class Preset:
     """config: fields of SamplingConfig; fields that are not named have its defaults. grammar: GBNF, or `@NAME` for a
     built-in one. json_schema: as JSON text; a mapping is serialised. filters: PresetFilters, or their JSON.
-    safety_preset: the name of a set of categories.
+    safety_preset: the name of a set of categories. schema_order: the order of properties in every schema that states
+    none, the request's tools included: `schema`, `any`, `required-first`.
 
     A preset is applied whole or refused. Raises InputError and SamplingError naming the field.
     """
@@ -96,6 +97,7 @@ class Preset:
     json_schema: str | None = None
     filters: tuple[PresetFilter, ...] = ()
     safety_preset: str | None = None
+    schema_order: str | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -106,7 +108,7 @@ class Preset:
         used = {name: value for name, value in used.items() if value is not None}  # a seed of -1 means none
         object.__setattr__(self, "config", MappingProxyType(used))
         object.__setattr__(self, "json_schema", _schema_text(self.json_schema))
-        for name in ("grammar", "json_schema", "safety_preset"):
+        for name in ("grammar", "json_schema", "safety_preset", "schema_order"):
             value = getattr(self, name) or None  # other writers use "" for nothing
             object.__setattr__(self, name, value)
             if value is not None:
@@ -137,6 +139,7 @@ class Preset:
             "grammar": self.grammar,
             "json_schema": self.json_schema,
             "safety_preset": self.safety_preset,
+            **({} if self.schema_order is None else {"schema_order": self.schema_order}),
         }
 
     @staticmethod
@@ -194,6 +197,10 @@ class PresetBuilder:
 
     def safety_preset(self, name: str) -> Self:
         return self._with(safety_preset=name)
+
+    def schema_order(self, order: str) -> Self:
+        """`schema`, `any` or `required-first`."""
+        return self._with(schema_order=order)
 
     def add_filter(self, type: str, **options: Any) -> Self:  # noqa: A002  # as the field is called
         self._filters.append(PresetFilter(type=type, options=options))

@@ -14,12 +14,11 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.errors import LimitExceeded, SchemaError
 from espalier.grammar.ast import NEVER, Literal, Node
 from espalier.schema.form import NodeId, Object, Property, Rest, String
-from espalier.schema.gbnf.layout import Layout
 from espalier.schema.gbnf.linear import join
-from espalier.schema.gbnf.notation import Constants, argument_names, is_argument
+from espalier.schema.gbnf.notation import argument_names, is_argument
 from espalier.schema.gbnf.objects import ObjectRules
 from espalier.schema.gbnf.rulebook import RuleContext
-from espalier.schema.gbnf.spelling import literal
+from espalier.schema.gbnf.spelling import Members, literal
 from espalier.schema.pointers import below
 
 OTHERS = "undeclared names are ASCII identifiers and no keywords; the grammar does not keep one from coming twice"
@@ -45,6 +44,20 @@ class ArgumentRules(ObjectRules):
             self.book.note(context.pointer, "properties", f"{unwritable(prop.name)}: it is left out")
         return replace(case, properties=tuple(prop for prop in case.properties if is_argument(prop.name)))
 
+    def written(self, value: dict[str, Any], context: RuleContext, members: Members | None) -> Node:
+        """One constant object as arguments; with `members` in every order. Raises SchemaError for a name that is no
+        identifier."""
+        for name in value:
+            if not is_argument(name):
+                raise SchemaError(unwritable(name), pointer=context.pointer)
+        layout, constants = self.layout, self.book.constants
+        parts = [
+            self._member(Literal(name), literal(inner, layout, 0, constants, members)) for name, inner in value.items()
+        ]
+        if members is not None:
+            return self.constant(parts, context)
+        return self._in_order(parts, context)
+
     def _at(self, prop: Property, context: RuleContext) -> str:
         """The pointer of a property: the node's own, unless a reference leads elsewhere."""
         found = self.pointer(prop.node)
@@ -69,20 +82,6 @@ class ArgumentRules(ObjectRules):
             self.book.gap(context.pointer, keyword, error.message)
         found = without(argument_names(), Dfa.of_words(declared) if declared else None)
         return NEVER if found is None else self.text(found, inside)
-
-
-def constant_arguments(value: dict[str, Any], layout: Layout, constants: Constants, pointer: str) -> Node:
-    """One constant object as arguments. Raises SchemaError for a name that is no identifier."""
-    for name in value:
-        if not is_argument(name):
-            raise SchemaError(unwritable(name), pointer=pointer)
-    if not value:
-        return join(Literal("("), join(layout.blank, Literal(")")))
-    node = join(layout.last(0), Literal(")"))
-    for i, (name, inner) in reversed(list(enumerate(value.items()))):
-        before = layout.between(0) if i else layout.first(0)
-        node = join(before, join(Literal(f"{name}="), join(literal(inner, layout, 0, constants), node)))
-    return join(Literal("("), node)
 
 
 def unwritable(name: str) -> str:

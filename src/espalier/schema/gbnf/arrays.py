@@ -16,7 +16,7 @@ from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, V
 from espalier.schema.gbnf.layout import Layout
 from espalier.schema.gbnf.linear import Cost, Edges, Linear, State, Table, join, nearest, write
 from espalier.schema.gbnf.rulebook import RuleBook, RuleContext
-from espalier.schema.gbnf.spelling import literal
+from espalier.schema.gbnf.spelling import Members, literal
 from espalier.schema.read.values import key
 
 MAX_UNIQUE = 8
@@ -29,13 +29,15 @@ START, END = "before the bracket", "after the bracket"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayRules:
-    """Converts arrays. value: the reference to the rule of a node, at a depth. cases: the cases of a node. distinct:
-    rules of arrays with unique items, by everything they depend on: they are large, so equal ones are written once."""
+    """Converts arrays. value: the reference to the rule of a node, at a depth. cases: the cases of a node. members:
+    makes constant objects whose names come in every order. distinct: rules of arrays with unique items, by everything
+    they depend on: they are large, so equal ones are written once."""
 
     book: RuleBook
     layout: Layout
     value: Callable[[NodeId, int], Node]
     cases: Callable[[NodeId], tuple[Case, ...]]
+    members: Callable[[RuleContext], Members]
     distinct: dict[Hashable, Node] = field(default_factory=dict)
 
     def node(self, case: Array, context: RuleContext) -> Node:
@@ -154,7 +156,6 @@ class ArrayRules:
         """Each value at most once. None, and a gap, where the items are not a few values."""
         number: dict[Hashable, int] = {}
         spelled: list[Node] = []
-        inside = self.layout.deeper(context.depth)
         sets: list[list[int]] = []
         for node in (*case.prefix, case.items):
             values = self._values(node)
@@ -166,7 +167,7 @@ class ArrayRules:
                 which = key(value)
                 if which not in number:
                     number[which] = len(spelled)
-                    spelled.append(literal(value, self.layout, inside, self.book.constants))
+                    spelled.append(self._spelled(value, node, context))
                 found[number[which]] = None
             sets.append(list(found))
         if len(spelled) > MAX_UNIQUE:
@@ -181,6 +182,13 @@ class ArrayRules:
             item=lambda node, written: self._item(node, written, context),
             close=lambda written: self._close(written, context),
         )
+
+    def _spelled(self, value: Any, node: NodeId, context: RuleContext) -> Node:
+        """The expression of one value of a node."""
+        inside = self.layout.deeper(context.depth)
+        is_any = any(isinstance(case, Values) and case.any_order for case in self.cases(node))
+        members = self.members(context) if is_any else None
+        return literal(value, self.layout, inside, self.book.constants, members)
 
     def _values(self, node: NodeId) -> list[Any] | None:
         """The values of a node, None where they are not few."""

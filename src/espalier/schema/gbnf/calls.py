@@ -12,12 +12,13 @@ from typing import Any
 from espalier.errors import SchemaError
 from espalier.grammar.ast import Node
 from espalier.schema.form import Case, NormalForm, Object, Values
-from espalier.schema.gbnf.arguments import ArgumentRules, constant_arguments
+from espalier.schema.gbnf.arguments import ArgumentRules
 from espalier.schema.gbnf.layout import Layout
 from espalier.schema.gbnf.linear import choice
 from espalier.schema.gbnf.node_rules import NodeRules
 from espalier.schema.gbnf.notation import Constants
 from espalier.schema.gbnf.rulebook import Remark, RuleContext
+from espalier.schema.gbnf.spelling import Members
 
 ONLY_OBJECTS = "only objects can be written as arguments"
 
@@ -53,17 +54,18 @@ class CallRules(NodeRules):
                     return []
                 return [self._arguments.node(writable, context)]
             case Values(values=values):
-                return [node for value in values for node in self._constant(value, context)]
+                members = self._members(context) if case.any_order else None
+                return [node for value in values for node in self._constant(value, context, members)]
             case _:
                 self._book.note(context.pointer, "type", ONLY_OBJECTS)
                 return []
 
-    def _constant(self, value: Any, context: RuleContext) -> list[Node]:
+    def _constant(self, value: Any, context: RuleContext, members: Members | None) -> list[Node]:
         if not isinstance(value, dict):
             self._book.note(context.pointer, "type", ONLY_OBJECTS)
             return []
         try:
-            return [constant_arguments(value, self._layout, self._book.constants, context.pointer)]
+            return [self._arguments.written(value, context, members)]
         except SchemaError as error:
             self._leave_out(error, context)
             return []

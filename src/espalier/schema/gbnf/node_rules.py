@@ -9,6 +9,7 @@ collects the result. It knows neither keywords of JSON Schema nor matching.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
 from espalier.automata.languages.dfa import Dfa
@@ -26,7 +27,7 @@ from espalier.schema.gbnf.notation import Constants
 from espalier.schema.gbnf.numbers import spelled
 from espalier.schema.gbnf.objects import ObjectRules
 from espalier.schema.gbnf.rulebook import BASICS, Converted, RuleBook, RuleContext, one_of
-from espalier.schema.gbnf.spelling import literals
+from espalier.schema.gbnf.spelling import Members, literals
 from espalier.schema.gbnf.strings import StringRules
 from espalier.schema.pointers import split
 from espalier.time_limit import check as check_time
@@ -56,7 +57,7 @@ class NodeRules:
         self._objects = ObjectRules(
             book=book, strings=self._strings, layout=written, value=self._value, cases=form.cases
         )
-        self._arrays = ArrayRules(book=book, layout=written, value=self._value, cases=form.cases)
+        self._arrays = ArrayRules(book=book, layout=written, value=self._value, cases=form.cases, members=self._members)
         self._names: dict[tuple[NodeId, int], str] = {}
         self._waiting: list[tuple[NodeId, int]] = []
         book.pointers["root"] = form.pointer(form.root)
@@ -164,13 +165,17 @@ class NodeRules:
                 assert_never(case)
 
     def _values(self, case: Values, context: RuleContext) -> Node:
-        texts, others = literals(case.values, self._layout, context.depth, self._book.constants)
+        members = self._members(context) if case.any_order else None
+        texts, others = literals(case.values, self._layout, context.depth, self._book.constants, members)
         if len(texts) > MANY_VALUES:
             words = Dfa.of_words(texts)
             if len(words) <= MAX_STATES:
                 others.append(self._language(words, context))
                 return choice(others)
         return choice([*map(Literal, texts), *others])
+
+    def _members(self, context: RuleContext) -> Members:
+        return lambda members, depth: self._objects.constant(members, replace(context, depth=depth))
 
     def _language(self, dfa: Dfa, context: RuleContext) -> Node:
         """The language of an automaton over characters as they are written. Raises LimitExceeded above MAX_STATES."""

@@ -9,7 +9,7 @@ one rule for each subset. It does not know values: what a property holds is anot
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from espalier.automata.languages.algebra import both, either
@@ -17,12 +17,15 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import EMPTY, NEVER, Literal, Node, alt
 from espalier.schema.form import Case, NodeId, Object, Rest, String, Values
+from espalier.schema.gbnf.any_order import AnyOrder
 from espalier.schema.gbnf.layout import Layout
 from espalier.schema.gbnf.linear import ENDLESS, Cost, Edges, Linear, State, join, write
 from espalier.schema.gbnf.rulebook import RuleBook, RuleContext, quoted
 from espalier.schema.gbnf.strings import StringRules
 from espalier.time_limit import check as check_time
 
+MAX_ANY = 8
+"""Declared names that may come in any order in a grammar, which has a rule for every set of them."""
 MAX_PROPERTIES = 10_000
 MAX_STATES = 20_000
 """States of a chain: properties times counts."""
@@ -43,12 +46,47 @@ class ObjectRules:
 
     def node(self, case: Object, context: RuleContext) -> Node:
         """The expression of an object; its rules go into the book."""
+        if case.any_order and (count := len(case.properties)) > MAX_ANY:
+            text = f"as in the schema at {context.pointer or '/'}: its {count} names are more than {MAX_ANY}"
+            self.book.note("", "order", text)
+            case = replace(case, any_order=False)
         automaton = self.automaton(case, context)
         if automaton is None:
             return NEVER
-        node, rules = write(automaton, self.book.fresh(context.base, context.pointer))
+        fresh = self.book.fresh(context.base, context.pointer)
+        if isinstance(automaton, AnyOrder):  # its members are mentioned in many rules
+            automaton = automaton.with_rules(lambda member: self.book.add(fresh(), member))
+        node, rules = write(automaton, fresh)
         self.book.add_all(rules)
         return node
+
+    def constant(self, members: list[Node], context: RuleContext) -> Node:
+        """The expression of an object with all these members, in every order if they are few."""
+        if len(members) > MAX_ANY:
+            text = f"as in the schema at {context.pointer or '/'}: {len(members)} names are more than {MAX_ANY}"
+            self.book.note("", "order", text)
+            return self._in_order(members, context)
+        whole = AnyOrder(
+            members=tuple(members),
+            required=(1 << len(members)) - 1,
+            others=NEVER,
+            low=0,
+            high=None,
+            layout=self.layout,
+            depth=context.depth,
+            brackets=self.brackets,
+        )
+        fresh = self.book.fresh(context.base, context.pointer)
+        node, rules = write(whole, fresh)
+        self.book.add_all(rules)
+        return node
+
+    def _in_order(self, members: list[Node], context: RuleContext) -> Node:
+        node = join(self.layout.last(context.depth) if members else self.layout.blank, Literal(self.brackets[1]))
+        for i, member in reversed(list(enumerate(members))):
+            before = self.layout.between(context.depth) if i else self.layout.first(context.depth)
+            node = join(before, join(member, node))
+        return join(Literal(self.brackets[0]), node)
 
     def automaton(self, case: Object, context: RuleContext) -> Linear | None:
         """The automaton of an object, explored on demand; None where no object fits. What it does not enforce becomes a
@@ -69,7 +107,18 @@ class ObjectRules:
                 continue
             members.append((self._member(self._key(prop.name), value), prop.required))
         others = self._others(case, context, inside)
-        return _Chain(case, members, others, self.layout, self.book, context, self.brackets)
+        if not case.any_order:
+            return _Chain(case, members, others, self.layout, self.book, context, self.brackets)
+        return AnyOrder(
+            members=tuple(member for member, _ in members),
+            required=sum(1 << i for i, (_, required) in enumerate(members) if required),
+            others=others,
+            low=case.min_properties,
+            high=case.max_properties,
+            layout=self.layout,
+            depth=context.depth,
+            brackets=self.brackets,
+        )
 
     def _key(self, name: str) -> Node:
         return Literal(quoted(name))

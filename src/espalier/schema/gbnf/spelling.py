@@ -6,9 +6,9 @@ It does not know schemas.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 from espalier.grammar.ast import EMPTY, Literal, Node
 from espalier.schema.gbnf.layout import Layout
@@ -21,22 +21,32 @@ MAX_WHOLE = 10**21
 """Whole floats below this are written without an exponent, as JavaScript does."""
 
 
+Members: TypeAlias = Callable[[list[Node], int], Node]
+"""The expression of an object with these members at a depth, in every order."""
+
+
 def literals(
-    values: Iterable[Any], layout: Layout, depth: int, constants: Constants = JSON
+    values: Iterable[Any], layout: Layout, depth: int, constants: Constants = JSON, members: Members | None = None
 ) -> tuple[list[str], list[Node]]:
-    """The values as options: the texts of scalars, and the expressions of arrays and objects."""
+    """The values as options: the texts of scalars, and the expressions of arrays and objects. members: as in
+    `literal`."""
     texts: dict[str, None] = {}
     others: list[Node] = []
     for value in values:
         if isinstance(value, dict | list):
-            others.append(literal(value, layout, depth, constants))
+            others.append(literal(value, layout, depth, constants, members))
         else:
             texts[scalar(value, constants)] = None
     return list(texts), others
 
 
-def literal(value: Any, layout: Layout, depth: int, constants: Constants = JSON) -> Node:
-    """The expression for one value. Iterative, as values may be nested deeply."""
+def literal(
+    value: Any, layout: Layout, depth: int, constants: Constants = JSON, members: Members | None = None
+) -> Node:
+    """The expression for one value. Iterative, as values may be nested deeply. members: makes the objects whose names
+    come in every order; without it they come as in the value."""
+    if members is not None:
+        return _in_any_order(value, layout, depth, constants, members)
     if not isinstance(value, dict | list):
         return Literal(scalar(value, constants))
     pieces: list[Node] = []
@@ -68,6 +78,32 @@ def literal(value: Any, layout: Layout, depth: int, constants: Constants = JSON)
     for piece in reversed(pieces):
         node = join(piece, node)
     return node
+
+
+def _in_any_order(value: Any, layout: Layout, depth: int, constants: Constants, members: Members) -> Node:
+    held = [(value, depth)]
+    first: list[int] = []  # of each value: where the values in it begin
+    for inner, at in held:  # grows as values are met
+        first.append(len(held))
+        parts = inner.values() if isinstance(inner, dict) else inner if isinstance(inner, list) else ()
+        held += [(part, layout.deeper(at)) for part in parts]
+    nodes: list[Node] = [EMPTY] * len(held)
+    for place in reversed(range(len(held))):
+        check_time()
+        inner, at = held[place]
+        if not isinstance(inner, dict | list) or not inner:
+            nodes[place] = literal(inner, layout, at, constants)
+            continue
+        parts = nodes[first[place] : first[place] + len(inner)]
+        if isinstance(inner, dict):
+            named = zip(inner, parts, strict=True)
+            nodes[place] = members([join(Literal(quoted(name)), join(layout.colon, part)) for name, part in named], at)
+            continue
+        node = join(layout.last(at), Literal("]"))
+        for part in reversed(parts[1:]):
+            node = join(layout.between(at), join(part, node))
+        nodes[place] = join(Literal("["), join(layout.first(at), join(parts[0], node)))
+    return nodes[0]
 
 
 def scalar(value: Any, constants: Constants = JSON) -> str:

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from threading import RLock
-from typing import Any, TypeAlias
+from typing import Any
 
 from espalier.errors import SchemaError
 from espalier.schema.contract import Contract
-from espalier.schema.form import Case, NodeId, Object
+from espalier.schema.form import Case, NodeId, Object, Values
 from espalier.schema.normal.cases import led_to, trimmed
 from espalier.schema.normal.contract import contract_of
 from espalier.schema.normal.graph import FALSE, Graph, simplified
@@ -28,10 +28,9 @@ from espalier.schema.normal.inspect import Inspector
 from espalier.schema.normal.judge import ValueJudge
 from espalier.schema.normal.literals import LiteralTable, SchemaLiteral
 from espalier.schema.normal.unsatisfiable import unsatisfiable
+from espalier.schema.order import DEFAULT, ORDERS, Order
 from espalier.schema.read.documents import SchemaStore
 from espalier.schema.read.drafts import Draft
-
-Order: TypeAlias = "str | tuple[str, ...]"
 
 
 class Expansion:
@@ -106,7 +105,7 @@ class Expansion:
                     for child in led_to(case):
                         graph.settle(child)
                 kept = (trimmed(case, graph.is_empty, FALSE) for case in raw)
-                found.cases = simplified(self._ordered(case) for case in kept if case is not None)
+                found.cases = tuple(map(self._ordered, simplified(case for case in kept if case is not None)))
         return found.cases
 
     def _reachable(self) -> list[NodeId]:
@@ -122,10 +121,18 @@ class Expansion:
 
     def _ordered(self, case: Case) -> Case:
         """The case with its properties in the order that was asked for."""
-        if not isinstance(case, Object) or self._order == "schema":
+        if self._order == "schema":
             return case
+        if isinstance(case, Values) and self._order == "any":
+            has_objects = any(isinstance(value, dict | list) for value in case.values)
+            return replace(case, any_order=True) if has_objects else case
+        if not isinstance(case, Object):
+            return case
+        if self._order == "any":
+            several = len(case.properties) + bool(case.rest) > 1
+            return replace(case, any_order=True) if several else case
         wanted = {name: i for i, name in enumerate(self._order)} if isinstance(self._order, tuple) else {}
-        by_need = self._order == "required_first"
+        by_need = self._order == "required-first"
         return replace(
             case,
             properties=tuple(
@@ -138,20 +145,19 @@ def expand(
     schema: Any,
     *,
     format: str = "annotate",  # noqa: A002  # as the keyword is called
-    order: Order = "schema",
+    order: Order = DEFAULT,
     documents: Mapping[str, Any] | None = None,
 ) -> Expansion:
     """The normal form of a schema.
 
-    format: "annotate" ignores `format`; "assert" enforces the formats that are known. order: the order of properties:
-    "schema" (as in the text), "required_first", or the names that come first. documents: documents that `$ref` and
-    `$schema` may name, by address; nothing is ever fetched.
+    format: "annotate" ignores `format`; "assert" enforces the formats that are known. order: the order of properties,
+    see `schema/order.py`. documents: documents that `$ref` and `$schema` may name, by address; nothing is ever fetched.
 
     Raises SchemaError, with a pointer, for a malformed schema, a reference to nothing, or a schema that no document can
     satisfy; UnsupportedError for a draft, document, format or pattern that is not supported; LimitExceeded.
     """
     if format not in ("annotate", "assert"):
         raise SchemaError(f"format={format!r} is neither 'annotate' nor 'assert'")
-    if not isinstance(order, tuple) and order not in ("schema", "required_first"):
-        raise SchemaError(f"order={order!r} is neither 'schema' nor 'required_first' nor a tuple of names")
+    if not isinstance(order, tuple) and order not in ORDERS:
+        raise SchemaError(f"order={order!r} is neither {' nor '.join(map(repr, ORDERS))} nor a tuple of names")
     return Expansion(SchemaStore(schema, documents), formats=format == "assert", order=order)

@@ -88,6 +88,7 @@ def _request_options(draft: Draft, process: Process) -> dict[str, Any]:
         "constraint": draft.constraint,
         "soft": draft.soft,
         "presets": process.presets,
+        "default_order": process.app.settings.schema_order,
         "trace": _level(draft, process.settings),
         "trace_top_k": max(draft.top_logprobs or 0, SHOWN_CANDIDATES if draft.shown_trace == "steps" else 1),
         **draft.options,

@@ -99,7 +99,8 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
         prompts=texts,
         ids=ids,
         constraint=constrained.spec,
-        options={"raw": True, "sampling": config},
+        options={"raw": True, "sampling": config}
+        | ({} if body.schema_order is None else {"schema_order": body.schema_order}),
         names={**NAMES, **({"n": "n_cmpl"} if body.n is None else {}), **constrained.names},
         stream=bool(body.stream),
         top_logprobs=body.n_probs or None,

@@ -13,7 +13,8 @@ from espalier.server.bodies.sampling_fields import SamplingFields
 class LlamaBody(SamplingFields):
     """The body of `/completion`. prompt: a text, token ids, both mixed, or a list of these.
 
-    id_slot and cache_prompt have no effect. Other fields of llama-server are refused by name.
+    schema_order is ours: see EspalierOptions. id_slot and cache_prompt have no effect. Other fields of llama-server are
+    refused by name.
     """
 
     prompt: str | list[int | str | list[int | str]]
@@ -27,6 +28,7 @@ class LlamaBody(SamplingFields):
     # constraints
     grammar: str | None = None
     json_schema: dict[str, Any] | bool | None = None
+    schema_order: str | list[str] | None = None
     # the reply
     n_probs: int | None = Field(default=None, ge=0)
     post_sampling_probs: bool | None = None

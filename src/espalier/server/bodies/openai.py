@@ -84,7 +84,8 @@ class EspalierOptions(Body):
     preset: name of a preset of sampling and constraint. trace: true or `summary` for sums, `steps` or `full` for every
     step. stream_steps: each step of the trace comes with its token, and not again at the end. strategy to max_rewinds:
     fields of `Decoding`. allow: `checked` also takes schema keywords that can only be checked on the complete text.
-    constraint: any constraint with its `kind`. soft: soft constraints with their `kind`. reasoning: `auto`, a name, or
+    constraint: any constraint with its `kind`. schema_order: the order of properties in every schema of the body that
+    states none, the tools' included. soft: soft constraints with their `kind`. reasoning: `auto`, a name, or
     two markers.
     """
 
@@ -99,6 +100,7 @@ class EspalierOptions(Body):
     max_calls: int | None = Field(default=None, ge=1)
     tool_format: str | None = None
     schema_in_prompt: bool | None = None
+    schema_order: str | list[str] | None = None
     sampler: Literal["espalier", "native"] | None = None
     strategy: str | None = None
     num_beams: int | None = None

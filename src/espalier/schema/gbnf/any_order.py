@@ -1,0 +1,120 @@
+"""An object whose members come in any order, as an automaton whose edges are expressions.
+
+    properties a (required), b      "{" (a ("," b)? | b "," a) "}"
+
+A state is the set of declared names written, so there are as many states as sets: what explores them pays for those
+that it meets. Undeclared names stand anywhere. It does not know values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from espalier.grammar.ast import NEVER, Literal, Node
+from espalier.schema.gbnf.layout import Layout
+from espalier.schema.gbnf.linear import ENDLESS, Cost, Edges, State, join
+
+START, END = "before the bracket", "after the bracket"
+"""The states of an object outside its brackets."""
+
+
+class Written(NamedTuple):
+    """The members so far. names: the declared ones, a bit for each. others: how many more, as far as it matters."""
+
+    names: int = 0
+    others: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnyOrder:
+    """members: the declared members. required: those that must come, a bit for each. others: any other member, NEVER
+    for none. low, high: bounds on the number of members; for `low` at most one of the others counts, since they may
+    come twice."""
+
+    members: tuple[Node, ...]
+    required: int
+    others: Node
+    low: int
+    high: int | None
+    layout: Layout
+    depth: int
+    brackets: tuple[str, str]
+
+    @property
+    def start(self) -> State:
+        return START
+
+    def final(self, state: State) -> bool:
+        return state == END
+
+    def edges(self, state: State) -> Edges:
+        if not isinstance(state, Written):
+            return [(Literal(self.brackets[0]), Written())] if state == START and self._can_end(Written()) else []
+        row: list[tuple[Node, State]] = []
+        is_first = state == Written()
+        before = self.layout.first(self.depth) if is_first else self.layout.between(self.depth)
+        for i, member in enumerate(self.members):
+            if not state.names >> i & 1:
+                after = self._kept(state.names | 1 << i, state.others)
+                if self._can_end(after):
+                    row.append((join(before, member), after))
+        if self.others is not NEVER:
+            after = self._kept(state.names, state.others + 1)
+            if self._can_end(after):
+                row.append((join(before, self.others), after))
+        if not self.required & ~state.names and self._counted(state) >= self.low:
+            row.append((self._close(is_empty=is_first), END))
+        return row
+
+    def least(self, cost: Cost) -> Callable[[State], int]:
+        costs = [cost(member) for member in self.members]
+        spare = sorted((one, 1 << i) for i, one in enumerate(costs) if not self.required >> i & 1)
+        other = cost(self.others)
+        first, between = cost(self.layout.first(self.depth)), cost(self.layout.between(self.depth))
+        empty, close = cost(self._close(is_empty=True)), cost(self._close(is_empty=False))
+
+        def from_here(state: State) -> int:
+            if not isinstance(state, Written):
+                return cost(Literal(self.brackets[0])) + from_here(Written()) if state == START else 0
+            if not self._can_end(state):
+                return ENDLESS
+            more = [one for i, one in enumerate(costs) if self.required & ~state.names & 1 << i]
+            lacking = self.low - self._counted(state) - len(more)
+            if lacking > 0:
+                free = [one for one, bit in spare if not state.names & bit]
+                free += [] if state.others or self.others is NEVER else [other]
+                more += sorted(free)[:lacking]
+            if not more:
+                return empty if state == Written() else close
+            return sum(more) + between * (len(more) - 1) + (first if state == Written() else between) + close
+
+        return from_here
+
+    def with_rules(self, rule: Callable[[Node], Node]) -> AnyOrder:
+        """The same automaton with a rule for each member."""
+        others = self.others if self.others is NEVER else rule(self.others)
+        return replace(self, members=tuple(map(rule, self.members)), others=others)
+
+    def _close(self, *, is_empty: bool) -> Node:
+        return join(self.layout.blank if is_empty else self.layout.last(self.depth), Literal(self.brackets[1]))
+
+    def _kept(self, names: int, others: int) -> Written:
+        """The state with others counted as far as it matters."""
+        if self.high is None:
+            others = min(others, 1) if not names or names.bit_count() < self.low else 0
+        return Written(names, others)
+
+    def _counted(self, state: Written) -> int:
+        return state.names.bit_count() + min(state.others, 1)
+
+    def _can_end(self, state: Written) -> bool:
+        """Whether the counts can still be kept."""
+        more = len(self.members) - state.names.bit_count() + (self.others is not NEVER and not state.others)
+        if self.high is not None:
+            room = self.high - state.names.bit_count() - state.others
+            if room < (self.required & ~state.names).bit_count():
+                return False
+            more = min(more, room)
+        return self._counted(state) + more >= self.low
