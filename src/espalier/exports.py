@@ -11,57 +11,66 @@ from typing import TYPE_CHECKING, Any
 EXPORTS = {
     "After": "espalier.constraints.after.spec",
     "AllOf": "espalier.constraints.compose.all_of",
+    "analyse_vocab": "espalier.tokens.analyse",
     "AnyOf": "espalier.constraints.compose.any_of",
     "Ban": "espalier.constraints.ban",
+    "build": "espalier.schema.python.instances",
+    "ChatConfig": "espalier.sampling.presets.catalogue",
     "Choice": "espalier.constraints.spec",
+    "CodeGenerationConfig": "espalier.sampling.presets.catalogue",
+    "compile": "espalier.api",
+    "contract": "espalier.api",
+    "CreativeConfig": "espalier.sampling.presets.catalogue",
     "Decoding": "espalier.decoding.options",
+    "DeterministicConfig": "espalier.sampling.presets.catalogue",
     "EspalierError": "espalier.errors",
     "FilterChain": "espalier.sampling.filters",
     "FilterContext": "espalier.sampling.filters",
     "Free": "espalier.constraints.free",
     "Gbnf": "espalier.constraints.spec",
-    "GrammarFilter": "espalier.constraints.as_filter",
+    "generate": "espalier.api",
+    "get_preset": "espalier.api",
+    "GrammarFilter": "espalier.constraints.filters.matcher",
+    "hazards": "espalier.schema.lint.hazards",
     "JsonLinesRecorder": "espalier.trace.recorders.memory",
+    "JsonModeProcessor": "espalier.constraints.filters.json_mode",
     "JsonObject": "espalier.constraints.spec",
+    "JSONObjectGrammar": "espalier.grammar.builtin",
     "JsonSchema": "espalier.constraints.spec",
-    "JsonSchemaFilter": "espalier.constraints.as_filter",
+    "JsonSchemaFilter": "espalier.constraints.filters.matcher",
+    "load": "espalier.api",
     "LoadedEngine": "espalier.api",
     "LogitBias": "espalier.sampling.filters",
-    "MatcherFilter": "espalier.constraints.as_filter",
+    "MatcherFilter": "espalier.constraints.filters.matcher",
     "MemoryRecorder": "espalier.trace.recorders.memory",
+    "multi_tool_call_schema": "espalier.constraints.tools.schemas",
+    "parse_shorthand": "espalier.schema.shorthand",
     "Preset": "espalier.sampling.presets.spec",
     "PresetBuilder": "espalier.api",
     "Priority": "espalier.sampling.filters",
+    "Recorder": "espalier.trace.recorders.protocol",
     "Regex": "espalier.constraints.spec",
     "Region": "espalier.constraints.free",
-    "Recorder": "espalier.trace.recorders.protocol",
     "RejectionLog": "espalier.trace.recorders.rejection_log",
     "Result": "espalier.engines.base",
     "Safety": "espalier.constraints.safety.spec",
-    "SafetyFilter": "espalier.constraints.safety.spec",
+    "SafetyFilter": "espalier.constraints.filters.safety",
     "SamplingConfig": "espalier.sampling.config",
+    "schema_of": "espalier.schema.python.schemas",
+    "schema_to_gbnf": "espalier.api",
     "SoftJson": "espalier.constraints.soft.spec",
     "SoftWordlist": "espalier.constraints.soft.spec",
+    "StructuredOutputConfig": "espalier.sampling.presets.catalogue",
     "Thinking": "espalier.constraints.after.thinking",
-    "ToolCalls": "espalier.constraints.tools.spec",
     "TokenBan": "espalier.sampling.filters",
-    "ToolCallFilter": "espalier.constraints.as_filter",
+    "tool_call_schema": "espalier.constraints.tools.schemas",
+    "ToolCallFilter": "espalier.constraints.filters.matcher",
+    "ToolCallGrammar": "espalier.grammar.builtin",
+    "ToolCalls": "espalier.constraints.tools.spec",
+    "tools_of": "espalier.constraints.tools.schemas",
     "Trace": "espalier.trace.records",
     "Vocab": "espalier.tokens.vocab",
     "Wordlist": "espalier.constraints.words.spec",
-    "analyse_vocab": "espalier.tokens.analyse",
-    "build": "espalier.schema.python.instances",
-    "compile": "espalier.api",
-    "contract": "espalier.api",
-    "generate": "espalier.api",
-    "get_preset": "espalier.api",
-    "hazards": "espalier.schema.lint.hazards",
-    "load": "espalier.api",
-    "multi_tool_call_schema": "espalier.constraints.tools.schemas",
-    "parse_shorthand": "espalier.schema.shorthand",
-    "schema_of": "espalier.schema.python.schemas",
-    "tool_call_schema": "espalier.constraints.tools.schemas",
-    "tools_of": "espalier.constraints.tools.schemas",
 }
 
 public = sorted([*EXPORTS, "__version__"])
@@ -74,19 +83,21 @@ if TYPE_CHECKING:
     from espalier.api import generate as generate
     from espalier.api import get_preset as get_preset
     from espalier.api import load as load
+    from espalier.api import schema_to_gbnf as schema_to_gbnf
     from espalier.constraints.after.spec import After as After
     from espalier.constraints.after.thinking import Thinking as Thinking
-    from espalier.constraints.as_filter import GrammarFilter as GrammarFilter
-    from espalier.constraints.as_filter import JsonSchemaFilter as JsonSchemaFilter
-    from espalier.constraints.as_filter import MatcherFilter as MatcherFilter
-    from espalier.constraints.as_filter import ToolCallFilter as ToolCallFilter
     from espalier.constraints.ban import Ban as Ban
     from espalier.constraints.compose.all_of import AllOf as AllOf
     from espalier.constraints.compose.any_of import AnyOf as AnyOf
+    from espalier.constraints.filters.json_mode import JsonModeProcessor as JsonModeProcessor
+    from espalier.constraints.filters.matcher import GrammarFilter as GrammarFilter
+    from espalier.constraints.filters.matcher import JsonSchemaFilter as JsonSchemaFilter
+    from espalier.constraints.filters.matcher import MatcherFilter as MatcherFilter
+    from espalier.constraints.filters.matcher import ToolCallFilter as ToolCallFilter
+    from espalier.constraints.filters.safety import SafetyFilter as SafetyFilter
     from espalier.constraints.free import Free as Free
     from espalier.constraints.free import Region as Region
     from espalier.constraints.safety.spec import Safety as Safety
-    from espalier.constraints.safety.spec import SafetyFilter as SafetyFilter
     from espalier.constraints.soft.spec import SoftJson as SoftJson
     from espalier.constraints.soft.spec import SoftWordlist as SoftWordlist
     from espalier.constraints.spec import Choice as Choice
@@ -102,12 +113,19 @@ if TYPE_CHECKING:
     from espalier.decoding.options import Decoding as Decoding
     from espalier.engines.base import Result as Result
     from espalier.errors import EspalierError as EspalierError
+    from espalier.grammar.builtin import JSONObjectGrammar as JSONObjectGrammar
+    from espalier.grammar.builtin import ToolCallGrammar as ToolCallGrammar
     from espalier.sampling.config import SamplingConfig as SamplingConfig
     from espalier.sampling.filters import FilterChain as FilterChain
     from espalier.sampling.filters import FilterContext as FilterContext
     from espalier.sampling.filters import LogitBias as LogitBias
     from espalier.sampling.filters import Priority as Priority
     from espalier.sampling.filters import TokenBan as TokenBan
+    from espalier.sampling.presets.catalogue import ChatConfig as ChatConfig
+    from espalier.sampling.presets.catalogue import CodeGenerationConfig as CodeGenerationConfig
+    from espalier.sampling.presets.catalogue import CreativeConfig as CreativeConfig
+    from espalier.sampling.presets.catalogue import DeterministicConfig as DeterministicConfig
+    from espalier.sampling.presets.catalogue import StructuredOutputConfig as StructuredOutputConfig
     from espalier.sampling.presets.spec import Preset as Preset
     from espalier.schema.lint.hazards import hazards as hazards
     from espalier.schema.python.instances import build as build

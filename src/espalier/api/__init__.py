@@ -17,6 +17,8 @@ from espalier.api.use_cases import (
     generate,
     get_preset,
     load,
+    schema_to_gbnf,
+    try_preset,
 )
 from espalier.engines.capabilities import check_capabilities
 
@@ -33,6 +35,8 @@ __all__ = [
     "load",
     "make_request",
     "outputs_of",
+    "schema_to_gbnf",
     "soft_specs",
     "split_prompts",
+    "try_preset",
 ]

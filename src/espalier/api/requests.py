@@ -11,16 +11,21 @@ from typing import Any, TypeAlias, get_args
 from espalier.chat.reasoning import read_reasoning
 from espalier.chat.tools import read_choice
 from espalier.chat.wire.formats import wire_format
+from espalier.constraints.filters.matcher import MatcherFilter
+from espalier.constraints.filters.safety import SafetyFilter
+from espalier.constraints.joining.named import named_constraint
 from espalier.constraints.joining.presets import demands_calls, merged
+from espalier.constraints.joining.rule import is_filter, together, unenforced
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.constraints.tools.schemas import tools_of
 from espalier.decoding.options import FAITHFUL, FIELDS, Decoding
 from espalier.decoding.plan import STRATEGIES
 from espalier.engines.base import Message, Request, SamplerName
-from espalier.errors import InputError, SpecError
+from espalier.errors import InputError, SamplingError, SpecError
 from espalier.sampling.config import MAX_N, NEUTRAL, SamplingConfig
-from espalier.sampling.filters import LogitFilter
+from espalier.sampling.config_names import own_option
+from espalier.sampling.filters import FilterChain, LogitFilter
 from espalier.sampling.presets.catalogue import Presets
 from espalier.sampling.presets.spec import Preset
 from espalier.schema.order import Order, read_order
@@ -48,9 +53,12 @@ def make_request(
     prompt: Prompt,
     *,
     constraint: Spec | None = None,
+    grammar: Any = None,
+    json_schema: Any = None,
+    safety: Any = None,
     soft: SoftSpec | Sequence[SoftSpec] | None = None,
     filters: LogitFilter | Iterable[LogitFilter] | None = None,
-    sampling: SamplingConfig | None = None,
+    sampling: SamplingConfig | Mapping[str, Any] | None = None,
     system: str | None = None,
     strategy: str | None = None,
     decoding: Decoding | None = None,
@@ -76,33 +84,38 @@ def make_request(
 ) -> Request:
     """A Request from what users pass. Raises InputError; unknown names are refused with a list of the known ones.
 
-    presets: where the preset's name is looked up; by default the built-in ones. schema_order: the order of properties
-    in every schema that states none (`JsonSchema(order=)`): the constraint's, the preset's and the tools'.
-    default_order: the same, where the preset states none either.
+    presets: where the preset's name is looked up; by default the built-in ones. What holds of `constraint`, `grammar`,
+    `json_schema`, `safety`, `filters` and the preset together, `constraints/joining/rule.py` says. schema_order: the
+    order of properties in every schema that states none (`JsonSchema(order=)`): the constraint's, the preset's and the
+    tools'. default_order: the same, where the preset states none either.
     """
     order = _order(schema_order)
+    if isinstance(sampling, Mapping):  # such as the config of a preset
+        sampling = SamplingConfig.from_json(sampling)
     if sampling is not None and not isinstance(sampling, SamplingConfig):
         raise InputError(f"sampling is a SamplingConfig, not {type(sampling).__name__}", field="sampling")
     decoding, fields = _decoding(decoding, strategy, fields)
+    fields = _own_names(fields)
     if sampling is not None and fields:
         raise InputError(f"give sampling= or its fields ({', '.join(fields)}), not both", field="sampling")
     # Faithful sampling aims at the whole distribution: truncation is off unless it is asked for.
     aims_at_all = decoding.strategy in FAITHFUL and decoding.target == "full"
     neutral = NEUTRAL if aims_at_all and sampling is None else {}
     config = sampling or SamplingConfig.from_json({**neutral, **fields} if preset is None else {})
-    if constraint is not None and not isinstance(constraint, Spec):
-        raise InputError(
-            f"constraint must be a Spec, not {type(constraint).__name__}",
-            hint="for example JsonSchema({...}), Regex(r'...'), Choice([...])",
-            field="constraint",
-        )
+    constraint = named_constraint(constraint=constraint, grammar=grammar, json_schema=json_schema, safety=safety)
+    masking, others = split_filters(own_filters(filters))
+    constraint = together(constraint, *masking)
+    notes: tuple[str, ...] = ()
     if preset is not None:
         found = preset if isinstance(preset, Preset) else (presets or Presets()).get(preset)
         neutral = {name: value for name, value in neutral.items() if name not in found.config}
         own = {**neutral, **fields} if sampling is None else sampling.to_json()
-        if tool_choice is None and tools and constraint is None and demands_calls(found):
+        if tool_choice is None and tools and demands_calls(found) and (constraint is None or is_filter(constraint)):
             tool_choice = "required"
-        constraint, config = merged(found, constraint=constraint, has_tools=bool(tools), fields=own)
+            notes = (f"tool_choice is required, as the preset {found.name!r} demands a call",)
+        must_call = bool(tools) and (demands_calls(found) or read_choice(tool_choice).mode == "required")
+        constraint, config, replaced = merged(found, constraint=constraint, with_tools=must_call, fields=own)
+        notes += replaced
         order = _order(found.schema_order) if order is None else order
     if schema_order is not None and not tools and not _has_order(constraint):
         raise InputError("schema_order needs a schema", hint="constraint=JsonSchema(...), tools", field="schema_order")
@@ -132,8 +145,9 @@ def make_request(
         messages=messages,
         constraint=constraint if constraint is None or order is None else constraint.ordered(order),
         schema_order=order,
+        notes=(*notes, *unenforced(constraint)),
         soft=soft_specs(soft),
-        filters=own_filters(filters),
+        filters=others,
         sampling=config,
         decoding=decoding,
         recorders=own_recorders(recorders),
@@ -182,6 +196,18 @@ def _decoding(
     made = Decoding(**own) if given is None else given
     STRATEGIES.target(made.strategy)  # raises UnknownName
     return made, {name: value for name, value in fields.items() if name not in FIELDS}
+
+
+def _own_names(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Sampling fields under Espalier's names; llama.cpp's are taken too. Raises SamplingError, also for one that is
+    given twice."""
+    found: dict[str, Any] = {}
+    for given, value in fields.items():
+        name, read = own_option(given, value)
+        if name in found:
+            raise SamplingError(f"{given}: {name} is given already", field=given)
+        found[name] = read
+    return found
 
 
 def own_recorders(recorders: Any) -> tuple[Recorder, ...]:
@@ -267,9 +293,12 @@ def soft_specs(soft: Any) -> tuple[SoftSpec, ...]:
 
 
 def own_filters(filters: Any) -> tuple[LogitFilter, ...]:
-    """None, one LogitFilter or several (or a FilterChain), as a tuple. Raises InputError for anything else."""
+    """None, one LogitFilter or several (or a FilterChain, whose disabled filters are left out), as a tuple. Raises
+    InputError for anything else."""
     if filters is None:
         return ()
+    if isinstance(filters, FilterChain):
+        filters = [one for one in filters if filters.is_enabled(one.name)]
     several = (filters,) if _is_filter(filters) else filters
     if not isinstance(several, Iterable) or isinstance(several, str | bytes | Mapping):
         several = (several,)
@@ -282,6 +311,19 @@ def own_filters(filters: Any) -> tuple[LogitFilter, ...]:
                 field="filters",
             )
     return found
+
+
+def split_filters(filters: Iterable[LogitFilter]) -> tuple[list[Spec], tuple[LogitFilter, ...]]:
+    """The constraints of the filters that mask with one from the start of a text, and the other filters. As constraints
+    they join those of the request, so that together they lead into no dead end, and the text is judged."""
+    specs: list[Spec] = []
+    others: list[LogitFilter] = []
+    for one in filters:
+        if isinstance(one, MatcherFilter | SafetyFilter) and one.is_fresh:
+            specs.append(one.compiled.spec if isinstance(one, MatcherFilter) else one.spec())
+        else:
+            others.append(one)
+    return specs, tuple(others)
 
 
 def _is_filter(one: Any) -> bool:

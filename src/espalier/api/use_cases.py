@@ -12,6 +12,11 @@ from typing import Any
 
 from espalier.api.loaded import LoadedEngine
 from espalier.constraints.base import Compiled
+from espalier.constraints.filters.matcher import schema_spec
+from espalier.constraints.joining.presets import merged
+from espalier.constraints.joining.rule import unenforced, with_bad_words
+from espalier.constraints.json_schema.backends import LoweredSchema
+from espalier.constraints.json_schema.check import grammar_contract
 from espalier.constraints.json_schema.compile import contract_of
 from espalier.constraints.spec import JsonSchema, Spec
 from espalier.engines.options import EngineOptions, LoraLike, read_lora
@@ -19,6 +24,7 @@ from espalier.errors import InputError
 from espalier.sampling.presets import spec as preset_values
 from espalier.sampling.presets.spec import Preset
 from espalier.schema.contract import Contract
+from espalier.schema.gbnf.convert import printed
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import App, build_app
 
@@ -101,9 +107,38 @@ def contract(schema: Any, *, vocab: Vocab | None = None, app: App | None = None,
     return contract_of(spec, (app or default_app()).compiler(vocab or Vocab.bytes()))
 
 
+def schema_to_gbnf(schema: Any, **options: Any) -> str:
+    """A schema as GBNF for llama.cpp, whose texts are the schema's documents; comments name the rules' JSON pointers.
+
+    schema: a JsonSchema, or what `contract` takes, with its `options`. Raises SchemaError, LimitExceeded, and
+    UnsupportedError for a keyword that the grammar cannot enforce: `espalier grammar convert` shows all of them.
+    """
+    if isinstance(schema, JsonSchema) and options:
+        raise InputError(f"give {', '.join(options)} to JsonSchema itself", field="schema")
+    spec = schema if isinstance(schema, JsonSchema) else schema_spec(schema, **options)
+    lowered = LoweredSchema(spec)
+    grammar_contract(lowered).check()
+    return printed(lowered.converted)
+
+
 def get_preset(name: str, *, app: App | None = None) -> Preset:
     """The preset of that name: built-in, registered, or from a file of the user's. Raises UnknownName, InputError."""
     return (app or default_app()).presets.get(name)
+
+
+def try_preset(preset: Preset, *, app: App | None = None) -> tuple[str, ...]:
+    """Compile what a preset holds a text to, over bytes, and find a text that it allows. Returns notes on what it does
+    not enforce. Raises InputError and its subclasses, naming the preset, for one that could not be used."""
+    constraint, sampling, notes = merged(preset)
+    try:
+        whole = with_bad_words(constraint, sampling.bad_words)
+        if whole is not None:
+            compile(whole, app=app).matcher().mask()
+    except InputError as error:
+        raise type(error)(
+            f"the preset {preset.name!r} cannot be used: {error.message}", hint=error.hint, field="preset"
+        ) from error
+    return (*notes, *unenforced(whole))
 
 
 class PresetBuilder(preset_values.PresetBuilder):

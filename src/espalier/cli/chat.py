@@ -16,7 +16,7 @@ from espalier.cli.flags.decoding import DecodingFlags
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.inputs import System, check_trace_path
 from espalier.cli.flags.model import EngineFlags, Model, described, load
-from espalier.cli.flags.safety import SafetyFlags, warn_of_filters
+from espalier.cli.flags.safety import SafetyFlags
 from espalier.cli.flags.sampling import PER_ANSWER, Sampler, SamplingFlags, check_single
 from espalier.cli.generate import report
 from espalier.constraints.spec import Spec
@@ -80,7 +80,8 @@ def command(
     options = fields | decoding.options() | orders | {"sampler": sampler}
     request = api.make_request("", constraint=spec, preset=preset, **options)
     check_single(request.sampling)
-    warn_of_filters(request.constraint)
+    for note in request.notes:
+        output.note(note)
     with load(model, engine, app) as loaded:
         output.note(described(model, loaded, app))
         output.note("/help for commands, Ctrl-D to leave")

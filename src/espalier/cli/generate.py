@@ -17,7 +17,7 @@ from espalier.cli.flags.decoding import DecodingFlags, NumReturnSequences, strat
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.inputs import Prompt, Raw, System, check_trace_path, read_prompt
 from espalier.cli.flags.model import EngineFlags, Model, load, run
-from espalier.cli.flags.safety import SafetyFlags, warn_of_filters
+from espalier.cli.flags.safety import SafetyFlags
 from espalier.cli.flags.sampling import Sampler, SamplingFlags, check_single
 from espalier.cli.flags.tools import ReasoningFlags, ToolFlags, call_line, show_delta
 from espalier.cli.flags.tracing import TraceFlags
@@ -77,7 +77,8 @@ def command(
         **options,
     )
     check_single(request.sampling)
-    warn_of_filters(request.constraint)
+    for note in request.notes:
+        output.note(note)
     splits = tools.tools is not None or reasoning.reasoning is not None
     is_live = _is_terminal() and not as_json
     with ExitStack() as stack:
@@ -92,6 +93,9 @@ def command(
     if page is not None and result.trace is not None:
         result.trace.save(page)
         output.note(f"trace: {tracing.trace}")
+    for note in result.notes:
+        if note not in request.notes:
+            output.note(note)
     raise typer.Exit(report(result))
 
 
@@ -151,9 +155,9 @@ def report(result: Result) -> int:
 
 
 def as_dict(result: Result, model: str) -> dict[str, Any]:
-    """The result as plain JSON; equal runs give equal bytes. Keys that only some runs have: `score`, `weighing`,
-    `closed_by_budget`, `rewinds`, `safety` (what filters refused and rewound, by category and pattern) and `others`
-    (further texts, best first)."""
+    """The result as plain JSON; equal runs give equal bytes. Keys that only some runs have: `notes`, `score`,
+    `weighing`, `closed_by_budget`, `rewinds`, `safety` (what filters refused and rewound, by category and pattern) and
+    `others` (further texts, best first)."""
     more = result.occasional()
     if result.others:
         more["others"] = [as_dict(one, model) for one in result.others]

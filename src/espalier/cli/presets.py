@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.cells import cell_len, set_cell_size
 
+from espalier import api
 from espalier.cli import output
 from espalier.cli.columns import END_ISOLATE, ISOLATE
 from espalier.cli.flags.constraint import read_grammar
@@ -163,7 +164,8 @@ def add_command(
             | _grammar_fields(grammar, root, base.get("filters", []))
             | ({} if schema is None else {"json_schema": read_schema_argument(schema, read_text)})
         )
-    preset_parts(preset)  # what cannot be used is not kept
+    for note in api.try_preset(preset):  # what cannot be used is not kept
+        output.note(note)
     output.note(f"wrote {presets.save(preset, replace=force)}")
 
 

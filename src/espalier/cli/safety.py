@@ -13,7 +13,7 @@ from espalier.cli import output
 from espalier.cli.flags.groups import sub_app
 from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.safety import read_lists, warn_unenforced
-from espalier.constraints.safety.catalogue import CATEGORIES, NEEDS_LIST, PATTERNS, PRESETS
+from espalier.constraints.safety.catalogue import CATEGORIES, NEEDS_LIST, PATTERNS, PRESET_TEXTS, PRESETS
 from espalier.constraints.safety.compile import checked_parts
 from espalier.constraints.safety.judge import Finding, NotSearched, find
 from espalier.constraints.safety.spec import Safety
@@ -93,7 +93,10 @@ def list_command(as_json: AsJson = False) -> None:
         output.data_json({"presets": PRESETS, "categories": categories, "patterns": patterns})
         return
     lines = ["presets"]
-    lines += [f"  {name:<10}{', '.join(members)}" for name, members in PRESETS.items()]
+    lines += [
+        f"  {name:<13}{', '.join((*members, *(repr(text) for text in PRESET_TEXTS.get(name, ()))))}"
+        for name, members in PRESETS.items()
+    ]
     for name, about in CATEGORIES.items():
         lines += ["", f"{name}: {about}"]
         lines += [

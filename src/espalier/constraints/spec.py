@@ -356,7 +356,8 @@ CHOICE = Kind(
 
 @dataclass(frozen=True, slots=True)
 class Gbnf(Spec):
-    """A text in the language of a llama.cpp grammar. `root` names the start rule."""
+    """A text in the language of a llama.cpp grammar. `root` names the start rule. `@NAME` is a built-in grammar, whose
+    text takes the place of its name. Raises SpecError, UnknownName."""
 
     kind: ClassVar[str] = "gbnf"
     grammar: str
@@ -365,6 +366,10 @@ class Gbnf(Spec):
     def __post_init__(self) -> None:
         check_text(self.grammar, "a grammar", "grammar")
         check_text(self.root, "the name of the root rule", "root")
+        if self.grammar.startswith("@"):
+            from espalier.grammar.builtin import GRAMMARS  # noqa: PLC0415  # the parser is slow to import
+
+            object.__setattr__(self, "grammar", str(GRAMMARS.load(self.grammar[1:].strip())))
 
 
 GBNF = Kind(

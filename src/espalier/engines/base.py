@@ -48,7 +48,8 @@ class Request:
     anyway. reasoning: the markers between which the model may reason first, free of the constraint; `auto` detects
     them. max_reasoning: the most tokens of reasoning. schema_in_prompt: also puts the constraint's schema into the
     prompt. schema_order: the order of properties in the tools' arguments; the constraint has it already. recorders: get
-    every step, in the thread that reads the events. request_id: the request's name in recorders.
+    every step, in the thread that reads the events. request_id: the request's name in recorders. notes: for the user:
+    what of a preset was replaced, and what is not enforced.
     """
 
     prompt: str | None = None
@@ -76,6 +77,7 @@ class Request:
     sampler: SamplerName = "espalier"
     recorders: tuple[Recorder, ...] = ()
     request_id: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def strategy(self) -> str:
@@ -109,7 +111,7 @@ class Result:
     constraint or where it was not measured. score: a beam's. weighing: what faithful sampling reports.
     closed_by_budget: whether the token limit decided how the text ends. others: further texts of the same run, best
     first (num_return_sequences). records: the measured steps, also at level `summary`, whose trace keeps none; ()
-    without a trace.
+    without a trace. notes: what was replaced, and what is not enforced: the request's notes, and those of its turn.
     """
 
     text: str
@@ -128,6 +130,7 @@ class Result:
     closed_by_budget: bool = False
     others: tuple[Result, ...] = ()
     records: tuple[StepRecord, ...] = field(default=(), compare=False, repr=False)
+    notes: tuple[str, ...] = ()
 
     @property
     def content(self) -> str:
@@ -145,9 +148,9 @@ class Result:
         return self.turn.calls
 
     def occasional(self) -> dict[str, Any]:
-        """The facts that only some runs have, as JSON values: `score`, `weighing`, `closed_by_budget`, `rewinds`, and
-        `safety` (what filters refused and rewound, by category and pattern)."""
-        found: dict[str, Any] = {}
+        """The facts that only some runs have, as JSON values: `notes`, `score`, `weighing`, `closed_by_budget`,
+        `rewinds`, and `safety` (what filters refused and rewound, by category and pattern)."""
+        found: dict[str, Any] = {"notes": list(self.notes)} if self.notes else {}
         if self.score is not None:
             found["score"] = self.score
         if self.weighing is not None:

@@ -48,6 +48,9 @@ number  ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)?
 """
 """A calculation with a result: `(1 + 2) * 3 = 9`. A grammar cannot check that the result is right."""
 
+JSONObjectGrammar, ToolCallGrammar = JSON_OBJECT, TOOL_CALL
+"""PedroCLI's names of the two."""
+
 GRAMMARS = Registry(
     "grammars",
     {

@@ -1,19 +1,25 @@
 """A LogitsProcessor for users of transformers' own `model.generate`; batches and beams work.
 
-    processor = ConstraintLogitsProcessor(JsonSchema(schema), tokenizer=tokenizer)
+    processor = ConstraintLogitsProcessor(JsonSchema(schema), tokenizer=tokenizer, safety="minimal")
     model.generate(**inputs, logits_processor=[processor])
 
-It knows nothing about our engines: it sees ids and scores. One processor serves one call of `generate`.
+It knows nothing about our engines: it sees ids and scores. One processor serves one call of `generate`, and another one
+after `reset`.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from espalier.constraints.base import Compiled, Matcher
+from espalier.constraints.joining.named import named_constraint
+from espalier.constraints.joining.presets import merged
+from espalier.constraints.joining.rule import unenforced, with_bad_words
 from espalier.constraints.matching.rewinding import check_only_masks
 from espalier.constraints.spec import Spec
 from espalier.errors import DeadEnd, InputError, MissingDependency, TokenRefused
+from espalier.sampling.presets.spec import Preset
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import build_app
@@ -28,21 +34,46 @@ except ImportError as error:  # on import of this module, with the pip line
 class ConstraintLogitsProcessor(LogitsProcessor):
     """Masks the scores of every row with the row's own matcher.
 
-    constraint: a Spec (then `tokenizer` is needed) or a Compiled. Rows are recognised by the tokens generated so far,
-    so beams may be reordered, dropped and duplicated between steps. A finished row only gets EOS.
+    constraint: a Spec (then `tokenizer` is needed) or a Compiled. grammar, json_schema, safety, preset: as in
+    `espalier.generate`; all that are given hold together. Of a preset only the constraint and the bad words hold: its
+    sampling is for `generate`'s own arguments. `notes` says what does not hold. Rows are recognised by the tokens
+    generated so far, so beams may be reordered, dropped and duplicated between steps. A finished row only gets EOS.
 
-    Raises SpecError and its subclasses when made; DeadEnd if a row has no allowed token; InputError if it is used for a
-    second `generate`; TokenRefused if a later processor unmasked a token and it was sampled.
+    Raises SpecError and its subclasses when made, InputError for a preset that bans tokens; DeadEnd if a row has no
+    allowed token; InputError if it is used for a second `generate`; TokenRefused if a later processor unmasked a token
+    and it was sampled.
     """
 
-    def __init__(self, constraint: Spec | Compiled, *, tokenizer: Any = None, width: int | None = None) -> None:
-        if isinstance(constraint, Spec):
+    def __init__(
+        self,
+        constraint: Spec | Compiled | None = None,
+        *,
+        tokenizer: Any = None,
+        width: int | None = None,
+        grammar: Any = None,
+        json_schema: Any = None,
+        safety: Any = None,
+        preset: Preset | str | None = None,
+    ) -> None:
+        self.notes: tuple[str, ...] = ()
+        beside = {"grammar": grammar, "json_schema": json_schema, "safety": safety, "preset": preset}
+        given = [name for name, value in beside.items() if value is not None]
+        if given and constraint is not None and not isinstance(constraint, Spec):
+            raise InputError(
+                f"{given[0]} cannot join a constraint that is compiled already",
+                hint="pass its Spec, and tokenizer=",
+                field=given[0],
+            )
+        if isinstance(constraint, Spec) or given:
             if tokenizer is None:
                 raise InputError(
                     "a Spec needs tokenizer=", hint="or pass what espalier.compile gave", field="tokenizer"
                 )
-            vocab = Vocab.from_tokenizer(tokenizer, width=width)
-            constraint = build_app().compiler(vocab).compile(constraint)
+            app = build_app()
+            found = preset if preset is None or isinstance(preset, Preset) else app.presets.get(preset)
+            own = constraint if isinstance(constraint, Spec) else None
+            spec, self.notes = _joined(own, grammar, json_schema, safety, found)
+            constraint = app.compiler(Vocab.from_tokenizer(tokenizer, width=width)).compile(spec)
         if not isinstance(constraint, Compiled):
             raise InputError(
                 f"a constraint is a Spec or a Compiled, not {type(constraint).__name__}", field="constraint"
@@ -56,6 +87,10 @@ class ConstraintLogitsProcessor(LogitsProcessor):
     @property
     def compiled(self) -> Compiled:
         return self._compiled
+
+    def reset(self) -> None:
+        """Ready for another `generate`."""
+        self._prompt_length, self._steps, self._rows = None, 0, {}
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """`input_ids` (B, T) int64, `scores` (B, V) float; returns new scores (B, V)."""
@@ -85,7 +120,7 @@ class ConstraintLogitsProcessor(LogitsProcessor):
         if length != self._prompt_length + self._steps:
             raise InputError(
                 "this processor has been used for another generation",
-                hint="make a new ConstraintLogitsProcessor for each call of generate",
+                hint="reset() it, or make a new ConstraintLogitsProcessor, before each call of generate",
             )
         return [tuple(row) for row in input_ids[:, self._prompt_length :].tolist()]
 
@@ -115,3 +150,25 @@ class ConstraintLogitsProcessor(LogitsProcessor):
         """A finished row can only emit EOS, at no cost to a beam's score."""
         scores[row] = -torch.inf
         scores[row, self._compiled.vocab.eos_ids[0]] = 0.0
+
+
+def _joined(
+    constraint: Spec | None, grammar: Any, json_schema: Any, safety: Any, preset: Preset | None
+) -> tuple[Spec, tuple[str, ...]]:
+    """What holds, and notes on what does not. Raises InputError and its subclasses."""
+    spec = named_constraint(constraint=constraint, grammar=grammar, json_schema=json_schema, safety=safety)
+    notes: tuple[str, ...] = ()
+    if preset is not None:
+        spec, sampling, notes = merged(preset, constraint=spec)
+        spec = with_bad_words(spec, sampling.bad_words)
+        banned = [key for key, bias in sampling.logit_bias if bias == -math.inf]
+        if banned:
+            raise InputError(
+                f"the preset {preset.name!r} bans tokens, which this processor cannot: {str(banned)[:80]}",
+                hint="ban them with generate(suppress_tokens=...), and leave them out of the preset",
+                field="preset",
+            )
+        notes += (f"the sampling of the preset {preset.name!r} is not applied: give it to generate itself",)
+    if spec is None:
+        raise InputError("there is nothing to enforce", hint="a constraint, or a preset with one", field="constraint")
+    return spec, (*notes, *unenforced(spec))

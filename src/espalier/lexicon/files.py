@@ -1,11 +1,12 @@
 """Reads ranked word lists: `<lang>.txt`, UTF-8, one word on each line, the most frequent first. It knows no constraint.
 
-A byte order mark is allowed; lines that start with `#` and blank lines are ignored. Words are folded to NFC and lower
-case; a duplicate keeps its first rank.
+A list of the user's own may also be a JSON array of words. A byte order mark is allowed; lines that start with `#` and
+blank lines are ignored. Words are folded to NFC and lower case; a duplicate keeps its first rank.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -104,10 +105,25 @@ def read_words(path: Path, lang: str | None = None) -> tuple[str, ...]:
         raise SpecError(f"cannot read the word list {path}: {error.strerror or error}", field="lang") from error
     except UnicodeDecodeError as error:
         raise SpecError(f"the word list {path} is not UTF-8 at byte {error.start}", field="lang") from error
-    found = parse_words(text.splitlines(), str(path), lang)
+    found = parse_words(_entries(text, path), str(path), lang)
     if not found:
         raise SpecError(f"the word list {path} has no words", field="lang")
     return found
+
+
+def _entries(text: str, path: Path) -> list[str]:
+    """The lines of a list, or the entries of a JSON array. Raises SpecError for a `.json` that is no such array."""
+    is_json = path.suffix == ".json"
+    if is_json or text.lstrip().startswith("["):
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            found = None
+        if isinstance(found, list) and all(isinstance(one, str) for one in found):
+            return found
+        if is_json:
+            raise SpecError(f"the word list {path} is not a JSON array of words", field="lang")
+    return text.splitlines()
 
 
 def parse_words(lines: Iterable[str], source: str, lang: str | None = None) -> tuple[str, ...]:

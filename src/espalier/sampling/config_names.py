@@ -6,6 +6,7 @@ no HTTP, and only the sampling fields of a request: the server picks those by `L
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Iterable, Mapping
 from numbers import Real
@@ -23,6 +24,12 @@ LLAMA_FIELDS = {name: one.llama for name, one in FIELDS.items() if one.llama is 
 """Our name -> llama.cpp's (`tools/server`, the request of `/completion`)."""
 LLAMA_OTHER = {"typ_p": "typical_p", "n": "n", "max_tokens": "max_tokens"}
 """Other names that llama.cpp accepts -> our name."""
+LLAMA_FLAGS = {
+    "temp": "temperature", "typical": "typical_p", "predict": "max_tokens", "top_nsigma": "top_n_sigma",
+    "dynatemp_exp": "dynatemp_exponent", "mirostat_lr": "mirostat_eta", "mirostat_ent": "mirostat_tau",
+    "dry_sequence_breaker": "dry_breakers", "reverse_prompt": "stop",
+}  # fmt: skip
+"""Options of llama.cpp's commands that its requests call otherwise -> our name."""
 LLAMA_DEFAULTS: dict[str, Any] = {"temperature": 0.8, "repetition_penalty": 1.0, "max_tokens": UNLIMITED}
 """Defaults in which llama.cpp differs from us."""
 LLAMA_OFF: dict[str, tuple[Any, ...]] = {"n_probs": (0,), "t_max_predict_ms": (0, -1), "post_sampling_probs": (False,)}
@@ -47,6 +54,8 @@ OPENAI_DEFAULTS: dict[str, Any] = {
 MAX_BIAS = 100.0
 MAX_PENALTY = 2.0
 
+LLAMA_OWN = {theirs: ours for ours, theirs in LLAMA_FIELDS.items()} | LLAMA_OTHER | LLAMA_FLAGS
+"""Every name of llama.cpp's that an option may have -> our name."""
 LLAMA_NAMES = frozenset(LLAMA_FIELDS.values()) | frozenset(LLAMA_OTHER) | frozenset(LLAMA_OFF)
 OPENAI_NAMES = frozenset(OPENAI_FIELDS.values()) | frozenset(OPENAI_OTHER)
 DRAWING_NAMES = frozenset(
@@ -89,6 +98,34 @@ def from_llama(data: Mapping[str, Any]) -> SamplingConfig:
     config = _build(LLAMA_DEFAULTS | asked, LLAMA_FIELDS)
     _check_llama(config, LLAMA_FIELDS)
     return config
+
+
+def own_option(name: str, value: Any) -> tuple[str, Any]:
+    """An option under its name in Espalier, with the value that means the same here.
+
+    name: Espalier's own, or llama.cpp's in a request (`repeat_penalty`) or on its command line (`repeat-penalty`,
+    `temp`). A name that both have keeps Espalier's meaning. Raises SamplingError for an unknown name, and for samplers
+    that Espalier does not have.
+    """
+    asked = name.strip().lstrip("-").replace("-", "_")
+    if asked in FIELDS:
+        return asked, value
+    ours = LLAMA_OWN.get(asked)
+    if ours is None:
+        near = difflib.get_close_matches(asked, [*FIELDS, *LLAMA_OWN], n=1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise SamplingError(
+            f"{name[:60]}: there is no such field",
+            hint=f"{meant}known, beside llama.cpp's names: {', '.join(sorted(FIELDS))}",
+            field=name,
+        )
+    if ours == "max_tokens" and value == -1:
+        return ours, UNLIMITED
+    if ours == "sampler_order":
+        return ours, _order(value.split(";") if isinstance(value, str) else value)
+    if FIELDS[ours].llama_negative_is_off and isinstance(value, Real) and value < 0:
+        return ours, FIELDS[ours].off
+    return ours, value
 
 
 def to_llama(config: SamplingConfig) -> dict[str, Any]:

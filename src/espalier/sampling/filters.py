@@ -42,7 +42,8 @@ class FilterContext:
 
 
 class LogitFilter(Protocol):
-    """One filter of one sequence: a stateful logits processor that can fork and roll back."""
+    """One filter of one sequence: a stateful logits processor that can fork and roll back. A filter that also has
+    `reset()`, back to the start of a text, can be used for another text: every filter of Espalier's own has."""
 
     @property
     def name(self) -> str: ...
@@ -213,6 +214,18 @@ class FilterChain:
         other._missed = self._missed.copy()
         return other
 
+    def reset(self) -> None:
+        """Back to the start of a text, for every filter, disabled ones included. Raises InputError, before any filter
+        is reset, for a filter that follows the text and has no `reset`."""
+        for one in self._filters:
+            if not callable(getattr(one, "reset", None)):
+                raise InputError(
+                    f"the filter {one.name!r} has no reset", hint="put a new one into the chain", field="filters"
+                )
+        for one in self._filters:
+            one.reset()  # type: ignore[attr-defined]  # just checked
+        self._missed = dict.fromkeys(self._missed, 0)
+
     def clone(self) -> FilterChain:
         """Another name for `fork`."""
         return self.fork()
@@ -293,6 +306,9 @@ class Renamed:
     def rollback(self, count: int) -> None:
         self.inner.rollback(count)
 
+    def reset(self) -> None:
+        self.inner.reset()  # type: ignore[attr-defined]  # optional in the protocol
+
     def fork(self) -> Renamed:
         return Renamed(self.inner.fork(), self.name)
 
@@ -316,6 +332,9 @@ class _Stateless:
         """Does nothing."""
 
     def rollback(self, count: int) -> None:
+        """Does nothing."""
+
+    def reset(self) -> None:
         """Does nothing."""
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from espalier.errors import VocabError
 from espalier.tokens.readers import read_tokenizer
+from espalier.tokens.vocab_file import Storage, read_vocab_file
 
 TokenBytes: TypeAlias = bytes  # `Vocab.bytes` hides the builtin inside the class body
 
@@ -170,5 +173,28 @@ class Vocab:
             special_ids=raw.special_texts,
             width=len(raw.tokens) if width is None else width,
             encoder=raw.encoder,
+            name=raw.name,
+        )
+
+    @staticmethod
+    def from_file(
+        path: str | PathLike[str],
+        *,
+        storage: Storage = "text",
+        eos_ids: Sequence[int] | None = None,
+        width: int | None = None,
+    ) -> Vocab:
+        """From a plain file: one token on each line; or, with the suffix `.json`, an array of tokens or an object from
+        token to id. It knows no encoder.
+
+        storage: `text`, `byte_level` (`Ġthe`) or `sentencepiece` (`▁the`). eos_ids: by default the tokens that are
+        spelled as known ends. Raises VocabError for a file that cannot be read or leaves one of the two open.
+        """
+        raw = read_vocab_file(Path(path), storage)
+        return Vocab.from_tokens(
+            raw.tokens,
+            eos_ids=raw.eos_ids if eos_ids is None else eos_ids,
+            special_ids=raw.special_texts,
+            width=width,
             name=raw.name,
         )

@@ -70,7 +70,7 @@ def test_what_is_asked_wrongly_exits_2(capsys, arguments, words):
 def test_list_says_which_need_a_list(capsys):
     code, out, _ = run(capsys, "safety", "list")
     assert code == 0
-    assert "strict    code_injection, credentials, pii, violence, dangerous" in out
+    assert "strict       code_injection, credentials, pii, violence, dangerous" in out
     assert "hate: hateful language\n  needs a list: none is shipped" in out
     assert "email" in out
     told = json.loads(run(capsys, "safety", "list", "--json")[1])

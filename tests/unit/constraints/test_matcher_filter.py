@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espalier.constraints.as_filter import GrammarFilter, JsonSchemaFilter, MatcherFilter, ToolCallFilter
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.filters.matcher import GrammarFilter, JsonSchemaFilter, MatcherFilter, ToolCallFilter
 from espalier.constraints.spec import Choice, Gbnf, JsonSchema, Regex
 from espalier.engines.fake import noise
 from espalier.errors import DeadEnd, GrammarError, InputError, SchemaError, TokenRefused, UnsupportedError
@@ -227,7 +227,7 @@ def test_the_schema_filter_writes_json():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: GrammarFilter('root ::= "a"', None), "a Vocab or a Compiler, not NoneType"),
+        (lambda: GrammarFilter('root ::= "a"', None), "a Vocab, a Compiler or a tokenizer, not NoneType"),
         (lambda: JsonSchemaFilter({}, "gpt2"), "not str"),
         (lambda: GrammarFilter(5, COMPILER), "grammar"),
         (lambda: MatcherFilter(None), "not of NoneType"),

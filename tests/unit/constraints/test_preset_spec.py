@@ -68,7 +68,7 @@ def test_safety_of_a_preset_is_applied_whole_or_refused():
     mine = preset(("safety", {"categories": ["pii"], "patterns": ["x", {"regex": "y+"}]}), safety_preset="minimal")
     assert merged(mine)[0] == Safety("minimal", categories=["pii"], patterns=["x", {"regex": "y+"}])
     off = Preset(name="mine", filters=({"type": "safety", "enabled": False},))
-    assert merged(off) == (None, SamplingConfig())
+    assert merged(off) == (None, SamplingConfig(), ())
     for options, words in (
         ({"categories": ["hate"]}, "'mine': nothing would be enforced: hate needs a list"),
         ({"categories": ["hat"]}, "unknown safety category 'hat'"),
@@ -123,8 +123,8 @@ def test_the_request_s_fields_take_the_place_of_the_preset_s():
     ids=lambda one: one.kind,
 )
 def test_a_filter_beside_a_preset_dropped_the_preset_s_constraint(name, own):
-    whole, _ = merged(BUILTIN[name], constraint=own)
-    alone, _ = merged(BUILTIN[name])
+    whole = merged(BUILTIN[name], constraint=own).constraint
+    alone = merged(BUILTIN[name]).constraint
     forms = alone.members if isinstance(alone, AllOf) else (alone,)
     assert isinstance(whole, AllOf)
     assert {one.key() for one in forms if not isinstance(one, Safety)} <= {one.key() for one in whole.walk()}
@@ -133,8 +133,11 @@ def test_a_filter_beside_a_preset_dropped_the_preset_s_constraint(name, own):
 
 def test_a_constraint_with_a_form_of_its_own_takes_the_place_of_the_preset_s():
     own = AllOf(Regex("[a-z]+"), Ban(["zebra"]))
-    whole, _ = merged(BUILTIN["json_strict"], constraint=own)
-    assert whole == own
+    found = merged(BUILTIN["json_strict"], constraint=own)
+    assert found.constraint == own
+    assert found.notes == (
+        "json_object of the preset 'json_strict' is replaced by the request's regex: both are the form of the answer",
+    )
 
 
 def test_a_ban_beside_a_json_preset_still_gives_json(demo_engine):
@@ -178,7 +181,8 @@ TOOLS = [{"type": "function", "function": {"name": "ls", "parameters": {"type": 
 def test_a_preset_of_calls_left_the_choice_to_the_model(mine, mode):
     request = make_request("hi", preset=mine, tools=TOOLS)
     assert request.tool_choice.mode == mode
-    assert request.constraint is None
+    assert request.constraint == (JsonObject() if mine is BUILTIN["json_strict"] else None)
+    assert ("tool_choice is required" in " ".join(request.notes)) == (mode == "required")
     for given in ("auto", "none", "required"):
         assert make_request("hi", preset=mine, tools=TOOLS, tool_choice=given).tool_choice.mode == given
     assert make_request("hi", preset=mine, tools=TOOLS, constraint=Choice(["a"])).tool_choice.mode == "auto"
@@ -241,11 +245,11 @@ def test_bans_add_up():
         ("ban", {"phrases": ["x"]}), ("token_ban", {"ids": [7]}), ("logit_bias", {"biases": {"8": 2.0, "7": 3.0}}),
         config={"logit_bias": {3: -math.inf, 4: 1.0}, "bad_words": ["no"]}, grammar="@json_object",
     )  # fmt: skip
-    spec, sampling = merged(mine)
+    spec, sampling, _ = merged(mine)
     assert spec == AllOf(JsonObject(), Ban(["x"]))
     assert dict(sampling.logit_bias) == {3: -math.inf, 4: 1.0, 7: -math.inf, 8: 2.0}
     fields = {"logit_bias": {3: 9.0, 5: 1.0}, "bad_words": ["never"]}
-    spec, sampling = merged(mine, constraint=Choice(["a"]), fields=fields)
+    spec, sampling, _ = merged(mine, constraint=Choice(["a"]), fields=fields)
     assert spec == AllOf(Choice(["a"]), Ban(["x"]))
     assert dict(sampling.logit_bias) == {3: -math.inf, 5: 1.0, 7: -math.inf, 8: 2.0}
     assert sampling.bad_words == ("no", "never")
@@ -259,7 +263,7 @@ def test_each_filter_type_becomes_what_it_says():
     assert merged(preset(json_schema={"type": "null"}))[0] == JsonSchema({"type": "null"})
     assert merged(preset(("json_object", {})))[0] == JsonObject()
     assert merged(preset(("tool_call", {})))[0] == SPECS["tool_call"]
-    calls, _ = merged(preset(("tool_call", {"tools": tools}), grammar="@tool_call"))
+    calls = merged(preset(("tool_call", {"tools": tools}), grammar="@tool_call")).constraint
     accepts = espalier.compile(calls).accepts
     assert accepts('{"name": "ls", "args": {"path": "/"}}')
     assert not accepts('{"name": "rm", "args": {}}')

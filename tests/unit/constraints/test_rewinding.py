@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 import tests.tokenizers as tokenizers
 from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex, Vocab
 from espalier.constraints.after.spec import After
-from espalier.constraints.as_filter import MatcherFilter
 from espalier.constraints.ban import Ban
 from espalier.constraints.base import Composite
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.compose.any_of import AnyOf
 from espalier.constraints.compose.side_by_side import RewindingAllOfCompiled, SideBySideCompiled
+from espalier.constraints.filters.matcher import MatcherFilter
 from espalier.constraints.free import Free, Region
 from espalier.constraints.matching.closing import Closing
 from espalier.constraints.matching.rewinding import (

@@ -10,11 +10,12 @@ import tests.tokenizers as tokenizers
 from espalier.constraints.ban import Ban
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.all_of import AllOf
-from espalier.constraints.joining.safety import with_safety
+from espalier.constraints.filters.safety import SafetyFilter
+from espalier.constraints.joining.rule import together
 from espalier.constraints.safety.catalogue import CATEGORIES, NEEDS_LIST, PATTERNS, PRESETS
 from espalier.constraints.safety.compile import filter_of
 from espalier.constraints.safety.judge import find, first_found
-from espalier.constraints.safety.spec import Custom, Safety, SafetyFilter, merged_safety, safety_of
+from espalier.constraints.safety.spec import Custom, Safety, merged_safety, safety_of
 from espalier.constraints.spec import JsonSchema, Regex, Spec
 from espalier.constraints.verdict import judge
 from espalier.errors import InputError, LimitExceeded, RegexError, SpecError, UnknownName, UnsupportedError
@@ -266,9 +267,9 @@ def test_filters_add_up():
     one, other = Safety("minimal", patterns=["x"]), Safety(categories=["pii"], exclude=["iban"], mode="rewind")
     whole = merged_safety([one, other])
     assert whole == Safety(categories=["code_injection", "pii"], exclude=["iban"], patterns=["x"], mode="rewind")
-    assert with_safety(None, [one]) == one
-    assert with_safety(Regex("a"), []) == Regex("a")
-    assert with_safety(AllOf(Regex("a+"), one, Ban(["b"])), [other]) == AllOf(Regex("a+"), Ban(["b"]), whole)
+    assert together(None, one) == one
+    assert together(Regex("a"), None) == Regex("a")
+    assert together(AllOf(Regex("a+"), one, Ban(["b"])), other) == AllOf(Regex("a+"), Ban(["b"]), whole)
 
 
 def test_the_verdict_is_by_search():
@@ -347,4 +348,4 @@ def test_the_automaton_and_the_search_agree(pieces, text):
 
 
 def test_presets_are_known():
-    assert list(PRESETS) == ["minimal", "standard", "strict", "maximum"]
+    assert list(PRESETS) == ["minimal", "standard", "strict", "maximum", "code_safety"]

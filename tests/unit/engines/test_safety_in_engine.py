@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from espalier import After, AllOf, AnyOf, Choice, Regex, Safety
 from espalier.api import make_request
-from espalier.constraints.joining.safety import filters_in, with_safety
+from espalier.constraints.joining.rule import filters_in, together
 from espalier.constraints.safety.judge import find
 from espalier.engines.base import Finished
 from espalier.errors import UnsupportedError
@@ -122,8 +122,8 @@ def test_what_may_go_back_is_not_streamed():
 
 
 def test_a_filter_cannot_stand_beside_what_begins_after_a_marker():
-    with pytest.raises(UnsupportedError, match="AllOf cannot hold after yet"):
-        generate(with_safety(After("</think>", Choice(["a"])), [Safety(patterns=["x"])]))
+    with pytest.raises(UnsupportedError, match="after and safety cannot be joined yet"):
+        generate(together(After("</think>", Choice(["a"])), Safety(patterns=["x"])))
     # What comes after the marker can be filtered.
     result = generate(After("run", SHELL_AND_KEYS["mask"]))
     assert "rm -rf" not in result.text

@@ -6,7 +6,7 @@ import pytest
 import espalier
 from espalier import Choice, JsonObject, Regex, Vocab
 from espalier.constraints.after.spec import After
-from espalier.constraints.joining.bad_words import with_bad_words
+from espalier.constraints.joining.rule import with_bad_words
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine
 from espalier.errors import DeadEnd, InputError, SamplingError, UnsupportedError

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from espalier.constraints.compose.all_of import AllOf
+from espalier.constraints.safety.spec import Safety
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Regex
 from espalier.errors import EspalierError
 from espalier.sampling.config import DEFAULT_ORDER
@@ -70,6 +72,14 @@ def refused(process: Process, **fields: Any) -> EspalierError:
         ({"grammar": 'root ::= "a"'}, Gbnf('root ::= "a"')),
         ({"grammar": ""}, None),
         ({"json_schema": SCHEMA}, JsonSchema(SCHEMA)),
+        (
+            {"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a+"}, "grammar": "@list"},
+            AllOf(JsonObject(), Regex("a+"), Gbnf("@list")),
+        ),
+        (
+            {"response_format": {"type": "json_object"}, "json_schema": SCHEMA, "espalier": {"safety": "minimal"}},
+            AllOf(JsonObject(), JsonSchema(SCHEMA), Safety("minimal")),
+        ),
         ({"espalier": {"constraint": {"kind": "regex", "pattern": "a"}}}, Regex("a")),
         (
             {"espalier": {"constraint": {"kind": "gbnf", "grammar": 'a ::= "x"', "root": "a"}}},
@@ -88,7 +98,6 @@ def test_each_way_of_saying_a_constraint_is_read(process: Process, fields: dict[
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"response_format": {"type": "json_object"}, "grammar": 'root ::= "a"'}, "grammar"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"response_format": {"type": "text", "extra": 1}}, "response_format.extra"),

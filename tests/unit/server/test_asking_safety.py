@@ -10,15 +10,10 @@ from espalier.server.asking.safety import join_safety
 
 
 def test_a_filter_stands_beside_the_constraint():
-    assert join_safety(None, None, max_bytes=9) == (None, ())
-    assert join_safety(JsonObject(), "minimal", max_bytes=999) == (AllOf(JsonObject(), Safety("minimal")), ())
+    assert join_safety(None, None, max_bytes=9) is None
+    assert join_safety(JsonObject(), "minimal", max_bytes=999) == AllOf(JsonObject(), Safety("minimal"))
     fields = {"categories": ["pii"], "include": ["email"], "mode": "rewind"}
-    assert join_safety(None, fields, max_bytes=999)[0] == Safety(**fields)
-
-
-def test_what_is_not_enforced_is_a_warning():
-    _, told = join_safety(None, "strict", max_bytes=999)
-    assert told == ("espalier.safety: violence: nothing is enforced: it needs a list, and there is none",)
+    assert join_safety(None, fields, max_bytes=999) == Safety(**fields)
 
 
 @pytest.mark.parametrize(

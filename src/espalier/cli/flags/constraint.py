@@ -14,7 +14,7 @@ from espalier.cli.flags.schema import is_named
 from espalier.cli.flags.schema import read_spec as read_schema
 from espalier.constraints.after.spec import After
 from espalier.constraints.ban import Ban
-from espalier.constraints.compose.all_of import AllOf
+from espalier.constraints.joining.rule import together
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, Regex, Spec
 from espalier.constraints.words.spec import Wordlist
 from espalier.errors import InputError, SpecError
@@ -63,8 +63,7 @@ class ConstraintFlags:
     def spec(self, words: Wordlist | None = None) -> Spec | None:
         """The constraint that the flags ask for, joined with a word list; None without any. All of them hold, and start
         after the text of `--after`. Raises InputError, SpecError and its kin."""
-        found = [*self._specs(), *([words] if words is not None else []), *([Ban(tuple(self.ban))] if self.ban else [])]
-        whole = None if not found else found[0] if len(found) == 1 else AllOf(*found)
+        whole = together(*self._specs(), words, Ban(tuple(self.ban)) if self.ban else None)
         if self.after is None:
             if self.max_before is not None:
                 raise InputError("--max-before needs --after", field="max_before")

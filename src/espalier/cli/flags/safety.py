@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from espalier.cli import output
-from espalier.constraints.joining.safety import filters_in, with_safety
+from espalier.constraints.joining.rule import together, unenforced
 from espalier.constraints.safety.catalogue import CATEGORIES, PRESETS
 from espalier.constraints.safety.lists import read_list
 from espalier.constraints.safety.spec import Safety, check_category
@@ -55,8 +55,7 @@ class SafetyFlags:
 
     def join(self, constraint: Spec | None) -> Spec | None:
         """The constraint joined with the filter. Raises as `filter`."""
-        found = self.filter()
-        return constraint if found is None else with_safety(constraint, [found])
+        return together(constraint, self.filter())
 
 
 def read_lists(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -70,14 +69,7 @@ def read_lists(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def warn_of_filters(constraint: Spec | None) -> None:
-    """Warn on stderr of categories that a constraint's safety filters cannot enforce, filters of a preset included."""
-    for one in filters_in(constraint):
-        warn_unenforced(one)
-
-
 def warn_unenforced(spec: Safety) -> None:
     """Warn on stderr of each category for which the filter has no patterns."""
-    for entry in spec.describe():
-        if not entry["enforced"]:
-            output.note(f"safety: {entry['category']}: {entry['note']}")
+    for note in unenforced(spec):
+        output.note(note)

@@ -15,6 +15,7 @@ from typer.core import TyperCommand
 
 from espalier.errors import InputError, SamplingError
 from espalier.sampling.config import SamplingConfig
+from espalier.sampling.config_names import LLAMA_OWN, own_option
 
 DEFAULTS = SamplingConfig()
 OVERRIDE = ("-o", "--option")
@@ -86,15 +87,14 @@ def read_fields(overrides: Sequence[str] | None = None, **flags: Any) -> dict[st
         key, given, value = text.partition("=")
         if not given:
             raise InputError(f"-o {key} needs a value", hint="-o top_k 20", field="option")
-        if key not in KNOWN:
-            raise SamplingError(f"-o {key}: there is no such field", hint=f"known: {', '.join(KNOWN)}", field=key)
-        if key in found:
-            raise InputError(f"{key} is given twice", field=key)
-        found[key] = _value(key, value)
+        try:
+            name, read = own_option(key, _value(key, value))
+        except SamplingError as error:
+            raise SamplingError(f"-o {error.message}", hint=error.hint, field=key) from error
+        if name in found:
+            raise InputError(f"{name} is given twice", field=name)
+        found[name] = read
     return found
-
-
-KNOWN = tuple(sorted(one.name for one in fields(SamplingConfig)))
 
 
 def check_single(sampling: SamplingConfig) -> None:
@@ -109,4 +109,4 @@ def _value(key: str, text: str) -> Any:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return value if key not in TEXTS or isinstance(value, list) else text
+    return value if LLAMA_OWN.get(key, key) not in TEXTS or isinstance(value, list) else text

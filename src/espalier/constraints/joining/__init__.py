@@ -1,3 +1,3 @@
-"""What a request asks for beside its constraint, joined into one constraint: bad words, safety filters, and presets
-with both. It adds; it never replaces. Start with `safety.py`.
+"""What is named at once, joined into one constraint: a request's own, its filters and bad words, its preset. Start with
+`rule.py`, which states the rule.
 """

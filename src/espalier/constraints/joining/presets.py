@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from espalier.constraints.as_filter import schema_spec, tool_calls
 from espalier.constraints.ban import Ban
 from espalier.constraints.compose.all_of import AllOf
-from espalier.constraints.joining.safety import with_safety
-from espalier.constraints.safety.spec import Custom, Safety, check_category, preset_categories
+from espalier.constraints.filters.matcher import schema_spec, tool_calls
+from espalier.constraints.joining.rule import over, together
+from espalier.constraints.safety.spec import Custom, Safety, check_category, preset_categories, preset_texts
 from espalier.constraints.spec import Gbnf, JsonObject, JsonSchema, Spec
-from espalier.constraints.words.spec import Wordlist
+from espalier.constraints.tools.spec import ToolCalls
 from espalier.errors import InputError, UnknownName, UnsupportedError
 from espalier.grammar.builtin import GRAMMARS
 from espalier.sampling.config import MIROSTAT, NEUTRAL, SamplingConfig
@@ -95,7 +95,21 @@ def _safety(categories: Sequence[str] = (), preset: str | None = None, patterns:
     if preset is None and not categories and not patterns:
         raise InputError("there is nothing to enforce", hint="a preset, categories or patterns", field="safety")
     named = tuple(check_category(name) for name in categories)
-    return Part(categories=(*(preset_categories(preset) if preset else ()), *named), patterns=tuple(patterns))
+    found = Part() if not preset else safety_part(preset)
+    return Part(categories=(*found.categories, *named), patterns=(*patterns, *found.patterns))
+
+
+def safety_part(preset: str) -> Part:
+    """What a safety preset gives. Raises UnknownName."""
+    return Part(categories=preset_categories(preset), patterns=preset_texts(preset))
+
+
+class Merged(NamedTuple):
+    """What a preset and a request ask for together. notes: what of the preset was replaced."""
+
+    constraint: Spec | None
+    sampling: SamplingConfig
+    notes: tuple[str, ...]
 
 
 FILTER_TYPES: Mapping[str, FilterType] = {
@@ -120,6 +134,8 @@ CONSTRAINING = ("grammar", "json_schema", "json_object", "tool_call")
 
 
 CALL_GRAMMAR = "@tool_call"
+NESTING = (Gbnf.kind, JsonObject.kind, JsonSchema.kind, ToolCalls.kind)
+"""Kinds whose texts may nest without a bound, so that two of them may have no automaton in common."""
 
 
 def demands_calls(preset: Preset) -> bool:
@@ -144,7 +160,8 @@ def preset_parts(preset: Preset) -> list[Part]:
     if preset.schema_order is not None:
         _named(preset, lambda: read_order(preset.schema_order))
     if preset.safety_preset is not None:
-        parts.append(Part(categories=_named(preset, lambda: preset_categories(preset.safety_preset))))
+        name = preset.safety_preset
+        parts.append(_named(preset, lambda: safety_part(name)))
     found = [part for part in parts if part is not None]
     _named(preset, lambda: safety_of_parts(found))
     return found
@@ -155,6 +172,23 @@ def safety_of_parts(parts: Sequence[Part]) -> Safety | None:
     categories = [name for part in parts for name in part.categories]
     patterns = [one for part in parts for one in part.patterns]
     return Safety(categories=categories, patterns=patterns) if categories or patterns else None
+
+
+def constraints_of(parts: Sequence[Part]) -> list[Spec]:
+    """The constraints of all parts: forms, bans, and the safety of all parts as one filter. PedroCLI's files name a
+    grammar and a filter for the same thing; where both may nest, text is taken back if they lead nowhere together.
+    Raises as `safety_of_parts`."""
+    safety = safety_of_parts(parts)
+    found: list[Spec] = list({part.spec.key(): part.spec for part in parts if part.spec is not None}.values())
+    if sum(one.kind in NESTING for one in found) > 1:
+        found = [AllOf(found, dead_ends="rewind")]
+    bans = [part.ban for part in parts if part.ban is not None]
+    return [*found, *bans, *([] if safety is None else [safety])]
+
+
+def preset_constraint(preset: Preset) -> Spec | None:
+    """What a preset alone holds a text to. Raises as `preset_parts`."""
+    return together(*constraints_of(preset_parts(preset)))
 
 
 def _named(preset: Preset, make: Callable[[], Any]) -> Any:
@@ -179,26 +213,18 @@ def merged(
     preset: Preset,
     *,
     constraint: Spec | None = None,
-    has_tools: bool = False,
+    with_tools: bool = False,
     fields: Mapping[str, Any] | None = None,
-) -> tuple[Spec | None, SamplingConfig]:
+) -> Merged:
     """The constraint and the sampling of a request that names a preset.
 
-    The request's own constraint or tools replace the preset's where both say the form of the answer; a constraint of
-    filters alone (`is_filter`) joins it. The request's sampling fields replace those of the preset (for mirostat see
-    `over_config`). Bans and safety add up: phrases, words, categories, and tokens with a bias of -inf. The
-    request's finite biases replace those of the preset's `logit_bias` field and override those of its filters. Raises
-    as `preset_parts`, and SamplingError.
+    The constraints join by the rule of `rule.py`. with_tools: the answer must be calls of the request's own tools. The
+    request's sampling fields replace those of the preset (for mirostat see `over_config`). Bans and safety add up:
+    phrases, words, categories, and tokens with a bias of -inf. The request's finite biases replace those of the
+    preset's `logit_bias` field and override those of its filters. Raises as `preset_parts`, and SamplingError.
     """
     parts, fields = preset_parts(preset), dict(fields or {})
-    own = has_tools or not (constraint is None or is_filter(constraint))
-    specs = [part.spec for part in parts if part.spec is not None and not own]
-    specs += [] if constraint is None else [constraint]
-    specs += [part.ban for part in parts if part.ban is not None]
-    distinct = list({spec.key(): spec for spec in specs}.values())
-    whole = None if not distinct else distinct[0] if len(distinct) == 1 else AllOf(*distinct)
-    safety = safety_of_parts(parts)
-    whole = whole if safety is None else with_safety(whole, [safety])
+    joining = over(constraints_of(parts), constraint, name=preset.name, with_tools=with_tools)
     config = over_config(preset.config, fields)
     biases = dict(preset.config.get("logit_bias", ()))
     if "logit_bias" in fields:
@@ -209,15 +235,8 @@ def merged(
         biases = _over(dict(SamplingConfig(logit_bias=fields["logit_bias"]).logit_bias), biases)
     words = SamplingConfig(bad_words=fields.get("bad_words", ())).bad_words
     words = tuple(dict.fromkeys((*preset.config.get("bad_words", ()), *words)))
-    return whole, SamplingConfig.from_json({**config, "logit_bias": biases, "bad_words": words})
-
-
-def is_filter(spec: Spec) -> bool:
-    """Whether a constraint only takes texts away, such as a ban, and says nothing of the form of the answer. Filters
-    always join; they never replace a constraint."""
-    if isinstance(spec, AllOf):
-        return all(is_filter(one) for one in spec.members)
-    return isinstance(spec, Ban | Safety | Wordlist)
+    sampling = SamplingConfig.from_json({**config, "logit_bias": biases, "bad_words": words})
+    return Merged(joining.spec, sampling, joining.notes)
 
 
 def over_config(config: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:

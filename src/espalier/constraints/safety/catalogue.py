@@ -26,7 +26,11 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
     "standard": ("code_injection", "credentials"),
     "strict": ("code_injection", "credentials", "pii", "violence", "dangerous"),
     "maximum": tuple(CATEGORIES),
+    "code_safety": ("code_injection",),
 }
+
+PRESET_TEXTS: Mapping[str, tuple[str, ...]] = {"code_safety": ("rm -rf", "sudo", "; rm", "| rm")}
+"""Texts that a preset also forbids, anywhere: those of PedroCLI's test case `code_safety`, as they stand there."""
 
 NEEDS_LIST = ("profanity", "violence", "hate", "sexual", "self_harm")
 """Categories without built-in patterns: nothing is caught unless the user gives a list."""

@@ -1,4 +1,4 @@
-"""Reads phrase lists for safety categories from text files: UTF-8, one phrase on each line.
+"""Reads phrase lists for safety categories from text files: UTF-8, one phrase on each line, or a JSON array.
 
 A byte order mark is allowed. A line that starts with `#` is a comment, and so is the rest of a line after ` #`. Blank
 lines and surrounding spaces are ignored. Case and width are folded (`folding.py`), so spellings that differ only in
@@ -7,9 +7,11 @@ them are one phrase. It does not know how phrases are matched.
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from espalier.constraints.safety.folding import folded
 from espalier.constraints.spec import check_text
@@ -47,6 +49,9 @@ def parse_list(data: bytes, source: str = "the list") -> tuple[str, ...]:
         raise InputError(
             f"{source} is not UTF-8 at line {place}, byte {error.start}", hint="save it as UTF-8", field="lists"
         ) from error
+    listed = _array(text, source)
+    if listed is not None:
+        return check_phrases(listed, source)
     found: dict[str, None] = {}
     for number, line in enumerate(text.split("\n"), 1):
         check_time()
@@ -61,6 +66,22 @@ def parse_list(data: bytes, source: str = "the list") -> tuple[str, ...]:
             f"{source} has no phrases", hint="write one phrase on each line; `#` starts a comment", field="lists"
         )
     return tuple(found)
+
+
+def _array(text: str, source: str) -> list[Any] | None:
+    """The entries of a JSON array; None for any other text. Raises InputError for a `.json` that is none."""
+    is_json = source.endswith(".json")
+    if not is_json and not text.lstrip().startswith("["):
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, list):
+        return found
+    if is_json:
+        raise InputError(f"{source} is not a JSON array of phrases", field="lists")
+    return None
 
 
 def check_phrases(phrases: object, category: str) -> tuple[str, ...]:

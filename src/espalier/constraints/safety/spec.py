@@ -1,5 +1,5 @@
-"""`Safety`: forbids texts that match patterns of given categories, in any tokenisation. `SafetyFilter` builds one step
-by step.
+"""`Safety`: forbids texts that match patterns of given categories, in any tokenisation. `SafetyBuilder` builds one
+step by step.
 
 It filters what is written, not what is meant; docs/safety.md says what it does not stop. This module does not know how
 patterns are matched.
@@ -12,10 +12,18 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 from espalier.constraints.kinds import Kind
-from espalier.constraints.safety.catalogue import BY_NAME, CATEGORIES, NEEDS_LIST, PATTERNS, PRESETS, Pattern
+from espalier.constraints.safety.catalogue import (
+    BY_NAME,
+    CATEGORIES,
+    NEEDS_LIST,
+    PATTERNS,
+    PRESET_TEXTS,
+    PRESETS,
+    Pattern,
+)
 from espalier.constraints.safety.lists import MAX_PHRASES, check_phrases, read_list
 from espalier.constraints.spec import Spec, check_text
 from espalier.errors import InputError, LimitExceeded, SpecError, UnknownName
@@ -41,12 +49,12 @@ class Custom:
 class Safety(Spec):
     """Any text without a match of the enabled categories' patterns, of their phrase lists, or of custom patterns.
 
-    preset: `minimal`, `standard`, `strict`, `maximum`. categories: categories to add; without: categories to remove.
-    include: patterns that are off unless named, such as `email`; exclude: patterns to switch off. patterns: custom
-    texts, or `{"regex": "..."}` in the dialect of `Regex`, matched anywhere. lists: phrases by category, matched as
-    whole words. mode: `mask` forbids the token that would complete a match; `rewind` lets the model sample it and then
-    takes the text back to where the match began. `describe` says what is enforced. Raises SpecError, UnknownName,
-    InputError, LimitExceeded.
+    preset: `minimal`, `standard`, `strict`, `maximum`, `code_safety`. categories: categories to add; without:
+    categories to remove. include: patterns that are off unless named, such as `email`; exclude: patterns to switch off.
+    patterns: custom texts, or `{"regex": "..."}` in the dialect of `Regex`, matched anywhere. lists: phrases by
+    category, matched as whole words. mode: `mask` forbids the token that would complete a match; `rewind` lets the
+    model sample it and then takes the text back to where the match began. `describe` says what is enforced. Raises
+    SpecError, UnknownName, InputError, LimitExceeded.
     """
 
     kind: ClassVar[str] = "safety"
@@ -82,7 +90,7 @@ class Safety(Spec):
             "categories": tuple(name for name in CATEGORIES if name in enabled),
             "include": tuple(sorted(set(_names(include, "include", check_pattern)))),
             "exclude": tuple(sorted(set(_names(exclude, "exclude", check_pattern)))),
-            "patterns": _customs(patterns),
+            "patterns": _customs(_with_texts(patterns, preset)),
             "lists": found,
             "mode": mode,
         }
@@ -161,7 +169,7 @@ class Safety(Spec):
         return tuple(found)
 
 
-class SafetyFilter:
+class SafetyBuilder:
     """Builds a `Safety` step by step. Each method changes the filter and returns it; `spec()` returns the `Safety`."""
 
     def __init__(self, preset: str | None = None, *, mode: SafetyMode = "mask") -> None:
@@ -173,33 +181,34 @@ class SafetyFilter:
         if preset is not None:
             self.apply_preset(preset)
 
-    def enable_category(self, category: str) -> SafetyFilter:
+    def enable_category(self, category: str) -> Self:
         """Enable a category. Raises UnknownName."""
         self._enabled.add(check_category(category))
         return self
 
-    def disable_category(self, category: str) -> SafetyFilter:
+    def disable_category(self, category: str) -> Self:
         """Disable a category; its list is kept for when it is enabled again. Raises UnknownName."""
         self._enabled.discard(check_category(category))
         return self
 
-    def apply_preset(self, preset: str) -> SafetyFilter:
+    def apply_preset(self, preset: str) -> Self:
         """Enable exactly the preset's categories; lists and custom patterns stay. Raises UnknownName."""
         self._enabled = set(preset_categories(preset))
+        self._customs = [*self._customs, *(one for one in _customs(preset_texts(preset)) if one not in self._customs)]
         return self
 
-    def add_custom_banned_pattern(self, pattern: str, *, regex: bool = False) -> SafetyFilter:
+    def add_custom_banned_pattern(self, pattern: str, *, regex: bool = False) -> Self:
         """Add a custom text, or a regular expression. Raises SpecError."""
         (custom,) = _customs([Custom(pattern, regex)])
         self._customs.append(custom)
         return self
 
-    def include(self, pattern: str) -> SafetyFilter:
+    def include(self, pattern: str) -> Self:
         """Switch on a pattern that is off unless named, such as `email`. Raises UnknownName."""
         self._include.add(check_pattern(pattern))
         return self
 
-    def load_list(self, category: str, source: str | Path | Iterable[str]) -> SafetyFilter:
+    def load_list(self, category: str, source: str | Path | Iterable[str]) -> Self:
         """Set the list of a category, from a file or from phrases. It applies whenever the category is enabled, before
         or after this call. Raises UnknownName, InputError, LimitExceeded."""
         check_category(category)
@@ -259,6 +268,11 @@ def preset_categories(preset: Any) -> tuple[str, ...]:
     return PRESETS[_known(preset, PRESETS, "safety preset", "preset")]
 
 
+def preset_texts(preset: Any) -> tuple[str, ...]:
+    """The texts that a preset forbids beside its categories. Raises UnknownName."""
+    return PRESET_TEXTS.get(_known(preset, PRESETS, "safety preset", "preset"), ())
+
+
 def check_category(category: Any) -> str:
     """The category's name, if there is such a category. Raises UnknownName."""
     return _known(category, CATEGORIES, "safety category", "categories")
@@ -296,6 +310,12 @@ def _lists(lists: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
     if sum(len(phrases) for phrases in found.values()) > MAX_PHRASES:
         raise LimitExceeded(f"a filter holds at most {MAX_PHRASES} phrases")
     return tuple((name, found[name]) for name in CATEGORIES if name in found)
+
+
+def _with_texts(patterns: Any, preset: str | None) -> Any:
+    """Custom patterns and the texts of a preset; what is no list is left for `_customs` to refuse."""
+    texts = () if preset is None else preset_texts(preset)
+    return patterns if not texts or isinstance(patterns, str) else (*patterns, *texts)
 
 
 def _customs(patterns: Any) -> tuple[Custom, ...]:

@@ -7,7 +7,8 @@ It knows no model and no mask; `grammar/json_position.py` follows the position i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from copy import copy
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,18 +66,13 @@ def json_filter(spec: SoftJson, compiler: Compiler) -> JsonFilter:
 class JsonFilter:
     """A `LogitFilter` that boosts the tokens that may come next in a JSON text, and EOS after it."""
 
-    def __init__(self, biases: JsonBiases, weights: Weights) -> None:
+    priority = Priority.HIGH
+
+    def __init__(self, biases: JsonBiases, weights: Weights, name: str = "json_mode") -> None:
+        self.name = name
         self._biases = biases
         self._weights = weights
         self._places: list[JsonPosition] = [JsonPosition()]  # before each token, and now
-
-    @property
-    def name(self) -> str:
-        return "json_mode"
-
-    @property
-    def priority(self) -> Priority:
-        return Priority.HIGH
 
     @property
     def tracker(self) -> JsonPosition:
@@ -101,8 +97,12 @@ class JsonFilter:
             raise ValueError(f"cannot undo {count} of {len(self._places) - 1} tokens")
         del self._places[len(self._places) - count :]
 
-    def fork(self) -> JsonFilter:
-        other = JsonFilter(self._biases, self._weights)
+    def reset(self) -> None:
+        """Back to the start of a text."""
+        del self._places[1:]
+
+    def fork(self) -> Self:
+        other = copy(self)
         other._places = self._places.copy()
         return other
 

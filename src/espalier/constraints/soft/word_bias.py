@@ -88,6 +88,10 @@ class WordFilter:
             raise ValueError(f"cannot undo {count} of {len(self._places) - 1} tokens")
         del self._places[len(self._places) - count :]
 
+    def reset(self) -> None:
+        """Back to the start of a text."""
+        del self._places[1:]
+
     def fork(self) -> WordFilter:
         other = WordFilter(self._tiers)
         other._places = self._places.copy()

@@ -15,7 +15,7 @@ from functools import partial
 
 from espalier.chat.prompt.template import ChatTemplate
 from espalier.constraints.compiler import NOWHERE, Compiler, Folders
-from espalier.constraints.joining.bad_words import with_bad_words
+from espalier.constraints.joining.rule import with_bad_words
 from espalier.constraints.kinds import KINDS
 from espalier.decoding.drive import drive
 from espalier.decoding.ports import StepModel

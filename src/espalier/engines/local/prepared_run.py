@@ -197,6 +197,7 @@ class PreparedRun:
             weighing=outcome.weighing,
             closed_by_budget=outcome.closed_by_budget,
             others=tuple(others),
+            notes=tuple(dict.fromkeys((*self.request.notes, *self.turn.notes))),
         )
 
     def _trace(self, outcome: Outcome, verdict: Verdict | None) -> Trace:

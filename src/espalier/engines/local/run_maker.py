@@ -13,7 +13,7 @@ from functools import partial
 
 from espalier.constraints.base import Matcher
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.joining.safety import filters_in
+from espalier.constraints.joining.rule import filters_in
 from espalier.constraints.matching.rewinding import Rewinding, check_only_masks, rewinding_parts
 from espalier.constraints.spec import Spec
 from espalier.constraints.to_gbnf import portable

@@ -22,6 +22,7 @@ from espalier.chat.reasoning import REASONING, Reasoning, detect_reasoning
 from espalier.chat.wire.detect import detect_format
 from espalier.chat.wire.formats import WireFormat, wire_format
 from espalier.constraints.after.thinking import Thinking
+from espalier.constraints.joining.rule import beside_calls, is_filter, together
 from espalier.constraints.spec import JsonSchema, Regex, Spec
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.engines.base import Message, Request
@@ -38,7 +39,7 @@ class PreparedTurn:
     turn's text.
 
     format, names: how calls are written, and the tools that can be called. reasoning: the markers to split by; inside:
-    whether the prompt has opened them.
+    whether the prompt has opened them. notes: what of the constraint does not hold in this turn, or not in all of it.
     """
 
     text: str
@@ -48,6 +49,7 @@ class PreparedTurn:
     names: tuple[str, ...] = ()
     reasoning: Reasoning | None = None
     inside: bool = False
+    notes: tuple[str, ...] = ()
 
     def parser(self) -> TurnParser:
         return TurnParser(format=self.format, names=self.names, reasoning=self.reasoning, inside=self.inside)
@@ -78,16 +80,18 @@ class TurnMaker:
         text = render(True)
         before = self._before(request, text, render)
         reasoning, inside, is_open = self._reasoning(request, before)
-        calls = _calls(request, format_)
+        calls, spec = _calls(request, format_)
         may_call = calls is not None and bool(calls.allowed)
+        shown_reasoning = reasoning if is_open else None
         return PreparedTurn(
             text=text,
             before=before,
-            spec=_spec(request, calls, reasoning if is_open else None),
+            spec=_spec(request, spec, shown_reasoning),
             format=calls.wire if calls is not None and may_call else None,
             names=() if calls is None else tuple(tool.name for tool in calls.allowed),
-            reasoning=reasoning if is_open else None,
+            reasoning=shown_reasoning,
             inside=inside,
+            notes=_notes(request, calls, spec, shown_reasoning),
         )
 
     @cached_property
@@ -192,24 +196,25 @@ class TurnMaker:
         return asked, opened > closed, opened > closed or closed < 0
 
 
-def _calls(request: Request, format_: WireFormat | None) -> ToolCalls | None:
-    """The constraint of a turn with tools."""
+def _calls(request: Request, format_: WireFormat | None) -> tuple[ToolCalls | None, Spec | None]:
+    """The constraint of the calls of a turn with tools, and what holds for the whole turn but its reasoning."""
     if not request.tools or format_ is None:
-        return None
-    return ToolCalls(
+        return None, request.constraint
+    content, whole = beside_calls(request.constraint)
+    calls = ToolCalls(
         request.tools,
         choice=request.tool_choice,
         format=format_.name,
         max_calls=request.max_calls,
         order=request.schema_order,
         # A required call leaves no room for content, so the constraint has nothing to apply to.
-        content=None if request.tool_choice.mode == "required" else request.constraint,
+        content=None if request.tool_choice.mode == "required" else content,
     )
+    return calls, together(calls, *whole)
 
 
-def _spec(request: Request, calls: ToolCalls | None, reasoning: Reasoning | None) -> Spec | None:
+def _spec(request: Request, spec: Spec | None, reasoning: Reasoning | None) -> Spec | None:
     """The constraint on the turn's text."""
-    spec = request.constraint if calls is None else calls
     if reasoning is None or (spec is None and request.max_reasoning is None):
         return spec
     return Thinking(
@@ -218,6 +223,20 @@ def _spec(request: Request, calls: ToolCalls | None, reasoning: Reasoning | None
         end=reasoning.end,
         max_tokens=request.max_reasoning,
     )
+
+
+def _notes(
+    request: Request, calls: ToolCalls | None, spec: Spec | None, reasoning: Reasoning | None
+) -> tuple[str, ...]:
+    """What of the constraint does not hold in this turn, for the user."""
+    found = []
+    content, _ = beside_calls(request.constraint)
+    if calls is not None and content is not None and request.tool_choice.mode == "required":
+        found.append(f"{content.kind} holds for a turn without calls, and tool_choice demands a call")
+    filters = [] if spec is None else [one.kind for one in spec.walk() if is_filter(one)]
+    if reasoning is not None and filters:
+        found.append(f"the reasoning is free: {' and '.join(dict.fromkeys(filters))} holds for what follows it")
+    return tuple(found)
 
 
 def schema_of_spec(spec: Spec | None) -> Any:

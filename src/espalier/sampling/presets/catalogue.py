@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from espalier.errors import InputError, OutputError, UnknownName
-from espalier.sampling.config import DEFAULT_ORDER
+from espalier.sampling.config import DEFAULT_ORDER, SamplingConfig
 from espalier.sampling.presets.files import SUFFIX, read_preset, write_preset
 from espalier.sampling.presets.spec import Preset, PresetFilter, check_name
 
@@ -51,6 +51,11 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     }
 )
 """PedroCLI's named configs, without their seed of 0: `SamplingConfig(**CONFIGS["chat"])`."""
+
+DeterministicConfig, StructuredOutputConfig, CodeGenerationConfig, CreativeConfig, ChatConfig = (
+    SamplingConfig(**one) for one in CONFIGS.values()
+)
+"""The same as values, under PedroCLI's names: `generate(..., sampling=DeterministicConfig)`."""
 
 BUILTIN: Mapping[str, Preset] = MappingProxyType(
     {

@@ -54,7 +54,7 @@ def assemble(draft: Draft, process: Process, make: Callable[..., AskedType]) -> 
         or (settings.store_traces == "asked" and draft.shown_trace != "none"),
         constraint=one.constraint,
         names=draft.names,
-        warnings=draft.warnings,
+        warnings=tuple(dict.fromkeys((*draft.warnings, *one.notes))),
         **{name: getattr(draft, name) for name in REPLY},
     )
 

@@ -1,7 +1,7 @@
-"""Reads the constraint of a body into a Spec. It compiles nothing.
+"""Reads the constraints of a body into one Spec. It compiles nothing.
 
-A body has at most one of OpenAI's `response_format`, vLLM's `structured_outputs` and `guided_…`, llama-server's
-`grammar` and `json_schema`, and our `espalier.constraint`.
+All that a body gives hold together: OpenAI's `response_format`, vLLM's `structured_outputs` and `guided_…`,
+llama-server's `grammar` and `json_schema`, and our `espalier.constraint`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from espalier.constraints.joining.presets import grammar_spec
+from espalier.constraints.joining.rule import together
 from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spec
 from espalier.server.asking.naming import field_names
 from espalier.server.bodies.openai import ResponseFormat, SharedBody, StructuredOutputs
@@ -35,7 +36,7 @@ class Constrained:
 
 
 def read_constraint(body: SharedBody, *, max_bytes: int) -> Constrained:
-    """The constraint of a body, if it has one. Raises BadRequest for two constraints and for one larger than max_bytes,
+    """The constraint of a body, if it has one; several hold together. Raises BadRequest for one larger than max_bytes,
     SpecError and its kin; each names the field of the body."""
     found: list[tuple[str, Spec]] = []
     warnings: list[str] = []
@@ -52,16 +53,17 @@ def read_constraint(body: SharedBody, *, max_bytes: int) -> Constrained:
         found.append((path, spec))
         if path in GUIDED:
             warnings.append(OLD.format(old=path, new=GUIDED[path]))
-    if len(found) > 1:
-        (first, _), (second, _) = found[:2]
-        raise BadRequest(f"{first} and {second} are both constraints", hint="give one of them", field=second)
     if not found:
         return Constrained()
-    path, spec = found[0]
+    path = found[-1][0]
+    with field_names({"constraint": path}):
+        whole = together(*(one for _, one in found))
     names = dict.fromkeys(FIELDS, path)
+    if len(found) > 1:
+        names["members"] = path
     if path == OWN:  # fields that only some kinds of constraints have
         names |= {name: f"{path}.{name}" for name in ("lang", "top")}
-    return Constrained(spec=spec, names=names, warnings=tuple(warnings))
+    return Constrained(spec=whole, names=names, warnings=tuple(warnings))
 
 
 def _sources(body: SharedBody) -> Iterator[tuple[str, Callable[[], Spec]]]:

@@ -123,7 +123,7 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
     _check_stream(body, ours)
     limit = process.settings.max_schema_bytes
     constrained = read_constraint(body, max_bytes=limit)
-    constraint, safety_warnings = join_safety(constrained.spec, ours.safety, max_bytes=limit)
+    constraint = join_safety(constrained.spec, ours.safety, max_bytes=limit)
     sampling, defaults = read_sampling(body)
     check_lists(body, process)
     shown = _shown_trace(ours)
@@ -137,7 +137,7 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
         defaults=defaults,
         options=options | {name: value for name in OPTIONS if (value := getattr(ours, name)) is not None},
         names={**NAMES, **constrained.names},
-        warnings=(*constrained.warnings, *safety_warnings),
+        warnings=constrained.warnings,
         stream=bool(body.stream),
         include_usage=body.stream_options is not None and bool(body.stream_options.include_usage),
         token_ids=bool(body.return_token_ids),

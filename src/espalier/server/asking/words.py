@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from espalier.constraints.compose.all_of import AllOf
+from espalier.constraints.joining.rule import together
 from espalier.constraints.soft.spec import SoftWordlist
 from espalier.constraints.spec import JsonObject, JsonSchema, Spec
 from espalier.constraints.words.spec import Wordlist
@@ -90,7 +90,9 @@ def _joined(other: Spec | None, words: Wordlist) -> Spec:
             hint=f'leave one of the two out, or set {MODE} to "soft"',
             field="vocab_lang",
         )
-    return AllOf(other, words)
+    joined = together(other, words)
+    assert joined is not None
+    return joined
 
 
 def _refuse_alone(body: SharedBody, names: list[str], wanted: str) -> None:

@@ -1,7 +1,4 @@
-"""LogitFilters that mask with a constraint, for a user's own sampling loop: refused tokens get -inf.
-
-They know no model and no sampler. In a request to an engine, pass the Spec itself instead.
-"""
+"""LogitFilters that mask with a constraint: refused tokens get -inf. They know no model and no sampler."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from espalier.constraints.compiler import Compiler
 from espalier.constraints.matching.rewinding import check_only_masks
 from espalier.constraints.spec import Gbnf, JsonSchema, Spec
 from espalier.constraints.tools.spec import ToolCalls
-from espalier.errors import DeadEnd, InputError, NotAvailable, SchemaError
+from espalier.errors import DeadEnd, InputError, NotAvailable, SchemaError, VocabError
 from espalier.grammar.json_mode import JsonWhitespace
 from espalier.sampling.filters import FilterContext, Priority, as_row
 from espalier.schema.order import read_order
@@ -45,6 +42,12 @@ class MatcherFilter:
         self.compiled = compiled
         self.name = compiled.spec.kind if name is None else name
         self._matcher = compiled.matcher()
+        self._taken = 0
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether no token was taken since the start of the text."""
+        return not self._taken
 
     @property
     def is_complete(self) -> bool:
@@ -78,14 +81,17 @@ class MatcherFilter:
     def on_token(self, token: int) -> None:
         """Advance by the sampled token. Raises TokenRefused, and changes nothing, for a token that is not allowed."""
         self._matcher.advance(token)
+        self._taken += 1
 
     def rollback(self, count: int) -> None:
         """Undo the last tokens. Raises ValueError for more tokens than were taken."""
         self._matcher.rollback(count)
+        self._taken -= count
 
     def reset(self) -> None:
         """Back to the start of a text."""
         self._matcher = self.compiled.matcher()
+        self._taken = 0
 
     def fork(self) -> MatcherFilter:
         other = copy(self)
@@ -109,13 +115,15 @@ class MatcherFilter:
 
 
 class GrammarFilter(MatcherFilter):
-    """A llama.cpp grammar. vocab: pass a Compiler to share its token trie and compiled specs between filters.
+    """A llama.cpp grammar: GBNF, `@NAME` for a built-in one, or a Gbnf. vocab: pass a Compiler to share its token trie
+    and compiled specs between filters; a tokenizer is read.
 
-    Raises GrammarError with line and column, VocabError, LimitExceeded.
+    Raises GrammarError with line and column, UnknownName, VocabError, LimitExceeded.
     """
 
-    def __init__(self, grammar: str, vocab: Vocab | Compiler, *, root: str = "root", name: str = "grammar") -> None:
-        super().__init__(_compiled(Gbnf(grammar, root=root), vocab), name)
+    def __init__(self, grammar: str | Gbnf, vocab: Any, *, root: str = "root", name: str = "grammar") -> None:
+        spec = grammar if isinstance(grammar, Gbnf) else Gbnf(grammar, root=root)
+        super().__init__(_compiled(spec, vocab), name)
 
 
 class JsonSchemaFilter(MatcherFilter):
@@ -124,7 +132,7 @@ class JsonSchemaFilter(MatcherFilter):
     Raises SchemaError, UnsupportedError for what would not be enforced, LimitExceeded, VocabError.
     """
 
-    def __init__(self, schema: Any, vocab: Vocab | Compiler, *, name: str = "json_schema") -> None:
+    def __init__(self, schema: Any, vocab: Any, *, name: str = "json_schema") -> None:
         super().__init__(_compiled(schema_spec(schema), vocab), name)
 
 
@@ -137,7 +145,7 @@ class ToolCallFilter(MatcherFilter):
     def __init__(
         self,
         tools: Mapping[str, Any],
-        vocab: Vocab | Compiler,
+        vocab: Any,
         *,
         whitespace: JsonWhitespace = "natural",
         order: str | Sequence[str] | None = None,
@@ -146,9 +154,9 @@ class ToolCallFilter(MatcherFilter):
         super().__init__(_compiled(tool_calls(tools, whitespace=whitespace, order=order), vocab), name)
 
 
-def schema_spec(schema: Any, *, order: str | Sequence[str] | None = None) -> JsonSchema:
-    """The spec of a schema in any form that `JsonSchemaFilter` takes. Raises SchemaError, and SpecError for an unknown
-    order."""
+def schema_spec(schema: Any, *, order: str | Sequence[str] | None = None, **options: Any) -> JsonSchema:
+    """The spec of a schema in any form that `JsonSchemaFilter` takes. options: further ones of JsonSchema. Raises
+    SchemaError, and SpecError for an unknown order."""
     if isinstance(schema, JsonSchema):
         return schema if order is None else schema.ordered(read_order(order))
     if isinstance(schema, str):
@@ -156,7 +164,7 @@ def schema_spec(schema: Any, *, order: str | Sequence[str] | None = None) -> Jso
             schema = json.loads(schema)
         except (ValueError, RecursionError) as error:
             raise SchemaError(f"the schema is not JSON: {error}") from error
-    return JsonSchema(schema, order=order)
+    return JsonSchema(schema, order=order, **options)
 
 
 def tool_calls(
@@ -171,8 +179,21 @@ def tool_calls(
     return ToolCalls(tools, choice="required", max_calls=1, whitespace=whitespace, order=order)
 
 
-def _compiled(spec: Spec, vocab: Vocab | Compiler) -> Compiled:
-    if not isinstance(vocab, Vocab | Compiler):
-        raise InputError(f"a filter wants a Vocab or a Compiler, not {type(vocab).__name__}", field="vocab")
-    compiler = vocab if isinstance(vocab, Compiler) else Compiler(vocab)
-    return compiler.compile(spec)
+def compiler_of(vocab: Any) -> Compiler:
+    """The compiler of a Compiler, a Vocab, or a tokenizer that `Vocab.from_tokenizer` reads. Raises InputError."""
+    if isinstance(vocab, Compiler):
+        return vocab
+    if isinstance(vocab, Vocab):
+        return Compiler(vocab)
+    try:
+        return Compiler(Vocab.from_tokenizer(vocab))
+    except VocabError as error:
+        raise InputError(
+            f"a filter wants a Vocab, a Compiler or a tokenizer, not {type(vocab).__name__}",
+            hint=error.message,
+            field="vocab",
+        ) from error
+
+
+def _compiled(spec: Spec, vocab: Any) -> Compiled:
+    return compiler_of(vocab).compile(spec)

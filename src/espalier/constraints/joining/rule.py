@@ -1,0 +1,140 @@
+"""The one rule of joining, for every edge: every constraint that is named holds.
+
+A *filter* only takes texts away: a ban, a safety filter, a word list. Filters always join. Any other constraint is a
+*form*: it says what the whole answer is. Forms that stand side by side hold together. The only thing that is ever
+replaced is the form of a preset, by a form of the request's own, and a note says so. Bans and safety filters also hold
+in tool calls; forms and word lists are about the content of a turn without calls. What cannot be joined is an error
+that names both. It knows no request, no preset and no engine: constraints go in, a constraint and notes come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from espalier.constraints.ban import Ban
+from espalier.constraints.compiler import with_automaton
+from espalier.constraints.compose.all_of import AllOf
+from espalier.constraints.kinds import KINDS
+from espalier.constraints.safety.spec import Safety, merged_safety
+from espalier.constraints.spec import Spec
+from espalier.constraints.words.spec import Wordlist
+from espalier.errors import UnsupportedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joining:
+    """What holds, None for nothing, and notes for the user: what was replaced, and what is not enforced."""
+
+    spec: Spec | None = None
+    notes: tuple[str, ...] = ()
+
+
+def is_filter(spec: Spec) -> bool:
+    """Whether a constraint only takes texts away, and says nothing of the form of the answer."""
+    if isinstance(spec, AllOf):
+        return all(is_filter(one) for one in spec.members)
+    return isinstance(spec, Ban | Safety | Wordlist)
+
+
+def together(*specs: Spec | None, rewinds: bool = False) -> Spec | None:
+    """One constraint in which all hold, in their order; None without any. Equal ones are kept once, and the safety
+    filters become one, which comes last. rewinds: text may be taken back where the members lead nowhere, as also where
+    an AllOf among them says so. Raises UnsupportedError naming both where one has no automaton, SpecError."""
+    given = [one for one in specs if one is not None]
+    members = _members(given)
+    filters = [one for one in members if isinstance(one, Safety)]
+    kept = [one for one in members if not isinstance(one, Safety)]
+    if filters:
+        kept.append(filters[0] if len(filters) == 1 else merged_safety(filters))
+    if not kept:
+        return None
+    if len(kept) == 1:
+        return kept[0]
+    _check_automata(kept)
+    return AllOf(kept, dead_ends="rewind" if rewinds or _rewinds(given) else "refuse")
+
+
+def over(preset: Sequence[Spec], own: Spec | None, *, name: str, with_tools: bool = False) -> Joining:
+    """A preset's constraints under those of a request. Filters of both hold. The preset's forms hold unless the request
+    has a form itself, or (with_tools) its answer must be calls of its own tools. name: the preset's. Raises as
+    `together`."""
+    forms = [one for one in _members(preset) if not is_filter(one)]
+    filters = [one for one in _members(preset) if is_filter(one)]
+    own_forms = [] if own is None else [one for one in _members([own]) if not is_filter(one)]
+    if forms and (own_forms or with_tools):
+        by = " and ".join(dict.fromkeys(one.kind for one in own_forms)) or "tools"
+        note = (
+            f"{_kinds(forms)} of the preset {name!r} is replaced by the request's {by}: both are the form of the answer"
+        )
+        return Joining(spec=together(own, *filters), notes=(note,))
+    return Joining(spec=together(*forms, own, *filters, rewinds=_rewinds(preset)))
+
+
+def beside_calls(constraint: Spec | None) -> tuple[Spec | None, tuple[Spec, ...]]:
+    """What holds for the content of a turn without calls, and what holds for the whole turn with tools."""
+    members = [] if constraint is None else _members([constraint])
+    whole = tuple(one for one in members if isinstance(one, Ban | Safety))
+    if not whole:
+        return constraint, ()
+    rest = [one for one in members if not isinstance(one, Ban | Safety)]
+    if not rest:
+        return None, whole
+    assert isinstance(constraint, AllOf)  # it has several members
+    return rest[0] if len(rest) == 1 else AllOf(rest, dead_ends=constraint.dead_ends), whole
+
+
+def with_bad_words(constraint: Spec | None, words: Sequence[str]) -> Spec | None:
+    """The constraint and a ban of a request's `bad_words`, exactly as written and across token boundaries. Raises
+    UnsupportedError, naming both, for a constraint that no ban can join; SpecError."""
+    if not words:
+        return constraint
+    try:
+        return together(constraint, Ban(tuple(words)))
+    except UnsupportedError as error:
+        assert constraint is not None
+        raise UnsupportedError(
+            f"bad_words cannot be combined with {constraint.kind} yet", hint=error.hint, field="bad_words"
+        ) from error
+
+
+def filters_in(constraint: Spec | None) -> tuple[Safety, ...]:
+    """The safety filters that a constraint is made of, however deep."""
+    return () if constraint is None else tuple(one for one in constraint.walk() if isinstance(one, Safety))
+
+
+def unenforced(constraint: Spec | None) -> tuple[str, ...]:
+    """A note for each category of a safety filter for which nothing is enforced."""
+    return tuple(
+        f"safety: {entry['category']}: {entry['note']}"
+        for one in filters_in(constraint)
+        for entry in one.describe()
+        if not entry["enforced"]
+    )
+
+
+def _members(specs: Sequence[Spec]) -> list[Spec]:
+    """The constraints, with the members of an AllOf in its place, and each only once."""
+    found = [member for one in specs for member in (one.members if isinstance(one, AllOf) else (one,))]
+    return list({one.key(): one for one in found}.values())
+
+
+def _rewinds(specs: Sequence[Spec]) -> bool:
+    return any(isinstance(one, AllOf) and one.dead_ends == "rewind" for one in specs)
+
+
+def _kinds(specs: Sequence[Spec]) -> str:
+    return " and ".join(dict.fromkeys(one.kind for one in specs))
+
+
+def _check_automata(members: Sequence[Spec]) -> None:
+    """Raises UnsupportedError, naming it and its neighbours, for a member of a kind that nothing can join."""
+    alone = next((one for one in members if KINDS.find(one.kind, "automaton") is None), None)
+    if alone is not None:
+        others = _kinds([one for one in members if one is not alone])
+        raise UnsupportedError(
+            f"{alone.kind} and {others} cannot be joined yet",
+            hint=f"put {others} inside it, such as After(marker, AllOf(constraint, filter)); "
+            f"what can be joined: {with_automaton()}",
+            field="constraint",
+        )
