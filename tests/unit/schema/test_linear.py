@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from espalier.automata.lazy.linear import ENDLESS, Linear, State, Table, nearest
 from espalier.errors import SchemaError
 from espalier.grammar.ast import NEVER, Literal, Node, Repeat, RuleRef, fold
 from espalier.schema.form import Array, Object
 from espalier.schema.gbnf.layout import layout
-from espalier.schema.gbnf.linear import ENDLESS, Linear, State, Table, nearest
 from espalier.schema.gbnf.node_rules import NodeRules
 from espalier.schema.gbnf.notation import JSON
 from espalier.schema.gbnf.rulebook import RuleContext

@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.automata.languages.algebra import language
+from espalier.automata.lazy.linear import Table
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import EMPTY, CharClass, Grammar, Literal, Repeat, Rule, alt, seq
 from espalier.grammar.printer import print_grammar, print_node
 from espalier.grammar.regex.parse import parse_regex
 from espalier.schema.gbnf import dfa_rules as rules
 from espalier.schema.gbnf.dfa_rules import dfa_rules
-from espalier.schema.gbnf.linear import Table, choice, join, optional, write
+from espalier.schema.gbnf.linear import choice, join, optional, write
 from tests.examples import examples
 from tests.unit.schema.hand_shapes import Accepts
 

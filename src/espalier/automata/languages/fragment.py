@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from espalier.automata.languages.nfa import ByteSet, Nfa, Symbol, closure
 from espalier.errors import LimitExceeded
@@ -16,6 +17,7 @@ from espalier.grammar.ast import Position
 from espalier.time_limit import check as check_time
 
 Targets = tuple[int, ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +114,7 @@ def _explore(nfa: Nfa, start: int, end: int, *, merge: bool, max_states: int, ma
     return pruned(out)
 
 
-def disjoint(by_mask: Mapping[ByteSet, set[int]]) -> list[tuple[ByteSet, frozenset[int]]]:
+def disjoint(by_mask: Mapping[ByteSet, set[T]]) -> list[tuple[ByteSet, frozenset[T]]]:
     """The same edges with disjoint sets of bytes, each with all targets of its bytes."""
     seen: ByteSet = 0
     clash = False
@@ -121,10 +123,10 @@ def disjoint(by_mask: Mapping[ByteSet, set[int]]) -> list[tuple[ByteSet, frozens
         seen |= members
     if not clash:
         return [(members, frozenset(targets)) for members, targets in by_mask.items()]
-    groups: list[tuple[ByteSet, frozenset[int]]] = []
+    groups: list[tuple[ByteSet, frozenset[T]]] = []
     for members, targets in by_mask.items():
         rest = members
-        split: list[tuple[ByteSet, frozenset[int]]] = []
+        split: list[tuple[ByteSet, frozenset[T]]] = []
         for group, known in groups:
             common = group & rest
             if not common:

@@ -85,6 +85,16 @@ class Network:
         """Whether the network is one DFA: no calls, no token references, one target for each byte."""
         return not any(self.calls) and not any(self.tokens) and all(len(t) == 1 for row in self.moves for t in row)
 
+    @property
+    def letters(self) -> int:
+        """The number of byte classes, C."""
+        return int(self.which.shape[1])
+
+    def reads(self, position: int) -> ByteSet:
+        """The bytes that can be read at a position."""
+        row = self.which[position] >= 0  # (C,)
+        return sum(1 << b for b in np.flatnonzero(row[self.classes]).tolist())
+
     def needed_bytes(self) -> bytes:
         """Every byte that some edge reads."""
         used = np.flatnonzero((self.which >= 0).any(axis=0))

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.languages.network import Network
-from espalier.automata.languages.nfa import ByteSet
+from espalier.automata.languages.nfa import ByteSet, bytes_in
+from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings, missing_bytes, missing_error
 from espalier.automata.masks.stacks import MAX_INTERNED, MAX_WORK, StackAutomaton, Stacks
@@ -77,7 +79,7 @@ class StackRows:
         self._automaton = automaton
         self._max_rows = max_rows
         self.classes = automaton.network.classes
-        self._letters = automaton.network.which.shape[1]
+        self._letters = automaton.network.letters
         self.number: dict[Stacks, int] = {}
         self.states: list[Stacks] = []
         self._allocate(256)
@@ -121,14 +123,22 @@ class StackRows:
     def fill(self, number: int) -> None:
         automaton = self._automaton
         state = self.states[number]
+        network = automaton.network
+        if isinstance(network, LazyNetwork):
+            found = [(_selector(members), self._number(after)) for members, after in automaton.spread(state)]
+            row = self.table[number]  # the table may have been replaced by a larger one meanwhile
+            for selector, target in found:
+                row[selector] = target
+            self.known[number] = 1
+            return
         if len(state.items) == 1:
             position, below = state.items[0]
             filled = [
                 self._number(automaton.enter(targets[0], below) if len(targets) == 1 else automaton.follow(state, (i,)))
-                for i, targets in enumerate(automaton.network.moves[position])
+                for i, targets in enumerate(network.moves[position])
             ]
             filled.append(-1)
-            self.table[number] = np.array(filled, dtype=np.int32)[automaton.network.which[position]]
+            self.table[number] = np.array(filled, dtype=np.int32)[network.which[position]]
         elif state.items:
             keys = list(zip(*[automaton.row_of(position) for position, _ in state.items], strict=True))
             known = {key: self._number(automaton.follow(state, key)) for key in dict.fromkeys(keys)}
@@ -147,7 +157,7 @@ class PushdownMachine:
 
     def __init__(
         self,
-        network: Network,
+        network: Network | LazyNetwork,
         vocab: Vocab,
         trie: TokenTrie,
         *,
@@ -160,7 +170,10 @@ class PushdownMachine:
     ) -> None:
         """needs_bytes: raise VocabError if the grammar reads bytes that have no token of their own. False only for
         machines that compute no masks."""
-        if needs_bytes and (missing := missing_bytes(network.needed_bytes(), vocab)):
+        if isinstance(network, LazyNetwork):
+            if needs_bytes and vocab.missing_bytes():
+                raise missing_error(vocab.missing_bytes(), "an automaton that is explored on demand needs all bytes")
+        elif needs_bytes and (missing := missing_bytes(network.needed_bytes(), vocab)):
             raise missing_error(missing, "a grammar that is not regular could lead into a dead end")
         self.network = network
         self._vocab = vocab
@@ -236,9 +249,7 @@ class PushdownMachine:
         for position, _ in state.items:
             known = self._reads.get(position)
             if known is None:
-                row = self.network.which[position] >= 0  # (C,)
-                known = sum(1 << b for b in np.flatnonzero(row[self.network.classes]).tolist())
-                self._reads[position] = known
+                known = self._reads[position] = self.network.reads(position)
             found |= known
         return found, self._refs_of(state)
 
@@ -423,6 +434,13 @@ class PushdownMachine:
             self._moves = 0
         elif len(self._rows.states) > self._max_rows // 2:
             self._rows.clear()
+
+
+@lru_cache(maxsize=4096)
+def _selector(members: ByteSet) -> int | NDArray[np.intp]:
+    """A set of bytes as an index into a row."""
+    found = bytes_in(members)
+    return found[0] if len(found) == 1 else np.array(found, dtype=np.intp)
 
 
 def _matching(ref: TokenRef, vocab: Vocab, trie: TokenTrie) -> Mask:

@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TypeAlias
 
-from espalier.automata.languages.fragment import Targets
+from espalier.automata.languages.fragment import Targets, disjoint
 from espalier.automata.languages.network import Network
+from espalier.automata.languages.nfa import ByteSet
+from espalier.automata.lazy.network import LazyNetwork
 from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time
 
@@ -71,7 +73,9 @@ class _Outline:
 class StackAutomaton:
     """The pushdown automaton of a network. Not thread-safe: callers hold a lock."""
 
-    def __init__(self, network: Network, *, max_interned: int = MAX_INTERNED, max_work: int = MAX_WORK) -> None:
+    def __init__(
+        self, network: Network | LazyNetwork, *, max_interned: int = MAX_INTERNED, max_work: int = MAX_WORK
+    ) -> None:
         self.network = network
         self.max_interned = max_interned
         self._max_work = max_work
@@ -80,17 +84,22 @@ class StackAutomaton:
         self._held = 0  # items of all sets in `_known`
         self._pushed: list[Stacks] = []  # what is in some set's `frames`
         self._unions: dict[tuple[Stacks, Stacks], Stacks] = {}
+        # A network that is explored on demand works out a position when it is first pushed on a stack.
+        self._growing = network if isinstance(network, LazyNetwork) else None
         self._which: list[list[int] | None] = [None] * len(network.final)
         self._targets: list[list[Targets] | None] = [None] * len(network.final)
         self._looping: dict[int, bool] = {}
         self._outlines: dict[int, _Outline] = {}
-        live = [bool(m) or bool(t) for m, t in zip(network.moves, network.tokens, strict=True)]
-        self._live = live
-        # Positions that only read: no calls to follow, and the rule cannot end here.
-        self._plain = [
-            here and not calls and not final
-            for here, calls, final in zip(live, network.calls, network.final, strict=True)
-        ]
+        if isinstance(network, LazyNetwork):
+            self._live, self._plain = network.live, network.plain
+        else:
+            live = [bool(m) or bool(t) for m, t in zip(network.moves, network.tokens, strict=True)]
+            self._live = live
+            # Positions that only read: no calls to follow, and the rule cannot end here.
+            self._plain = [
+                here and not calls and not final
+                for here, calls, final in zip(live, network.calls, network.final, strict=True)
+            ]
         self.end = self.make((), True)
         self.start = self.enter(network.start, self.end)
 
@@ -102,6 +111,9 @@ class StackAutomaton:
         found = self._known.get(key)
         if found is None:
             # A set without items accepts, or is empty and its `least` is never used.
+            if self._growing is not None:
+                for position, _ in items:
+                    self._growing.meet(position)
             costs = self.network.least
             least = 0 if accepting else min([costs[p] + below.least for p, below in items], default=0)
             found = self._known[key] = Stacks(items, accepting, least)
@@ -115,6 +127,8 @@ class StackAutomaton:
             frames = below.frames = {}
         found = frames.get(position)
         if found is None:
+            if self._growing is not None:
+                self._growing.meet(position)
             found = Stacks(((position, below),), False, self.network.least[position] + below.least)
             if self._plain[position]:
                 found.closed = found
@@ -145,11 +159,17 @@ class StackAutomaton:
         # A set of many stacks counts more than one of a few.
         return len(self._known) + len(self._pushed) + len(self._unions) + self._held // ITEMS_A_SET
 
+    @property
+    def _rows(self) -> Network:
+        if isinstance(self.network, LazyNetwork):
+            raise TypeError("a network that is explored on demand has no rows")
+        return self.network
+
     def row_of(self, position: int) -> list[int]:
         """The index into the position's moves for each of the C byte classes, -1 for none."""
         row = self._which[position]
         if row is None:
-            row = self._which[position] = self.network.which[position].tolist()
+            row = self._which[position] = self._rows.which[position].tolist()
         return row
 
     def _targets_of(self, position: int) -> list[Targets]:
@@ -163,6 +183,11 @@ class StackAutomaton:
             state.steps = {}
         elif letter in state.steps:
             return state.steps[letter]
+        if self._growing is not None:
+            move = self._growing.move
+            taken = [(targets, below) for p, below in state.items if (targets := move(p, letter))]
+            found = state.steps[letter] = self._after(taken)
+            return found
         rows = self._targets
         taken = [(t, below) for p, below in state.items if (t := (rows[p] or self._targets_of(p))[letter])]
         found = state.steps[letter] = self._after(taken)
@@ -177,6 +202,26 @@ class StackAutomaton:
             if index >= 0
         ]
         return self._after(taken)
+
+    def spread(self, state: Stacks) -> list[tuple[ByteSet, Stacks | None]]:
+        """For a network that is explored on demand: the disjoint sets of bytes that the state reads, each with the
+        state after them."""
+        growing = self._growing
+        if growing is None:
+            raise TypeError("only for a network that is explored on demand")
+        if len(state.items) == 1:
+            position, below = state.items[0]
+            return [
+                (members, self.enter(target, below))
+                for members, (target,) in zip(growing.masks[position], growing.moves[position], strict=True)
+            ]
+        by_mask: dict[ByteSet, set[int]] = {}
+        pairs: list[tuple[Targets, Stacks]] = []
+        for position, below in state.items:
+            for members, targets in zip(growing.masks[position], growing.moves[position], strict=True):
+                by_mask.setdefault(members, set()).add(len(pairs))
+                pairs.append((targets, below))
+        return [(members, self._after([pairs[i] for i in sorted(some)])) for members, some in disjoint(by_mask)]
 
     def _after(self, taken: list[tuple[Targets, Stacks]]) -> Stacks | None:
         if not taken:
@@ -362,6 +407,8 @@ class StackAutomaton:
             known = net.final[position]
             while todo and known:
                 at = todo.pop()
+                if self._growing is not None:
+                    self._growing.meet(at)
                 known = not net.calls[at] and not net.tokens[at] and (at == position or not net.final[at])
                 fresh = {target for targets in net.moves[at] for target in targets} - reached
                 reached |= fresh

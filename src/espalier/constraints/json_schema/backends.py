@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
+from espalier.automata.lazy.explored import Place
 from espalier.constraints.json_schema.document_form import form_entries, ordered_keywords
 from espalier.constraints.json_schema.for_llguidance import plain
 from espalier.constraints.json_schema.termination import check_finite
@@ -23,7 +24,8 @@ from espalier.errors import SpecError
 from espalier.schema.contract import Contract, Entry, KeywordVerdict
 from espalier.schema.gbnf.convert import convert
 from espalier.schema.gbnf.layout import layout
-from espalier.schema.gbnf.rulebook import Converted
+from espalier.schema.gbnf.rulebook import Converted, Remark
+from espalier.schema.lazy.rules import SchemaRules
 from espalier.schema.normal.expand import Expansion, expand
 
 Backend: TypeAlias = Literal["llguidance", "automaton", "grammar"]
@@ -64,17 +66,39 @@ class LoweredSchema:
         return convert(self.expansion, whitespace=spec.whitespace, indent=spec.indent, separators=spec.separators)
 
     @cached_property
+    def rules(self) -> SchemaRules:
+        """The rules of the valid documents, explored on demand. Raises as `converted` does."""
+        spec = self.spec
+        written = layout(spec.whitespace, indent=spec.indent, separators=spec.separators)
+        return SchemaRules(self.expansion, written)
+
+    def gaps(self, backend: Backend) -> tuple[Remark, ...]:
+        """What the schema demands and the backend's automaton does not enforce."""
+        return self.rules.gaps if backend == "automaton" else self.converted.gaps
+
+    @cached_property
     def unique(self) -> Spots | None:
         """The arrays in which a matcher must forbid equal items, because the grammar does not; None if there are none,
         or if forbidding them is not possible."""
-        lacking = any(gap.keyword == "uniqueItems" for gap in self.converted.gaps)
+        lacking = any(gap.keyword == "uniqueItems" for gap in self.rules.gaps)
         return unique_spots(self.expansion) if lacking else None
 
     def automaton(self, backend: Backend) -> Dfa | Network:
         """The automaton of the valid documents. Raises UnsupportedError if `backend` would leave a keyword unenforced
         that the spec does not allow to be checked afterwards, and LimitExceeded."""
-        self.contract(backend).check("checked" if self.spec.allow == "checked" else ())
+        self.check(backend)
         return automaton_of(self.converted.grammar)
+
+    def check(self, backend: Backend) -> None:
+        """Raises UnsupportedError if `backend` would leave a keyword unenforced that the spec does not allow to be
+        checked afterwards."""
+        found = self._with_remarks(backend, (), self.gaps(backend))
+        found.check("checked" if self.spec.allow == "checked" else ())
+
+    def start(self) -> Place:
+        """The first position of the valid documents, explored on demand. Raises as `automaton` does."""
+        self.check("automaton")
+        return self.rules.start
 
     def contract(self, backend: Backend) -> Contract:
         """The verdict on every keyword if `backend` enforces the schema. Raises as `expansion` does."""
@@ -86,15 +110,20 @@ class LoweredSchema:
             spelled = Entry(pointer="", keyword="spelling", verdict="narrowed", note=SPELLING)
             form = form_entries(self.spec, self.expansion)
             return Contract((*Contract(tuple(held)).with_changes(order).entries, *form, spelled))
+        return self._with_remarks(backend, self.converted.notes, self.gaps(backend))
+
+    def _with_remarks(self, backend: Backend, notes: tuple[Remark, ...], gaps: tuple[Remark, ...]) -> Contract:
+        found = self.expansion.contract
+        order = list(ordered_keywords(self.spec, found))
         known = {entry.pointer for entry in found.entries}
         general: dict[str, dict[str, None]] = {}  # notes without a keyword in the schema, without repeats
         changes: list[tuple[str, KeywordVerdict, str]] = [*order]
-        for note in self.converted.notes:
+        for note in notes:
             if (at := _at(note.pointer, note.keyword)) in known:
                 changes.append((at, "narrowed", note.text))
             else:
                 general.setdefault(note.keyword, {})[note.text] = None
-        for gap in self.converted.gaps:
+        for gap in gaps:
             watched = gap.keyword == "uniqueItems" and self.unique is not None
             if not (watched and backend == "automaton"):
                 text = f"{gap.text}; {ALONE}" if watched else gap.text
@@ -136,6 +165,11 @@ SPELLING = "each character of a string in one way, whole numbers without a point
 """The spellings that llguidance does not generate."""
 
 ALONE = "enforced only where the schema stands alone, in no composition or grammar"
+
+
+def _ordered(contract: Contract) -> list[tuple[str, KeywordVerdict, str]]:
+    return [(entry.pointer, "narrowed", ORDER) for entry in contract.entries
+            if entry.keyword == "properties" and entry.verdict in ("enforced", "checked")]  # fmt: skip
 
 
 def _at(pointer: str, keyword: str) -> str:

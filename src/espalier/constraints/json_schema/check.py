@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
+from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.regular import RegularMachine
 from espalier.constraints.base import Compiled
@@ -209,8 +210,8 @@ def _measured(
         backend=_backend_of(automaton),
         seconds=seconds,
         states=None if automaton is None else states(automaton),
-        memory=grown if automaton is None else table_bytes(automaton),
-        measured="process" if automaton is None else "tables",
+        memory=table_bytes(automaton) if isinstance(automaton, Dfa | Network) else grown,
+        measured="tables" if isinstance(automaton, Dfa | Network) else "process",
         first_mask=first_mask,
         vocab=vocab.name or "bytes",
         tokens=vocab.width,
@@ -218,13 +219,13 @@ def _measured(
     )
 
 
-def _backend_of(automaton: Dfa | Network | None) -> Backend:
+def _backend_of(automaton: Dfa | Network | LazyNetwork | None) -> Backend:
     if automaton is None:
         return "llguidance"
     return "automaton" if isinstance(automaton, Dfa) else "pushdown automaton"
 
 
-def _automaton(compiled: Compiled) -> Dfa | Network | None:
+def _automaton(compiled: Compiled) -> Dfa | Network | LazyNetwork | None:
     if isinstance(compiled, UniqueCompiled):
         compiled = compiled.inner
     machine = compiled.machine if isinstance(compiled, AutomatonCompiled) else None
@@ -233,8 +234,9 @@ def _automaton(compiled: Compiled) -> Dfa | Network | None:
     return machine.network if isinstance(machine, PushdownMachine) else None
 
 
-def states(automaton: Dfa | Network) -> int:
-    """The number of states; for a network the number of positions, since its stacks are built lazily."""
+def states(automaton: Dfa | Network | LazyNetwork) -> int:
+    """The number of states; for a network the number of positions, since its stacks are built lazily; for one that is
+    explored on demand, those met so far."""
     return len(automaton) if isinstance(automaton, Dfa) else len(automaton.final)
 
 

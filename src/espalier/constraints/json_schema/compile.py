@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
+from espalier.automata.lazy.network import LazyNetwork
+from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.stacks import Stacks
 from espalier.automata.reasons.explain import GrammarExplainer, RulePosition
 from espalier.constraints.base import Compiled
@@ -66,9 +68,17 @@ def _for_automaton(lowered: LoweredSchema, compiler: Compiler) -> AutomatonCompi
 
 def automaton_compiled(lowered: LoweredSchema, backend: Backend, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
     """The schema's automaton for one vocabulary, `uniqueItems` unwatched. Raises as `LoweredSchema.automaton` does."""
-    found = compile_automaton(lowered.automaton(backend), lowered.spec, vocab, trie)
-    converted = lowered.converted
-    found.explain_with(lambda: SchemaExplainer(converted.grammar, converted.pointers, vocab, trie))
+    if backend == "automaton" and not vocab.missing_bytes():
+        machine = PushdownMachine(LazyNetwork(lowered.start()), vocab, trie)
+        found = AutomatonCompiled(lowered.spec, vocab, trie, machine)
+    else:
+        found = compile_automaton(lowered.automaton(backend), lowered.spec, vocab, trie)
+
+    def explainer() -> SchemaExplainer:
+        converted = lowered.converted
+        return SchemaExplainer(converted.grammar, converted.pointers, vocab, trie)
+
+    found.explain_with(explainer)
     return found
 
 

@@ -52,7 +52,7 @@ class ArgumentRules(ObjectRules):
                 raise SchemaError(unwritable(name), pointer=context.pointer)
         layout, constants = self.layout, self.book.constants
         parts = [
-            self._member(Literal(name), literal(inner, layout, 0, constants, members)) for name, inner in value.items()
+            self.member(Literal(name), literal(inner, layout, 0, constants, members)) for name, inner in value.items()
         ]
         if members is not None:
             return self.constant(parts, context)
@@ -63,11 +63,11 @@ class ArgumentRules(ObjectRules):
         found = self.pointer(prop.node)
         return found if found.endswith(below("", prop.name)) else below(context.pointer, "properties", prop.name)
 
-    def _key(self, name: str) -> Node:
-        return Literal(name)
+    def key(self, name: str) -> str:
+        return name
 
-    def _member(self, name: Node, value: Node) -> Node:
-        return join(name, join(Literal("="), value))
+    def colon(self) -> Node:
+        return Literal("=")
 
     def _name(self, group: Rest, declared: tuple[str, ...], allowed: Dfa | None, context: RuleContext) -> Node:
         keyword = "patternProperties" if group.patterns else "additionalProperties"

@@ -11,10 +11,11 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from espalier.automata.lazy.linear import Cost, Edges, Linear, State, Table, nearest
 from espalier.grammar.ast import NEVER, Literal, Node
 from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, Values
 from espalier.schema.gbnf.layout import Layout
-from espalier.schema.gbnf.linear import Cost, Edges, Linear, State, Table, join, nearest, write
+from espalier.schema.gbnf.linear import join, write
 from espalier.schema.gbnf.rulebook import RuleBook, RuleContext
 from espalier.schema.gbnf.spelling import Members, literal
 from espalier.schema.read.values import key

@@ -11,10 +11,11 @@ from itertools import pairwise
 import numpy as np
 
 from espalier.automata.languages.dfa import Dfa
+from espalier.automata.lazy.linear import Table
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import Node, Rule
 from espalier.grammar.ranges import Ranges, merge
-from espalier.schema.gbnf.linear import Table, write
+from espalier.schema.gbnf.linear import write
 from espalier.time_limit import check as check_time
 
 MAX_STATES = 20_000
@@ -31,6 +32,11 @@ def dfa_rules(dfa: Dfa, spell: Callable[[Ranges], Node], fresh: Callable[[], str
 
     Raises LimitExceeded for more than MAX_STATES.
     """
+    return write(dfa_table(dfa, spell), fresh)
+
+
+def dfa_table(dfa: Dfa, spell: Callable[[Ranges], Node]) -> Table:
+    """The same language as an automaton whose edges are expressions. Raises LimitExceeded for more than MAX_STATES."""
     edges, final, _ = characters(dfa)
     spelled: dict[Ranges, Node] = {}
     rows: list[list[tuple[Node, int]]] = []
@@ -39,7 +45,7 @@ def dfa_rules(dfa: Dfa, spell: Callable[[Ranges], Node], fresh: Callable[[], str
             if ranges not in spelled:
                 spelled[ranges] = spell(ranges)
         rows.append([(spelled[ranges], target) for target, ranges in row.items()])
-    return write(Table(rows=rows, ends=final), fresh)
+    return Table(rows=rows, ends=final)
 
 
 def characters(dfa: Dfa) -> tuple[list[dict[int, Ranges]], list[bool], list[int]]:

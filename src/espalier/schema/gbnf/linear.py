@@ -1,5 +1,4 @@
-"""Automata whose edges are expressions, explored on demand; and the writer that makes right-linear rules of them: a
-rule refers to another one only at its end.
+"""Writes automata whose edges are expressions as right-linear rules: a rule refers to another one only at its end.
 
     0 -"["-> 2, 2 -item-> 3, 3 -("," item)-> 3, 3 -"]"-> 1      "[" item ("," item)* "]"
 
@@ -9,100 +8,16 @@ ones. It does not know schemas or characters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from heapq import heappop, heappush
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Sequence
 
+from espalier.automata.lazy.linear import Edges, Linear, State
 from espalier.grammar.ast import EMPTY, CharClass, Literal, Node, Repeat, Rule, RuleRef, alt, seq
 from espalier.grammar.ast import Sequence as InOrder
 from espalier.time_limit import check as check_time
 
 MAX_NESTED = 12
 """Depth of nested groups that are written in place; grammar parsers recurse over them."""
-ENDLESS = 1 << 60
-"""The cost of what cannot be finished. Sums of it stay above it; compare with `>=`."""
-
-State: TypeAlias = Hashable
-Edges: TypeAlias = Sequence[tuple[Node, State]]
-Cost: TypeAlias = Callable[[Node], int]
-"""The least number of bytes that an expression reads, 0 for EMPTY, at least ENDLESS for one that matches nothing."""
-
-
-class Linear(Protocol):
-    """An automaton that is explored as it is walked: the writer below explores all of it, a matcher only what its text
-    reaches. An expression may match the empty text, but not all those of a cycle."""
-
-    @property
-    def start(self) -> State: ...
-
-    def edges(self, state: State) -> Edges:
-        """The expressions that can be read in a state, each with the next state. The same answer each time."""
-        ...
-
-    def final(self, state: State) -> bool:
-        """Whether a text may end here."""
-        ...
-
-    def least(self, cost: Cost) -> Callable[[State], int]:
-        """The least number of bytes from a state to the end, at least ENDLESS where there is no way. It is exact, and
-        found without exploring what is large."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A `Linear` whose states are numbers, all known. rows[s]: (expression to read, next state). ends[s]: whether a
-    text may end in s."""
-
-    rows: Sequence[Sequence[tuple[Node, int]]]
-    ends: Sequence[bool]
-    start: int = 0
-
-    def edges(self, state: State) -> Edges:
-        return self.rows[_number(state)]
-
-    def final(self, state: State) -> bool:
-        return self.ends[_number(state)]
-
-    def least(self, cost: Cost) -> Callable[[State], int]:
-        return nearest(self, cost)
-
-
 _LAST = object()
-
-
-def _number(state: State) -> int:
-    if not isinstance(state, int):
-        raise TypeError(f"{state!r} is no state of a table")
-    return state
-
-
-def nearest(automaton: Linear, cost: Cost) -> Callable[[State], int]:
-    """`least` for an automaton that is small enough to be explored as a whole."""
-    before: dict[State, list[tuple[Node, State]]] = {automaton.start: []}
-    order = [automaton.start]
-    for state in order:  # grows as states are met
-        check_time()
-        for label, target in automaton.edges(state):
-            if target not in before:
-                before[target] = []
-                order.append(target)
-            before[target].append((label, state))
-    place = {state: i for i, state in enumerate(order)}
-    found: dict[State, int] = {}
-    heap = [(0, place[state]) for state in order if automaton.final(state)]
-    while heap:
-        check_time()
-        far, at = heappop(heap)
-        state = order[at]
-        if state in found:
-            continue
-        found[state] = far
-        for label, other in before[state]:
-            if other not in found and (total := far + cost(label)) < ENDLESS:
-                heappush(heap, (total, place[other]))
-    return lambda state: found.get(state, ENDLESS)
 
 
 def write(automaton: Linear, fresh: Callable[[], str]) -> tuple[Node, list[Rule]]:

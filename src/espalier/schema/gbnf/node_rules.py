@@ -130,18 +130,7 @@ class NodeRules:
     def _loops(self) -> frozenset[NodeId]:
         """The nodes that a value of theirs may contain again."""
         if self._recursive is None:
-            edges: dict[str, tuple[str, ...]] = {}
-            todo = [self._form.root]
-            while todo:
-                check_time()
-                node = todo.pop()
-                if str(node) not in edges:
-                    inner = [child for case in self._form.cases(node) for child in _children(case)]
-                    edges[str(node)] = tuple(dict.fromkeys(map(str, inner)))
-                    todo += inner
-            groups = components(edges)
-            loops = [g for g in groups if len(g) > 1 or g[0] in edges[g[0]]]
-            self._recursive = frozenset(int(node) for group in loops for node in group)
+            self._recursive = recursive_nodes(self._form)
         return self._recursive
 
     def _case(self, case: Case, context: RuleContext) -> Node:
@@ -197,6 +186,21 @@ class NodeRules:
             node = self._book.add(self._book.name(f"{context.base}-number", context.pointer), node)
             self._numbers[case] = node
         return node
+
+
+def recursive_nodes(form: NormalForm) -> frozenset[NodeId]:
+    """The nodes that a value of theirs may contain again."""
+    edges: dict[str, tuple[str, ...]] = {}
+    todo = [form.root]
+    while todo:
+        check_time()
+        node = todo.pop()
+        if str(node) not in edges:
+            inner = [child for case in form.cases(node) for child in _children(case)]
+            edges[str(node)] = tuple(dict.fromkeys(map(str, inner)))
+            todo += inner
+    loops = [group for group in components(edges) if len(group) > 1 or group[0] in edges[group[0]]]
+    return frozenset(int(node) for group in loops for node in group)
 
 
 def _children(case: Case) -> list[NodeId]:

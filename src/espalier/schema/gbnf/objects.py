@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from espalier.automata.languages.algebra import both, either
 from espalier.automata.languages.dfa import Dfa
+from espalier.automata.lazy.linear import ENDLESS, Cost, Edges, Linear, State
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import EMPTY, NEVER, Literal, Node, alt
 from espalier.schema.form import Case, NodeId, Object, Rest, String, Values
 from espalier.schema.gbnf.any_order import AnyOrder
 from espalier.schema.gbnf.layout import Layout
-from espalier.schema.gbnf.linear import ENDLESS, Cost, Edges, Linear, State, join, write
+from espalier.schema.gbnf.linear import join, write
 from espalier.schema.gbnf.rulebook import RuleBook, RuleContext, quoted
 from espalier.schema.gbnf.strings import StringRules
 from espalier.time_limit import check as check_time
@@ -98,20 +99,20 @@ class ObjectRules:
                 hint="describe what they have in common with patternProperties or additionalProperties",
             )
         inside = self.layout.deeper(context.depth)
-        members: list[tuple[Node, bool]] = []
+        members: list[Member] = []
         for prop in case.properties:
             value = self.value(prop.node, inside)
             if value is NEVER:
                 if prop.required:
                     return None
                 continue
-            members.append((self._member(self._key(prop.name), value), prop.required))
+            members.append(Member(self.key(prop.name), value, prop.required))
         others = self._others(case, context, inside)
         if not case.any_order:
-            return _Chain(case, members, others, self.layout, self.book, context, self.brackets)
+            return self.chain(case, members, others, context)
         return AnyOrder(
-            members=tuple(member for member, _ in members),
-            required=sum(1 << i for i, (_, required) in enumerate(members) if required),
+            members=tuple(self.member(Literal(member.key), member.value) for member in members),
+            required=sum(1 << i for i, member in enumerate(members) if member.required),
             others=others,
             low=case.min_properties,
             high=case.max_properties,
@@ -120,11 +121,21 @@ class ObjectRules:
             brackets=self.brackets,
         )
 
-    def _key(self, name: str) -> Node:
-        return Literal(quoted(name))
+    def chain(self, case: Object, members: list[Member], others: Node, context: RuleContext) -> Chain:
+        """The automaton of these members."""
+        return Chain(case, members, others, self, context)
 
-    def _member(self, name: Node, value: Node) -> Node:
-        return join(name, join(self.layout.colon, value))
+    def key(self, name: str) -> str:
+        """A declared name as it is written."""
+        return quoted(name)
+
+    def member(self, name: Node, value: Node) -> Node:
+        """A name and its value."""
+        return join(name, join(self.colon(), value))
+
+    def colon(self) -> Node:
+        """What comes between a name and its value."""
+        return self.layout.colon
 
     def _others(self, case: Object, context: RuleContext, inside: int) -> Node:
         """One member whose name is not declared; NEVER where none may occur."""
@@ -137,19 +148,25 @@ class ObjectRules:
             value = self.value(group.node, inside)
             if value is not NEVER:
                 name = self._name(group, declared, allowed, context)
-                options += [self._member(name, value)] if name is not NEVER else []
+                options += [self.member(name, value)] if name is not NEVER else []
         return alt(*options)
 
     def _name(self, group: Rest, declared: tuple[str, ...], allowed: Dfa | None, context: RuleContext) -> Node:
-        wanted = String(patterns=group.patterns, not_patterns=group.not_patterns, excluded=declared)
         if allowed is None:
+            wanted = String(patterns=group.patterns, not_patterns=group.not_patterns, excluded=declared)
             return self.strings.node(wanted, f"{context.base}-key", context.pointer, keyword="patternProperties")
+        found = self._allowed(group, declared, allowed, context)
+        return self.strings.of_dfa(found, f"{context.base}-key", context.pointer)
+
+    def _allowed(self, group: Rest, declared: tuple[str, ...], allowed: Dfa, context: RuleContext) -> Dfa | None:
+        """The undeclared names of a group that `propertyNames` allows."""
+        wanted = String(patterns=group.patterns, not_patterns=group.not_patterns, excluded=declared)
         found = self.strings.language(wanted, "patternProperties", context.pointer)
         try:
-            found = both(found, allowed)
+            return both(found, allowed)
         except LimitExceeded as error:
             self.book.gap(context.pointer, "propertyNames", error.message)
-        return self.strings.of_dfa(found, f"{context.base}-key", context.pointer)
+            return found
 
     def _named(self, node: NodeId, pointer: str) -> Dfa | None:
         """The names that a node allows, None where it allows none."""
@@ -164,7 +181,15 @@ class ObjectRules:
         return found
 
 
-class _Chain:
+class Member(NamedTuple):
+    """A declared property. key: its name as it is written. value: the expression of its value."""
+
+    key: str
+    value: Node
+    required: bool
+
+
+class Chain:
     """The rules of one object as an automaton whose edges are expressions.
 
     A state inside the brackets is (declared properties decided, members written); the second count stops where more
@@ -172,30 +197,24 @@ class _Chain:
     """
 
     def __init__(
-        self,
-        case: Object,
-        members: list[tuple[Node, bool]],
-        others: Node,
-        layout: Layout,
-        book: RuleBook,
-        context: RuleContext,
-        brackets: tuple[str, str],
+        self, case: Object, members: list[Member], others: Node, rules: ObjectRules, context: RuleContext
     ) -> None:
-        self._open, self._close = map(Literal, brackets)
-        self._members = members
+        self._open, self._close = map(Literal, rules.brackets)
+        self.members = members
         self._others = others
-        self._layout = layout
-        self._book = book
+        self._layout = rules.layout
+        self.colon = rules.colon()
+        self._book = book = rules.book
         self._depth = context.depth
         self._most = case.max_properties
-        required = sum(needed for _, needed in members)
+        required = sum(member.required for member in members)
         count, any_others = len(members), others is not NEVER
         if self._most is not None and not any_others and self._most >= count:
             self._most = None
         self._least = case.min_properties if case.min_properties > required else 0
         self._needed = [0] * (count + 1)  # required properties from here on
         for i in reversed(range(count)):
-            self._needed[i] = self._needed[i + 1] + members[i][1]
+            self._needed[i] = self._needed[i + 1] + members[i].required
         if any_others and self._least > count + 1:
             text = f"at least {self._least} names, of which {count} are declared: other names may come twice"
             book.gap(context.pointer, "minProperties", text)
@@ -213,7 +232,7 @@ class _Chain:
 
     def _cap(self) -> int:
         """Members written are counted up to this."""
-        declared = len(self._members)
+        declared = len(self.members)
         return max(self._least, 1) if self._most is None else min(self._most, declared)
 
     @property
@@ -229,35 +248,41 @@ class _Chain:
         if state == END:
             return []
         i, written = _place(state)
-        if i == len(self._members):
+        if i == len(self.members):
             return [(end, END) for end in self._ends(written)]
         row: list[tuple[Node, State]] = []
-        member, required = self._members[i]
-        more = self._counted(written)
+        key, value, required = self.members[i]
+        more = self.counted(written)
         if self._is_possible(i + 1, more):
-            row.append((join(self._before(written), member), (i + 1, more)))
+            member = join(Literal(key), join(self.colon, value))
+            row.append((join(self.before(written), member), (i + 1, more)))
         if not required and self._is_possible(i + 1, written):
             row.append((EMPTY, (i + 1, written)))
         return row
 
-    def _counted(self, written: int) -> int:
+    def counted(self, written: int) -> int:
         """The count after one more member."""
         return min(written + 1, self._cap()) if self._most is None else written + 1
 
     def _is_possible(self, i: int, written: int) -> bool:
         """Whether the counts can still be kept, with `written` members before property `i`."""
-        enough = written + len(self._members) - i + (self._others is not NEVER) >= self._least
+        enough = written + len(self.members) - i + (self._others is not NEVER) >= self._least
         return enough and (self._most is None or written + self._needed[i] <= self._most)
 
+    def member_costs(self, cost: Cost) -> list[int]:
+        """The least number of bytes of each member, without the separator before it."""
+        colon = cost(self.colon)
+        return [len(member.key.encode()) + colon + cost(member.value) for member in self.members]
+
     def least(self, cost: Cost) -> Callable[[State], int]:
-        count, layout, depth = len(self._members), self._layout, self._depth
-        costs = [cost(member) for member, _ in self._members]
+        count, layout, depth = len(self.members), self._layout, self._depth
+        costs = self.member_costs(cost)
         first, between = cost(layout.first(depth)), cost(layout.between(depth))
         if self._most is None and not self._least:
             close, empty = cost(layout.last(depth)) + 1, cost(layout.blank) + 1
             needed = [0] * (count + 1)  # bytes of the required properties from here on, each with a separator
             for i in reversed(range(count)):
-                needed[i] = needed[i + 1] + (between + costs[i] if self._members[i][1] else 0)
+                needed[i] = needed[i + 1] + (between + costs[i] if self.members[i].required else 0)
 
             def plain(state: State) -> int:
                 if state in (START, END):
@@ -273,10 +298,10 @@ class _Chain:
         rows = [ends]
         for i in reversed(range(count)):
             check_time()
-            after, required = rows[-1], self._members[i][1]
+            after, required = rows[-1], self.members[i].required
             row = []
             for written in range(len(ends)):
-                more = self._counted(written)
+                more = self.counted(written)
                 use = after[more] + costs[i] + (between if written else first) if more < len(ends) else ENDLESS
                 row.append(use if required else min(use, after[written]))
             rows.append(row)
@@ -290,7 +315,7 @@ class _Chain:
 
         return counting
 
-    def _before(self, written: int) -> Node:
+    def before(self, written: int) -> Node:
         return self._layout.between(self._depth) if written else self._layout.first(self._depth)
 
     def _ends(self, written: int) -> list[Node]:

@@ -234,6 +234,11 @@ def one_of(ranges: Ranges) -> Node:
     return Literal(chr(low)) if low == high and not more else CharClass(ranges)
 
 
+def basic_rule(constants: Constants, name: str) -> Node:
+    """The body of a rule of BASICS."""
+    return _basics(constants).rules[name].body
+
+
 @cache
 def _basics(constants: Constants) -> Grammar:
     words = {f"{{{name}}}": word for name, word in asdict(constants).items()}

@@ -58,12 +58,21 @@ class StringRules:
                 self._book.note(pointer, "format", f"{name}: {NARROWER[name]}")
 
     def _written(self, case: String, base: str, pointer: str, keyword: str) -> Node:
+        found = self.content(case, pointer, keyword)
+        if found is None:
+            return NEVER
+        if isinstance(found, Dfa):
+            return self.of_dfa(found, base, pointer)
+        return seq(QUOTE, found, QUOTE)
+
+    def content(self, case: String, pointer: str, keyword: str) -> Node | Dfa | None:
+        """What stands between the quotes: an expression, or an automaton over the characters of the value; None for
+        nothing. Demands that cannot be enforced become gaps."""
         case, patterns = self._possible(case, keyword, pointer)
         direct = self._direct(case, patterns)
         if direct is not None:
-            return seq(QUOTE, self._book.spelled(direct), QUOTE) if direct != NEVER else NEVER
-        found = self._automaton(case, pointer)
-        return self.of_dfa(found, base, pointer)
+            return None if direct == NEVER else self._book.spelled(direct)
+        return self._automaton(case, pointer)
 
     def language(self, case: String, keyword: str, pointer: str) -> Dfa | None:
         """The values as an automaton over characters, without quotes and escapes. A pattern that has none is a gap."""

@@ -1,0 +1,149 @@
+"""Deterministic positions over items, made when a walk first meets them: a lazy subset construction.
+
+A position is a set of items. What can be read there, where each byte leads and which rules are called is worked out
+once, when it is asked for. It knows no stacks and no vocabulary.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from espalier.automata.languages.fragment import disjoint
+from espalier.automata.languages.nfa import ByteSet
+from espalier.automata.lazy.items import Call, Item, Items, Rules
+from espalier.automata.lazy.linear import ENDLESS
+from espalier.time_limit import check as check_time
+
+MAX_LENGTH = 60
+"""Positions whose items have more items after them are not shortened."""
+
+
+class Place:
+    """A position. core: its items. least: the least number of bytes to the end of its rule. final: the rule may end
+    here. edges: the disjoint sets of bytes that can be read, each with the position after it. calls: (first position of
+    the called rule, position to return to). `edges` and `calls` are filled by `met`."""
+
+    __slots__ = ("calls", "core", "edges", "explored", "final", "is_met", "least", "short")
+
+    def __init__(self, explored: Explored, core: frozenset[Item]) -> None:
+        self.explored = explored
+        self.core = core
+        self.least = min([item.least for item in core], default=ENDLESS)
+        self.final = explored.items.end in core
+        self.is_met = False
+        self.edges: list[tuple[ByteSet, Place]] = []
+        self.calls: list[tuple[Place, Place]] = []
+        self.short: dict[int, Place] | None = None
+
+    def met(self) -> Place:
+        """Itself, with what follows worked out."""
+        if not self.is_met:
+            self.explored.meet(self)
+        return self
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the rule ends here and nothing can be read."""
+        return self.final and len(self.core) == 1
+
+
+class Explored:
+    """The positions met so far of the rules that share one table. rules: those that their expressions name.
+    Thread-safe."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.items = Items(rules)
+        self._places: dict[frozenset[Item], Place] = {}
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._places) + len(self.items)
+
+    def start(self, options: Iterable[Item]) -> Place:
+        """The position at the start of these."""
+        with self._lock:
+            return self._place(tuple(options))
+
+    def meet(self, place: Place) -> None:
+        """Work out what can be read at a position."""
+        with self._lock:
+            if place.is_met:
+                return
+            check_time()
+            by_mask: dict[ByteSet, set[Item]] = {}
+            called: dict[Place, set[Item]] = {}
+            for item in place.core:
+                if isinstance(item, Call):
+                    called.setdefault(item.start, set()).add(item.after)
+                    continue
+                for members, target in item.edges(self.items):
+                    known = by_mask.get(members)
+                    if known is None:
+                        by_mask[members] = {target}
+                    else:
+                        known.add(target)
+            joined: dict[Place, ByteSet] = {}
+            for members, targets in disjoint(by_mask):
+                after = self._place(targets)
+                if after.least < ENDLESS:
+                    joined[after] = joined.get(after, 0) | members
+            place.edges = [(members, after) for after, members in joined.items()]
+            place.calls = [(start, self._place(targets)) for start, targets in called.items()]
+            place.is_met = True
+
+    def shortened(self, place: Place, longest: int) -> Place:
+        """A position that reads the same texts of at most `longest` bytes; one for all large counts."""
+        if not any(item.counted for item in place.core):
+            return place
+        with self._lock:
+            if place.short is None:
+                place.short = {}
+            found = place.short.get(longest)
+            if found is None:
+                found = place
+                if all(item.length <= MAX_LENGTH for item in place.core):
+                    found = self._place([item.shortened(self.items, longest) for item in place.core])
+                place.short[longest] = found
+            return found
+
+    def _place(self, targets: Iterable[Item]) -> Place:
+        targets = tuple(targets)
+        if len(targets) == 1:
+            (one,) = targets
+            found: Place | None = one.alone
+            if found is None:
+                found = one.alone = self._known(frozenset(self._closed(one)))
+            return found
+        return self._known(frozenset([item for target in targets for item in self._closed(target)]))
+
+    def _known(self, core: frozenset[Item]) -> Place:
+        found = self._places.get(core)
+        if found is None:
+            check_time()
+            found = self._places[core] = Place(self, core)
+        return found
+
+    def _closed(self, item: Item) -> tuple[Item, ...]:
+        """The items that one stands for, which read something or end the rule."""
+        if item.closed is not None:
+            return item.closed
+        if item.reads:
+            item.closed = (item,) if item.least < ENDLESS else ()
+            return item.closed
+        found: dict[Item, None] = {}
+        seen = {item}
+        todo = [item]
+        while todo:
+            check_time()
+            for way in todo.pop().ways(self.items):
+                if way not in seen and way.least < ENDLESS:
+                    seen.add(way)
+                    if way.closed is not None:
+                        found.update(dict.fromkeys(way.closed))
+                    elif way.reads:
+                        found[way] = None
+                    else:
+                        todo.append(way)
+        item.closed = tuple(found)
+        return item.closed

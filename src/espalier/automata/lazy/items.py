@@ -1,0 +1,505 @@
+"""What is left to be read, as linked items: a piece of an expression and the item that comes after it.
+
+    "ab" x*  at the start      Text("ab", 0) -> Times(x*, 0) -> End
+             after "a"         Text("ab", 1) -> Times(x*, 0) -> End
+
+An item is made when a walk first needs it. Equal items of one table are one object, so positions, which are sets of
+items, compare by identity. Items that read nothing themselves (`Choice`, `Times`, `Point`) stand for those that they
+lead to. This module knows neither positions nor vocabularies.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable
+from heapq import heappop, heappush
+from typing import Any, Protocol, TypeAlias
+
+from espalier.automata.languages.nfa import DONE, ByteSet, utf8_edges
+from espalier.automata.lazy.linear import ENDLESS, Cost, Linear, State, as_keyed
+from espalier.grammar.ast import (
+    Alternative,
+    AnyChar,
+    CharClass,
+    Literal,
+    Node,
+    Repeat,
+    RuleRef,
+    Sequence,
+    TokenRef,
+    fold,
+)
+from espalier.time_limit import check as check_time
+
+Utf8: TypeAlias = tuple[tuple[tuple[ByteSet, int], ...], ...]
+"""An automaton that reads one character, see `nfa.utf8_edges`."""
+Start: TypeAlias = Any
+"""What a call leads to: a position, opaque here."""
+
+
+class Item:
+    """least: the least number of bytes from here to the end of the rule. length: how many items follow. counted: a
+    bounded repetition follows. closed: the items that this one stands for, once they are known. alone: the position of
+    this item alone, once it is known."""
+
+    __slots__ = ("alone", "closed", "counted", "least", "length")
+
+    def __init__(self, least: int, after: Item | None = None, *, counted: bool = False) -> None:
+        self.least: int = least if after is None else least + after.least
+        self.length: int = 0 if after is None else after.length + 1
+        self.counted: bool = counted or (after is not None and after.counted)
+        self.closed: tuple[Item, ...] | None = None
+        self.alone: Any = None
+
+    @property
+    def reads(self) -> bool:
+        """Whether it reads something or ends the rule; if not, it only stands for others."""
+        return True
+
+    def edges(self, items: Items) -> Iterable[tuple[ByteSet, Item]]:
+        """The bytes that can be read, each with the item after them; the sets of bytes are disjoint."""
+        return ()
+
+    def ways(self, items: Items) -> Iterable[Item]:
+        """For an item that reads nothing itself: the items that it stands for."""
+        return ()
+
+    def shortened(self, items: Items, longest: int) -> Item:
+        """An item that reads the same texts of at most `longest` bytes. Items with large counts give equal ones."""
+        return self
+
+
+class End(Item):
+    """The end of the rule."""
+
+    __slots__ = ()
+
+
+class Text(Item):
+    """The bytes of a text from `at` on, then `after`."""
+
+    __slots__ = ("after", "at", "following", "text")
+
+    def __init__(self, text: bytes, at: int, after: Item) -> None:
+        super().__init__(len(text) - at, after)
+        self.text, self.at, self.after = text, at, after
+        self.following: Item | None = None
+
+    def edges(self, items: Items) -> Iterable[tuple[ByteSet, Item]]:
+        if self.following is None:
+            last = self.at + 1 == len(self.text)
+            self.following = self.after if last else items.text(self.text, self.at + 1, self.after)
+        return ((1 << self.text[self.at], self.following),)
+
+    def shortened(self, items: Items, longest: int) -> Item:
+        after = self.after.shortened(items, longest)
+        return self if after is self.after else items.text(self.text, self.at, after)
+
+
+class Char(Item):
+    """The rest of one character, from node `at` of its automaton on, then `after`."""
+
+    __slots__ = ("after", "at", "following", "nodes")
+
+    def __init__(self, nodes: Utf8, at: int, rest: int, after: Item) -> None:
+        super().__init__(rest, after)
+        self.nodes, self.at, self.after = nodes, at, after
+        self.following: tuple[tuple[ByteSet, Item], ...] | None = None
+
+    def edges(self, items: Items) -> Iterable[tuple[ByteSet, Item]]:
+        if self.following is None:
+            self.following = tuple(
+                (members, self.after if child == DONE else items.char(self.nodes, child, self.after))
+                for members, child in self.nodes[self.at]
+            )
+        return self.following
+
+    def shortened(self, items: Items, longest: int) -> Item:
+        after = self.after.shortened(items, longest)
+        return self if after is self.after else items.char(self.nodes, self.at, after)
+
+
+class Call(Item):
+    """Another rule from `start` on, then `after`."""
+
+    __slots__ = ("after", "start")
+
+    def __init__(self, start: Start, cost: int, after: Item) -> None:
+        super().__init__(cost, after)
+        self.start, self.after = start, after
+
+
+class Choice(Item):
+    """One of several expressions, then `after`."""
+
+    __slots__ = ("after", "options")
+
+    def __init__(self, options: tuple[Node, ...], least: int, after: Item) -> None:
+        super().__init__(least, after)
+        self.options, self.after = options, after
+
+    @property
+    def reads(self) -> bool:
+        return False
+
+    def ways(self, items: Items) -> Iterable[Item]:
+        return (items.at(option, self.after) for option in self.options)
+
+
+class Times(Item):
+    """A repetition of which `count` are done, then `after`. Counting stops where more makes no difference."""
+
+    __slots__ = ("after", "count", "node")
+
+    def __init__(self, node: Repeat, count: int, item_cost: int, after: Item) -> None:
+        need = max(node.min - count, 0)
+        super().__init__(need * item_cost if need else 0, after, counted=node.min > 0 or node.max is not None)
+        self.node, self.count, self.after = node, count, after
+
+    @property
+    def reads(self) -> bool:
+        return False
+
+    def ways(self, items: Items) -> Iterable[Item]:
+        node, count = self.node, self.count
+        if count >= node.min:
+            yield self.after
+        if node.max is None:
+            yield items.at(node.item, items.times(node, min(count + 1, node.min), self.after))
+        elif count < node.max:
+            yield items.at(node.item, items.times(node, count + 1, self.after))
+
+    def shortened(self, items: Items, longest: int) -> Item:
+        node = self.node
+        low = min(max(node.min - self.count, 0), longest)
+        high = None if node.max is None or node.max - self.count >= longest else node.max - self.count
+        after = self.after.shortened(items, longest)
+        if high is not None and high < low:
+            high = low
+        if (low, high) == (node.min, node.max) and not self.count:
+            return self if after is self.after else items.times(node, 0, after)
+        return items.times(items.repeat(node.item, low, high), 0, after)
+
+
+class Point(Item):
+    """A state of a `Linear` automaton."""
+
+    __slots__ = ("automaton", "state")
+
+    def __init__(self, automaton: Walked, state: State, least: int) -> None:
+        super().__init__(least)
+        self.automaton, self.state = automaton, state
+
+    @property
+    def reads(self) -> bool:
+        return False
+
+    def ways(self, items: Items) -> Iterable[Item]:
+        walked, state = self.automaton, self.state
+        linear = walked.linear
+        if linear.final(state):
+            yield items.end
+        edges, choice = (linear.edges(state), None) if walked.keyed is None else walked.keyed.explore(state)
+        for label, target in edges:
+            check_time()
+            if walked.least(target) < ENDLESS:
+                yield items.at(label, items.point(walked, target))
+        if choice is not None:
+            place = choice.place
+            keys = items.keys(walked, tuple(i for i in choice.keys if walked.key_cost(i, place) < ENDLESS), 0, place)
+            if keys is not None:
+                yield items.at(choice.before, keys)
+
+
+class Keys(Item):
+    """One of the keys of an object from byte `at` on, and what follows it. wanted: the keys that can still come, as
+    numbers in the order of their texts. place: where in the object; see `Keyed`."""
+
+    __slots__ = ("at", "automaton", "place", "wanted")
+
+    def __init__(self, automaton: Walked, wanted: tuple[int, ...], at: int, place: Hashable, least: int) -> None:
+        super().__init__(least)
+        self.automaton, self.wanted, self.at, self.place = automaton, wanted, at, place
+
+    def edges(self, items: Items) -> Iterable[tuple[ByteSet, Item]]:
+        walked, at, place = self.automaton, self.at, self.place
+        assert walked.keyed is not None
+        texts = walked.keyed.texts
+        wanted = self.wanted
+        first = 0
+        while first < len(wanted):
+            check_time()
+            text = texts[wanted[first]]
+            byte = text[at]
+            past = first + 1
+            if past < len(wanted) and texts[wanted[past]][at] == byte:
+                # The texts are sorted, so those with this byte are neighbours.
+                past = bisect_left(wanted, byte + 1, lo=past, key=lambda i: texts[i][at])
+            if past == first + 1 and at + 1 == len(text):
+                label, target = walked.keyed.member(wanted[first], place)
+                yield 1 << byte, items.at(label, items.point(walked, target))
+            else:
+                found = items.keys(walked, wanted[first:past], at + 1, place)
+                assert found is not None
+                yield 1 << byte, found
+            first = past
+
+
+class Except(Item):
+    """A text of a shared automaton from `start` on that is none of `words`, of which the first `at` bytes are read;
+    then `after`. Only words that agree with what is read are listed, in order; there is at least one."""
+
+    __slots__ = ("after", "at", "start", "words")
+
+    def __init__(self, start: Start, words: tuple[bytes, ...], at: int, least: int, after: Item) -> None:
+        super().__init__(least, after)
+        self.start, self.words, self.at, self.after = start, words, at, after
+
+    def edges(self, items: Items) -> Iterable[tuple[ByteSet, Item]]:
+        at = self.at
+        by_byte = narrowed(self.words, at)
+        for members, target in items.leaf_edges(self.start):
+            rest = members
+            for byte, words in by_byte.items():
+                if members >> byte & 1:
+                    rest &= ~(1 << byte)
+                    found = items.excepted(target, words, at + 1, self.after)
+                    if found.least < ENDLESS:
+                        yield 1 << byte, found
+            if rest:
+                yield rest, items.leaf(target, self.after)
+
+
+def narrowed(words: tuple[bytes, ...], at: int) -> dict[int, tuple[bytes, ...]]:
+    """The words by their byte at `at`, for those that have one."""
+    found: dict[int, list[bytes]] = {}
+    for word in words:
+        if len(word) > at:
+            found.setdefault(word[at], []).append(word)
+    return {byte: tuple(some) for byte, some in found.items()}
+
+
+class Walked:
+    """A `Linear` automaton with the costs that are known of it."""
+
+    __slots__ = ("_costs", "keyed", "least", "linear")
+
+    def __init__(self, linear: Linear, cost: Cost) -> None:
+        self.linear = linear
+        self.keyed = as_keyed(linear)
+        self.least: Callable[[State], int] = linear.least(cost)
+        self._costs = None if self.keyed is None else self.keyed.key_costs(cost)
+
+    def key_cost(self, key: int, place: Hashable) -> int:
+        """The least number of bytes of a key and all that follows it."""
+        assert self._costs is not None
+        return self._costs(key, place)
+
+
+class Rules(Protocol):
+    """The rules that expressions name."""
+
+    def start_of(self, name: str) -> Start:
+        """The first position of a rule."""
+        ...
+
+    def cost_of(self, name: str) -> int:
+        """The least number of bytes of a rule."""
+        ...
+
+
+class Items:
+    """The items of one table, each kept once. rules: the rules that their expressions name."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self.end = End(0)
+        self._known: dict[Hashable, Any] = {}
+        self._costs: dict[Node, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def cost(self, node: Node) -> int:
+        """The least number of bytes that an expression reads, at least ENDLESS where it matches nothing."""
+        found = self._costs.get(node)
+        if found is None:
+            found = self._costs[node] = least_bytes(node, self._rules.cost_of)
+        return found
+
+    def at(self, node: Node, after: Item) -> Item:
+        """An expression, then `after`."""
+        if after.least >= ENDLESS:
+            return after
+        todo = [node]
+        while todo:
+            node = todo.pop()
+            if isinstance(node, Literal):
+                after = self.text(node.text.encode(), 0, after)
+            elif isinstance(node, Sequence):
+                todo += node.items
+            elif isinstance(node, RuleRef):
+                cost = self._rules.cost_of(node.name)
+                after = _NOTHING if cost >= ENDLESS else self.call(self._rules.start_of(node.name), cost, after)
+            elif isinstance(node, CharClass | AnyChar):
+                nodes = utf8_edges(node.scalars())
+                after = self.char(nodes, 0, after) if nodes[0:1] and nodes[0] else _NOTHING
+            elif isinstance(node, Repeat):
+                after = self.times(node, 0, after)
+            elif isinstance(node, Alternative):
+                after = self.choice(node, after)
+            else:
+                raise TypeError(f"{node!r} is in no automaton that is explored on demand")
+            if after.least >= ENDLESS:
+                return after
+        return after
+
+    # Each of these makes an item, or finds the equal one.
+
+    def text(self, text: bytes, at: int, after: Item) -> Item:
+        key = (text, at, after)
+        found: Item | None = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Text(text, at, after)
+        return found
+
+    def char(self, nodes: Utf8, at: int, after: Item) -> Item:
+        key = (id(nodes), at, after)
+        found: Char | None = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Char(nodes, at, _rest(nodes, at), after)
+        return found
+
+    def call(self, start: Start, cost: int, after: Item) -> Item:
+        key = (start, after)
+        found: Item | None = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Call(start, cost, after)
+        return found
+
+    def choice(self, node: Alternative, after: Item) -> Item:
+        key = (node, after)
+        found: Item | None = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Choice(node.options, self.cost(node), after)
+        return found
+
+    def times(self, node: Repeat, count: int, after: Item) -> Item:
+        key = (node, count, after)
+        found: Item | None = self._known.get(key)
+        if found is None:
+            check_time()
+            found = self._known[key] = Times(node, count, self.cost(node.item), after)
+        return found
+
+    def repeat(self, item: Node, low: int, high: int | None) -> Repeat:
+        key = ("repeat", item, low, high)
+        found: Repeat | None = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Repeat(item, low, high)
+        return found
+
+    def point(self, automaton: Walked, state: State) -> Item:
+        key = (automaton, state)
+        found: Item | None = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Point(automaton, state, automaton.least(state))
+        return found
+
+    def keys(self, automaton: Walked, wanted: tuple[int, ...], at: int, place: Hashable) -> Item | None:
+        if not wanted:
+            return None
+        key = (automaton, wanted, at, place)
+        found: Item | None = self._known.get(key)
+        if found is None:
+            least = min([automaton.key_cost(i, place) for i in wanted]) - at
+            found = self._known[key] = Keys(automaton, wanted, at, place, least)
+        return found
+
+    def leaf(self, start: Start, after: Item) -> Item:
+        """A shared automaton from a position on."""
+        return after if start.met().is_over else self.call(start, start.least, after)
+
+    def leaf_edges(self, start: Start) -> Iterable[tuple[ByteSet, Start]]:
+        """The edges of a position of a shared automaton."""
+        edges: Iterable[tuple[ByteSet, Start]] = start.met().edges
+        return edges
+
+    def excepted(self, start: Start, words: tuple[bytes, ...], at: int, after: Item) -> Item:
+        """A text of a shared automaton that is none of these words."""
+        if not words:
+            return self.leaf(start, after)
+        key = ("except", start, words, at, after)
+        found: Item | None = self._known.get(key)
+        if found is None:
+            found = Except(start, words, at, self.without(start, words, at), after)
+            self._known[key] = found
+        return found
+
+    def without(self, start: Start, words: tuple[bytes, ...], at: int) -> int:
+        """The least number of bytes of such a text, ENDLESS where every text is excluded: a search along the words, the
+        way that is shortest without them first."""
+        if start.is_over:
+            return ENDLESS if any(len(word) == at for word in words) else 0
+        count = 0
+        heap: list[tuple[int, int, int, Start, tuple[bytes, ...]]] = [(start.least, 0, at, start, words)]
+        while heap:
+            check_time()
+            least, _, depth, place, left = heappop(heap)
+            if not left:
+                return least
+            if place.met().is_over:
+                if not any(len(word) == depth for word in left):
+                    return least
+                continue
+            by_byte = narrowed(left, depth)
+            read = depth - at + 1
+            for members, target in place.edges:
+                for byte, some in by_byte.items():
+                    if members >> byte & 1:
+                        members &= ~(1 << byte)
+                        count += 1
+                        heappush(heap, (read + target.least, count, depth + 1, target, some))
+                if members:
+                    count += 1
+                    heappush(heap, (read + target.least, count, depth + 1, target, ()))
+        return ENDLESS
+
+
+_NOTHING = End(ENDLESS)
+
+
+def _rest(nodes: Utf8, at: int) -> int:
+    """The least number of bytes from a node to the end of the character."""
+    least, level = 1, {at}
+    while not any(child == DONE for node in level for _, child in nodes[node]):
+        least += 1
+        level = {child for node in level for _, child in nodes[node]}
+    return least
+
+
+def least_bytes(node: Node, of_rule: Callable[[str], int]) -> int:
+    """The least number of bytes that an expression reads, at least ENDLESS where it matches nothing."""
+    match node:
+        case Literal(text):
+            return len(text.encode())
+        case RuleRef(name):
+            return of_rule(name)
+        case CharClass() | AnyChar():
+            nodes = utf8_edges(node.scalars())
+            return _rest(nodes, 0) if nodes and nodes[0] else ENDLESS
+        case TokenRef():
+            return 1
+
+    def visit(inner: Node, parts: list[int]) -> int:
+        match inner:
+            case Repeat(_, low, _):
+                return low * parts[0] if low else 0
+            case Alternative():
+                return min(parts)
+            case Sequence():
+                return sum(parts)
+            case _:
+                return least_bytes(inner, of_rule)
+
+    return min(fold(node, visit), ENDLESS)

@@ -1,0 +1,132 @@
+"""Automata whose edges are expressions, explored on demand.
+
+    0 -"["-> 2, 2 -item-> 3, 3 -("," item)-> 3, 3 -"]"-> 1      "[" item ("," item)* "]"
+
+Objects and arrays are described by such automata once, for the matcher, which explores what its text reaches, and for
+the GBNF exporter, which explores everything. It does not know schemas or characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Protocol, TypeAlias
+
+from espalier.grammar.ast import Node
+from espalier.time_limit import check as check_time
+
+ENDLESS = 1 << 60
+"""The cost of what cannot be finished. Sums of it stay above it; compare with `>=`."""
+
+State: TypeAlias = Hashable
+Edges: TypeAlias = Sequence[tuple[Node, State]]
+Cost: TypeAlias = Callable[[Node], int]
+"""The least number of bytes that an expression reads, 0 for EMPTY, at least ENDLESS for one that matches nothing."""
+
+
+class Linear(Protocol):
+    """An automaton that is explored as it is walked: an exporter explores all of it, a matcher only what its text
+    reaches. An expression may match the empty text, but not all those of a cycle."""
+
+    @property
+    def start(self) -> State: ...
+
+    def edges(self, state: State) -> Edges:
+        """The expressions that can be read in a state, each with the next state. The same answer each time."""
+        ...
+
+    def final(self, state: State) -> bool:
+        """Whether a text may end here."""
+        ...
+
+    def least(self, cost: Cost) -> Callable[[State], int]:
+        """The least number of bytes from a state to the end, at least ENDLESS where there is no way. It is exact, and
+        found without exploring what is large."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A `Linear` whose states are numbers, all known. rows[s]: (expression to read, next state). ends[s]: whether a
+    text may end in s."""
+
+    rows: Sequence[Sequence[tuple[Node, int]]]
+    ends: Sequence[bool]
+    start: int = 0
+
+    def edges(self, state: State) -> Edges:
+        return self.rows[_number(state)]
+
+    def final(self, state: State) -> bool:
+        return self.ends[_number(state)]
+
+    def least(self, cost: Cost) -> Callable[[State], int]:
+        return nearest(self, cost)
+
+
+def _number(state: State) -> int:
+    if not isinstance(state, int):
+        raise TypeError(f"{state!r} is no state of a table")
+    return state
+
+
+def nearest(automaton: Linear, cost: Cost) -> Callable[[State], int]:
+    """`least` for an automaton that is small enough to be explored as a whole."""
+    before: dict[State, list[tuple[Node, State]]] = {automaton.start: []}
+    order = [automaton.start]
+    for state in order:  # grows as states are met
+        check_time()
+        for label, target in automaton.edges(state):
+            if target not in before:
+                before[target] = []
+                order.append(target)
+            before[target].append((label, state))
+    place = {state: i for i, state in enumerate(order)}
+    found: dict[State, int] = {}
+    heap = [(0, place[state]) for state in order if automaton.final(state)]
+    while heap:
+        check_time()
+        far, at = heappop(heap)
+        state = order[at]
+        if state in found:
+            continue
+        found[state] = far
+        for label, other in before[state]:
+            if other not in found and (total := far + cost(label)) < ENDLESS:
+                heappush(heap, (total, place[other]))
+    return lambda state: found.get(state, ENDLESS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyChoice:
+    """One of many keys, read byte by byte instead of as one expression each. before: what comes before the key. keys:
+    the numbers of those that can be written, ascending. place: what the rest depends on, besides the key."""
+
+    before: Node
+    keys: tuple[int, ...]
+    place: Hashable
+
+
+class Keyed(Linear, Protocol):
+    """A `Linear` with a choice of keys. texts: the keys, sorted; none is the beginning of another one."""
+
+    @property
+    def texts(self) -> Sequence[bytes]: ...
+
+    def explore(self, state: State) -> tuple[Edges, KeyChoice | None]:
+        """Instead of `edges`: the expressions that can be read, and the keys."""
+        ...
+
+    def member(self, key: int, place: Hashable) -> tuple[Node, State]:
+        """What follows a key, and the next state."""
+        ...
+
+    def key_costs(self, cost: Cost) -> Callable[[int, Hashable], int]:
+        """The least number of bytes of a key and all that follows it, given its number and the place."""
+        ...
+
+
+def as_keyed(automaton: Linear) -> Keyed | None:
+    """The automaton, if it has a choice of keys."""
+    return automaton if hasattr(automaton, "explore") else None  # type: ignore[return-value]  # cheaper than isinstance

@@ -1,0 +1,174 @@
+"""Strings, numbers and constants without structure, as automata that all schemas of the process share.
+
+Equal cases are converted once, and equal remainders of texts are one position, so what a matcher learns of a string in
+one schema holds in every other. The table is replaced by an empty one when it grows past its bound; schemas in use keep
+the old one. It knows no objects and arrays.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.lazy.explored import Explored, Place
+from espalier.automata.lazy.items import Item, Start, Walked
+from espalier.automata.lazy.linear import Linear, Table
+from espalier.errors import LimitExceeded
+from espalier.grammar.ast import EMPTY, NEVER, Node, Repeat, RuleRef, fold, seq
+from espalier.grammar.ranges import Ranges
+from espalier.schema.form import Boolean, Null, Number, String
+from espalier.schema.gbnf.dfa_rules import dfa_table
+from espalier.schema.gbnf.notation import JSON
+from espalier.schema.gbnf.numbers import spelled
+from espalier.schema.gbnf.rulebook import RuleBook, basic_rule, one_of, spelled_class
+from espalier.schema.gbnf.strings import MAX_MINIMISED, QUOTE, StringRules
+
+MAX_TABLE = 400_000
+"""Items and positions of the shared table, about; each takes some hundred bytes."""
+MAX_LEAVES = 20_000
+
+LeafCase = String | Number | Boolean | Null
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leaf:
+    """start: the first position; None where no text fits. gaps: (keyword, reason) for what is not enforced."""
+
+    start: Place | None
+    gaps: tuple[tuple[str, str], ...] = ()
+
+
+class ExpressionBook(RuleBook):
+    """A book without rules: what would be a rule is written in place, and counts of any size are repetitions."""
+
+    def basic(self, name: str) -> Node:  # type: ignore[override]  # no reference: nothing is a rule
+        return inlined(name)
+
+    def spell(self, ranges: Ranges) -> Node:
+        return _spelled_class(ranges)
+
+    def counted(self, item: Node, low: int, high: int | None) -> Node:
+        return EMPTY if high == 0 else item if low == high == 1 else Repeat(item, low, high)
+
+
+@cache
+def inlined(name: str) -> Node:
+    """A rule of BASICS without references."""
+
+    def visit(node: Node, parts: list[Node]) -> Node:
+        if isinstance(node, RuleRef):
+            return inlined(node.name)
+        return node.with_children(parts) if parts else node
+
+    return fold(basic_rule(JSON, name), visit)
+
+
+_spelled_class = lru_cache(maxsize=4096)(spelled_class)
+
+
+class _NoRules:
+    def start_of(self, name: str) -> Start:
+        raise AssertionError(f"a shared automaton refers to the rule {name}")
+
+    def cost_of(self, name: str) -> int:
+        raise AssertionError(f"a shared automaton refers to the rule {name}")
+
+
+class Leaves:
+    """The shared table."""
+
+    def __init__(self) -> None:
+        self.explored = Explored(_NoRules())
+        self._known: dict[tuple[LeafCase, str], Leaf] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.explored) > MAX_TABLE or len(self._known) > MAX_LEAVES
+
+    def leaf(self, case: LeafCase, keyword: str = "pattern") -> Leaf:
+        """The automaton of a case. keyword: that of its patterns, in gaps."""
+        key = (case, keyword)
+        found = self._known.get(key)
+        if found is None:
+            with self._lock:
+                found = self._known.get(key)
+                if found is None:
+                    automaton, gaps = converted(case, keyword)
+                    found = self._known[key] = Leaf(None if automaton is None else self.start(automaton), gaps)
+        return found
+
+    def start(self, automaton: Node | Linear) -> Place | None:
+        """The first position of an expression or an automaton; None where no text fits."""
+        items = self.explored.items
+        first: Item
+        if isinstance(automaton, Table):
+            walked = Walked(automaton, items.cost)
+            first = items.point(walked, automaton.start)
+        else:
+            first = items.at(automaton, items.end)  # type: ignore[arg-type]  # a Node
+        found = self.explored.start([first])
+        return found if found.core else None
+
+
+_CURRENT = [Leaves()]
+_SWAP = threading.Lock()
+
+
+def current() -> Leaves:
+    """The table for a new schema."""
+    with _SWAP:
+        if _CURRENT[0].is_full:
+            _CURRENT[0] = Leaves()
+        return _CURRENT[0]
+
+
+def converted(case: LeafCase, keyword: str) -> tuple[Node | Table | None, tuple[tuple[str, str], ...]]:
+    """A case as an expression or an automaton, None where no text fits; and what it does not enforce."""
+    match case:
+        case Null():
+            return inlined("null"), ()
+        case Boolean():
+            return inlined("boolean"), ()
+        case Number():
+            number = spelled(case)
+            node = number.node
+            if isinstance(node, str):
+                return inlined(node), number.gaps
+            if isinstance(node, Dfa):
+                return dfa_table(node, one_of), number.gaps
+            return (None if node == NEVER else node), number.gaps
+        case String():
+            return _string(case, keyword)
+
+
+def _string(case: String, keyword: str) -> tuple[Node | Table | None, tuple[tuple[str, str], ...]]:
+    if case == String():
+        return inlined("string"), ()
+    book = ExpressionBook()
+    content = StringRules(book).content(case, "", keyword)
+    found: Node | Table | None
+    if isinstance(content, Dfa):
+        found = quoted_dfa(content, book)
+    else:
+        found = None if content is None else seq(QUOTE, content, QUOTE)
+    return found, tuple((gap.keyword, gap.text) for gap in book.gaps)
+
+
+def quoted_dfa(dfa: Dfa, book: RuleBook) -> Node | Table:
+    """A string whose value is in this language, with its quotes."""
+    if len(dfa) <= MAX_MINIMISED:
+        dfa = dfa.minimised()
+    try:
+        inner = dfa_table(dfa, book.spell)
+    except LimitExceeded as error:
+        book.gap("", "pattern", error.message)
+        return inlined("string")
+    last = len(inner.rows) + 1
+    rows = [[(label, target + 1) for label, target in row] for row in inner.rows]
+    for row, ends in zip(rows, inner.ends, strict=True):
+        if ends:
+            row.append((QUOTE, last))
+    return Table(rows=[[(QUOTE, 1 + inner.start)], *rows, []], ends=[False] * last + [True])

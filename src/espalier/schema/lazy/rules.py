@@ -1,0 +1,234 @@
+"""Finds the rules of a schema's normal form for a matcher: one for each node that a value can enter, and what it costs
+at least. Nothing is explored: a rule's positions are made when a text first reaches them.
+
+    rules = SchemaRules(expand(schema), layout("natural"))
+    rules.start      the first position of the document
+    rules.gaps       what the schema demands and the rules do not enforce
+
+It knows neither keywords of JSON Schema nor vocabularies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.lazy.explored import Explored, Place
+from espalier.automata.lazy.items import Item, Start, Walked, least_bytes
+from espalier.automata.lazy.linear import ENDLESS, Linear
+from espalier.errors import LimitExceeded, SchemaError
+from espalier.grammar.ast import NEVER, Literal, Node, RuleRef
+from espalier.grammar.json_mode import INDENTED_DEPTH
+from espalier.schema.form import (
+    Array,
+    Boolean,
+    Case,
+    NodeId,
+    NormalForm,
+    Null,
+    Number,
+    String,
+    Values,
+)
+from espalier.schema.gbnf.arrays import ArrayRules
+from espalier.schema.gbnf.layout import Layout
+from espalier.schema.gbnf.linear import choice
+from espalier.schema.gbnf.node_rules import MAX_PARTS, recursive_nodes
+from espalier.schema.gbnf.rulebook import Remark, RuleContext, quoted
+from espalier.schema.gbnf.spelling import literals
+from espalier.schema.gbnf.strings import StringRules
+from espalier.schema.lazy.leaves import ExpressionBook, Leaf, LeafCase, current, quoted_dfa
+from espalier.schema.lazy.objects import LazyObjects
+from espalier.time_limit import check as check_time
+
+LEAF_CASES = (String, Number, Boolean, Null)
+
+
+@dataclass(slots=True, eq=False)
+class _Rule:
+    """bodies: the cases, as expressions or automata. uses: the rules that they mention. cost: the least bytes."""
+
+    node: NodeId
+    depth: int
+    shallow: bool
+    number: int
+    bodies: list[Node | Linear] = field(default_factory=list)
+    uses: list[_Rule] = field(default_factory=list)
+    cost: int = ENDLESS
+    place: Place | None = None
+
+
+class SchemaRules:
+    """The rules of one schema. Raises SchemaError where no document can be written, LimitExceeded, and what the form
+    raises."""
+
+    def __init__(self, form: NormalForm, written: Layout) -> None:
+        self._form = form
+        self._layout = written
+        self._leaves = current()
+        self._book = book = ExpressionBook()
+        self._explored = Explored(self)
+        self._by_name: dict[str, _Rule | Place] = {}
+        self._values: dict[tuple[NodeId, int], Node] = {}
+        self._leaf_refs: dict[Place, Node] = {}
+        self._queue: list[_Rule] = []
+        self._current: _Rule | None = None
+        self._recursive: frozenset[NodeId] | None = None
+        self._objects = LazyObjects(
+            book=book, strings=StringRules(book), layout=written, value=self._value, cases=form.cases,
+            undeclared=self._undeclared, of_names=self._of_names,
+        )  # fmt: skip
+        self._arrays = ArrayRules(book=book, layout=written, value=self._value, cases=form.cases)
+        root = self._rule(form.root, 0, shallow=False)
+        for rule in self._queue:  # grows as nodes are mentioned
+            check_time()
+            if len(self._queue) > MAX_PARTS:
+                raise LimitExceeded(
+                    f"the schema has more than {MAX_PARTS} parts, which is too many for a grammar",
+                    hint="share what is alike with $ref",
+                )
+            self._current = rule
+            rule.bodies = [body for case in form.cases(rule.node) if (body := self._case(case, rule)) is not None]
+        self._settle()
+        if root.cost >= ENDLESS:
+            raise SchemaError("no document satisfies it", pointer=form.pointer(form.root))
+        self.start = self._place(root)
+
+    @property
+    def gaps(self) -> tuple[Remark, ...]:
+        """What the schema demands and the rules do not enforce."""
+        return tuple(self._book.gaps)
+
+    # Rules
+
+    def _rule(self, node: NodeId, depth: int, *, shallow: bool) -> _Rule:
+        rule = _Rule(node, depth, shallow, len(self._queue))
+        self._by_name[f"n{rule.number}"] = rule
+        self._queue.append(rule)
+        return rule
+
+    def _value(self, node: NodeId, depth: int) -> Node:
+        """A reference to the rule of a node at a depth; NEVER where no value fits."""
+        found = self._values.get((node, depth))
+        if found is None:
+            found = self._values[node, depth] = self._new_value(node, depth)
+        if self._current is not None and isinstance(found, RuleRef):
+            used = self._by_name[found.name]
+            if isinstance(used, _Rule):
+                self._current.uses.append(used)
+        return found
+
+    def _new_value(self, node: NodeId, depth: int) -> Node:
+        cases = self._form.cases(node)
+        if node == self._form.false or not cases:
+            return NEVER
+        if len(cases) == 1 and isinstance(cases[0], LEAF_CASES):
+            return self._leaf(cases[0], self._form.pointer(node))
+        shallow = depth > INDENTED_DEPTH and node in self._loops()
+        return RuleRef(f"n{self._rule(node, depth, shallow=shallow).number}")
+
+    def _loops(self) -> frozenset[NodeId]:
+        if self._recursive is None:
+            self._recursive = recursive_nodes(self._form)
+        return self._recursive
+
+    def _case(self, case: Case, rule: _Rule) -> Node | Linear | None:
+        """The expression or automaton of a case, None where nothing fits."""
+        if isinstance(case, LEAF_CASES):
+            return self._leaf(case, self._form.pointer(rule.node))
+        if isinstance(case, Values):
+            texts, others = literals(case.values, self._layout, rule.depth, self._book.constants)
+            return choice([*map(Literal, texts), *others])
+        if rule.shallow:
+            return None
+        context = RuleContext(base="", pointer=self._form.pointer(rule.node), depth=rule.depth)
+        if isinstance(case, Array):
+            return self._arrays.automaton(case, context)
+        return self._objects.automaton(case, context)
+
+    def _leaf(self, case: LeafCase, pointer: str, keyword: str = "pattern") -> Node:
+        return self._leaf_ref(self._noted(self._leaves.leaf(case, keyword), pointer))
+
+    def _noted(self, leaf: Leaf, pointer: str) -> Place | None:
+        for keyword, text in leaf.gaps:
+            self._book.gap(pointer, keyword, text)
+        return leaf.start
+
+    def _leaf_ref(self, start: Place | None) -> Node:
+        if start is None:
+            return NEVER
+        found = self._leaf_refs.get(start)
+        if found is None:
+            name = f"l{len(self._leaf_refs)}"
+            self._by_name[name] = start
+            found = self._leaf_refs[start] = RuleRef(name)
+        return found
+
+    def _undeclared(self, wanted: String, declared: tuple[str, ...], pointer: str) -> Node:
+        start = self._noted(self._leaves.leaf(wanted, "patternProperties"), pointer)
+        if start is None or not declared:
+            return self._leaf_ref(start)
+        words = tuple(sorted(quoted(name).encode() for name in declared))
+        found = self._explored.items.excepted(start, words, 0, self._explored.items.end)
+        return self._leaf_ref(self._explored.start([found]) if found.least < ENDLESS else None)
+
+    def _of_names(self, found: Dfa | None, pointer: str) -> Node:
+        if found is None:
+            return NEVER
+        return self._leaf_ref(self._leaves.start(quoted_dfa(found, self._book)))
+
+    # Costs
+
+    def _settle(self) -> None:
+        """The least bytes of every rule: the least fixpoint, children first. Only rules in cycles, and what uses them,
+        take more than one pass."""
+        late: set[_Rule] = set()
+        for rule in reversed(self._queue):
+            check_time()
+            if any(used.number <= rule.number or used in late for used in rule.uses):
+                late.add(rule)
+            rule.cost = self._cost_of(rule)
+        order = sorted(late, key=lambda rule: -rule.number)
+        changed = bool(order)
+        while changed:
+            changed = False
+            for rule in order:
+                check_time()
+                found = self._cost_of(rule)
+                if found != rule.cost:
+                    rule.cost, changed = found, True
+
+    def _cost_of(self, rule: _Rule) -> int:
+        costs = [
+            self._cost(body) if isinstance(body, Node) else body.least(self._cost)(body.start) for body in rule.bodies
+        ]
+        return min([ENDLESS, *costs])
+
+    def _cost(self, node: Node) -> int:
+        if isinstance(node, RuleRef):
+            return self.cost_of(node.name)
+        return least_bytes(node, self.cost_of)
+
+    def cost_of(self, name: str) -> int:
+        """See `Rules`."""
+        found = self._by_name[name]
+        return found.least if isinstance(found, Place) else found.cost
+
+    # Positions
+
+    def start_of(self, name: str) -> Start:
+        """See `Rules`."""
+        found = self._by_name[name]
+        return found if isinstance(found, Place) else self._place(found)
+
+    def _place(self, rule: _Rule) -> Place:
+        if rule.place is None:
+            items = self._explored.items
+            first: list[Item] = []
+            for body in rule.bodies:
+                if isinstance(body, Node):
+                    first.append(items.at(body, items.end))
+                else:
+                    first.append(items.point(Walked(body, items.cost), body.start))
+            rule.place = self._explored.start(first)
+        return rule.place
