@@ -222,7 +222,7 @@ def _measured(
 def _backend_of(automaton: Dfa | Network | LazyNetwork | None) -> Backend:
     if automaton is None:
         return "llguidance"
-    return "automaton" if isinstance(automaton, Dfa) else "pushdown automaton"
+    return "automaton" if isinstance(automaton, Dfa | LazyNetwork) else "pushdown automaton"
 
 
 def _automaton(compiled: Compiled) -> Dfa | Network | LazyNetwork | None:

@@ -1,0 +1,166 @@
+"""The rules that a matcher explores on demand have the language of the grammar that is written out as a whole."""
+
+from __future__ import annotations
+
+from functools import cache
+from random import Random
+from typing import Any
+
+import pytest
+
+from benchmarks.schema.fuzzing.schemas import HardMaker
+from espalier.automata.languages.network import build_network
+from espalier.automata.languages.nfa import bytes_in
+from espalier.automata.lazy.network import LazyNetwork
+from espalier.automata.masks.pushdown import PushdownMachine
+from espalier.constraints.compiler import Compiler
+from espalier.errors import EspalierError, LimitExceeded
+from espalier.grammar.json_mode import JsonWhitespace
+from espalier.schema.gbnf.convert import convert
+from espalier.schema.gbnf.layout import layout
+from espalier.schema.lazy.rules import SchemaRules
+from espalier.schema.normal.expand import expand
+from espalier.time_limit import time_limit
+from espalier.tokens.vocab import Vocab
+from tests.examples import examples
+
+BYTES = Compiler(Vocab.bytes())
+WORDS = [
+    '"',
+    '",',
+    '":',
+    '": ',
+    '{"',
+    '"}',
+    "}}",
+    '{"a":',
+    '", "',
+    "ab",
+    "tru",
+    "null",
+    "\\u00",
+    "[[",
+    "]]",
+    ", ",
+    "12",
+]
+
+
+@cache
+def small() -> Compiler:
+    """Every byte, and tokens that cross the borders of values."""
+    tokens = [*([bytes([b]) for b in range(256)]), *(word.encode() for word in WORDS), b""]
+    return Compiler(Vocab.from_tokens(tokens, eos_ids=[len(tokens) - 1], name="small"))
+
+
+def machines(
+    schema: Any, compiler: Compiler, whitespace: JsonWhitespace = "natural"
+) -> tuple[PushdownMachine, PushdownMachine] | None:
+    """The eager and the lazy machine of a schema, None where it has no exact grammar."""
+    try:
+        with time_limit(3):
+            form = expand(schema)
+            found = convert(form, whitespace=whitespace)
+            eager = build_network(found.grammar)
+    except EspalierError as error:
+        if not isinstance(error, LimitExceeded):
+            with pytest.raises(type(error)):
+                SchemaRules(expand(schema), layout(whitespace))
+        return None
+    rules = SchemaRules(form, layout(whitespace))
+    if found.gaps:
+        return None
+    vocab, trie = compiler.vocab, compiler.trie
+    return PushdownMachine(eager, vocab, trie), PushdownMachine(LazyNetwork(rules.start), vocab, trie)
+
+
+def walk_both(eager: PushdownMachine, lazy: PushdownMachine, random: Random, *, steps: int, with_masks: bool) -> None:
+    """Both machines along one random text; most steps lead towards the end."""
+    one, other = eager.start, lazy.start
+    text = bytearray()
+    for _ in range(steps):
+        reads = eager.options(one)[0]
+        assert lazy.options(other)[0] == reads, bytes(text)
+        assert lazy.accepts(other) == eager.accepts(one), bytes(text)
+        assert lazy.least(other) == eager.least(one), bytes(text)
+        if with_masks:
+            assert bytes(lazy.mask(other)) == bytes(eager.mask(one)), bytes(text)
+        if not reads:
+            break
+        ways = [(byte, eager.step(one, byte)) for byte in bytes_in(reads)]
+        if random.random() < 0.5:
+            least = min(eager.least(after) for _, after in ways if after is not None)
+            ways = [(byte, after) for byte, after in ways if after is not None and eager.least(after) == least]
+        byte, after = random.choice(ways)
+        assert after is not None
+        one = after
+        followed = lazy.step(other, byte)
+        assert followed is not None
+        other = followed
+        text.append(byte)
+
+
+@pytest.mark.parametrize("seed", range(examples(40)))
+def test_random_schemas_have_one_language(seed: int) -> None:
+    random = Random(seed)
+    schema = HardMaker(random).document()
+    found = machines(schema, small(), random.choice(["natural", "compact", "flexible", "indented"]))
+    if found is not None:
+        for turn in range(3):
+            walk_both(*found, Random(turn), steps=60, with_masks=turn == 0)
+
+
+SCHEMAS: list[Any] = [
+    {"type": "object", "properties": {"a": {"type": "null"}, "ab": {}, 'q"t': {"type": "string", "maxLength": 3}}},
+    {"type": "object", "properties": {"a": {}}, "required": ["a"], "maxProperties": 2, "minProperties": 2},
+    {"type": "array", "items": {"type": "integer"}, "minItems": 3, "maxItems": 5},
+    {"type": "string", "minLength": 5, "maxLength": 300},
+    {"type": "string", "pattern": "^[a-f]{2,40}$"},
+    {"type": "array", "items": {"enum": ["a", "b", 1]}, "uniqueItems": True},
+    {"type": "array", "items": {"type": "integer"}, "contains": {"const": 1}, "minContains": 2, "maxContains": 3},
+    {"$ref": "#/$defs/t", "$defs": {"t": {"type": "object", "properties": {"l": {"$ref": "#/$defs/t"}, "v": {}}}}},
+    {"type": "object", "patternProperties": {"^x": {"type": "null"}}, "additionalProperties": {"type": "boolean"}},
+    {"type": "object", "properties": {"a": {}, "": {}}, "propertyNames": {"maxLength": 2}},
+    {"type": "object", "properties": {name: {"type": "null"} for name in ("a", "b", "c")}, "required": ["b"],
+     "additionalProperties": False},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=str)
+@pytest.mark.parametrize("whitespace", ["natural", "indented"])
+def test_these_schemas_have_one_language(schema: Any, whitespace: JsonWhitespace) -> None:
+    found = machines(schema, small(), whitespace)
+    assert found is not None
+    for turn in range(3):
+        walk_both(*found, Random(turn), steps=80, with_masks=True)
+
+
+def test_nothing_is_explored_that_no_text_reaches() -> None:
+    names = [f"property{i}" for i in range(3_000)]
+    schema = {"type": "object", "properties": {name: {"type": "string", "maxLength": 10_000} for name in names}}
+    rules = SchemaRules(expand(schema), layout("natural"))
+    lazy = PushdownMachine(LazyNetwork(rules.start), BYTES.vocab, BYTES.trie)
+    state = lazy.start
+    for byte in b'{"property2999": "abc':
+        after = lazy.step(state, byte)
+        assert after is not None
+        state = after
+    assert len(lazy.network.final) < 500
+
+
+def test_an_undeclared_name_may_begin_as_a_declared_one() -> None:
+    rules = SchemaRules(expand({"type": "object", "properties": {"name": {"type": "null"}}}), layout("compact"))
+    lazy = PushdownMachine(LazyNetwork(rules.start), BYTES.vocab, BYTES.trie)
+
+    def accepts(text: str) -> bool:
+        state = lazy.start
+        for byte in text.encode():
+            after = lazy.step(state, byte)
+            if after is None:
+                return False
+            state = after
+        return lazy.accepts(state)
+
+    assert accepts('{"name":null,"nam":1,"names":1}')
+    assert not accepts('{"nam":1,"name":null}')
+    assert not accepts('{"name":1}')
