@@ -50,9 +50,10 @@ class Place:
 
 class Explored:
     """The positions met so far of the rules that share one table. rules: those that their expressions name.
-    Thread-safe."""
+    name: of the rule, where the table has only one and explanations want its name. Thread-safe."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, *, name: str | None = None) -> None:
+        self.name = name
         self.items = Items(rules)
         self._places: dict[frozenset[Item], Place] = {}
         self._lock = threading.RLock()

@@ -354,6 +354,12 @@ class Items:
                 return after
         return after
 
+    def begin(self, automaton: Node | Linear) -> Item:
+        """The start of an expression or an automaton that is a whole rule."""
+        if isinstance(automaton, Node):
+            return self.at(automaton, self.end)
+        return self.point(Walked(automaton, self.cost), automaton.start)
+
     # Each of these makes an item, or finds the equal one.
 
     def text(self, text: bytes, at: int, after: Item) -> Item:

@@ -73,11 +73,12 @@ class NetworkExplainer:
         position = min((p for p, _ in state.items), key=order)
         return net.rule[position] or None, net.leaf[position]
 
-    def reading(self, state: Stacks, byte: int) -> Stacks:
-        """The stacks of a state that can read a byte, all of them if none can. For `rule_position` only."""
+    def rule_reading(self, state: Stacks, byte: int) -> RulePosition:
+        """The rule of the stacks that can read a byte, of all of them if none can."""
         letter = self._network.classes[byte]
         items = tuple(item for item in state.items if self._network.which[item[0], letter] >= 0)
-        return state if len(items) in (0, len(state.items)) else Stacks(items, False, state.least)
+        alike = len(items) in (0, len(state.items))
+        return self.rule_position(state if alike else Stacks(items, False, state.least))
 
 
 class GrammarExplainer(NetworkExplainer):
@@ -92,9 +93,10 @@ def rule_at(explainer: Explainer, vocab: Vocab, state: State, token: int) -> str
     """The rule that reads the first byte of an allowed token in `state` (a state of the explainer's machine); None for
     EOS, and if the explainer knows no rules."""
     data = vocab.bytes_of(token)
-    if isinstance(state, Stacks) and isinstance(explainer, NetworkExplainer) and data:
-        state = explainer.reading(state, data[0])
-    elif token in vocab.eos_ids:
+    if isinstance(state, Stacks) and data and (reading := getattr(explainer, "rule_reading", None)) is not None:
+        found: RulePosition = reading(state, data[0])
+        return found[0]
+    if token in vocab.eos_ids:
         return None
     return explainer.rule_position(state)[0]
 

@@ -23,7 +23,7 @@ from espalier.constraints.spec import JsonSchema
 from espalier.errors import SpecError
 from espalier.schema.contract import Contract, Entry, KeywordVerdict
 from espalier.schema.gbnf.convert import convert
-from espalier.schema.gbnf.layout import layout
+from espalier.schema.gbnf.layout import Layout, layout
 from espalier.schema.gbnf.rulebook import Converted, Remark
 from espalier.schema.lazy.rules import SchemaRules
 from espalier.schema.normal.expand import Expansion, expand
@@ -68,9 +68,15 @@ class LoweredSchema:
     @cached_property
     def rules(self) -> SchemaRules:
         """The rules of the valid documents, explored on demand. Raises as `converted` does."""
+        return SchemaRules(self.expansion, self._layout())
+
+    def named_rules(self) -> SchemaRules:
+        """The same rules, each with the JSON pointer that it comes from, for explanations."""
+        return SchemaRules(self.expansion, self._layout(), named=True)
+
+    def _layout(self) -> Layout:
         spec = self.spec
-        written = layout(spec.whitespace, indent=spec.indent, separators=spec.separators)
-        return SchemaRules(self.expansion, written)
+        return layout(spec.whitespace, indent=spec.indent, separators=spec.separators)
 
     def gaps(self, backend: Backend) -> tuple[Remark, ...]:
         """What the schema demands and the backend's automaton does not enforce."""
@@ -110,7 +116,8 @@ class LoweredSchema:
             spelled = Entry(pointer="", keyword="spelling", verdict="narrowed", note=SPELLING)
             form = form_entries(self.spec, self.expansion)
             return Contract((*Contract(tuple(held)).with_changes(order).entries, *form, spelled))
-        return self._with_remarks(backend, self.converted.notes, self.gaps(backend))
+        notes = self.rules.notes if backend == "automaton" else self.converted.notes
+        return self._with_remarks(backend, notes, self.gaps(backend))
 
     def _with_remarks(self, backend: Backend, notes: tuple[Remark, ...], gaps: tuple[Remark, ...]) -> Contract:
         found = self.expansion.contract
@@ -165,11 +172,6 @@ SPELLING = "each character of a string in one way, whole numbers without a point
 """The spellings that llguidance does not generate."""
 
 ALONE = "enforced only where the schema stands alone, in no composition or grammar"
-
-
-def _ordered(contract: Contract) -> list[tuple[str, KeywordVerdict, str]]:
-    return [(entry.pointer, "narrowed", ORDER) for entry in contract.entries
-            if entry.keyword == "properties" and entry.verdict in ("enforced", "checked")]  # fmt: skip
 
 
 def _at(pointer: str, keyword: str) -> str:

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
 from espalier.automata.lazy.network import LazyNetwork
+from espalier.automata.masks.machine import Machine
 from espalier.automata.masks.pushdown import PushdownMachine
-from espalier.automata.masks.stacks import Stacks
-from espalier.automata.reasons.explain import GrammarExplainer, RulePosition
+from espalier.automata.masks.stacks import Items, Stacks
+from espalier.automata.reasons.explain import RulePosition
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.backends import Backend, LoweredSchema
@@ -22,8 +23,8 @@ from espalier.constraints.json_schema.unique_matcher import QuoteTokens, UniqueC
 from espalier.constraints.matching.automaton import AutomatonCompiled, compile_automaton
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import EspalierError, NotAvailable
-from espalier.grammar.ast import Grammar
 from espalier.schema.contract import Contract
+from espalier.schema.lazy.rules import SchemaRules
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
@@ -73,12 +74,7 @@ def automaton_compiled(lowered: LoweredSchema, backend: Backend, vocab: Vocab, t
         found = AutomatonCompiled(lowered.spec, vocab, trie, machine)
     else:
         found = compile_automaton(lowered.automaton(backend), lowered.spec, vocab, trie)
-
-    def explainer() -> SchemaExplainer:
-        converted = lowered.converted
-        return SchemaExplainer(converted.grammar, converted.pointers, vocab, trie)
-
-    found.explain_with(explainer)
+    found.explain_with(lambda: SchemaExplainer(lowered.named_rules(), vocab, trie))
     return found
 
 
@@ -104,15 +100,30 @@ class FallbackAutomaton:
             return self._made
 
 
-class SchemaExplainer(GrammarExplainer):
-    """Names the JSON pointer of the sub-schema that could go on, as the rule."""
+class SchemaExplainer:
+    """Names the JSON pointer of the sub-schema that could go on, as the rule. It explores rules of its own, which know
+    their pointers, only as far as explanations are asked for."""
 
-    def __init__(self, grammar: Grammar, pointers: dict[str, str], vocab: Vocab, trie: TokenTrie) -> None:
-        super().__init__(grammar, vocab, trie)
-        self._pointers = pointers
+    def __init__(self, rules: SchemaRules, vocab: Vocab, trie: TokenTrie) -> None:
+        self._network = network = LazyNetwork(rules.start)
+        self.machine: Machine = PushdownMachine(network, vocab, trie, needs_bytes=False)
 
     def rule_position(self, state: Stacks) -> RulePosition:
         """The innermost sub-schema, where several could go on."""
-        rules = [self._network.rule[position] for position, _ in state.items]
-        pointers = [self._pointers[rule] for rule in rules if rule in self._pointers]
-        return (max(pointers, key=len) or "/") if pointers else next(iter(rules), None), None
+        return self._innermost(state.items), None
+
+    def rule_reading(self, state: Stacks, byte: int) -> RulePosition:
+        """The same for the sub-schemas that can read a byte, for all of them if none can."""
+        items = tuple(item for item in state.items if self._network.reads(item[0]) >> byte & 1)
+        return self._innermost(items or state.items), None
+
+    def _innermost(self, items: Items) -> str | None:
+        pointers = [name for item in items if (name := self._pointer(item)) is not None]
+        return max(pointers, key=len) or "/" if pointers else None
+
+    def _pointer(self, item: tuple[int, Stacks]) -> str | None:
+        """The pointer of a position; of what it returns to where it is shared, as undeclared names are."""
+        position, below = item
+        while (name := self._network.places[position].explored.name) is None and below.items:
+            position, below = below.items[0]
+        return name

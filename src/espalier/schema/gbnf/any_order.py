@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from espalier.automata.lazy.linear import ENDLESS, Cost, Edges, State
 from espalier.grammar.ast import NEVER, Literal, Node
 from espalier.schema.gbnf.layout import Layout
-from espalier.schema.gbnf.linear import ENDLESS, Cost, Edges, State, join
+from espalier.schema.gbnf.linear import join
 
 START, END = "before the bracket", "after the bracket"
 """The states of an object outside its brackets."""

@@ -14,7 +14,6 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.errors import LimitExceeded, SchemaError
 from espalier.grammar.ast import NEVER, Literal, Node
 from espalier.schema.form import NodeId, Object, Property, Rest, String
-from espalier.schema.gbnf.linear import join
 from espalier.schema.gbnf.notation import argument_names, is_argument
 from espalier.schema.gbnf.objects import ObjectRules
 from espalier.schema.gbnf.rulebook import RuleContext

@@ -67,7 +67,15 @@ class ObjectRules:
             text = f"as in the schema at {context.pointer or '/'}: {len(members)} names are more than {MAX_ANY}"
             self.book.note("", "order", text)
             return self._in_order(members, context)
-        whole = AnyOrder(
+        whole = self.every_order(members, context)
+        fresh = self.book.fresh(context.base, context.pointer)
+        node, rules = write(whole, fresh)
+        self.book.add_all(rules)
+        return node
+
+    def every_order(self, members: list[Node], context: RuleContext) -> AnyOrder:
+        """An object of exactly these members, in every order."""
+        return AnyOrder(
             members=tuple(members),
             required=(1 << len(members)) - 1,
             others=NEVER,
@@ -77,10 +85,6 @@ class ObjectRules:
             depth=context.depth,
             brackets=self.brackets,
         )
-        fresh = self.book.fresh(context.base, context.pointer)
-        node, rules = write(whole, fresh)
-        self.book.add_all(rules)
-        return node
 
     def _in_order(self, members: list[Node], context: RuleContext) -> Node:
         node = join(self.layout.last(context.depth) if members else self.layout.blank, Literal(self.brackets[1]))

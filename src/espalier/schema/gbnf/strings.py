@@ -44,12 +44,13 @@ class StringRules:
         a pattern."""
         if case == String():
             return self._book.basic("string")
-        self._remarks(case, pointer)
+        self.remarks(case, pointer)
         if case not in self._known:
             self._known[case] = self._written(case, base, pointer, keyword)
         return self._known[case]
 
-    def _remarks(self, case: String, pointer: str) -> None:
+    def remarks(self, case: String, pointer: str) -> None:
+        """Notes on what the grammar leaves out of the patterns and formats."""
         for text in case.patterns:
             if read(text).differs:
                 self._book.note(pointer, "pattern", f"{text!r}: only what both ECMA-262 and Python's re match")

@@ -13,7 +13,7 @@ from functools import cache, lru_cache
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.explored import Explored, Place
-from espalier.automata.lazy.items import Item, Start, Walked
+from espalier.automata.lazy.items import Start
 from espalier.automata.lazy.linear import Linear, Table
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import EMPTY, NEVER, Node, Repeat, RuleRef, fold, seq
@@ -32,12 +32,22 @@ MAX_LEAVES = 20_000
 LeafCase = String | Number | Boolean | Null
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remarks:
+    """gaps: (keyword, reason) for what is not enforced. notes: the same for what is left out. general: notes on all
+    values of a type."""
+
+    gaps: tuple[tuple[str, str], ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()
+    general: tuple[tuple[str, str], ...] = ()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaf:
-    """start: the first position; None where no text fits. gaps: (keyword, reason) for what is not enforced."""
+    """start: the first position; None where no text fits. remarks: what of the case is not as demanded."""
 
     start: Place | None
-    gaps: tuple[tuple[str, str], ...] = ()
+    remarks: Remarks
 
 
 class ExpressionBook(RuleBook):
@@ -96,20 +106,13 @@ class Leaves:
             with self._lock:
                 found = self._known.get(key)
                 if found is None:
-                    automaton, gaps = converted(case, keyword)
-                    found = self._known[key] = Leaf(None if automaton is None else self.start(automaton), gaps)
+                    automaton, remarks = converted(case, keyword)
+                    found = self._known[key] = Leaf(None if automaton is None else self.start(automaton), remarks)
         return found
 
     def start(self, automaton: Node | Linear) -> Place | None:
         """The first position of an expression or an automaton; None where no text fits."""
-        items = self.explored.items
-        first: Item
-        if isinstance(automaton, Table):
-            walked = Walked(automaton, items.cost)
-            first = items.point(walked, automaton.start)
-        else:
-            first = items.at(automaton, items.end)  # type: ignore[arg-type]  # a Node
-        found = self.explored.start([first])
+        found = self.explored.start([self.explored.items.begin(automaton)])
         return found if found.core else None
 
 
@@ -125,36 +128,40 @@ def current() -> Leaves:
         return _CURRENT[0]
 
 
-def converted(case: LeafCase, keyword: str) -> tuple[Node | Table | None, tuple[tuple[str, str], ...]]:
-    """A case as an expression or an automaton, None where no text fits; and what it does not enforce."""
+def converted(case: LeafCase, keyword: str) -> tuple[Node | Table | None, Remarks]:
+    """A case as an expression or an automaton, None where no text fits; and what is not as demanded."""
     match case:
         case Null():
-            return inlined("null"), ()
+            return inlined("null"), Remarks()
         case Boolean():
-            return inlined("boolean"), ()
+            return inlined("boolean"), Remarks()
         case Number():
             number = spelled(case)
             node = number.node
+            remarks = Remarks(gaps=number.gaps, general=(("number spelling", number.note),))
             if isinstance(node, str):
-                return inlined(node), number.gaps
+                return inlined(node), remarks
             if isinstance(node, Dfa):
-                return dfa_table(node, one_of), number.gaps
-            return (None if node == NEVER else node), number.gaps
+                return dfa_table(node, one_of), remarks
+            return (None if node == NEVER else node), remarks
         case String():
             return _string(case, keyword)
 
 
-def _string(case: String, keyword: str) -> tuple[Node | Table | None, tuple[tuple[str, str], ...]]:
+def _string(case: String, keyword: str) -> tuple[Node | Table | None, Remarks]:
     if case == String():
-        return inlined("string"), ()
+        return inlined("string"), Remarks()
     book = ExpressionBook()
-    content = StringRules(book).content(case, "", keyword)
+    rules = StringRules(book)
+    rules.remarks(case, "")
+    content = rules.content(case, "", keyword)
     found: Node | Table | None
     if isinstance(content, Dfa):
         found = quoted_dfa(content, book)
     else:
         found = None if content is None else seq(QUOTE, content, QUOTE)
-    return found, tuple((gap.keyword, gap.text) for gap in book.gaps)
+    gaps, notes = (tuple((one.keyword, one.text) for one in some) for some in (book.gaps, book.notes))
+    return found, Remarks(gaps=gaps, notes=notes)
 
 
 def quoted_dfa(dfa: Dfa, book: RuleBook) -> Node | Table:

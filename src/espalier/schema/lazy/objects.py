@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from espalier.automata.languages.dfa import Dfa
-from espalier.automata.lazy.linear import Cost, Edges, KeyChoice, State
+from espalier.automata.lazy.linear import Cost, Edges, KeyChoice, Linear, State
 from espalier.grammar.ast import Node
 from espalier.schema.form import Object, Rest, String
 from espalier.schema.gbnf.linear import join
@@ -22,13 +22,17 @@ from espalier.time_limit import check as check_time
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LazyObjects(ObjectRules):
     """Converts objects. undeclared: the reference to a rule for a string that is none of these names. of_names: the
-    same for an automaton over the characters of names."""
+    same for an automaton over the characters of names. rule: the same for an automaton of its own."""
 
     undeclared: Callable[[String, tuple[str, ...], str], Node]
     of_names: Callable[[Dfa | None, str], Node]
+    rule: Callable[[Linear], Node]
 
     def chain(self, case: Object, members: list[Member], others: Node, context: RuleContext) -> Chain:
         return KeyedChain(case, members, others, self, context)
+
+    def constant(self, members: list[Node], context: RuleContext) -> Node:
+        return self.rule(self.every_order(members, context))
 
     def _name(self, group: Rest, declared: tuple[str, ...], allowed: Dfa | None, context: RuleContext) -> Node:
         if allowed is None:

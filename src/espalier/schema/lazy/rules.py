@@ -5,16 +5,17 @@ at least. Nothing is explored: a rule's positions are made when a text first rea
     rules.start      the first position of the document
     rules.gaps       what the schema demands and the rules do not enforce
 
+With `named=True` nothing is shared, so that every position knows the JSON pointer of its rule; explanations use that.
 It knows neither keywords of JSON Schema nor vocabularies.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.explored import Explored, Place
-from espalier.automata.lazy.items import Item, Start, Walked, least_bytes
+from espalier.automata.lazy.items import Start, least_bytes
 from espalier.automata.lazy.linear import ENDLESS, Linear
 from espalier.errors import LimitExceeded, SchemaError
 from espalier.grammar.ast import NEVER, Literal, Node, RuleRef
@@ -35,9 +36,9 @@ from espalier.schema.gbnf.layout import Layout
 from espalier.schema.gbnf.linear import choice
 from espalier.schema.gbnf.node_rules import MAX_PARTS, recursive_nodes
 from espalier.schema.gbnf.rulebook import Remark, RuleContext, quoted
-from espalier.schema.gbnf.spelling import literals
+from espalier.schema.gbnf.spelling import Members, literals
 from espalier.schema.gbnf.strings import StringRules
-from espalier.schema.lazy.leaves import ExpressionBook, Leaf, LeafCase, current, quoted_dfa
+from espalier.schema.lazy.leaves import ExpressionBook, Leaf, LeafCase, Remarks, converted, current, quoted_dfa
 from espalier.schema.lazy.objects import LazyObjects
 from espalier.time_limit import check as check_time
 
@@ -48,7 +49,7 @@ LEAF_CASES = (String, Number, Boolean, Null)
 class _Rule:
     """bodies: the cases, as expressions or automata. uses: the rules that they mention. cost: the least bytes."""
 
-    node: NodeId
+    node: NodeId | None
     depth: int
     shallow: bool
     number: int
@@ -56,13 +57,15 @@ class _Rule:
     uses: list[_Rule] = field(default_factory=list)
     cost: int = ENDLESS
     place: Place | None = None
+    explored: Explored | None = None
 
 
 class SchemaRules:
     """The rules of one schema. Raises SchemaError where no document can be written, LimitExceeded, and what the form
     raises."""
 
-    def __init__(self, form: NormalForm, written: Layout) -> None:
+    def __init__(self, form: NormalForm, written: Layout, *, named: bool = False) -> None:
+        self._named = named
         self._form = form
         self._layout = written
         self._leaves = current()
@@ -76,9 +79,9 @@ class SchemaRules:
         self._recursive: frozenset[NodeId] | None = None
         self._objects = LazyObjects(
             book=book, strings=StringRules(book), layout=written, value=self._value, cases=form.cases,
-            undeclared=self._undeclared, of_names=self._of_names,
+            undeclared=self._undeclared, of_names=self._of_names, rule=self._own_rule,
         )  # fmt: skip
-        self._arrays = ArrayRules(book=book, layout=written, value=self._value, cases=form.cases)
+        self._arrays = ArrayRules(book=book, layout=written, value=self._value, cases=form.cases, members=self._members)
         root = self._rule(form.root, 0, shallow=False)
         for rule in self._queue:  # grows as nodes are mentioned
             check_time()
@@ -88,6 +91,8 @@ class SchemaRules:
                     hint="share what is alike with $ref",
                 )
             self._current = rule
+            if rule.node is None:
+                continue
             rule.bodies = [body for case in form.cases(rule.node) if (body := self._case(case, rule)) is not None]
         self._settle()
         if root.cost >= ENDLESS:
@@ -99,10 +104,18 @@ class SchemaRules:
         """What the schema demands and the rules do not enforce."""
         return tuple(self._book.gaps)
 
+    @property
+    def notes(self) -> tuple[Remark, ...]:
+        """What the schema allows and the rules do not."""
+        return tuple(self._book.notes)
+
     # Rules
 
-    def _rule(self, node: NodeId, depth: int, *, shallow: bool) -> _Rule:
+    def _rule(self, node: NodeId | None, depth: int, *, shallow: bool) -> _Rule:
         rule = _Rule(node, depth, shallow, len(self._queue))
+        if self._named:
+            at = self._current.node if node is None and self._current is not None else node
+            rule.explored = Explored(self, name=self._form.pointer(self._form.root if at is None else at))
         self._by_name[f"n{rule.number}"] = rule
         self._queue.append(rule)
         return rule
@@ -122,9 +135,12 @@ class SchemaRules:
         cases = self._form.cases(node)
         if node == self._form.false or not cases:
             return NEVER
-        if len(cases) == 1 and isinstance(cases[0], LEAF_CASES):
+        if len(cases) == 1 and isinstance(cases[0], LEAF_CASES) and not self._named:
             return self._leaf(cases[0], self._form.pointer(node))
         shallow = depth > INDENTED_DEPTH and node in self._loops()
+        if shallow:
+            text = f"at most {INDENTED_DEPTH} levels where the schema refers back to itself"
+            self._book.note(self._form.pointer(node), "whitespace", text)
         return RuleRef(f"n{self._rule(node, depth, shallow=shallow).number}")
 
     def _loops(self) -> frozenset[NodeId]:
@@ -134,14 +150,21 @@ class SchemaRules:
 
     def _case(self, case: Case, rule: _Rule) -> Node | Linear | None:
         """The expression or automaton of a case, None where nothing fits."""
+        assert rule.node is not None
+        pointer = self._form.pointer(rule.node)
         if isinstance(case, LEAF_CASES):
-            return self._leaf(case, self._form.pointer(rule.node))
+            if not self._named:
+                return self._leaf(case, pointer)
+            automaton, remarks = converted(case, "pattern")
+            self._note(remarks, pointer)
+            return automaton
+        context = RuleContext(base="", pointer=pointer, depth=rule.depth)
         if isinstance(case, Values):
-            texts, others = literals(case.values, self._layout, rule.depth, self._book.constants)
+            members = self._members(context) if case.any_order else None
+            texts, others = literals(case.values, self._layout, rule.depth, self._book.constants, members)
             return choice([*map(Literal, texts), *others])
         if rule.shallow:
             return None
-        context = RuleContext(base="", pointer=self._form.pointer(rule.node), depth=rule.depth)
         if isinstance(case, Array):
             return self._arrays.automaton(case, context)
         return self._objects.automaton(case, context)
@@ -150,9 +173,27 @@ class SchemaRules:
         return self._leaf_ref(self._noted(self._leaves.leaf(case, keyword), pointer))
 
     def _noted(self, leaf: Leaf, pointer: str) -> Place | None:
-        for keyword, text in leaf.gaps:
-            self._book.gap(pointer, keyword, text)
+        self._note(leaf.remarks, pointer)
         return leaf.start
+
+    def _note(self, remarks: Remarks, pointer: str) -> None:
+        for keyword, text in remarks.gaps:
+            self._book.gap(pointer, keyword, text)
+        for keyword, text in remarks.notes:
+            self._book.note(pointer, keyword, text)
+        for keyword, text in remarks.general:
+            self._book.note("", keyword, text)
+
+    def _members(self, context: RuleContext) -> Members:
+        return lambda members, depth: self._objects.constant(members, replace(context, depth=depth))
+
+    def _own_rule(self, automaton: Linear) -> Node:
+        """A reference to a rule for an automaton that belongs to no node."""
+        rule = self._rule(None, 0, shallow=False)
+        rule.bodies = [automaton]
+        if self._current is not None:
+            self._current.uses.append(rule)
+        return RuleRef(f"n{rule.number}")
 
     def _leaf_ref(self, start: Place | None) -> Node:
         if start is None:
@@ -168,9 +209,13 @@ class SchemaRules:
         start = self._noted(self._leaves.leaf(wanted, "patternProperties"), pointer)
         if start is None or not declared:
             return self._leaf_ref(start)
+        explored = self._table(self._current)
         words = tuple(sorted(quoted(name).encode() for name in declared))
-        found = self._explored.items.excepted(start, words, 0, self._explored.items.end)
-        return self._leaf_ref(self._explored.start([found]) if found.least < ENDLESS else None)
+        found = explored.items.excepted(start, words, 0, explored.items.end)
+        return self._leaf_ref(explored.start([found]) if found.least < ENDLESS else None)
+
+    def _table(self, rule: _Rule | None) -> Explored:
+        return self._explored if rule is None or rule.explored is None else rule.explored
 
     def _of_names(self, found: Dfa | None, pointer: str) -> Node:
         if found is None:
@@ -223,12 +268,6 @@ class SchemaRules:
 
     def _place(self, rule: _Rule) -> Place:
         if rule.place is None:
-            items = self._explored.items
-            first: list[Item] = []
-            for body in rule.bodies:
-                if isinstance(body, Node):
-                    first.append(items.at(body, items.end))
-                else:
-                    first.append(items.point(Walked(body, items.cost), body.start))
-            rule.place = self._explored.start(first)
+            explored = self._table(rule)
+            rule.place = explored.start([explored.items.begin(body) for body in rule.bodies])
         return rule.place
