@@ -191,6 +191,7 @@ class SchemaRules:
         """A reference to a rule for an automaton that belongs to no node."""
         rule = self._rule(None, 0, shallow=False)
         rule.bodies = [automaton]
+        rule.uses.append(rule)  # it may hold others of its kind: its cost takes more than one pass
         if self._current is not None:
             self._current.uses.append(rule)
         return RuleRef(f"n{rule.number}")
