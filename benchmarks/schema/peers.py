@@ -17,10 +17,15 @@ from espalier.tokens.vocab import Vocab
 CompileSchema: TypeAlias = "Callable[[Any], Compiled]"
 
 
-def ours(compiler: Compiler | None = None, *, format: Literal["annotate", "assert"] = "annotate") -> CompileSchema:  # noqa: A002
+def ours(
+    compiler: Compiler | None = None,
+    *,
+    format: Literal["annotate", "assert"] = "annotate",  # noqa: A002
+    order: str | None = None,
+) -> CompileSchema:
     """As `JsonSchema(schema)` compiles; over bytes by default."""
     found = compiler or Compiler(Vocab.bytes())
-    return lambda schema: found.compile(JsonSchema(schema, format=format))
+    return lambda schema: found.compile(JsonSchema(schema, format=format, order=order))
 
 
 def llguidance_alone(compiler: Compiler | None = None) -> CompileSchema:

@@ -1,7 +1,8 @@
 """Tries one schema with many texts, on every backend that takes it: what is accepted must be valid.
 
 A text is wrong where the matcher accepts it and `jsonschema` does not, where its whitespace is of another style than
-asked for, or where a declared name stands twice in it. Of an undeclared name that stands twice the last value counts,
+asked for, or where a declared name stands twice in it. Where properties come in any order, a valid document is wrong
+where the matcher refuses it (`orders.py`). Of an undeclared name that stands twice the last value counts,
 as parsers have it; how often that happened is counted.
 """
 
@@ -19,6 +20,7 @@ from benchmarks.fuzzing.session import Finding, Totals
 from benchmarks.fuzzing.texts import changed, walk
 from benchmarks.fuzzing.vocabularies import byte_compiler, token_compiler
 from benchmarks.schema.fuzzing.oracle import declared_twice, parse, valid
+from benchmarks.schema.fuzzing.orders import takes_any_order, variants, written
 from benchmarks.schema.fuzzing.schemas import HardMaker
 from benchmarks.schema.fuzzing.texts import INSERTED, LIKED, is_styled, spelled, styled
 from espalier.constraints.base import Compiled
@@ -32,6 +34,7 @@ DRAFTS = ("2020-12", "2020-12", "2020-12", "draft-07", "2019-09", "draft-06", "d
 KEYWORDS = frozenset(HardMaker(Random(0)).makers) | frozenset(HardMaker(Random(0), draft="draft-07").makers)
 WHITESPACE: tuple[JsonWhitespace, ...] = ("flexible", "flexible", "natural", "compact", "indented")
 FORMATS: tuple[Literal["annotate", "assert"], ...] = ("annotate", "annotate", "assert")
+ORDERS = (None, "any", "any", "required-first")
 TEXTS = 12
 
 
@@ -46,7 +49,7 @@ class Tried:
     is_valid: Callable[[Any], bool]
 
     def finding(self, fault: str, text: str) -> Finding:
-        options = f"whitespace {self.spec.whitespace}, format {self.spec.format}"
+        options = f"whitespace {self.spec.whitespace}, format {self.spec.format}, order {self.spec.used_order}"
         return Finding(seed=self.seed, fault=f"{self.backend}, {options}: {fault}", spec=self.spec.schema, text=text)
 
 
@@ -58,7 +61,12 @@ class SchemaFuzzer:
         schema = maker.document()
         if not isinstance(schema, dict):
             return
-        spec = JsonSchema(schema, whitespace=random.choice(WHITESPACE), format=random.choice(FORMATS))
+        spec = JsonSchema(
+            schema,
+            whitespace=random.choice(WHITESPACE),
+            format=random.choice(FORMATS),
+            order=random.choice(ORDERS),
+        )
         try:
             judge = valid(schema, has_formats=spec.format == "assert")
             jsonschema.validators.validator_for(schema).check_schema(schema)
@@ -86,7 +94,28 @@ class SchemaFuzzer:
             totals.features.update(_keywords(schema) & KEYWORDS)
             tried = Tried(seed=seed, backend=backend, spec=spec, compiled=compiled, is_valid=judge)
             accepted = [text for text in _texts(tried, values, random) if _judge(text, tried, totals)]
+            _check_orders(tried, accepted, values, random, totals)
             _check(tried, random.choice(accepted) if accepted else None, random, totals, own)
+
+
+def _check_orders(tried: Tried, accepted: list[str], values: list[Any], random: Random, totals: Totals) -> None:
+    """Valid documents that are near accepted texts, in any order of their names: each must be accepted."""
+    if not takes_any_order(tried.spec):
+        return
+    totals.counts["any order: schemas"] += 1
+    near = [one for text in random.sample(accepted, min(len(accepted), TEXTS)) for one in variants(text, random)]
+    for value in [*near, *values]:
+        text = written(value, tried.spec)
+        try:
+            if text is None or not tried.is_valid(parse(text)[0]):
+                continue
+            totals.counts["any order: valid documents"] += 1
+            if not tried.compiled.accepts(text):
+                totals.findings.append(tried.finding("refuses a valid document in another order", text))
+        except RecursionError:
+            totals.counts["text: not judged"] += 1
+        except EspalierError as error:
+            totals.counts[f"text: {error.code}"] += 1
 
 
 def _check(tried: Tried, text: str | None, random: Random, totals: Totals, own: bool) -> None:
