@@ -266,7 +266,7 @@ def test_presets_have_orders() -> None:
     options = {"schema": json.dumps(PERSON), "order": "any"}
     preset = Preset(name="mine", filters=[{"type": "json_schema", "options": options}], schema_order="schema")  # type: ignore[arg-type]
     assert Preset.from_json(json.loads(json.dumps(preset.to_json()))) == preset
-    spec, _ = merged(preset)
+    spec, *_ = merged(preset)
     assert isinstance(spec, JsonSchema)
     assert spec.order == "any"
     with pytest.raises(InputError, match="'mine': unknown order 'alphabet'"):
