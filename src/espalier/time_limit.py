@@ -1,8 +1,9 @@
-"""Time limits that long work checks itself: `check()` raises when the time is up or the caller has cancelled.
+"""Limits on CPU time that long work checks itself: `check()` raises when it is used up or the caller has cancelled.
 
 `with time_limit(10): compile(...)`; every loop that a hostile input can make long calls `check()`, so the work stops at
-a defined point. Each thread and each async task has its own limit. Without a limit, a check costs one look-up. The
-module knows nothing about the work and starts no threads.
+a defined point. What counts is the CPU time of the thread that works, so that nobody's limit is used up by the work of
+others. Each thread and each async task has its own limit. Without a limit, a check costs one look-up. The module knows
+nothing about the work and starts no threads.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from espalier.errors import Cancelled, LimitExceeded
 
 Clock = Callable[[], float]
 Flag = Callable[[], bool]
+Pace = Callable[[], None]
+PACE_SECONDS = 0.005
+"""How often `pace` is called, at most."""
 
 
 class OutOfTime(LimitExceeded):
@@ -24,10 +28,18 @@ class OutOfTime(LimitExceeded):
 
 
 class _Limit:
-    __slots__ = ("cancelled", "clock", "ends", "message")
+    """look: the clock that says whether there can be something to do, cheap to read: since no thread gets more CPU time
+    than time passes, nothing can end before `look_at`. clock, ends: the limit itself."""
 
-    def __init__(self, clock: Clock, ends: float, message: str, cancelled: Flag | None) -> None:
-        self.clock, self.ends, self.message, self.cancelled = clock, ends, message, cancelled
+    __slots__ = ("cancelled", "clock", "ends", "look", "look_at", "message", "pace")
+
+    def __init__(
+        self, look: Clock, clock: Clock, ends: float, message: str, cancelled: Flag | None, pace: Pace | None
+    ) -> None:
+        self.look, self.clock, self.ends, self.message = look, clock, ends, message
+        self.cancelled, self.pace = cancelled, pace
+        # A clock that was given is read once for each check.
+        self.look_at = ends if look is clock and pace is None else -math.inf
 
 
 _LIMIT: ContextVar[_Limit | None] = ContextVar("time_limit", default=None)
@@ -38,26 +50,31 @@ def time_limit(
     seconds: float | None,
     *,
     what: str = "compiling the constraint",
-    clock: Clock = time.monotonic,
+    clock: Clock | None = None,
     cancelled: Flag | None = None,
+    pace: Pace | None = None,
 ) -> Iterator[None]:
-    """Limit the work inside: `check` raises OutOfTime, a LimitExceeded, once it has taken `seconds`; None sets no
-    limit.
+    """Limit the work inside: `check` raises OutOfTime, a LimitExceeded, once it has taken `seconds` of the CPU time of
+    this thread; None sets no limit. The work must stay in this thread.
 
-    what: names the work in the message. cancelled: called at every check, in the thread of the work; once it returns
-    True, `check` raises Cancelled. Inside another limit, the earlier end counts, and the `cancelled` of both.
+    what: names the work in the message. clock: counts instead of the CPU time. cancelled: called at every check, in the
+    thread of the work; once it returns True, `check` raises Cancelled. pace: called at checks, every few milliseconds;
+    it may wait, which costs no CPU time. Inside another limit, the earlier end counts, the `cancelled` of both, and the
+    inner `pace` if there is one.
     """
-    if seconds is None and cancelled is None:
+    if seconds is None and cancelled is None and pace is None:
         yield
         return
     outer = _LIMIT.get()
     flag = _either(cancelled, None if outer is None else outer.cancelled)
+    pace = pace or (None if outer is None else outer.pace)
+    look, clock = (time.monotonic, time.thread_time) if clock is None else (clock, clock)
     ends, message = (
         (math.inf, "") if seconds is None else (clock() + seconds, f"{what} takes longer than {seconds:g} s")
     )
-    made = _Limit(clock, ends, message, flag)
+    made = _Limit(look, clock, ends, message, flag, pace)
     if outer is not None and (seconds is None or (outer.ends <= ends and outer.clock is clock)):
-        made.clock, made.ends, made.message = outer.clock, outer.ends, outer.message
+        made = _Limit(outer.look, outer.clock, outer.ends, outer.message, flag, pace)
     token = _LIMIT.set(made)
     try:
         yield
@@ -73,8 +90,21 @@ def check() -> None:
         return
     if limit.cancelled is not None and limit.cancelled():
         raise Cancelled
-    if limit.clock() > limit.ends:
+    if limit.look() > limit.look_at:
+        _look(limit)
+
+
+def _look(limit: _Limit) -> None:
+    """Pace the work and raise if the time is up; otherwise set when to look again."""
+    if limit.pace is not None:
+        limit.pace()
+        if limit.cancelled is not None and limit.cancelled():
+            raise Cancelled
+    left = limit.ends - limit.clock()
+    if left < 0:
         raise OutOfTime(limit.message, hint="make it smaller, or raise the limit on time")
+    if limit.look is not limit.clock:
+        limit.look_at = limit.look() + (left if limit.pace is None else min(left, PACE_SECONDS))
 
 
 def is_limited() -> bool:

@@ -103,6 +103,43 @@ def test_a_flag_alone_leaves_the_limit_around_it() -> None:
             check()
 
 
+def test_what_counts_is_the_cpu_time_of_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the clock runs on and the work does not: that is nobody's fault."""
+    now, used = [100.0], [5.0]
+    monkeypatch.setattr("espalier.time_limit.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("espalier.time_limit.time.thread_time", lambda: used[0])
+    with time_limit(2):
+        now[0] += 1000
+        check()
+        used[0] += 1.9
+        now[0] += 1000
+        check()
+        used[0] += 0.2
+        now[0] += 0.05
+        check()  # 0.1 s of CPU time were left 0.05 s ago: there is no need to look
+        now[0] += 0.06
+        with pytest.raises(LimitExceeded, match="longer than 2 s"):
+            check()
+
+
+def test_work_is_paced_now_and_then_and_waiting_costs_it_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, used, paces = [0.0], [0.0], [0]
+    monkeypatch.setattr("espalier.time_limit.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("espalier.time_limit.time.thread_time", lambda: used[0])
+
+    def pace() -> None:
+        paces[0] += 1
+        now[0] += 60
+
+    with time_limit(2, pace=pace):
+        for _ in range(100):
+            now[0] += 0.001
+            used[0] += 0.001
+            with time_limit(1, what="a part"):
+                check()
+    assert 10 <= paces[0] <= 110
+
+
 @pytest.mark.parametrize("kind", SPECS)
 def test_a_compilation_without_time_is_refused_and_says_so(kind: str) -> None:
     with stopped_at(1), pytest.raises(LimitExceeded, match="takes longer than 1 s"):

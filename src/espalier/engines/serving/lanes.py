@@ -18,6 +18,8 @@ from espalier.engines.serving.prefix_cache import HeldSequence, as_ids
 
 PlanEvent: TypeAlias = Taken | Outcome | Exception
 """What a plan's reader gets. An Outcome or an error comes last."""
+UNKNOWN_COST = 0.01
+"""The cost of a plan that has taken no step: it goes after those that are known to be cheap."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -30,7 +32,7 @@ class Ticket:
     the events.
 
     Set by the scheduler: number: order of arrival. arrived, began: when it was submitted, when it started. reused:
-    prompt tokens that a kept prefix spared. spent: seconds that its steps took beyond their share.
+    prompt tokens that a kept prefix spared. spent: CPU seconds that its steps took beyond their share.
     """
 
     plan: Plan
@@ -70,9 +72,9 @@ class PendingAppend:
 
 
 class Lane:
-    """One plan while it runs."""
+    """One plan while it runs. cost: CPU seconds that a step takes, by its latest ones."""
 
-    __slots__ = ("answer", "branches", "head", "ids", "is_held", "need", "plan", "ticket", "todo")
+    __slots__ = ("answer", "branches", "cost", "head", "ids", "is_held", "need", "plan", "ticket", "todo")
 
     def __init__(self, ticket: Ticket) -> None:
         self.ticket = ticket
@@ -84,6 +86,7 @@ class Lane:
         self.todo: list[PendingAppend] = []
         self.answer: Answer | None = None
         self.is_held = False  # its answer is from an earlier round
+        self.cost = UNKNOWN_COST
 
     def advance(self, events: list[PlanEvent]) -> bool:
         """Run the plan to its next need, collecting its events. False if it has ended. Raises what the plan raises."""

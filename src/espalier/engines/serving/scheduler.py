@@ -8,7 +8,9 @@ for any thread. It knows no requests, no text and no engine.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 
@@ -38,21 +40,29 @@ STEP_SECONDS = 10.0
 PLAN_SECONDS = 60.0
 STEP_SHARE = 0.05  # seconds: a step with a large vocabulary on a slow machine; most steps take less
 
+CHEAP_STEP = 0.005  # seconds: plans that have only such steps go first
+SLOW_STEP = 0.02  # seconds: a plan with such steps gets out of the way of the others
+DEBT_KEPT = 0.99
+ROUND_SECONDS = 0.1  # for the steps of all plans in one round; the rest go on in the next
+
 HINT = "make it smaller, or raise the limit on time"
 
 Deliver = Callable[[Sequence[tuple[Ticket, list[PlanEvent]]]], None]
 
 
 class Scheduler:
-    """Runs tickets. deliver: called once or twice a round with what happened, in order; it must not block.
+    """Runs tickets. deliver: called a few times a round with what happened, in order; it must not block.
 
     prefill_chunk: prefill tokens in one pass, over all plans; single tokens come on top. lanes: plans that run at once.
     prefix_tokens: tokens of ended sequences kept for later prompts, 0 for none, None for a default that suits the
     model. step_seconds: limit for one step of one plan, during which all others wait; a constraint that exceeds it ends
     its plan and all plans of the same owner with the same `cost_key`, and these are refused for a minute; None for no
-    limit. Once an owner's steps have taken that long in one round, its other plans continue in the next round.
-    plan_seconds: limit for all steps of one plan together, not counting STEP_SHARE for each; None for no limit. clock:
-    seconds. Raises InputError for a number out of range.
+    limit. plan_seconds: limit for all steps of one plan together, not counting STEP_SHARE for each; None for no limit.
+    clock: seconds, for deadlines. cpu: CPU seconds of the thread that calls `round`, for the limits of steps, so that no
+    plan is charged for what others do meanwhile; by default the clock. Raises InputError for a number out of range.
+
+    Plans with slow steps get half of the time at most while others run: cheap plans go first in every round, and after
+    a slow step no other slow one begins for as long as it took.
     """
 
     def __init__(
@@ -61,6 +71,7 @@ class Scheduler:
         deliver: Deliver,
         *,
         clock: Callable[[], float],
+        cpu: Callable[[], float] | None = None,
         prefill_chunk: int = PREFILL_CHUNK,
         queue_size: int = QUEUE_SIZE,
         lanes: int = MAX_LANES,
@@ -78,7 +89,7 @@ class Scheduler:
         for name, seconds in (("step_seconds", step_seconds), ("plan_seconds", plan_seconds)):
             if seconds is not None and not seconds > 0:
                 raise InputError(f"{name} is a number above 0, not {seconds}", field=name)
-        self._model, self._deliver, self._clock = model, deliver, clock
+        self._model, self._deliver, self._clock, self._cpu = model, deliver, clock, cpu or clock
         self._step_seconds, self._plan_seconds = step_seconds, plan_seconds
         self._costly = CostlyKeys()
         self._queue_size = queue_size
@@ -98,6 +109,8 @@ class Scheduler:
         self._size = 0  # tokens reserved by the lanes
         self._slots = 0  # sequences reserved by the lanes
         self._next_deadline: float | None = None
+        self._debts: dict[str, float] = {}  # by owner: seconds of slow steps, less for every round since
+        self._slow_from = -math.inf  # when a slow step may begin beside cheap plans
         self._events: dict[Ticket, list[PlanEvent]] = {}
 
     # For any thread.
@@ -189,12 +202,17 @@ class Scheduler:
         self._tell()
         for lane, error in self._passes.run([*self._lanes.values()]).items():
             self._fail(lane, error)
-        for lane in sorted(self._lanes.values(), key=lambda one: not one.is_held):
+        are_beside_cheap = any(lane.cost < SLOW_STEP for lane in self._lanes.values())
+        for lane in sorted(self._lanes.values(), key=self._turn):
             if lane.answer is not None:
-                if self._step_seconds is None or spent[lane.ticket.owner] < self._step_seconds:
-                    self._advance(lane, spent)
-                else:
+                waits = are_beside_cheap and lane.cost >= SLOW_STEP and self._clock() < self._slow_from
+                if waits or sum(spent.values()) >= ROUND_SECONDS:
                     lane.hold()
+                    continue
+                if lane.cost >= CHEAP_STEP:
+                    self._tell()  # what is known need not wait for a step that may be slow
+                self._advance(lane, spent)
+        self._debts = {owner: debt * DEBT_KEPT for owner, debt in self._debts.items() if debt > SLOW_STEP / 100}
         self._tell()
         with self._changed:
             if not self.has_work:
@@ -296,18 +314,19 @@ class Scheduler:
         if ticket.is_over:  # ended together with another plan of the same cost key
             return
         events = self._events.setdefault(ticket, [])
-        began = self._clock()
+        began = self._cpu()
         try:
-            with time_limit(self._step_seconds, what="one step of the constraint", clock=self._clock):
+            own = None if self._cpu is time.thread_time else self._cpu
+            with time_limit(self._step_seconds, what="one step of the constraint", clock=own):
                 goes_on = lane.advance(events)
         except Exception as error:  # noqa: BLE001  # goes to the plan's reader
-            spent[ticket.owner] += self._clock() - began
+            self._took(lane, self._cpu() - began, spent)
             self._fail(lane, error)
             if isinstance(error, OutOfTime):
                 self._fail_alike(ticket)
             return
-        took = self._clock() - began
-        spent[ticket.owner] += took
+        took = self._cpu() - began
+        self._took(lane, took, spent)
         ticket.spent += max(0.0, took - STEP_SHARE)
         if goes_on and self._plan_seconds is not None and ticket.spent > self._plan_seconds:
             self._fail(lane, OutOfTime(f"the constraint takes longer than {self._plan_seconds:g} s in all", hint=HINT))
@@ -316,6 +335,24 @@ class Scheduler:
             outcome = events.pop()
             self._drop(lane, keep=isinstance(outcome, Outcome))
             self._over(lane.ticket, outcome)
+
+    def _turn(self, lane: Lane) -> tuple[bool, bool, float, bool, float]:
+        """Sorts lanes: cheap ones first, then those of owners without slow steps, then those that have waited."""
+        return (
+            lane.cost >= SLOW_STEP,
+            lane.cost >= CHEAP_STEP,
+            self._debts.get(lane.ticket.owner, 0.0),
+            not lane.is_held,
+            lane.cost,
+        )
+
+    def _took(self, lane: Lane, took: float, spent: dict[str, float]) -> None:
+        """Note the CPU time of a step."""
+        spent[lane.ticket.owner] += took
+        lane.cost = max(took, 0.8 * lane.cost)
+        if took >= SLOW_STEP:
+            self._debts[lane.ticket.owner] = self._debts.get(lane.ticket.owner, 0.0) + took
+            self._slow_from = self._clock() + took
 
     def _fail_alike(self, costly: Ticket) -> None:
         """One plan has taken too long, and so would all of its owner with the same constraint. Other owners' plans go

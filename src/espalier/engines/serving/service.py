@@ -42,9 +42,16 @@ class Service:
     the engine is served or generates already.
     """
 
-    def __init__(self, engine: StepEngine, *, clock: Callable[[], float] = time.monotonic, **options: Any) -> None:
+    def __init__(
+        self,
+        engine: StepEngine,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = time.thread_time,
+        **options: Any,
+    ) -> None:
         self._engine, self._clock = engine, clock
-        self._scheduler = Scheduler(engine.model, _deliver, clock=clock, **options)
+        self._scheduler = Scheduler(engine.model, _deliver, clock=clock, cpu=cpu, **options)
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._closing = threading.Lock()
