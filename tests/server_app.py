@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 
 import espalier
+from espalier.constraints.judging import in_this_process
 from espalier.engines.base import Event, Load, Progress, Request
 from espalier.engines.fake import open_engine
 from espalier.engines.protocols import Engine, Running
@@ -23,8 +24,8 @@ from espalier.errors import TooManyRequests, Unauthorized
 from espalier.server.apps import create_app
 from espalier.server.observe.telemetry import NoSpans
 from espalier.server.ports import Caller, Finish
+from espalier.server.process.pools import make_pools
 from espalier.server.process.state import Process
-from espalier.server.process.workers import Workers
 from espalier.server.settings import ServerSettings, settings_of
 from espalier.settings import Settings
 from espalier.wiring import App
@@ -45,7 +46,7 @@ def make_process(config: ServerSettings | None = None, **parts: Any) -> Process:
     engine = parts.pop("engine", None) or fake_engine()
     given: dict[str, Any] = {
         "settings": config or settings(), "app": App(Settings()), "engine": engine, "scheduler": Stuck(engine.engine),
-        "names": ("fake",), "gate": OneKeyGate(), "meter": CountingMeter(), "workers": Workers(threads=1, waiting=1),
+        "names": ("fake",), "gate": OneKeyGate(), "meter": CountingMeter(), "pools": make_pools(waiting=1),
         "spans": NoSpans(), "store": None, "started": 0, "fingerprint": "fp_test",
     }  # fmt: skip
     return Process(**given | parts)
@@ -58,8 +59,9 @@ def make_app(
     config: ServerSettings | None = None,
     **parts: Any,
 ) -> FastAPI:
-    """A server over the fake model, or another engine."""
-    return create_app(config or settings(), app=App(Settings()), engine=engine or fake_engine(wish), **parts)
+    """A server over the fake model, or another engine. It judges in this process if no judge is given."""
+    given: dict[str, Any] = {"app": App(Settings()), "engine": engine or fake_engine(wish), "judge": in_this_process}
+    return create_app(config or settings(), **given | parts)
 
 
 @contextlib.contextmanager

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import math
 import os
 import shutil
 import signal
 import socket
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -65,7 +67,9 @@ def command(
         if read.workers > 1:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(_metrics_folder(found))
         _announce(found, read, keyring, listening, only)
-        _run(TARGETS[only], read, listening)
+        caught = _run(TARGETS[only], read, listening)
+    if caught:
+        _leave()
 
 
 @contextlib.contextmanager
@@ -165,9 +169,20 @@ def _announce(
         output.note(line)
 
 
-def _run(target: str, settings: ServerSettings, listening: socket.socket) -> None:
-    """Run until a signal. After SIGTERM or SIGINT running requests may finish, for at most DRAIN_SECONDS. A single
-    process answers /health while its model is loading; of several, each listens when its model is loaded."""
+def _leave() -> None:
+    """End the process now. Everything is closed; what libraries do at the interpreter's exit can take seconds."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(0)
+
+
+def _run(target: str, settings: ServerSettings, listening: socket.socket) -> list[int]:
+    """Run until a signal; returns the signals that ended it.
+
+    After SIGTERM or SIGINT running requests may finish, for at most DRAIN_SECONDS. A single process answers /health
+    while its model is loading; of several, each listens when its model is loaded."""
     import uvicorn  # noqa: PLC0415
     from uvicorn.config import STARTUP_FAILURE  # noqa: PLC0415
     from uvicorn.supervisors import Multiprocess  # noqa: PLC0415
@@ -191,7 +206,8 @@ def _run(target: str, settings: ServerSettings, listening: socket.socket) -> Non
         backlog=BACKLOG,
         proxy_headers=True,
         forwarded_allow_ips=list(settings.forwarded_allow_ips),
-        timeout_graceful_shutdown=math.ceil(settings.drain_seconds),
+        # At the end of the drain requests are told (process/ending.py); then this cuts off who does not listen.
+        timeout_graceful_shutdown=math.ceil(settings.drain_seconds + 0.5),
         limit_concurrency=settings.max_connections,
         http=GuardedProtocol,
         lifespan="on",
@@ -201,15 +217,17 @@ def _run(target: str, settings: ServerSettings, listening: socket.socket) -> Non
         supervisor.run()
         if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
             raise EspalierError("the server did not start", hint="the log says why")
-        return
+        return []
     server = uvicorn.Server(config)
+    caught: list[int] = []
     try:
-        with _signals_taken():
+        with _signals_taken(caught):
             server.run(sockets=[listening])
     except SystemExit as leaving:  # what it raises when the application could not start, having logged why
         failures.append(EspalierError(f"uvicorn has ended with {leaving.code}"))
     if failures:
         raise EspalierError("the server did not start", hint="the log says why") from failures[0]
+    return caught
 
 
 def _application(target: str, settings: ServerSettings, failed: Callable[[Exception], None]) -> FastAPI:
@@ -220,9 +238,11 @@ def _application(target: str, settings: ServerSettings, failed: Callable[[Except
 
 
 @contextlib.contextmanager
-def _signals_taken() -> Iterator[None]:
-    """Ignore the signal that uvicorn raises again after it stopped: ending on a signal is no failure."""
-    before = {one: signal.signal(one, lambda *_: None) for one in (signal.SIGTERM, signal.SIGINT)}
+def _signals_taken(caught: list[int]) -> Iterator[None]:
+    """Note, and do no more, the signal that uvicorn raises again after it stopped: ending on a signal is no failure.
+    A terminal that closes (SIGHUP) does not end a server."""
+    taken = [found for name in ("SIGTERM", "SIGINT", "SIGHUP") if (found := getattr(signal, name, None)) is not None]
+    before = {one: signal.signal(one, lambda number, _: caught.append(number)) for one in taken}
     try:
         yield
     finally:

@@ -59,6 +59,10 @@ class WordFiles:
         shipped = [package / "_wordlists", package.parents[1] / "wordlists"]
         return WordFiles([*([extra] if extra else []), *(folder for folder in shipped if folder.is_dir())])
 
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        return self._folders
+
     def languages(self) -> tuple[str, ...]:
         """The names of all lists, sorted."""
         return tuple(

@@ -13,6 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from espalier.api import LoadedEngine
+from espalier.constraints.judging import Judge
 from espalier.constraints.words.spec import Wordlist
 from espalier.engines.protocols import Engine, ServingEngine
 from espalier.server.asgi import Edge, LocalOnly
@@ -45,14 +46,16 @@ def create_app(
     gate: Gate | None = None,
     meter: Meter | None = None,
     store: TraceStore | None = None,
+    judge: Judge | None = None,
     failed: Failed | None = None,
 ) -> FastAPI:
     """The whole server. Without an engine, the model of the settings is loaded when the application starts.
 
-    Parts that are given stay open. serve: makes the ServingEngine. failed: with it, the application starts before the
+    Parts that are given stay open. serve: makes the ServingEngine. judge: judges outputs, in place of worker processes.
+    failed: with it, the application starts before the
     model is loaded, and `failed` is called with the error if loading fails. Raises InputError for a wrong setting.
     """
-    parts = Parts(app=app, engine=engine, serve=serve, gate=gate, meter=meter, store=store)
+    parts = Parts(app=app, engine=engine, serve=serve, gate=gate, meter=meter, store=store, judge=judge)
     return _build("Espalier", settings or settings_of(read_environment().values), parts, failed)
 
 

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from espalier.errors import Forbidden
 from espalier.server.admit.auth import refuses_stranger
-from espalier.server.http.errors import ErrorShape, internal_error, openai_shape
+from espalier.server.http.errors import BadRequest, ErrorShape, internal_error, openai_shape
 
 log = logging.getLogger(__name__)
 PUBLIC = frozenset({"/health", "/ready"})
@@ -48,6 +48,10 @@ class Edge:
             await send(message)
 
         try:
+            if sum(name == b"host" for name, _ in scope["headers"]) > 1:  # proxies and checks would read another one
+                error = BadRequest("the request has more than one Host header")
+                await self._shape(error, Request(scope, receive))(scope, receive, send_with_id)
+                return
             await self.app(scope, receive, send_with_id)
         except Exception:
             # The log gets the traceback, with the id that the client sees.

@@ -103,6 +103,9 @@ class ServerSettings:
     plan_seconds: Annotated[
         float, Field("For what all steps of one output take beyond a small share of each.", above=0)
     ] = 10.0
+    verdict_seconds: Annotated[
+        float, Field("Of CPU time for judging an output; what takes longer is unknown.", above=0)
+    ] = 5.0
     request_seconds: Annotated[float, Field("From arrival to the last token.", above=0)] = 600.0
     queue_size: Annotated[int, Field("Requests that wait; more get 503.", least=0)] = 256
     prefix_tokens: Annotated[

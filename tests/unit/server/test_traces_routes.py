@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ pytest.importorskip("sqlalchemy")
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from espalier.errors import OutputError, Unauthorized
+from espalier.errors import OutputError, TooManyRequests, Unauthorized
 from espalier.server.http import errors
 from espalier.server.ports import Caller
 from espalier.server.routes.traces import MAX_LIMIT, router
@@ -30,7 +31,11 @@ NEVER_MADE = "trc_0000000ygj0a98ctdkh7f8bdpdw"
 
 
 class Door:
-    """A gate that knows its callers by their tokens, and admits none."""
+    """A gate that knows its callers by their tokens, and counts who is admitted."""
+
+    def __init__(self) -> None:
+        self.admitted: list[str] = []
+        self.is_full = False
 
     def identify(self, authorization: str | None, query_token: str | None) -> Caller:
         token = (authorization or "").removeprefix("Bearer ") or query_token
@@ -38,8 +43,12 @@ class Door:
             raise Unauthorized()
         return Caller(name=token)
 
-    def admit(self, caller: Caller, *, requests: int = 1) -> Any:
-        raise NotImplementedError
+    @contextlib.asynccontextmanager
+    async def admit(self, caller: Caller, *, requests: int = 1) -> Any:
+        if self.is_full:
+            raise TooManyRequests("full", retry_after=7)
+        self.admitted.append(caller.name)
+        yield
 
 
 @pytest.fixture
@@ -55,6 +64,17 @@ def client_of(store: Any, *, token: str | None = "anna") -> TestClient:
     errors.install(app)
     app.include_router(router)
     return TestClient(app, headers={"authorization": f"Bearer {token}"} if token else None)
+
+
+@pytest.mark.parametrize("address", ["", f"/{NEVER_MADE}", f"/{NEVER_MADE}/page"])
+def test_reading_traces_passes_the_gate(store: Store, address: str) -> None:
+    client = client_of(store)
+    gate = client.app.state.process.gate  # type: ignore[attr-defined]  # of FastAPI
+    client.get(f"/traces{address}")
+    assert gate.admitted == ["anna"]
+    gate.is_full = True
+    assert client.get(f"/traces{address}").status_code == 429
+    assert client.delete(f"/traces/{NEVER_MADE}").status_code == 429
 
 
 def save(store: Store, trace: dict[str, Any] = TRACE, caller: str = "anna") -> str:

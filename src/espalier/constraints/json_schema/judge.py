@@ -24,7 +24,7 @@ from espalier.constraints.slow_patterns import run_limited
 from espalier.constraints.spec import JsonObject, JsonSchema, Spec
 from espalier.constraints.verdict import Unjudgeable, Verdict
 from espalier.lexicon.files import WordFiles
-from espalier.schema.normal.judge import is_panic
+from espalier.schema.normal.judge import is_panic, looking
 from espalier.schema.patterns.cost import is_quick, slow_pattern
 from espalier.schema.python.instances import build
 
@@ -95,8 +95,10 @@ def _multiple_of(validator: Any, factor: Any, value: Any, schema: Any) -> Iterat
 
 
 @cache
-def _exact(cls: type) -> Any:
-    return validators.extend(cls, {"multipleOf": _multiple_of})  # type: ignore[no-untyped-call]  # not in its stubs
+def _exact(cls: Any) -> Any:
+    """The validator class with exact decimals, looking at the time limit at every keyword."""
+    rules = {name: looking(rule) for name, rule in cls.VALIDATORS.items()} | {"multipleOf": looking(_multiple_of)}
+    return validators.extend(cls, rules)  # type: ignore[no-untyped-call]  # not in its stubs
 
 
 def judge_schema(spec: JsonSchema, text: str, words: WordFiles) -> Verdict:
@@ -165,7 +167,7 @@ class _Searches:
             if validator.is_type(value, "string") and not self._finds(wanted, value):
                 yield jsonschema.ValidationError(f"{value!r} does not match {wanted!r}")
 
-        return validators.extend(cls, {"pattern": pattern})  # type: ignore[no-untyped-call]  # not in its stubs
+        return validators.extend(cls, {"pattern": looking(pattern)})  # type: ignore[no-untyped-call]  # not in its stubs
 
     def _finds(self, pattern: str, text: str) -> bool:
         if is_quick(pattern, len(text)):

@@ -10,7 +10,8 @@ from dataclasses import replace
 from hashlib import blake2b
 
 from espalier.chat.reading.deltas import CallBegun, Delta, Turn
-from espalier.constraints.verdict import CUT, Verdict, judge, parse
+from espalier.constraints.judging import Judge, in_this_process
+from espalier.constraints.verdict import CUT, Verdict, parse
 from espalier.decoding.plan import Job, MakePlan, Outcome, Plan, Taken
 from espalier.decoding.text.stops import TextAssembler
 from espalier.engines.base import Event, Finished, Request, Result, TokenEvent, Usage
@@ -58,6 +59,8 @@ class PreparedRun:
         self.begun = "" if turn.spec is None else turn.spec.begun(turn.before)
         self.job, self.make_plan, self.words = job, make_plan, words
         self.parser = turn.parser()
+        self.judge: Judge = in_this_process
+        self.owner = ""
         self.records: list[StepRecord] = []
         self._recording: list[RunRecorder] | None = None  # from the first event on
         self.reasoned = 0  # tokens of reasoning
@@ -73,6 +76,10 @@ class PreparedRun:
         """The most tokens that its sequences can hold together."""
         # Forks share the prompt; the last token generated needs no place in the cache.
         return len(self.job.prompt) + self.sequences * (self.job.max_tokens - 1)
+
+    def judge_with(self, judge: Judge, owner: str) -> None:
+        """Have the output judged elsewhere than in this process. owner: who is charged."""
+        self.judge, self.owner = judge, owner
 
     def plan(self) -> Plan:
         """The plan, not started. Call it once: from then on the job's matcher, chain and stream belong to the plan."""
@@ -158,6 +165,7 @@ class PreparedRun:
         others = []
         for one in outcome.others:
             alone = PreparedRun(self.model, self.request, self.turn, self.seed, self.job, self.make_plan, self.words)
+            alone.judge_with(self.judge, self.owner)
             alone.records = [record for step in one.records if (record := self._asked_of(step)) is not None]
             pieces = TextAssembler(self.request.sampling.stop)
             for token in one.tokens:
@@ -167,7 +175,8 @@ class PreparedRun:
         spec, turn = self.turn.spec, self._turn()
         verdict = None
         if spec is not None:
-            verdict = judge(spec, self.begun + outcome.text, self.words) if outcome.is_complete else CUT
+            text = self.begun + outcome.text
+            verdict = self.judge(spec, text, self.words, self.owner) if outcome.is_complete else CUT
         parsed = None
         # A text that was closed by the token limit is complete.
         if (outcome.finish == "stop" or outcome.closed_by_budget) and (verdict is None or verdict.valid is not False):

@@ -58,8 +58,8 @@ class Scheduler:
     model. step_seconds: limit for one step of one plan, during which all others wait; a constraint that exceeds it ends
     its plan and all plans of the same owner with the same `cost_key`, and these are refused for a minute; None for no
     limit. plan_seconds: limit for all steps of one plan together, not counting STEP_SHARE for each; None for no limit.
-    clock: seconds, for deadlines. cpu: CPU seconds of the thread that calls `round`, for the limits of steps, so that no
-    plan is charged for what others do meanwhile; by default the clock. Raises InputError for a number out of range.
+    clock: seconds, for deadlines. cpu: CPU seconds of the thread that calls `round`, for the limits of steps: no plan
+    is charged for what others do meanwhile; by default the clock. Raises InputError for a number out of range.
 
     Plans with slow steps get half of the time at most while others run: cheap plans go first in every round, and after
     a slow step no other slow one begins for as long as it took.

@@ -18,8 +18,9 @@ import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
+from espalier.constraints.judging import Judge, in_this_process
 from espalier.decoding.plan import Outcome, Taken
 from espalier.engines.base import Event, Finished, Load, Progress, Request
 from espalier.engines.local.prepared_run import PreparedRun
@@ -31,6 +32,21 @@ from espalier.engines.serving.scheduler import Scheduler
 from espalier.errors import InputError
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Aside(Protocol):
+    """Runs work in a thread, for an owner, and returns its result. If the caller is cancelled, the work is told so at
+    its next `time_limit.check`."""
+
+    async def __call__(self, work: Callable[[], T], owner: str) -> T: ...
+
+
+async def in_any_thread(work: Callable[[], T], owner: str) -> T:
+    """In a thread of the event loop's own pool, which owners do not share out."""
+    return await asyncio.to_thread(work)
+
+
 Box: TypeAlias = "Mailbox[tuple[int, PlanEvent]]"
 """A mailbox of (index of the request among those of this reader, event)."""
 
@@ -38,6 +54,7 @@ Box: TypeAlias = "Mailbox[tuple[int, PlanEvent]]"
 class Service:
     """A ServingEngine over a StepEngine. It owns the engine until it is closed: `engine.run` goes through it too.
 
+    judge: judges outputs. aside: where an output is parsed, judged and traced, off the event loop of its reader.
     options: a Scheduler's. Nothing runs before the first request. Raises InputError for an option out of range, and if
     the engine is served or generates already.
     """
@@ -48,9 +65,11 @@ class Service:
         *,
         clock: Callable[[], float] = time.monotonic,
         cpu: Callable[[], float] = time.thread_time,
+        judge: Judge = in_this_process,
+        aside: Aside = in_any_thread,
         **options: Any,
     ) -> None:
-        self._engine, self._clock = engine, clock
+        self._engine, self._clock, self._judge, self.aside = engine, clock, judge, aside
         self._scheduler = Scheduler(engine.model, _deliver, clock=clock, cpu=cpu, **options)
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -69,7 +88,9 @@ class Service:
             raise InputError(f"a deadline is a number of seconds above 0, not {deadline}", field="deadline")
         end = None if deadline is None else self._clock() + deadline
         self._scheduler.check(owner)  # before the work; `_begin` checks again
-        running = _ServiceRun(self._scheduler, self._engine.prepare(request), owner, end, keep=self)
+        prepared = self._engine.prepare(request)
+        prepared.judge_with(self._judge, owner)
+        running = _ServiceRun(self._scheduler, prepared, owner, end, keep=self)
         self._begin(running.ticket)
         return running
 
@@ -169,8 +190,10 @@ class _ServiceRun:
             while True:
                 for _, happened in await self._box.take_async():
                     # Judging the output may take long, so it does not run on the event loop.
-                    judged = isinstance(happened, Outcome)
-                    event = await asyncio.to_thread(self._event, happened) if judged else self._event(happened)
+                    if isinstance(happened, Outcome):
+                        event = await self._service.aside(partial(self._event, happened), self.ticket.owner)
+                    else:
+                        event = self._event(happened)
                     yield event
                     if isinstance(event, Finished):
                         return

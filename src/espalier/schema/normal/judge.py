@@ -15,13 +15,14 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from espalier.errors import LimitExceeded, SchemaError
+from espalier.errors import Cancelled, LimitExceeded, SchemaError
 from espalier.schema.normal.literals import LiteralTable, SchemaLiteral
 from espalier.schema.patterns.cost import slow_pattern
 from espalier.schema.patterns.ecma import found
 from espalier.schema.patterns.formats import FORMATS, NARROWER
 from espalier.schema.read.documents import Document, Subschema
 from espalier.schema.read.values import ARRAY, NUMBER, OBJECT, STRING, exact, is_whole, key, type_of
+from espalier.time_limit import check
 
 
 def is_panic(error: BaseException) -> bool:
@@ -92,6 +93,8 @@ class ValueJudge:
             raise LimitExceeded(
                 f"the schema at {literal.subschema.at()} is nested too deeply to judge a value"
             ) from None
+        except (LimitExceeded, Cancelled):
+            raise
         except Exception as error:  # a fault of the validator is no verdict
             raise Undecided from error
         except BaseException as error:
@@ -131,6 +134,17 @@ class ValueJudge:
         return self.validators[subschema]
 
 
+def looking(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule of `jsonschema` for a keyword that first looks at the time limit: references let a small schema ask for a
+    number of steps that doubles with each of its lines."""
+
+    def rule_within_limit(validator: Any, wanted: Any, value: Any, schema: Any) -> Any:
+        check()
+        return rule(validator, wanted, value, schema)
+
+    return rule_within_limit
+
+
 @cache
 def _exact(name: str) -> Any:
     """The validator of a draft, with an exact `multipleOf`: on numbers as written in decimal."""
@@ -142,7 +156,8 @@ def _exact(name: str) -> Any:
             yield jsonschema.ValidationError(f"{value!r} is not a multiple of {factor}")
 
     base: Any = getattr(jsonschema, name)
-    made: Any = extend(base, {"multipleOf": multiple_of})  # type: ignore[no-untyped-call]  # not in its stubs
+    rules = {name: looking(rule) for name, rule in base.VALIDATORS.items()} | {"multipleOf": looking(multiple_of)}
+    made: Any = extend(base, rules)  # type: ignore[no-untyped-call]  # not in its stubs
     return made
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from espalier.decoding.plan import STRATEGIES, Strategy
 from espalier.engines.base import Event, Finished, Result, TokenEvent
 from espalier.engines.protocols import Running
-from espalier.errors import EspalierError, LimitExceeded
+from espalier.errors import Cancelled, EspalierError, LimitExceeded, Unavailable
 from espalier.server.asking.draft import Asked
 from espalier.server.http.errors import TooCostly, code_of
 from espalier.server.observe import logs
@@ -109,6 +109,8 @@ class Generation:
         try:
             while left:
                 found = await queue.get()
+                if isinstance(found, Cancelled):  # not by us: nobody would read this any more
+                    found = Unavailable("the server is closing", hint="send the request again")
                 if isinstance(found, Exception):
                     if isinstance(found, LimitExceeded) and (self.kind is not None or branches_field(self.asked)):
                         found = too_costly(self.asked, found)  # a step is over its limit: the request is at fault
@@ -201,7 +203,9 @@ class Generation:
             )
 
         try:
-            self.outputs[index].trace_id = await asyncio.to_thread(save)
+            # A client that leaves now does not take back what is finished.
+            saving = asyncio.ensure_future(self.process.pools.saving.run(save, owner=self.caller.name))
+            self.outputs[index].trace_id = await asyncio.shield(saving)
         except EspalierError as error:
             log.warning("not stored: %s", error, extra={"fields": {"request_id": self.request_id}})
 

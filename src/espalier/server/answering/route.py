@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from fastapi import Request
@@ -129,7 +130,7 @@ async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
             reply["espalier"] = reports(running.contract, found)
         return to_bytes_by_parts(reply if dialect.finish is None else dialect.finish(reply, running))
 
-    return await asyncio.to_thread(make)
+    return await running.process.pools.replies.run(make, owner=running.caller.name)
 
 
 async def _stream(running: Generation, chunks: Chunks, done: bytes) -> AsyncGenerator[bytes]:
@@ -143,7 +144,8 @@ async def _stream(running: Generation, chunks: Chunks, done: bytes) -> AsyncGene
                 if (
                     isinstance(happened, Finished) and running.asked.shown_trace == "steps"
                 ):  # the whole trace: encode it in a thread
-                    yield await asyncio.to_thread(_events, chunks, index, happened, trace_id)
+                    work = partial(_events, chunks, index, happened, trace_id)
+                    yield await running.process.pools.replies.run(work, owner=running.caller.name)
                     continue
                 for chunk in chunks.of(index, happened, trace_id):
                     yield event(chunk)

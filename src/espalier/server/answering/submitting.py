@@ -101,7 +101,7 @@ async def _submit(made: Generation) -> None:
 
     try:
         async with asyncio.timeout(max(0.0, limit - (time.monotonic() - made.began))):
-            runs = await process.workers.run(submit, abandoned=_cancel, owner=made.caller.name)
+            runs = await process.pools.preparing.run(submit, abandoned=_cancel, owner=made.caller.name)
     except TimeoutError:
         raise DeadlineExceeded(f"preparing the request took longer than {limit:g} s") from None
     except EspalierError as error:

@@ -5,7 +5,6 @@ llama-server ignores unknown fields; here unknown and unsupported fields are ref
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +24,7 @@ from espalier.server.bodies.llama import LlamaBody
 from espalier.server.bodies.openai import SharedBody
 from espalier.server.http.body import read_object
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
-from espalier.server.process.deps import process_of
+from espalier.server.process.deps import caller_of, process_of
 from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
 from espalier.tokens.vocab import Vocab
@@ -48,7 +47,9 @@ async def read_llama(http: HttpRequest, settings: ServerSettings) -> dict[str, A
     data = await read_object(http, settings)
     engine = process_of(http).engine.engine
     if isinstance(data.get("prompt"), list) and engine.vocab is not None:
-        data["prompt"] = await asyncio.to_thread(_prompts, data["prompt"], engine, engine.vocab)
+        work = partial(_prompts, data["prompt"], engine, engine.vocab)
+        owner = caller_of(http).name
+        data["prompt"] = await process_of(http).pools.bodies.run(work, owner=owner)
     return data
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,7 +22,7 @@ DEPTHS = np.zeros(256, dtype=np.int8)
 """By byte value: the change of the nesting depth, 1 for an opening and -1 for a closing bracket."""
 DEPTHS[list(b"[{")] = 1
 DEPTHS[list(b"]}")] = -1
-IN_A_THREAD = 65_536
+IN_A_THREAD = 16_384
 """Bodies of this many bytes or more are parsed in a thread, off the event loop."""
 BODY_BYTES = "espalier.body_bytes"
 """The key of the body's size in `scope["state"]`."""
@@ -35,9 +36,7 @@ async def read_object(request: Request, settings: ServerSettings) -> dict[str, A
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         raise WrongMediaType(hint="content-type: application/json")
     raw = await read_bytes(request, settings)
-    if len(raw) < IN_A_THREAD:
-        return parse_object(raw, max_depth=settings.max_json_depth)
-    return await asyncio.to_thread(parse_object, raw, max_depth=settings.max_json_depth)
+    return await in_thread_if_large(request, partial(parse_object, raw, max_depth=settings.max_json_depth))
 
 
 async def read_bytes(request: Request, settings: ServerSettings) -> bytes:
@@ -64,10 +63,15 @@ async def read_bytes(request: Request, settings: ServerSettings) -> bytes:
 
 
 async def in_thread_if_large(request: Request, work: Callable[[], T]) -> T:
-    """Run `work`, in a thread if the body that was read is large."""
-    if request.scope.get("state", {}).get(BODY_BYTES, 0) < IN_A_THREAD:
+    """Run `work`, in a thread for bodies if the one that was read is large; it belongs to the caller's share."""
+    state = request.scope.get("state", {})
+    if state.get(BODY_BYTES, 0) < IN_A_THREAD:
         return work()
-    return await asyncio.to_thread(work)
+    process = getattr(request.scope["app"].state, "process", None) if "app" in request.scope else None
+    if process is None:
+        return await asyncio.to_thread(work)
+    found: T = await process.pools.bodies.run(work, owner=getattr(state.get("caller"), "name", ""))
+    return found
 
 
 def parse_object(raw: bytes, *, max_depth: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""uvicorn's httptools protocol with limits on the size of a request's head and on the time in which it arrives.
+"""uvicorn's httptools protocol with limits on a request's head, and with replies to clients that close their half.
 
 It knows no route; `espalier serve` passes it to uvicorn. It extends private methods of uvicorn: pyproject.toml pins the
 tested releases, and tests/unit/server/test_uvicorn.py names the methods.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from espalier.server.http.wire import ABORT
 
@@ -17,6 +17,9 @@ HEAD_BYTES = 65_536
 """The limit for the request line and the headers together; h11 has the same."""
 HEAD_SECONDS = 30.0
 """The time limit from a new connection, or the first byte of its next request, to the end of the headers."""
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+PROBE_SECONDS = 5.0
+"""The longest pause between two looks whether a client that closed its half is still there."""
 TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain; charset=utf-8\r\n"
     b"content-length: 25\r\nconnection: close\r\n\r\nThe headers are too long."
@@ -78,6 +81,24 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._is_in_head = True
         super().on_message_complete()
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """A client that has sent its whole request may close its half of the connection and read on. One that is gone
+        sends the same, so we write to it until its machine objects, or the reply begins."""
+        last = self.pipeline[0][0] if self.pipeline else self.cycle
+        if last is None or last.response_complete or last.more_body:
+            return None
+        last.keep_alive = False
+        self._probe(last, 0.02)
+        return True
+
+    def _probe(self, last: RequestResponseCycle, pause: float) -> None:
+        """Write an interim response, which every client skips; HTTP/1.0 has none."""
+        if last.response_started or last.disconnected or self.transport.is_closing():
+            return
+        if last.scope["http_version"] == "1.1" and last is self.cycle and not self.pipeline:
+            self.transport.write(CONTINUE)
+        self.loop.call_later(pause, self._probe, last, min(2 * pause, PROBE_SECONDS))
 
     def send_400_response(self, msg: str) -> None:
         if self._parsed > HEAD_BYTES:

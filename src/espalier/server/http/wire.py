@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from espalier.time_limit import check
+
 ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+ASCII = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+SLICE = 256
+"""Items of a list that are encoded at once, and members of an object."""
 DEPTH = 6
-"""The depth at which steps of traces and tokens of log probabilities stand in a reply."""
+"""Below this depth, values are encoded whole: what a step of a trace or a token holds is small."""
 PIECE = 65_536
 """Bytes passed to the ASGI server at once, which buffers them until the client reads."""
 READ_SECONDS = 60.0
@@ -27,24 +32,59 @@ def to_bytes(data: Any) -> bytes:
     return _encoded(ENCODER.encode(data))
 
 
-def to_bytes_by_parts(data: Any) -> bytes:
-    """The same bytes, for use in a thread: the encoder holds the GIL while it works, so it gets small parts."""
-    return _encoded("".join(_parts(data, DEPTH)))
+def to_bytes_by_parts(data: Any, *, is_ascii: bool = False) -> bytes:
+    """The same bytes, for use in a thread: the encoder holds the GIL while it works, so it gets small parts, and looks
+    at the time limit between them. is_ascii: with escapes for all else, so that a lone surrogate stays as it is."""
+    encode = (ASCII if is_ascii else ENCODER).encode
+    return b"".join(_joined(_parts(data, DEPTH, encode)))
 
 
-def _parts(data: Any, depth: int) -> Iterator[str]:
+def _joined(parts: Iterator[str]) -> Iterator[bytes]:
+    """Few large pieces from many small ones."""
+    waiting, size = [], 0
+    for part in parts:
+        check()
+        waiting.append(part)
+        size += len(part)
+        if size > PIECE:
+            yield _encoded("".join(waiting))
+            waiting, size = [], 0
+    yield _encoded("".join(waiting))
+
+
+def _parts(data: Any, depth: int, encode: Callable[[Any], str]) -> Iterator[str]:
     if depth == 0 or not data or not isinstance(data, dict | list):
-        yield ENCODER.encode(data)
-        return
-    is_object = isinstance(data, dict)
-    yield "{" if is_object else "["
-    for place, name in enumerate(data):
-        if place:
-            yield ","
-        if is_object:
-            yield f"{ENCODER.encode(name)}:"
-        yield from _parts(data[name] if is_object else name, depth - 1)
-    yield "}" if is_object else "]"
+        yield encode(data)
+    elif isinstance(data, dict):
+        for place, (name, value) in enumerate(data.items()):
+            yield f"{',' if place else '{'}{encode(name)}:"
+            yield from _parts(value, depth - 1, encode)
+        yield "}"
+    else:
+        for start in range(0, len(data), SLICE):
+            some = data[start : start + SLICE]
+            yield "," if start else "["
+            if all(_is_flat(one) for one in some):
+                yield encode(some)[1:-1]
+                continue
+            for place, one in enumerate(some):
+                if place:
+                    yield ","
+                yield from _parts(one, depth - 1, encode)
+        yield "]"
+
+
+def _is_flat(value: Any) -> bool:
+    """A value of a few hundred bytes: no text of any length, and nothing nested."""
+    if isinstance(value, str):
+        return len(value) <= SLICE
+    if isinstance(value, dict):
+        return len(value) <= 8 and all(type(one) in FLAT or (type(one) is str and len(one) <= SLICE)
+                                       for one in value.values())  # fmt: skip
+    return type(value) in FLAT
+
+
+FLAT = frozenset({int, float, bool, type(None)})
 
 
 def _encoded(text: str) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -35,6 +36,15 @@ def request_id_of(request: Request) -> str:
     """The request's id in the log, the reply and the store."""
     found: str = request.state.request_id
     return found
+
+
+@asynccontextmanager
+async def admitted(request: Request) -> AsyncIterator[tuple[Process, Caller]]:
+    """The process and the caller of a route that generates nothing, within the caller's limits. Raises Unauthorized,
+    TooManyRequests."""
+    process, caller = process_of(request), caller_of(request)
+    async with process.gate.admit(caller):
+        yield process, caller
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import logging
 import multiprocessing
-import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from espalier.api import LoadedEngine
+from espalier.confined.pool import is_supported
+from espalier.constraints.judging import ConfinedJudge, Judge, in_this_process
 from espalier.constraints.words.spec import Wordlist
 from espalier.engines.protocols import Engine, ServingEngine
 from espalier.engines.serving.serve import serve_engine
@@ -28,9 +30,10 @@ from espalier.server.observe import logs, telemetry
 from espalier.server.observe.guarded import Guarded
 from espalier.server.observe.metrics import MOST_TOKENS, PrometheusMeter, make_meter
 from espalier.server.ports import Gate, Meter, TraceStore
+from espalier.server.process.ending import Ending, ending_on_signals
+from espalier.server.process.pools import Pools, make_pools
 from espalier.server.process.prebuild import Prebuild, check_lists, prebuilding
 from espalier.server.process.state import Process
-from espalier.server.process.workers import Workers
 from espalier.server.settings import ServerSettings
 from espalier.store.counters import StoredCounters
 from espalier.store.open import Store, open_store
@@ -44,7 +47,7 @@ REJECTION = "rejection"
 """The default strategy while a rejection log is written: other strategies would leave the log empty."""
 RETENTION_SECONDS = 300.0
 DAY = 86_400.0
-WORK_THREADS = 4
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,7 @@ class Parts:
     gate: Gate | None = None
     meter: Meter | None = None
     store: TraceStore | None = None
+    judge: Judge | None = None
 
 
 @asynccontextmanager
@@ -78,22 +82,27 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         store = parts.store
         if store is None and (_keeps(settings) or _is_one_of_several(settings)):
             store = await _open_store(stack, settings)
-        scheduler = (parts.serve or _server(settings))(engine.engine)
-        stack.push_async_callback(asyncio.to_thread, scheduler.close, drain=settings.drain_seconds)
+        judge = parts.judge or await _open_judge(stack, settings)
+        running: list[ServingEngine] = []
+        pools = make_pools(waiting=settings.queue_size, busy=lambda: bool(running) and running[0].load().running > 0)
+        scheduler = (parts.serve or _server(settings, judge, pools))(engine.engine)
+        running.append(scheduler)
+        ending = _ending(settings, scheduler, pools)
+        stack.callback(pools.close)
+        stack.push_async_callback(_close, scheduler, ending)
+        stack.enter_context(ending_on_signals(ending))
         names = _names(settings, app, engine)
         gate = parts.gate or _open_gate(stack, settings, store)
         meter = parts.meter or _open_meter(stack, settings, engine, scheduler, names[0])
         recorders = await _open_recorders(stack, settings, meter)
         spans = telemetry.make_spans(is_on=settings.otel)
         stack.push_async_callback(asyncio.to_thread, spans.close)
-        workers = Workers(threads=min(WORK_THREADS, 2 * (os.cpu_count() or 1)), waiting=settings.queue_size)
-        stack.callback(workers.close)
         prebuild: Prebuild | None = None
         if lists and compiler is not None:
             prebuild = await stack.enter_async_context(prebuilding(settings, compiler, lists))
         yield Process(
             settings=settings, app=app, engine=engine, scheduler=scheduler, names=names, gate=gate, meter=meter,
-            workers=workers, spans=spans, store=store if parts.store is not None or _keeps(settings) else None,
+            pools=pools, spans=spans, store=store if parts.store is not None or _keeps(settings) else None,
             started=int(time.time()), fingerprint=_fingerprint(engine), recorders=recorders,
             default_strategy=REJECTION if recorders and engine.capabilities.logits else None, prebuild=prebuild,
         )  # fmt: skip
@@ -161,11 +170,38 @@ async def _open_recorders(stack: AsyncExitStack, settings: ServerSettings, meter
     return (Guarded(log, failed=meter.unrecorded),)
 
 
-def _server(settings: ServerSettings) -> Callable[[Engine], ServingEngine]:
+def _ending(settings: ServerSettings, scheduler: ServingEngine, pools: Pools) -> Ending:
+    """What still runs at the end of the drain is ended, and its readers are told."""
+
+    async def finish() -> None:
+        pools.preparing.close()
+        pools.reading.close()
+        await asyncio.to_thread(scheduler.close, drain=0)
+
+    return Ending(settings.drain_seconds, finish)
+
+
+async def _close(scheduler: ServingEngine, ending: Ending) -> None:
+    await asyncio.to_thread(scheduler.close, drain=ending.left())
+
+
+async def _open_judge(stack: AsyncExitStack, settings: ServerSettings) -> Judge:
+    """Verdicts in worker processes; where the system has none that can be limited, in this process."""
+    if not is_supported():
+        log.warning("verdicts have no limit on this system")
+        return in_this_process
+    made = ConfinedJudge(seconds=settings.verdict_seconds)
+    stack.callback(made.close)
+    await asyncio.to_thread(made.start)
+    return made.judge
+
+
+def _server(settings: ServerSettings, judge: Judge, pools: Pools) -> Callable[[Engine], ServingEngine]:
     def serve(engine: Engine) -> ServingEngine:
         return serve_engine(
             engine, queue_size=settings.queue_size, step_seconds=settings.step_seconds,
-            plan_seconds=settings.plan_seconds, prefix_tokens=settings.prefix_tokens,
+            plan_seconds=settings.plan_seconds, prefix_tokens=settings.prefix_tokens, judge=judge,
+            aside=pools.results.aside,
         )  # fmt: skip
 
     return serve

@@ -9,8 +9,8 @@ from espalier.engines.protocols import ServingEngine
 from espalier.sampling.presets.catalogue import Presets
 from espalier.server.observe.telemetry import Spans
 from espalier.server.ports import Gate, Meter, TraceStore
+from espalier.server.process.pools import Pools
 from espalier.server.process.prebuild import Prebuild
-from espalier.server.process.workers import Workers
 from espalier.server.settings import ServerSettings
 from espalier.trace.recorders.protocol import Recorder
 from espalier.wiring import App
@@ -19,7 +19,7 @@ from espalier.wiring import App
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
     """engine: for what needs no scheduler (tokenising, templates). names: the model's names; replies use the first.
-    started: Unix seconds. workers: threads for rendering and compiling, which block. spans: telemetry. fingerprint:
+    started: Unix seconds. pools: threads for work that blocks or takes long. spans: telemetry. fingerprint:
     identifies the model and this version. recorders: get every run. default_strategy: for requests that name none;
     None leaves the choice to the engine. prebuild: how far the word lists are that are compiled at the start."""
 
@@ -30,7 +30,7 @@ class Process:
     names: tuple[str, ...]
     gate: Gate
     meter: Meter
-    workers: Workers
+    pools: Pools
     spans: Spans
     store: TraceStore | None
     started: int

@@ -6,28 +6,32 @@ A body's fields decide between the two servers. Nothing is generated; threads en
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from espalier.api import make_request
 from espalier.chat.messages import check_messages
-from espalier.engines.base import Request as Asked
+from espalier.engines.base import Request as EngineRequest
 from espalier.engines.protocols import Engine
-from espalier.errors import EspalierError
+from espalier.errors import EspalierError, LimitExceeded
+from espalier.server.asking.draft import Asked
 from espalier.server.asking.openai import ask_chat
 from espalier.server.asking.token_ids import bytes_of, check_ids, known_vocab, text_of
 from espalier.server.bodies.base import read_body
 from espalier.server.bodies.llama import DetokenizeBody, TokenizeBody
 from espalier.server.bodies.openai import ChatBody
 from espalier.server.http.body import in_thread_if_large, read_object
-from espalier.server.http.errors import GENERATION_ERRORS, BadRequest, UnsupportedParameter, documented
-from espalier.server.http.wire import JsonResponse
-from espalier.server.process.deps import caller_of, process_of
+from espalier.server.http.errors import GENERATION_ERRORS, BadRequest, TooCostly, UnsupportedParameter, documented
+from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
+from espalier.server.process.deps import admitted, while_connected
+from espalier.server.process.state import Process
+from espalier.time_limit import time_limit
 from espalier.tokens.vocab import Vocab
 
 Json = dict[str, Any]
+T = TypeVar("T")
 LLAMA_FIELDS = ("add_special", "parse_special", "with_pieces")
 VLLM_FIELDS = ("add_special_tokens", "add_generation_prompt", "return_token_strs", "tools")
 router = APIRouter(tags=["tokens"], responses=documented(*GENERATION_ERRORS))
@@ -40,9 +44,40 @@ def _body(name: str) -> dict[str, Any]:
 @router.post("/tokenize", openapi_extra=_body("TokenizeBody"))
 async def tokenize(request: Request) -> Response:
     """The tokens of `content` (llama-server), or of `prompt` or `messages` (vLLM)."""
-    engine = _engine(request)
-    vocab = known_vocab(engine)
-    body = read_body(TokenizeBody, await read_object(request, process_of(request).settings))
+    return await _worked(request, _read_tokenize, _tokenized)
+
+
+@router.post("/detokenize", openapi_extra=_body("DetokenizeBody"))
+async def detokenize(request: Request) -> Response:
+    """The text of `tokens`, special tokens included, as `content`; with `model`, as vLLM's `prompt`."""
+    return await _worked(request, lambda data, _: read_body(DetokenizeBody, data), _detokenized)
+
+
+@router.post("/apply-template", openapi_extra=_body("ChatBody"))
+async def apply_template(request: Request) -> Response:
+    """The prompt that the chat template renders for a chat request."""
+    return await _worked(request, lambda data, process: ask_chat(read_body(ChatBody, data), process), _rendered)
+
+
+async def _worked(request: Request, read: Callable[[Json, Process], T], work: Callable[[T, Process], Json]) -> Response:
+    """The reply: the body is read and the work done in threads, within the caller's limits, while the client waits."""
+    async with admitted(request) as (process, caller):
+        data = await read_object(request, process.settings)
+        body = await in_thread_if_large(request, lambda: read(data, process))
+
+        def make() -> bytes:
+            with time_limit(process.settings.compile_seconds, what="this"):
+                return to_bytes_by_parts(work(body, process))
+
+        try:
+            working = process.pools.preparing.run(make, owner=caller.name)
+            return JsonResponse(await while_connected(request, working))
+        except LimitExceeded as error:
+            raise TooCostly(error.message, hint=error.hint, field=error.field) from error
+
+
+def _read_tokenize(data: Json, process: Process) -> TokenizeBody:
+    body = read_body(TokenizeBody, data)
     given = [name for name in ("content", "prompt", "messages") if getattr(body, name) is not None]
     if len(given) != 1:
         raise BadRequest(
@@ -52,43 +87,25 @@ async def tokenize(request: Request) -> Response:
     for name in VLLM_FIELDS if given == ["content"] else LLAMA_FIELDS:
         if getattr(body, name) is not None:
             raise BadRequest(f"{name} does not go with {given[0]}", field=name)
-    work = _tokens if given == ["content"] else _counted
-    return JsonResponse(await _in_thread(request, lambda: work(body, engine, vocab)))
+    return body
 
 
-@router.post("/detokenize", openapi_extra=_body("DetokenizeBody"))
-async def detokenize(request: Request) -> Response:
-    """The text of `tokens`, special tokens included, as `content`; with `model`, as vLLM's `prompt`."""
-    vocab = known_vocab(_engine(request))
-    data = await read_object(request, process_of(request).settings)
-    body = await in_thread_if_large(request, lambda: read_body(DetokenizeBody, data))
-    text = await in_thread_if_large(request, lambda: text_of(check_ids(body.tokens, vocab, "tokens"), vocab))
-    return JsonResponse({"content": text} if body.model is None else {"prompt": text})
+def _tokenized(body: TokenizeBody, process: Process) -> Json:
+    engine = process.engine.engine
+    return (_counted if body.content is None else _tokens)(body, engine, known_vocab(engine))
 
 
-@router.post("/apply-template", openapi_extra=_body("ChatBody"))
-async def apply_template(request: Request) -> Response:
-    """The prompt that the chat template renders for a chat request."""
-    engine, process = _engine(request), process_of(request)
-    data = await read_object(request, process.settings)
-    asked = await in_thread_if_large(request, lambda: ask_chat(read_body(ChatBody, data), process))
+def _detokenized(body: DetokenizeBody, process: Process) -> Json:
+    vocab = known_vocab(process.engine.engine)
+    text = text_of(check_ids(body.tokens, vocab, "tokens"), vocab)
+    return {"content": text} if body.model is None else {"prompt": text}
+
+
+def _rendered(asked: Asked, process: Process) -> Json:
     try:
-        text = await _in_thread(request, lambda: engine.prompt_text(asked.requests[0]))
+        return {"prompt": process.engine.engine.prompt_text(asked.requests[0])}
     except EspalierError as error:
         raise asked.named(error) from None
-    return JsonResponse({"prompt": text})
-
-
-def _engine(request: Request) -> Engine:
-    """The engine. Raises Unauthorized, Unavailable."""
-    process = process_of(request)
-    caller_of(request)
-    return process.engine.engine
-
-
-async def _in_thread(request: Request, work: Callable[[], Any]) -> Any:
-    owner = caller_of(request).name
-    return await process_of(request).workers.run(work, abandoned=lambda _: None, owner=owner)
 
 
 def _tokens(body: TokenizeBody, engine: Engine, vocab: Vocab) -> Json:
@@ -126,7 +143,7 @@ def _counted(body: TokenizeBody, engine: Engine, vocab: Vocab) -> Json:
             raise UnsupportedParameter(
                 "the chat template adds its own special tokens", hint="leave it out", field="add_special_tokens"
             )
-        asked: Asked = make_request(check_messages(body.messages), tools=body.tools)
+        asked: EngineRequest = make_request(check_messages(body.messages), tools=body.tools)
         ids = engine.prompt_ids(asked)
     else:
         if body.tools:

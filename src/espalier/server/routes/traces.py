@@ -7,22 +7,24 @@ trace holds and builds its page.
 from __future__ import annotations
 
 import html
-import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from espalier.errors import EspalierError, InputError
 from espalier.server.http.errors import NotFound, documented
-from espalier.server.http.wire import JsonResponse
-from espalier.server.ports import Caller, TraceStore
-from espalier.server.process.deps import caller_of, process_of
+from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
+from espalier.server.ports import TraceStore
+from espalier.server.process.deps import admitted, while_connected
 from espalier.trace import page
 
+T = TypeVar("T")
 LIMIT, MAX_LIMIT = 20, 100
+STATUSES = (400, 401, 404, 429, 500, 503)
 
 PRIVATE = {"cache-control": "private, no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 """Prompts stay out of caches, and an address with a token is not passed on as a referrer."""
@@ -52,40 +54,51 @@ HTML_REPLY = {"description": "The trace as one self-contained HTML page.", "cont
 router = APIRouter(tags=["traces"])
 
 
-@router.get("/traces", responses=documented(400, 401, 404, 500, 503), openapi_extra={"parameters": LIST_PARAMETERS})
-def list_traces(request: Request) -> Response:
+@router.get("/traces", responses=documented(*STATUSES), openapi_extra={"parameters": LIST_PARAMETERS})
+async def list_traces(request: Request) -> Response:
     """The caller's traces, newest first, without their steps."""
-    store, caller = _asked(request)
-    limit = _limit(request.query_params.get("limit"))
-    found = store.traces(caller=caller.name, limit=limit + 1, after=request.query_params.get("after"))
-    shown = [_listed(row) for row in found[:limit]]
-    last = shown[-1]["id"] if shown else None
-    return JsonResponse(
-        {"object": "list", "data": shown, "has_more": len(found) > limit, "last_id": last}, headers=PRIVATE
-    )
+    limit, after = _limit(request.query_params.get("limit")), request.query_params.get("after")
+
+    def work(store: TraceStore, caller: str) -> bytes:
+        found = store.traces(caller=caller, limit=limit + 1, after=after)
+        shown = [_listed(row) for row in found[:limit]]
+        last = shown[-1]["id"] if shown else None
+        return to_bytes_by_parts({"object": "list", "data": shown, "has_more": len(found) > limit, "last_id": last})
+
+    return JsonResponse(await _from_store(request, work), headers=PRIVATE)
 
 
-@router.get("/traces/{trace_id}", responses=documented(401, 404, 500, 503))
-def get_trace(request: Request, trace_id: str) -> Response:
+@router.get("/traces/{trace_id}", responses=documented(*STATUSES))
+async def get_trace(request: Request, trace_id: str) -> Response:
     """One trace, whole: what was asked, every step, and sums over them."""
-    # ASCII with escapes, so that a lone surrogate in a text is returned unchanged.
-    text = json.dumps(_trace(request, trace_id), separators=(",", ":"), allow_nan=False)
-    return Response(text, media_type="application/json", headers=PRIVATE)
+
+    def work(store: TraceStore, caller: str) -> bytes:
+        # ASCII with escapes, so that a lone surrogate in a text is returned unchanged.
+        return to_bytes_by_parts(_trace(store, caller, trace_id), is_ascii=True)
+
+    return JsonResponse(await _from_store(request, work), headers=PRIVATE)
 
 
-@router.get("/traces/{trace_id}/page", responses={200: HTML_REPLY, **documented(401, 404, 500, 503)})
-def show_trace(request: Request, trace_id: str) -> Response:
+@router.get("/traces/{trace_id}/page", responses={200: HTML_REPLY, **documented(*STATUSES)})
+async def show_trace(request: Request, trace_id: str) -> Response:
     """One trace as an HTML page."""
-    shown = page.render(_trace(request, trace_id))
-    headers = {**PRIVATE, "content-security-policy": page_policy(shown)}
-    return Response(shown, media_type="text/html", headers=headers)
+
+    def work(store: TraceStore, caller: str) -> tuple[str, str]:
+        shown = page.render(_trace(store, caller, trace_id))
+        return shown, page_policy(shown)
+
+    shown, policy = await _from_store(request, work)
+    return Response(shown, media_type="text/html", headers={**PRIVATE, "content-security-policy": policy})
 
 
-@router.delete("/traces/{trace_id}", responses=documented(401, 404, 500, 503))
-def delete_trace(request: Request, trace_id: str) -> Response:
+@router.delete("/traces/{trace_id}", responses=documented(*STATUSES))
+async def delete_trace(request: Request, trace_id: str) -> Response:
     """Delete one trace for good."""
-    store, caller = _asked(request)
-    if not store.delete_trace(trace_id, caller=caller.name):
+
+    def work(store: TraceStore, caller: str) -> bool:
+        return store.delete_trace(trace_id, caller=caller)
+
+    if not await _from_store(request, work):
         raise _unknown()
     return JsonResponse({"id": trace_id, "object": "trace.deleted", "deleted": True}, headers=PRIVATE)
 
@@ -99,21 +112,22 @@ def page_policy(shown: str) -> str:
     return f"{html.unescape(own[1])}; {AROUND_THE_PAGE}"
 
 
-def _trace(request: Request, trace_id: str) -> Mapping[str, Any]:
-    store, caller = _asked(request)
-    found = store.trace(trace_id, caller=caller.name)
+def _trace(store: TraceStore, caller: str, trace_id: str) -> Mapping[str, Any]:
+    found = store.trace(trace_id, caller=caller)
     if found is None:
         raise _unknown()
     return found
 
 
-def _asked(request: Request) -> tuple[TraceStore, Caller]:
-    """The store and the caller. Raises Unauthorized, and NotFound if no traces are stored."""
-    caller = caller_of(request)
-    store = process_of(request).store
-    if store is None:
-        raise NotFound("no traces are stored here", hint="set STORE_TRACES=asked or STORE_TRACES=always")
-    return store, caller
+async def _from_store(request: Request, work: Callable[[TraceStore, str], T]) -> T:
+    """What the work gets from the store, for this caller, in a thread for reading. Raises Unauthorized,
+    TooManyRequests, and NotFound if no traces are stored."""
+    async with admitted(request) as (process, caller):
+        store = process.store
+        if store is None:
+            raise NotFound("no traces are stored here", hint="set STORE_TRACES=asked or STORE_TRACES=always")
+        reading = process.pools.reading.run(partial(work, store, caller.name), owner=caller.name)
+        return await while_connected(request, reading)
 
 
 def _unknown() -> NotFound:

@@ -1,0 +1,191 @@
+"""A few worker processes, kept warm: each call goes to an idle one; one that exceeds its limits is killed and replaced.
+
+It knows no function and no owner of calls: who may call how often is decided above.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from espalier.confined import frames
+from espalier.errors import EspalierError, Unavailable
+from espalier.time_limit import OutOfTime, check
+
+MEMORY_BYTES = 1_000_000_000
+"""Address space of one process, its libraries included."""
+GRACE_SECONDS = 0.25
+"""CPU time that a call may take beyond its limit, until it looks at the limit itself; then the kernel kills."""
+LOOK_SECONDS = 0.02
+"""How often a waiting caller looks whether it was cancelled."""
+START_SECONDS = 60.0
+
+
+class ConfinedError(EspalierError):
+    """A call in a worker process failed: the function raised, or the process ended by itself."""
+
+    http_status = 500
+
+
+class Processes:
+    """Worker processes. `call` may be called from any thread. preload: modules that every process imports at its start.
+
+    A process takes one call at a time. Processes are started by `start`, or by the first call; a killed one is replaced
+    at once, so that the next call finds it warm.
+    """
+
+    def __init__(self, *, count: int, memory_bytes: int = MEMORY_BYTES, preload: Sequence[str] = ()) -> None:
+        self._count, self._command = count, _command(memory_bytes, preload)
+        self._changed = threading.Condition()
+        self._idle: deque[_Process] = deque()
+        self._all: set[_Process] = set()
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Start the processes without waiting for them. Raises ConfinedError, Unavailable."""
+        with self._changed:
+            if self._is_closed:
+                raise Unavailable("the server is closing")
+            while len(self._all) < self._count:
+                made = _Process(self._command)
+                self._all.add(made)
+                self._idle.append(made)
+
+    def call(self, run: str, given: Any, *, seconds: float, what: str) -> Any:
+        """What the function `run` (`module:function`) returns for `given`; both are JSON. what: names the work in
+        messages.
+
+        Raises OutOfTime once the call has used `seconds` of CPU time or its memory, Cancelled and OutOfTime where
+        `time_limit.check` of the calling thread does, which ends the call, ConfinedError, Unavailable once closed.
+        """
+        message = frames.packed({"run": run, "given": given, "seconds": seconds, "what": what,
+                                 "kill": seconds + GRACE_SECONDS})  # fmt: skip
+        process = self._taken()
+        reply: dict[str, Any] | None = None
+        try:
+            reply = process.answer(message)
+        except (EOFError, OSError):
+            pass  # it has ended: by its limit, or by `close`
+        finally:
+            self._back(process, is_usable=reply is not None and not reply["is_last"])
+        if reply is None:
+            if process.ended_by == signal.SIGPROF:
+                raise OutOfTime(f"{what} takes longer than {seconds:g} s")
+            if self._is_closed:
+                raise Unavailable("the server is closing")
+            raise ConfinedError(f"{what} ended its process ({process.ended_by})")
+        if "over" in reply:
+            raise OutOfTime(reply["over"])
+        if "error" in reply:
+            raise ConfinedError(f"{what} failed: {reply['error']}")
+        return reply["value"]
+
+    def close(self) -> None:
+        """Kill every process. Idempotent."""
+        with self._changed:
+            self._is_closed = True
+            ended = [*self._all]
+            self._all.clear()
+            self._idle.clear()
+            self._changed.notify_all()
+        for process in ended:
+            process.kill()
+
+    def _taken(self) -> _Process:
+        """An idle process, waited for."""
+        self.start()
+        while True:
+            with self._changed:
+                if not self._idle and not self._is_closed:
+                    self._changed.wait(LOOK_SECONDS)
+                if self._is_closed:
+                    raise Unavailable("the server is closing")
+                if self._idle:
+                    return self._idle.popleft()
+            check()
+
+    def _back(self, process: _Process, *, is_usable: bool) -> None:
+        if not is_usable:
+            process.kill()
+        with self._changed:
+            if is_usable and not self._is_closed:
+                self._idle.append(process)
+                self._changed.notify()
+                return
+            self._all.discard(process)
+            is_closed = self._is_closed
+        if is_usable:
+            process.kill()
+        if not is_closed:
+            self.start()
+            with self._changed:
+                self._changed.notify()
+
+
+class _Process:
+    """One worker process. For one caller at a time; `kill` is for any thread."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+        except OSError as error:
+            raise ConfinedError(f"a worker process cannot be started: {error.strerror or error}") from error
+        self._is_ready = False
+
+    @property
+    def ended_by(self) -> int | None:
+        """The signal that ended it, None where none did."""
+        code = self._process.returncode
+        return -code if code is not None and code < 0 else None
+
+    def answer(self, message: bytes) -> dict[str, Any]:
+        """Raises EOFError or OSError where the process has ended, and what `check` raises."""
+        assert self._process.stdin is not None
+        if not self._is_ready:
+            self._reply()
+            self._is_ready = True
+        self._process.stdin.write(message)
+        self._process.stdin.flush()
+        return self._reply()
+
+    def _reply(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        poll = select.poll()
+        poll.register(self._process.stdout.fileno(), select.POLLIN | select.POLLHUP)
+        while not poll.poll(LOOK_SECONDS * 1000):
+            check()
+        try:
+            found: dict[str, Any] = frames.read(self._process.stdout)
+        except EOFError:
+            self._process.wait()
+            raise
+        return found
+
+    def kill(self) -> None:
+        """End it and take its exit status."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):  # what was not flushed has no reader
+                    pipe.close()
+
+
+def _command(memory_bytes: int, preload: Sequence[str]) -> list[str]:
+    """-P: a module of the working directory must not stand for one of ours."""
+    return [sys.executable, "-P", "-m", "espalier.confined.worker", str(memory_bytes), *preload]
+
+
+def is_supported() -> bool:
+    """Whether this system has the limits that a worker process needs."""
+    return os.name == "posix"

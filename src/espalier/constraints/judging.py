@@ -1,0 +1,128 @@
+"""Judges texts in worker processes that can be ended, so that no verdict takes a server's time from others.
+
+Judges are foreign code: some schemas and patterns make them run for longer than a lifetime. Most verdicts take a
+millisecond: every one is first tried in a process for quick verdicts, and whoever takes longer there goes on in the
+queue of slow ones. A verdict that takes longer than its limit is `valid=None` and says so. It knows no kind.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from espalier.confined.pool import ConfinedError, Processes
+from espalier.constraints import slow_patterns
+from espalier.constraints.spec import Spec
+from espalier.constraints.verdict import Verdict, judge
+from espalier.errors import Unavailable
+from espalier.lexicon.files import WordFiles
+from espalier.time_limit import OutOfTime
+
+Judge: TypeAlias = Callable[[Spec, str, WordFiles, str], Verdict]
+"""Judges a text for an owner (the last argument): a key, a user."""
+
+IN_PLACE = frozenset({"choice", "json_object"})
+"""Kinds whose verdict takes a time that is linear in the text, in code of Python's own."""
+QUICK_SECONDS = 0.1
+VERDICT_SECONDS = 5.0
+REMEMBERED_SECONDS = 60.0
+MOST_REMEMBERED = 1024
+PRELOADED = ("espalier.constraints.verdict", "espalier.constraints.json_schema.judge", "espalier.constraints.text")
+KEPT_SPECS = 32
+
+
+class ConfinedJudge:
+    """Judges in worker processes. `judge` blocks and may be called from any thread; it notices at
+    `time_limit.check` of the calling thread that nobody waits any more, which ends the process.
+
+    seconds: of CPU time, for one verdict. quick, slow: how many processes. clock: seconds, to forget what was slow.
+    """
+
+    def __init__(
+        self,
+        *,
+        seconds: float = VERDICT_SECONDS,
+        quick: int = 2,
+        slow: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seconds, self._clock = seconds, clock
+        self._quick = Processes(count=quick, preload=PRELOADED)
+        self._slow = Processes(count=slow, preload=PRELOADED)
+        self._lock = threading.Lock()
+        self._slow_until: dict[tuple[str, str], float] = {}  # by owner and spec
+
+    def start(self) -> None:
+        """Start the processes, which then are warm for the first verdict. Raises ConfinedError."""
+        self._quick.start()
+        self._slow.start()
+
+    def judge(self, spec: Spec, text: str, words: WordFiles, owner: str) -> Verdict:
+        """The verdict of `verdict.judge`, or `valid=None` with the reason. Raises Cancelled where nobody waits any
+        more, Unavailable once closed."""
+        if spec.kind in IN_PLACE or getattr(spec, "python", None) is not None:
+            return judge(spec, text, words)
+        key = spec.key()
+        given = {"spec": key, "text": text, "words": [str(folder) for folder in words.folders]}
+        what = "judging the text"
+        try:
+            if self._seconds > QUICK_SECONDS and not self._is_slow(owner, key):
+                try:
+                    return self._called(self._quick, given, QUICK_SECONDS, what)
+                except OutOfTime:
+                    self._remember(owner, key)
+            return self._called(self._slow, given, self._seconds, what)
+        except OutOfTime as error:
+            return Verdict(valid=None, judge="none", errors=(f"could not judge: {error.message}",))
+        except Unavailable:
+            raise
+        except ConfinedError as error:
+            return Verdict(valid=None, judge="none", errors=(f"could not judge: {error.message}"[:200],))
+
+    def close(self) -> None:
+        """End the processes, and with them every verdict under way. Idempotent."""
+        self._quick.close()
+        self._slow.close()
+
+    def _called(self, processes: Processes, given: Mapping[str, Any], seconds: float, what: str) -> Verdict:
+        found = processes.call("espalier.constraints.judging:judged", given, seconds=seconds, what=what)
+        return Verdict(valid=found["valid"], judge=found["judge"], errors=tuple(found["errors"]))
+
+    def _is_slow(self, owner: str, key: str) -> bool:
+        with self._lock:
+            return self._slow_until.get((owner, key), 0.0) > self._clock()
+
+    def _remember(self, owner: str, key: str) -> None:
+        now = self._clock()
+        with self._lock:
+            if len(self._slow_until) >= MOST_REMEMBERED:
+                self._slow_until = {one: until for one, until in self._slow_until.items() if until > now}
+            while len(self._slow_until) >= MOST_REMEMBERED:
+                del self._slow_until[next(iter(self._slow_until))]
+            self._slow_until[owner, key] = now + REMEMBERED_SECONDS
+
+
+def in_this_process(spec: Spec, text: str, words: WordFiles, owner: str) -> Verdict:
+    """A Judge without limits, for callers who judge their own texts."""
+    return judge(spec, text, words)
+
+
+def judged(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a worker process does. given: spec (its key), text, words (folders)."""
+    with slow_patterns.in_place():
+        return judge(_spec(given["spec"]), given["text"], _words(tuple(given["words"]))).to_json()
+
+
+@lru_cache(maxsize=KEPT_SPECS)
+def _spec(key: str) -> Spec:
+    return Spec.from_json(json.loads(key))
+
+
+@lru_cache(maxsize=4)
+def _words(folders: tuple[str, ...]) -> WordFiles:
+    return WordFiles([Path(folder) for folder in folders])
