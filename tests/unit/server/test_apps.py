@@ -121,3 +121,10 @@ def test_the_chat_server_has_the_same_routes() -> None:
     routes = [set(make(settings()).openapi()["paths"]) for make in (create_app, create_chat_app)]
     assert routes[1] <= routes[0]
     assert "/v1/chat/completions" in routes[1]
+
+
+def test_a_request_with_two_host_headers_is_refused() -> None:
+    with client() as http:
+        answer = http.get("/version", headers=[("host", "localhost"), ("host", "evil.example")])
+        assert answer.status_code == 400
+        assert "more than one Host header" in answer.json()["error"]["message"]

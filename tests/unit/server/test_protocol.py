@@ -136,3 +136,44 @@ def test_connections_above_the_limit_are_told_to_come_again() -> None:
             return await reader.read()
 
     assert asyncio.run(asyncio.wait_for(ask(), 60)).startswith(b"HTTP/1.1 503")
+
+
+def test_a_client_that_closes_its_half_gets_its_reply() -> None:
+    async def ask() -> bytes:
+        async with connected() as (reader, writer):
+            writer.write(GET + b"\r\n")
+            writer.write_eof()
+            return await reader.read()
+
+    answer = asyncio.run(asyncio.wait_for(ask(), 60))
+    assert b"HTTP/1.1 200" in answer
+    assert answer.endswith(b'"ok"')
+
+
+def test_a_client_that_is_gone_is_noticed_although_it_could_have_closed_its_half() -> None:
+    gone = []
+
+    async def waits(scope: Any, receive: Any, send: Any) -> None:
+        while True:
+            if (await receive())["type"] == "http.disconnect":
+                gone.append(scope["path"])
+                return
+
+    async def ask() -> None:
+        config = uvicorn.Config(waits, log_config=None, lifespan="off")
+        config.load()
+        state = ServerState()
+        server = await asyncio.get_running_loop().create_server(
+            lambda: GuardedProtocol(config, state, {}), "127.0.0.1", 0
+        )
+        _, writer = await asyncio.open_connection("127.0.0.1", server.sockets[0].getsockname()[1])
+        writer.write(GET + b"\r\n")
+        while not state.tasks:
+            await asyncio.sleep(0)
+        writer.close()
+        await writer.wait_closed()
+        while not gone:
+            await asyncio.sleep(0)
+        server.close()
+
+    asyncio.run(asyncio.wait_for(ask(), 60))

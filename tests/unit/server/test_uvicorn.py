@@ -25,6 +25,7 @@ from uvicorn.server import ServerState
 
 ROOT = Path(__file__).parents[3]
 METHODS = {
+    "eof_received": ["self"],
     "connection_made": ["self", "transport"],
     "connection_lost": ["self", "exc"],
     "data_received": ["self", "data"],
@@ -52,7 +53,7 @@ def test_a_method_that_we_extend_is_there(name: str) -> None:
     assert list(inspect.signature(found).parameters) == METHODS[name], f"HttpToolsProtocol.{name} has other parameters"
 
 
-@pytest.mark.parametrize("name", ["transport", "loop", "scope", "cycle"])
+@pytest.mark.parametrize("name", ["transport", "loop", "scope", "cycle", "pipeline"])
 def test_an_attribute_that_we_read_is_there(name: str) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None: ...
 

@@ -1,0 +1,92 @@
+"""Worker processes: what comes back, and what ends a call: CPU time, memory, a caller who leaves, closing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from espalier.confined import frames
+from espalier.confined.pool import ConfinedError, Processes, is_supported
+from espalier.errors import Cancelled, Unavailable
+from espalier.time_limit import OutOfTime, time_limit
+
+pytestmark = pytest.mark.skipif(not is_supported(), reason="this system cannot limit a process")
+FOREVER = "__import__('re').search('(a*)*b', 'a' * 40)"
+"""One call of C code that looks at nothing."""
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    made = Processes(count=1, memory_bytes=600_000_000)
+    yield made
+    made.close()
+
+
+def evaluated(processes: Processes, text: str, seconds: float = 20) -> object:
+    return processes.call("builtins:eval", text, seconds=seconds, what="this work")
+
+
+def test_a_value_comes_back(processes: Processes) -> None:
+    assert evaluated(processes, "[1, 'é\\ud800', None]") == [1, "é\ud800", None]
+
+
+def test_what_the_function_raises_is_told_and_ends_nothing(processes: Processes) -> None:
+    before = evaluated(processes, "__import__('os').getpid()")
+    with pytest.raises(ConfinedError, match="this work failed: ZeroDivisionError"):
+        evaluated(processes, "1 / 0")
+    assert evaluated(processes, "__import__('os').getpid()") == before
+
+
+def test_the_kernel_ends_what_looks_at_no_limit_and_another_process_takes_its_place(processes: Processes) -> None:
+    before = evaluated(processes, "__import__('os').getpid()")
+    with pytest.raises(OutOfTime, match=r"this work takes longer than 0\.1 s"):
+        evaluated(processes, FOREVER, seconds=0.1)
+    after = evaluated(processes, "__import__('os').getpid()")
+    assert before != after
+    with pytest.raises(ProcessLookupError):
+        os.kill(before, 0)  # type: ignore[arg-type]  # a number
+
+
+def test_waiting_costs_no_cpu_time(processes: Processes) -> None:
+    assert evaluated(processes, "__import__('select').select([], [], [], 0.3)", seconds=0.05) == [[], [], []]
+
+
+def test_more_memory_than_its_limit_is_refused(processes: Processes) -> None:
+    with pytest.raises(OutOfTime, match="this work takes too much memory"):
+        evaluated(processes, "len('a' * 10**10)")
+    assert evaluated(processes, "1") == 1
+
+
+def test_a_process_that_ends_by_itself_is_replaced(processes: Processes) -> None:
+    with pytest.raises(ConfinedError, match="ended its process"):
+        evaluated(processes, "__import__('os')._exit(3)")
+    assert evaluated(processes, "1") == 1
+
+
+def test_a_caller_who_leaves_ends_the_call_at_once(processes: Processes) -> None:
+    pid = evaluated(processes, "__import__('os').getpid()")
+    began = time.monotonic()
+    with pytest.raises(Cancelled), time_limit(None, cancelled=lambda: time.monotonic() - began > 0.1):
+        evaluated(processes, FOREVER, seconds=1000)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)  # type: ignore[arg-type]  # a number
+
+
+def test_once_closed_nothing_is_called_and_nothing_runs() -> None:
+    made = Processes(count=2)
+    pid = evaluated(made, "__import__('os').getpid()")
+    made.close()
+    made.close()
+    with pytest.raises(Unavailable):
+        evaluated(made, "1")
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)  # type: ignore[arg-type]  # a number
+
+
+def test_a_message_that_is_too_large_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "LARGEST", 10)
+    with pytest.raises(frames.TooLarge):
+        frames.packed("a" * 11)

@@ -1,0 +1,108 @@
+"""Verdicts in worker processes are those of this process, and those that take too long are unknown, with the reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from espalier import Choice, JsonObject, JsonSchema, Regex, Wordlist
+from espalier.confined.pool import is_supported
+from espalier.constraints.judging import ConfinedJudge
+from espalier.constraints.spec import Spec
+from espalier.constraints.verdict import judge
+from espalier.errors import Cancelled, Unavailable
+from espalier.lexicon.files import WordFiles
+from espalier.time_limit import time_limit
+
+pytestmark = pytest.mark.skipif(not is_supported(), reason="this system cannot limit a process")
+WORDS = WordFiles.standard()
+
+
+def doubling(levels: int) -> dict[str, Any]:
+    """A schema of a few kilobytes whose verdict takes a number of steps that doubles with each level."""
+    rules: dict[str, Any] = {"l0": {"enum": ["x"]}}
+    for level in range(1, levels + 1):
+        below = {"$ref": f"#/$defs/l{level - 1}"}
+        rules[f"l{level}"] = {
+            "type": "object", "required": ["c"], "additionalProperties": False, "properties": {"c": below},
+            "allOf": [{"properties": {"c": below}}],
+        }  # fmt: skip
+    return {"$defs": rules, "$ref": f"#/$defs/l{levels}"}
+
+
+def nested(levels: int) -> str:
+    value: Any = "x"
+    for _ in range(levels):
+        value = {"c": value}
+    return json.dumps(value)
+
+
+@pytest.fixture(scope="module")
+def confined() -> Iterator[ConfinedJudge]:
+    made = ConfinedJudge(seconds=0.4, quick=1, slow=1)
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        (JsonSchema({"type": "object", "required": ["a"]}), '{"a": 1}'),
+        (JsonSchema({"type": "object", "required": ["a"]}), "{}"),
+        (JsonSchema({"type": "integer"}), "no JSON"),
+        (JsonObject(), "{}"),
+        (Choice(["a", "b"]), "c"),
+        (Regex("[a-z]+"), "abc"),
+        (Regex(r"\p{L}+"), "abc"),
+        (Wordlist(["one", "two"]), "one two"),
+        (JsonSchema(doubling(3)), nested(3)),
+    ],
+)
+def test_a_verdict_is_the_same_elsewhere(confined: ConfinedJudge, spec: Spec, text: str) -> None:
+    assert confined.judge(spec, text, WORDS, "me") == judge(spec, text, WORDS)
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        (JsonSchema(doubling(25)), nested(25)),
+        (Regex("(a|a)*b|.*"), "a" * 2000),
+        (JsonSchema({"type": "string", "pattern": "^(a|a)*b"}), json.dumps("a" * 2000)),
+    ],
+    ids=["doubling references", "regex", "pattern"],
+)
+def test_a_verdict_that_takes_too_long_is_unknown_and_says_why(confined: ConfinedJudge, spec: Spec, text: str) -> None:
+    found = confined.judge(spec, text, WORDS, "hostile")
+    assert found.valid is None
+    assert found.errors == ("could not judge: judging the text takes longer than 0.4 s",)
+    honest = confined.judge(JsonSchema({"type": "integer"}), "5", WORDS, "honest")
+    assert honest.valid is True
+
+
+def test_who_leaves_ends_the_verdict(confined: ConfinedJudge) -> None:
+    looks = iter(range(1000))
+    with pytest.raises(Cancelled), time_limit(None, cancelled=lambda: next(looks) > 3):
+        confined.judge(Regex("(a|a)*b|.*"), "a" * 3000, WORDS, "hostile")
+
+
+def test_what_was_slow_is_known_of_its_owner_alone() -> None:
+    now = [0.0]
+    made = ConfinedJudge(seconds=1, clock=lambda: now[0])
+    made._remember("hostile", "spec")
+    assert made._is_slow("hostile", "spec")
+    assert not made._is_slow("honest", "spec")
+    assert not made._is_slow("hostile", "another")
+    now[0] = 61
+    assert not made._is_slow("hostile", "spec")
+    made.close()
+
+
+def test_once_closed_it_says_so() -> None:
+    made = ConfinedJudge()
+    made.close()
+    with pytest.raises(Unavailable):
+        made.judge(Regex("a"), "a", WORDS, "")

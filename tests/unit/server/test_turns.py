@@ -1,0 +1,99 @@
+"""Heavy work takes turns in slices, owner by owner; who leaves, leaves its turn; light work does not wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from espalier.errors import Cancelled
+from espalier.server.process.turns import Turns
+from espalier.server.process.workers import LIGHT_SECONDS, Workers
+from espalier.time_limit import check
+
+
+def burn(seconds: float, owner: str, said: list[str]) -> None:
+    """Compute in this thread for so many seconds of CPU time, and say now and then who it is."""
+    began = time.thread_time()
+    while time.thread_time() - began < seconds:
+        check()
+        if not said or said[-1] != owner:
+            said.append(owner)
+
+
+def test_heavy_work_of_two_owners_alternates_and_light_work_does_not_wait() -> None:
+    async def main() -> None:
+        workers = Workers(threads=1, waiting=20)
+        said: list[str] = []
+        heavy = [asyncio.create_task(workers.run(lambda o=o: burn(0.4, o, said), owner=o)) for o in ("a", "b")]  # type: ignore[misc]
+        began = time.monotonic()
+        while len(said) < 2 and time.monotonic() - began < 20:
+            await asyncio.sleep(0)
+        assert await workers.run(lambda: "light", owner="c") == "light"
+        assert not all(task.done() for task in heavy)
+        await asyncio.gather(*heavy)
+        assert len(said) > 6, said
+        workers.close()
+
+    asyncio.run(main())
+
+
+def test_who_leaves_stops_computing() -> None:
+    async def main() -> None:
+        workers, ended = Workers(threads=1, waiting=5), threading.Event()
+
+        def work() -> None:
+            try:
+                burn(1000, "a", [])
+            except Cancelled:
+                ended.set()
+                raise
+
+        task = asyncio.create_task(workers.run(work, owner="a"))
+        await asyncio.sleep(0)
+        task.cancel()
+        assert await asyncio.to_thread(ended.wait, 20)
+        assert await workers.run(lambda: 1) == 1
+        workers.close()
+
+    asyncio.run(main())
+
+
+def test_closing_stops_what_computes() -> None:
+    async def main() -> None:
+        workers = Workers(threads=1, waiting=5)
+        task = asyncio.create_task(workers.run(lambda: burn(1000, "a", []), owner="a"))
+        await asyncio.sleep(0)
+        workers.close()
+        with pytest.raises(Exception, match="closing"):
+            await task
+
+    asyncio.run(main())
+
+
+class Piece:
+    """A piece of heavy work that somebody else moves."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner, self.turn, self.slice_began, self.is_abandoned = owner, threading.Event(), -1000.0, False
+
+
+def test_the_owner_that_waited_longest_is_next_and_an_abandoned_turn_goes_on() -> None:
+    turns = Turns()
+    first, second, third = Piece("a"), Piece("a"), Piece("b")
+    turns.pace(first)
+    threads = [threading.Thread(target=turns.pace, args=(one,), daemon=True) for one in (second, third)]
+    for thread in threads:
+        thread.start()
+    while len(turns._waiting) < 2:
+        time.sleep(0)
+    turns.leave(first)
+    assert third.turn.wait(20), "b has had no turn yet"
+    second.is_abandoned = True
+    threads[0].join(20)
+    assert not second.turn.is_set()
+    turns.leave(third)
+    turns.pace(first)
+    assert LIGHT_SECONDS > 0
