@@ -20,13 +20,16 @@ from espalier.automata.languages.fragment import Fragment
 from espalier.automata.languages.network import Network
 from espalier.automata.languages.nfa import Symbol
 from espalier.automata.masks.pushdown import PushdownMachine
-from espalier.automata.phrases.triggers import watched
+from espalier.automata.phrases import triggers
 from espalier.automata.reasons.explain import NetworkExplainer
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.kinds import Kind
 from espalier.constraints.matching.automaton import compile_automaton
 from espalier.constraints.spec import Spec, check_text
+from espalier.constraints.unique.places import RegionTracker, WatchedLanguage, watched_language, with_tracker
+from espalier.constraints.unique.spots import NOTHING
+from espalier.constraints.unique.tracker import DocumentTracker, Tracker
 from espalier.constraints.verdict import Unjudgeable, Verdict, judge
 from espalier.errors import GrammarError, SpecError, UnsupportedError
 from espalier.grammar.ast import TokenRef
@@ -126,13 +129,35 @@ def compile_free(spec: Free, compiler: Compiler) -> Compiled:
     a vocabulary that lacks bytes, LimitExceeded."""
     specials = _specials(spec, compiler.vocab)
     vocab, trie = compiler.vocab, compiler.trie
-    made = _assembled(spec, compiler, specials)
+    regions = {trigger: watched_language(region.spec, compiler, wanted_by="Free") for trigger, region in spec.regions}
+    made = _assembled(spec, regions, specials)
     network, whole = made.network(), made.dfa()
     found = compile_automaton(network if whole is None else whole, spec, vocab, trie)
     # Only the network knows whose region a text is in.
     found.explain_with(lambda: NetworkExplainer(network, PushdownMachine(network, vocab, trie, needs_bytes=False)))
     found.spelled = {token: text.encode() for text, token in specials.items()}
-    return found
+    is_easy = all(one.tracker is None or one.is_easy for one in regions.values())
+    return with_tracker(found, _tracker(spec, regions), compiler, is_easy=is_easy)
+
+
+def _tracker(spec: Free, regions: Mapping[str, WatchedLanguage]) -> Tracker | None:
+    """The tracker of the whole text, None if no region needs one. Raises UnsupportedError where it could not tell where
+    a region ends."""
+    if all(one.tracker is None for one in regions.values()):
+        return None
+    found: dict[bytes, tuple[DocumentTracker, bytes]] = {}
+    for trigger, region in spec.regions:
+        one = regions[trigger]
+        tracker = DocumentTracker(NOTHING) if one.tracker is None else one.tracker
+        if not one.is_document or not isinstance(tracker, DocumentTracker):
+            raise UnsupportedError(
+                f"uniqueItems is enforced in Free only where each region is one JSON object or array, and that after "
+                f"{trigger!r} need not be one",
+                hint='have it checked afterwards: JsonSchema(schema, allow="checked")',
+                field="triggers",
+            )
+        found[trigger.encode()] = tracker, region.end.encode()
+    return RegionTracker(found)
 
 
 def free_language(spec: Free, compiler: Compiler) -> Dfa | Network:
@@ -144,7 +169,11 @@ def free_language(spec: Free, compiler: Compiler) -> Dfa | Network:
             hint="use it as the whole constraint, or choose triggers that are plain text",
             field="triggers",
         )
-    made = _assembled(spec, compiler, {})
+    regions = {
+        trigger: WatchedLanguage(automaton=compiler.language(region.spec, wanted_by="Free"))
+        for trigger, region in spec.regions
+    }
+    made = _assembled(spec, regions, {})
     whole = made.dfa()
     return made.network() if whole is None else whole
 
@@ -156,16 +185,16 @@ def _specials(spec: Free, vocab: Vocab) -> dict[str, int]:
     return {text: token for text, token in found.items() if token is not None}
 
 
-def _assembled(spec: Free, compiler: Compiler, specials: Mapping[str, int]) -> Assembly:
+def _assembled(spec: Free, regions: Mapping[str, WatchedLanguage], specials: Mapping[str, int]) -> Assembly:
     made = Assembly()
-    text = watched([trigger.encode() for trigger, _ in spec.regions])
+    text = triggers.watched([trigger.encode() for trigger, _ in spec.regions])
     root = text.fragment
     made.rule(root, "")
     tokens = {spelling: made.token(_reference(spelling, token)) for spelling, token in specials.items()}
     between = [state for state, final in enumerate(root.final) if final]
     for (trigger, region), met in zip(spec.regions, text.met, strict=True):
         name = f"{spec.kind}[{trigger}].{region.spec.kind}"
-        held = compiler.language(region.spec, wanted_by="Free")
+        held = regions[trigger].automaton
         # The rule of the region comes first: what it calls is numbered when it is there.
         body = Fragment(edges=[], symbols=[], final=[], leaf=[])
         called = made.rule(body, name) if region.end else made.embed(held, name)

@@ -26,6 +26,8 @@ class Kind:
     compile: `(spec, compiler) -> Compiled`.
     automaton: `(spec, compiler) -> Dfa | Network`, the accepted texts as an automaton over bytes. Kinds with an
         automaton can be members of `AllOf` and regions of `Free`. A Network is returned only where no Dfa exists.
+    watched: `(spec, compiler) -> WatchedLanguage` (`unique/places.py`): the automaton, and the tracker that it needs
+        beside it. None: the automaton needs none.
     judge: `(spec, text, word_files) -> Verdict`, which must not use the matcher. None: verdicts are `valid=None`.
     parse: `(spec, text) -> value` of a complete text. None: the value is the text.
     gbnf: `(spec, compiler, before) -> Grammar`, for llama.cpp's own sampler. None: written from the automaton.
@@ -34,6 +36,7 @@ class Kind:
     spec: type[Any]
     compile: Code
     automaton: Code | None = None
+    watched: Code | None = None
     judge: Code | None = None
     parse: Code | None = None
     gbnf: Code | None = None

@@ -23,6 +23,7 @@ from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.free import MAX_PIECES, Free, Region
 from espalier.constraints.matching.automaton import compile_network
 from espalier.constraints.spec import Spec
+from espalier.constraints.unique.places import watched_language
 from espalier.constraints.verdict import Verdict, judge
 from espalier.engines.fake import FakeStepModel
 from espalier.engines.local.engine import LocalEngine
@@ -116,8 +117,8 @@ def test_what_is_no_trigger_or_region():
 
 
 def test_regions_without_an_automaton_are_refused():
-    with pytest.raises(UnsupportedError, match="/uniqueItems"):
-        BYTES.compile(Free({"a": JsonSchema({"type": "array", "uniqueItems": True})}))
+    with pytest.raises(UnsupportedError, match="/pattern"):
+        BYTES.compile(Free({"a": JsonSchema({"type": "string", "pattern": r"^(a*)b\1$"})}))
     with pytest.raises(UnsupportedError, match="Free cannot hold after"):
         BYTES.compile(Free({"a": Spec.from_json({"kind": "after", "marker": "x", "spec": Regex("a").to_json()})}))
 
@@ -210,7 +211,8 @@ def test_brute_force(case):
     assert {text for text in texts if len(text) < 6 and judge(spec, text).valid} == {t for t in accepted if len(t) < 6}
     assert isinstance(BYTES.language(spec, wanted_by="this test"), Dfa)
     # As a network, as where a region is not regular, it says the same.
-    network = compile_network(free._assembled(spec, BYTES, {}).network(), spec, BYTES.vocab, BYTES.trie)
+    regions = {trigger: watched_language(region.spec, BYTES, wanted_by="Free") for trigger, region in spec.regions}
+    network = compile_network(free._assembled(spec, regions, {}).network(), spec, BYTES.vocab, BYTES.trie)
     assert isinstance(network.machine, PushdownMachine)
     assert {text for text in texts if network.accepts(text)} == accepted
     tokens = [b"a", b"b", b"ab", b"aab", b"bba", b"baab", b""] + [bytes([b]) for b in range(256) if b not in b"ab"]

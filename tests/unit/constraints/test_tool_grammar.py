@@ -175,19 +175,19 @@ def test_a_schema_that_is_none_names_the_tool_and_the_pointer():
     assert "the tool search" in refused(UnsupportedError, {"$ref": "https://example.org/x"}).message
 
 
-TAGS = {"type": "object", "properties": {"tags": {"type": "array", "uniqueItems": True}}}
+TAGS = {"type": "object", "properties": {"tags": {"type": "string", "pattern": r"^(a*)b\1$"}}}
 
 
 @pytest.mark.parametrize("strict", [None, True])
 def test_what_can_only_be_checked_is_refused_by_tool_and_pointer(strict):
     told = refused(UnsupportedError, TAGS, strict=strict)
-    assert told.message.startswith("the tool search: uniqueItems at /properties/tags cannot be enforced")
+    assert told.message.startswith("the tool search: pattern at /properties/tags cannot be enforced")
     assert '"strict": false lets it be checked afterwards' in told.hint
 
 
 def test_strict_false_lets_it_be_checked():
     tool = {"name": "search", "parameters": TAGS, "strict": False}
-    assert BYTES.compile(required([tool])).accepts('{"name": "search", "args": {"tags": [1, 1]}}')
+    assert BYTES.compile(required([tool])).accepts('{"name": "search", "args": {"tags": "aab"}}')
     with pytest.raises(UnsupportedError):
         BYTES.compile(required([{**tool, "strict": True}]))
 

@@ -6,7 +6,7 @@ end. It knows no kind: a member is any constraint that has an automaton (`Kind.a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
@@ -22,6 +22,7 @@ from espalier.constraints.compose.side_by_side import RewindingAllOfCompiled, Si
 from espalier.constraints.kinds import KINDS, Kind
 from espalier.constraints.matching.automaton import compile_automaton
 from espalier.constraints.spec import Spec
+from espalier.constraints.unique.places import SeveralTrackers, WatchedLanguage, watched_language, with_tracker
 from espalier.constraints.verdict import Verdict, judge, parse
 from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError
 from espalier.lexicon.files import WordFiles
@@ -82,12 +83,11 @@ def compile_all_of(spec: AllOf, compiler: Compiler) -> Compiled:
         return compiler.compile(spec.members[0])
     takers = [member for member in spec.members if member.rewinds]
     try:
-        language = all_of_language(spec, compiler)
+        whole = _whole(spec, spec, compiler)
     except (UnsupportedError, LimitExceeded):
         if not spec.rewinds and not takers:
             raise
         return _side_by_side(spec, compiler)
-    whole = compile_automaton(language, spec, compiler.vocab, compiler.trie)
     if not spec.rewinds and not takers:
         return AllOfCompiled(whole, spec.names(), lambda: [compiler.compile(member) for member in spec.members])
     return RewindingAllOfCompiled(
@@ -99,13 +99,19 @@ def compile_all_of(spec: AllOf, compiler: Compiler) -> Compiled:
     )
 
 
+def _whole(members: AllOf, spec: AllOf, compiler: Compiler) -> Compiled:
+    """The intersection of the members, compiled as `spec`."""
+    found = all_of_watched(members, compiler)
+    made = compile_automaton(found.automaton, spec, compiler.vocab, compiler.trie)
+    return with_tracker(made, found.tracker, compiler, is_easy=found.is_easy)
+
+
 def _rest(spec: AllOf, compiler: Compiler) -> Compiled | None:
     """The compiled members that do not rewind, as one; None if all or none of them rewind."""
     others = [member for member in spec.members if not member.rewinds]
     if not others or len(others) == len(spec.members):
         return None
-    language = all_of_language(AllOf(others), compiler)
-    return compile_automaton(language, spec, compiler.vocab, compiler.trie)
+    return _whole(AllOf(others), spec, compiler)
 
 
 def _side_by_side(spec: AllOf, compiler: Compiler) -> Compiled:
@@ -125,11 +131,33 @@ def _side_by_side(spec: AllOf, compiler: Compiler) -> Compiled:
 
 def all_of_language(spec: AllOf, compiler: Compiler) -> Dfa | Network:
     """The intersection. Raises as `compile_all_of`."""
+    return _intersected(spec, lambda member: compiler.language(member, wanted_by="AllOf"))
+
+
+def all_of_watched(spec: AllOf, compiler: Compiler) -> WatchedLanguage:
+    """The intersection, with the trackers of all members. Raises as `compile_all_of`."""
+    found: list[WatchedLanguage] = []
+
+    def language(member: Spec) -> Dfa | Network:
+        found.append(watched_language(member, compiler, wanted_by="AllOf"))
+        return found[-1].automaton
+
+    automaton = _intersected(spec, language)
+    trackers = [one.tracker for one in found if one.tracker is not None]
+    return WatchedLanguage(
+        automaton=automaton,
+        tracker=SeveralTrackers(trackers) if len(trackers) > 1 else trackers[0] if trackers else None,
+        is_easy=len(found) == 1 and found[0].is_easy,
+        is_document=any(one.is_document for one in found),
+    )
+
+
+def _intersected(spec: AllOf, language: Callable[[Spec], Dfa | Network]) -> Dfa | Network:
     names = spec.names()
     found: dict[str, Dfa | Network] = {}
     for name, member in zip(names, spec.members, strict=True):
         try:
-            found[name] = compiler.language(member, wanted_by="AllOf")
+            found[name] = language(member)
         except LimitExceeded as error:
             raise LimitExceeded(f"{name}: {error.message}", hint=error.hint) from error
     stacked = [name for name, part in found.items() if isinstance(part, Network)]
@@ -193,4 +221,11 @@ def parse_all_of(spec: AllOf, text: str) -> Any:
     return next((parse(member, text) for member in spec.members if KINDS.find(member.kind, "parse") is not None), text)
 
 
-KIND = Kind(spec=AllOf, compile=compile_all_of, automaton=all_of_language, judge=judge_all_of, parse=parse_all_of)
+KIND = Kind(
+    spec=AllOf,
+    compile=compile_all_of,
+    automaton=all_of_language,
+    watched=all_of_watched,
+    judge=judge_all_of,
+    parse=parse_all_of,
+)

@@ -13,7 +13,6 @@ from typing import Self
 
 from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Compiled, Matcher
-from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher, blame_of
 from espalier.errors import EspalierError, NotAvailable, TokenRefused
 from espalier.tokens.mask import Mask
@@ -24,7 +23,7 @@ TOGETHER = "each member allows it, but no text that goes on satisfies all of the
 class AllOfCompiled(WrappingCompiled):
     """An intersection. names: the members', in order of blame. make: compiles each member alone when first needed."""
 
-    def __init__(self, whole: AutomatonCompiled, names: Sequence[str], make: Callable[[], list[Compiled]]) -> None:
+    def __init__(self, whole: Compiled, names: Sequence[str], make: Callable[[], list[Compiled]]) -> None:
         super().__init__(whole)
         self.whole = whole
         self.names = tuple(names)
@@ -49,12 +48,12 @@ class AllOfCompiled(WrappingCompiled):
         return AllOfMatcher(self, self.whole.matcher(before=before))
 
 
-class AllOfMatcher(WrappingMatcher[AllOfCompiled, AutomatonMatcher]):
+class AllOfMatcher(WrappingMatcher[AllOfCompiled, Matcher]):
     """The state of one sequence. Laws: tests/laws.py."""
 
     __slots__ = ("_members", "_seen", "_tokens")
 
-    def __init__(self, compiled: AllOfCompiled, whole: AutomatonMatcher) -> None:
+    def __init__(self, compiled: AllOfCompiled, whole: Matcher) -> None:
         super().__init__(compiled, whole)
         self._tokens: list[int] = []  # EOS too
         self._members: list[Matcher] = []  # none until one is asked

@@ -17,7 +17,6 @@ import numpy as np
 from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.compose.all_of_matcher import AllOfCompiled, AllOfMatcher
-from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.matching.base import AnyCompiled, MatcherBase
 from espalier.constraints.matching.parallel import ParallelCompiled, ParallelMatcher
 from espalier.constraints.matching.rewinding import EVERYTHING, Recall, RewindingMatcher
@@ -81,7 +80,7 @@ class RewindingAllOfCompiled(AllOfCompiled):
 
     def __init__(
         self,
-        whole: AutomatonCompiled,
+        whole: Compiled,
         names: Sequence[str],
         make: Callable[[], list[Compiled]],
         *,
@@ -104,7 +103,7 @@ class RewindingAllOfMatcher(RewindingMembers[RewindingAllOfCompiled], AllOfMatch
     __slots__ = ("_rest", "_rest_seen", "_rewinding")
     _compiled: RewindingAllOfCompiled
 
-    def __init__(self, compiled: RewindingAllOfCompiled, whole: AutomatonMatcher) -> None:
+    def __init__(self, compiled: RewindingAllOfCompiled, whole: Matcher) -> None:
         AllOfMatcher.__init__(self, compiled, whole)
         self._rewinding = [(name, _as_rewinding(one.matcher())) for name, one in compiled.rewinding]
         self._rest = None if compiled.rest is None else compiled.rest.matcher()

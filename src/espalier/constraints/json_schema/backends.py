@@ -17,9 +17,10 @@ from espalier.automata.lazy.explored import Place
 from espalier.constraints.json_schema.document_form import form_entries, ordered_keywords
 from espalier.constraints.json_schema.for_llguidance import plain
 from espalier.constraints.json_schema.termination import check_finite
-from espalier.constraints.json_schema.unique_arrays import Spots, unique_spots
 from espalier.constraints.matching.automaton import automaton_of
 from espalier.constraints.spec import JsonSchema
+from espalier.constraints.unique.arrays import WatchedItems, unique_spots, watched_items
+from espalier.constraints.unique.spots import Spots
 from espalier.errors import SpecError
 from espalier.schema.contract import Contract, Entry, KeywordVerdict
 from espalier.schema.gbnf.convert import convert
@@ -28,11 +29,12 @@ from espalier.schema.gbnf.rulebook import Converted, Remark
 from espalier.schema.lazy.rules import SchemaRules
 from espalier.schema.normal.expand import Expansion, expand
 
-Backend: TypeAlias = Literal["llguidance", "automaton", "grammar"]
+Backend: TypeAlias = Literal["llguidance", "automaton", "grammar", "watched"]
 """The code that enforces a schema.
 
 llguidance: its own JSON Schema support. automaton: our automaton with a matcher of its own, which can also watch
-`uniqueItems`. grammar: the same automaton inside a composition, or written as GBNF, where nothing watches it.
+`uniqueItems`. grammar: the same automaton inside a composition, or written as GBNF, where nothing watches it. watched:
+the same inside a composition that watches it.
 """
 
 # Each character has one spelling: in keys, `\\u0061` and `\\/` would be second spellings of a declared `a` and `/`.
@@ -84,10 +86,18 @@ class LoweredSchema:
 
     @cached_property
     def unique(self) -> Spots | None:
+        """The arrays of strings in which a matcher need only forbid what repeats; None if there are others as well."""
+        return unique_spots(self.expansion) if self._lacks_unique else None
+
+    @cached_property
+    def items(self) -> WatchedItems | None:
         """The arrays in which a matcher must forbid equal items, because the grammar does not; None if there are none,
-        or if forbidding them is not possible."""
-        lacking = any(gap.keyword == "uniqueItems" for gap in self.rules.gaps)
-        return unique_spots(self.expansion) if lacking else None
+        or if there are too many."""
+        return watched_items(self.expansion) if self._lacks_unique else None
+
+    @cached_property
+    def _lacks_unique(self) -> bool:
+        return any(gap.keyword == "uniqueItems" for gap in self.rules.gaps)
 
     def automaton(self, backend: Backend) -> Dfa | Network:
         """The automaton of the valid documents. Raises UnsupportedError if `backend` would leave a keyword unenforced
@@ -131,10 +141,12 @@ class LoweredSchema:
             else:
                 general.setdefault(note.keyword, {})[note.text] = None
         for gap in gaps:
-            watched = gap.keyword == "uniqueItems" and self.unique is not None
-            if not (watched and backend == "automaton"):
+            watched = gap.keyword == "uniqueItems" and self.items is not None
+            if not (watched and backend in ("automaton", "watched")):
                 text = f"{gap.text}; {ALONE}" if watched else gap.text
                 changes.append((_at(gap.pointer, gap.keyword), "checked", text))
+        if backend in ("automaton", "watched") and self.items is not None and self.unique is None:
+            changes += [(_at(pointer, "uniqueItems"), "narrowed", EVERYWHERE) for pointer in self.items.narrowed]
         entries = found.with_changes(changes).entries
         form = form_entries(self.spec, self.expansion, general.pop("order", ()))
         extra = [Entry(pointer="", keyword=name, verdict="narrowed", note="; ".join(texts))
@@ -171,7 +183,8 @@ class LoweredSchema:
 SPELLING = "each character of a string in one way, whole numbers without a point or an exponent"
 """The spellings that llguidance does not generate."""
 
-ALONE = "enforced only where the schema stands alone, in no composition or grammar"
+ALONE = "enforced only where the schema stands alone or in AllOf or Free, and in no grammar"
+EVERYWHERE = "no items are equal, even where another option would allow it"
 
 
 def _at(pointer: str, keyword: str) -> str:

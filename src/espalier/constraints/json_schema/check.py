@@ -22,9 +22,10 @@ from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.backends import LoweredSchema
 from espalier.constraints.json_schema.compile import automaton_compiled
 from espalier.constraints.json_schema.instances import Instance, check_instances
-from espalier.constraints.json_schema.unique_matcher import UniqueCompiled
 from espalier.constraints.matching.automaton import AutomatonCompiled
 from espalier.constraints.spec import Gbnf, JsonSchema, Regex
+from espalier.constraints.unique.matcher import ItemsCompiled
+from espalier.constraints.unique.string_matcher import UniqueCompiled
 from espalier.errors import InputError, SpecError, UnknownName
 from espalier.grammar.ast import Grammar
 from espalier.schema.contract import Contract, Entry
@@ -226,7 +227,7 @@ def _backend_of(automaton: Dfa | Network | LazyNetwork | None) -> Backend:
 
 
 def _automaton(compiled: Compiled) -> Dfa | Network | LazyNetwork | None:
-    if isinstance(compiled, UniqueCompiled):
+    if isinstance(compiled, UniqueCompiled | ItemsCompiled):
         compiled = compiled.inner
     machine = compiled.machine if isinstance(compiled, AutomatonCompiled) else None
     if isinstance(machine, RegularMachine):

@@ -19,11 +19,14 @@ from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.backends import Backend, LoweredSchema
 from espalier.constraints.json_schema.llguidance import LlgBackend, LlgCompiled, LlgRefusal
-from espalier.constraints.json_schema.unique_matcher import QuoteTokens, UniqueCompiled
 from espalier.constraints.matching.automaton import AutomatonCompiled, compile_automaton
 from espalier.constraints.spec import JsonSchema
+from espalier.constraints.unique.places import WatchedLanguage, with_tracker
+from espalier.constraints.unique.string_matcher import QuoteTokens, UniqueCompiled
+from espalier.constraints.unique.tracker import DocumentTracker
 from espalier.errors import EspalierError, NotAvailable
 from espalier.schema.contract import Contract
+from espalier.schema.form import Array, Object, Values
 from espalier.schema.lazy.rules import SchemaRules
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
@@ -41,6 +44,25 @@ def compile_schema(spec: JsonSchema, compiler: Compiler) -> Compiled:
 def schema_language(spec: JsonSchema, compiler: Compiler) -> Dfa | Network:
     """The automaton of the valid documents, for compositions. Raises as `compile_schema` does."""
     return LoweredSchema(spec).automaton("grammar")
+
+
+def schema_watched(spec: JsonSchema, compiler: Compiler) -> WatchedLanguage:
+    """The same with the tracker of arrays with unique items. Raises as `compile_schema` does."""
+    lowered = LoweredSchema(spec)
+    cases = lowered.expansion.cases(lowered.expansion.root)
+    is_document = all(
+        isinstance(case, Array | Object)
+        or (isinstance(case, Values) and all(isinstance(value, list | dict) for value in case.values))
+        for case in cases
+    )
+    if (items := lowered.items) is None:
+        return WatchedLanguage(automaton=lowered.automaton("grammar"), is_document=is_document)
+    return WatchedLanguage(
+        automaton=lowered.automaton("watched"),
+        tracker=DocumentTracker(items.spots),
+        is_easy=items.is_easy,
+        is_document=is_document,
+    )
 
 
 def contract_of(spec: JsonSchema, compiler: Compiler) -> Contract:
@@ -62,9 +84,13 @@ def _for_llguidance(lowered: LoweredSchema, compiler: Compiler) -> LlgCompiled |
         return None  # our automaton enforces the schema, or its error names the pointer that it cannot enforce
 
 
-def _for_automaton(lowered: LoweredSchema, compiler: Compiler) -> AutomatonCompiled | UniqueCompiled:
+def _for_automaton(lowered: LoweredSchema, compiler: Compiler) -> Compiled:
     found = automaton_compiled(lowered, "automaton", compiler.vocab, compiler.trie)
-    return found if lowered.unique is None else UniqueCompiled(found, lowered.unique, compiler.part(QuoteTokens))
+    if lowered.unique is not None:
+        return UniqueCompiled(found, lowered.unique, compiler.part(QuoteTokens))
+    if (items := lowered.items) is None:
+        return found
+    return with_tracker(found, DocumentTracker(items.spots), compiler, is_easy=items.is_easy)
 
 
 def automaton_compiled(lowered: LoweredSchema, backend: Backend, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:

@@ -23,8 +23,9 @@ from espalier.automata.reasons.explain import NetworkExplainer, RulePosition
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.matching.automaton import compile_automaton
-from espalier.constraints.tools.grammar import CallsGrammar, calls_grammar, delimiters
+from espalier.constraints.tools.grammar import CallsGrammar, calls_grammar, calls_tracker, delimiters
 from espalier.constraints.tools.spec import ToolCalls
+from espalier.constraints.unique.places import WatchedLanguage, with_tracker
 from espalier.errors import GrammarError, SpecError, UnsupportedError
 from espalier.grammar.ast import EMPTY, AnyChar, CharClass, Literal, Node, Repeat, TokenRef, alt, seq
 from espalier.tokens.vocab import Vocab
@@ -46,7 +47,8 @@ def compile_tool_calls(spec: ToolCalls, compiler: Compiler) -> Compiled:
             silent.explain_with(lambda: NoCallExplainer(silent.machine, spec))
         return silent
     specials = _specials(spec, vocab)
-    calls = calls_grammar(spec, specials)
+    tracker, is_easy = calls_tracker(spec)
+    calls = calls_grammar(spec, specials, has_tracker=tracker is not None)
     found = compile_automaton(_automaton(_assembly(spec, compiler, calls, specials)), spec, vocab, trie)
 
     def explainer() -> CallsExplainer:
@@ -56,22 +58,36 @@ def compile_tool_calls(spec: ToolCalls, compiler: Compiler) -> Compiled:
 
     found.explain_with(explainer)
     found.spelled = {token: text.encode() for text, token in specials.items()}
-    return found
+    return with_tracker(found, tracker, compiler, is_easy=is_easy)
 
 
 def tool_calls_language(spec: ToolCalls, compiler: Compiler) -> Dfa | Network:
     """The automaton of the texts, for compositions. Raises as `compile_tool_calls` does, and UnsupportedError if a
     delimiter of the format is a special token of the vocabulary."""
-    specials = _specials(spec, compiler.vocab)
+    _refuse_specials(_specials(spec, compiler.vocab))
+    if spec.choice.mode == "none":
+        return _without_calls(spec, compiler)
+    return _automaton(_assembly(spec, compiler, calls_grammar(spec), {}))
+
+
+def tool_calls_watched(spec: ToolCalls, compiler: Compiler) -> WatchedLanguage:
+    """The same with the tracker of arrays with unique items. Raises as `tool_calls_language`."""
+    tracker, is_easy = (None, True) if spec.choice.mode == "none" else calls_tracker(spec)
+    if tracker is None:
+        return WatchedLanguage(automaton=tool_calls_language(spec, compiler))
+    _refuse_specials(_specials(spec, compiler.vocab))
+    made = _assembly(spec, compiler, calls_grammar(spec, has_tracker=True), {})
+    return WatchedLanguage(automaton=_automaton(made), tracker=tracker, is_easy=is_easy)
+
+
+def _refuse_specials(specials: Mapping[str, int]) -> None:
+    """Raises UnsupportedError for delimiters that are special tokens: they stand in no composition."""
     if specials:
         raise UnsupportedError(
             f"{', '.join(specials)} is a special token here, and ToolCalls with special tokens stands alone",
             hint="use it as the whole constraint, or choose a format of plain text",
             field="format",
         )
-    if spec.choice.mode == "none":
-        return _without_calls(spec, compiler)
-    return _automaton(_assembly(spec, compiler, calls_grammar(spec), {}))
 
 
 def _automaton(made: Assembly) -> Dfa | Network:

@@ -13,6 +13,10 @@ from functools import cache, lru_cache
 
 from espalier.chat.tools import Tool
 from espalier.constraints.tools.spec import ToolCalls
+from espalier.constraints.tools.unique_items import CallsTracker
+from espalier.constraints.unique.arrays import WatchedItems, watched_items
+from espalier.constraints.unique.spots import NOTHING
+from espalier.constraints.unique.tracker import DocumentTracker
 from espalier.errors import EspalierError, LimitExceeded, SpecError, UnsupportedError
 from espalier.grammar.analysis import references
 from espalier.grammar.ast import (
@@ -85,20 +89,36 @@ def delimiters(spec: ToolCalls) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text.strip() for text in found if text.strip()))
 
 
-def calls_grammar(spec: ToolCalls, specials: Mapping[str, int] | None = None) -> CallsGrammar:
+def calls_grammar(
+    spec: ToolCalls, specials: Mapping[str, int] | None = None, *, has_tracker: bool = False
+) -> CallsGrammar:
     """The grammar of one or more calls of the allowed tools.
 
     specials: the ids of delimiters that are special tokens, by spelling; each may come as bytes or as that token.
+    has_tracker: the tracker of `calls_tracker` keeps items unique where the grammar does not.
 
     Raises SpecError for an invalid schema or one that no object satisfies, UnsupportedError for keywords that would not
     be enforced, LimitExceeded; each names the tool.
     """
-    return _Calls(spec, specials or {}).grammar()
+    return _Calls(spec, specials or {}, has_tracker).grammar()
+
+
+def calls_tracker(spec: ToolCalls) -> tuple[CallsTracker | None, bool]:
+    """The tracker of arrays with unique items in the arguments, None where the grammar of the calls is enough; and
+    whether it is easy, see `ItemsCompiled`. Raises as `calls_grammar` does."""
+    if spec.wire.shape == "python":
+        return None, True
+    found = {tool.name: watched_arguments(tool, spec.whitespace, spec.used_order) for tool in spec.allowed}
+    if not any(found.values()):
+        return None, True
+    trackers = {name.encode(): DocumentTracker(NOTHING if one is None else one.spots) for name, one in found.items()}
+    return CallsTracker(spec, trackers), all(one is None or one.is_easy for one in found.values())
 
 
 class _Calls:
-    def __init__(self, spec: ToolCalls, specials: Mapping[str, int]) -> None:
+    def __init__(self, spec: ToolCalls, specials: Mapping[str, int], has_tracker: bool) -> None:
         self._spec = spec
+        self._has_tracker = has_tracker and spec.wire.shape != "python"
         self._wire = spec.wire
         self._specials = specials
         self._book = RuleBook(CONSTANTS["python" if self._wire.shape == "python" else "json"])
@@ -183,7 +203,7 @@ class _Calls:
 
     def _converted(self, tool: Tool, style: DocumentStyle, keys: tuple[str, str] | None = None) -> Converted:
         spec = self._spec
-        return converted(tool, spec.whitespace, style, keys, order=spec.used_order)
+        return converted(tool, spec.whitespace, style, keys, order=spec.used_order, has_tracker=self._has_tracker)
 
     def _import_rules(self, tool: Tool, found: Converted, root: str = "") -> Node:
         """Add a converted schema's rules to the book under new names; returns the body of its root rule. root: the name
@@ -243,10 +263,19 @@ def converted(
     keys: tuple[str, str] | None = None,
     *,
     order: Order = DEFAULT,
+    has_tracker: bool = False,
 ) -> Converted:
     """The grammar of a tool's arguments; with keys (name key, arguments key), of the object that holds both, the name
     first whatever the order. Raises as `calls_grammar` does."""
-    return _converted(tool.name, tool.parameters, tool.strict is False, whitespace, style, keys, order)
+    return _converted(tool.name, tool.parameters, tool.strict is False, whitespace, style, keys, order, has_tracker)
+
+
+def watched_arguments(tool: Tool, whitespace: JsonWhitespace, order: Order) -> WatchedItems | None:
+    """The arrays of a tool's arguments that need a tracker; None where there are none. Raises as `calls_grammar`."""
+    found = converted(tool, whitespace, "json", order=order, has_tracker=True)
+    if not any(gap.keyword == "uniqueItems" for gap in found.gaps):
+        return None
+    return watched_items(_CallShapes(expand(json.loads(tool.parameters), order=order), tool.name, None))
 
 
 @lru_cache(maxsize=KEPT_TOOLS)
@@ -258,6 +287,7 @@ def _converted(
     style: DocumentStyle,
     keys: tuple[str, str] | None,
     order: Order,
+    has_tracker: bool,
 ) -> Converted:
     try:
         expansion = expand(json.loads(parameters), order=order)
@@ -265,7 +295,7 @@ def _converted(
         if not shapes.can_be_called:
             raise SpecError("no object satisfies its schema", hint="arguments are always a JSON object")
         found = convert(shapes, whitespace=whitespace, style=style)
-        _check(expansion, found, checked)
+        _check(expansion, found, checked, has_tracker and watched_items(shapes) is not None)
     except (UnsupportedError, LimitExceeded) as error:
         raise type(error)(f"the tool {name}: {error.message}", hint=error.hint, field="tools") from error
     except EspalierError as error:
@@ -273,10 +303,12 @@ def _converted(
     return found
 
 
-def _check(expansion: Expansion, found: Converted, checked: bool) -> None:
-    """Raises UnsupportedError for a keyword that would not be enforced, unless it may be checked afterwards."""
+def _check(expansion: Expansion, found: Converted, checked: bool, is_watched: bool) -> None:
+    """Raises UnsupportedError for a keyword that would not be enforced, unless it may be checked afterwards.
+    is_watched: a tracker keeps items unique."""
     contract = expansion.contract.with_changes((f"{gap.pointer}/{gap.keyword}" if gap.keyword else gap.pointer,
-                                                "checked", gap.text) for gap in found.gaps)  # fmt: skip
+                                                "checked", gap.text) for gap in found.gaps
+                                               if not (is_watched and gap.keyword == "uniqueItems"))  # fmt: skip
     refused = contract.by_verdict("refused")
     left = refused or (() if checked else contract.by_verdict("checked"))
     if left:

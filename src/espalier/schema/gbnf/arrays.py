@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil, floor
 from typing import Any
 
 from espalier.automata.lazy.linear import Cost, Edges, Linear, State, Table, nearest
 from espalier.grammar.ast import NEVER, Literal, Node
-from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, Values
+from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, Number, Values
 from espalier.schema.gbnf.layout import Layout
 from espalier.schema.gbnf.linear import join, write
 from espalier.schema.gbnf.rulebook import RuleBook, RuleContext
@@ -22,6 +24,8 @@ from espalier.schema.read.values import key
 
 MAX_UNIQUE = 8
 """Distinct values of an array with unique items: the automaton has a state for every set of them."""
+MAX_LISTED = 32
+"""Up to so many possible values, an array with unique items has that many items at most."""
 MAX_STATES = 5_000
 """States of an automaton that counts items and matching items."""
 START, END = "before the bracket", "after the bracket"
@@ -67,6 +71,10 @@ class ArrayRules:
             return None
         contains = self._contains(case, context)
         unique = case.unique and (high is None or high > 1)
+        if unique and (most := self._most_values(case)) is not None:
+            if most < low:
+                return None
+            high = high if most > MAX_LISTED else min(most, most if high is None else high)
         automaton: Linear | None = None
         if contains is not None:
             automaton = self._counting(prefix, others, contains, low, high, context)
@@ -190,6 +198,25 @@ class ArrayRules:
         is_any = any(isinstance(case, Values) and case.any_order for case in self.cases(node))
         members = self.members(context) if is_any else None
         return literal(value, self.layout, inside, self.book.constants, members)
+
+    def _most_values(self, case: Array) -> int | None:
+        """At most so many different items are possible; None where there is no plain limit."""
+        found: set[Hashable] = set()
+        ranges = 0
+        for node in dict.fromkeys((*case.prefix, case.items)):
+            for one in self.cases(node):
+                match one:
+                    case Values(values=values):
+                        found |= set(map(key, values))
+                    case Null():
+                        found.add(key(None))
+                    case Boolean():
+                        found |= {key(False), key(True)}
+                    case Number(integer=True, minimum=Fraction() as least, maximum=Fraction() as most):
+                        ranges += max(0, floor(most) - ceil(least) + 1)
+                    case _:
+                        return None
+        return len(found) + ranges
 
     def _values(self, node: NodeId) -> list[Any] | None:
         """The values of a node, None where they are not few."""

@@ -1,7 +1,7 @@
 """Follows a JSON text byte by byte and collects the strings of every array whose strings must be unique.
 
 It assumes that the text is a valid prefix of a document, which the automaton ensures. Points are immutable values. It
-knows no tokens; `unique_arrays.py` says which arrays these are. It skips from quote to quote, unlike
+knows no tokens; `arrays.py` says which arrays these are. It skips from quote to quote, unlike
 `grammar/json_position.py`, whose positions know nothing of a schema's members and items.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, TypeAlias
 
-from espalier.constraints.json_schema.unique_arrays import Spots
+from espalier.constraints.unique.spots import Spots
 
 OUTSIDE, KEY, STRING, ITEM = range(4)
 """The mode of a point: outside strings, in a member's name, in another string, in an item that must be unique."""
@@ -64,7 +64,7 @@ class Clash(NamedTuple):
 
 
 class UniqueTracker:
-    """Follows the texts of one schema. spots: see `unique_arrays.py`."""
+    """Follows the texts of one schema. spots: see `arrays.py`."""
 
     def __init__(self, spots: Spots) -> None:
         self.spots = spots

@@ -1,8 +1,8 @@
 """A matcher that enforces `uniqueItems` for arrays of strings, on top of the schema's automaton.
 
 It removes from the mask the tokens that would close a string which its array already holds. That causes no dead end,
-because such a string can always be made longer. `unique_arrays.py` finds these arrays in the schema, and
-`unique_tracker.py` follows them in the text.
+because such a string can always be made longer. `arrays.py` finds these arrays in the schema, and
+`string_tracker.py` follows them in the text.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from espalier.automata.masks.machine import State, missing_error
 from espalier.automata.reasons.blame import Blame
 from espalier.automata.reasons.describe import quoted
-from espalier.constraints.json_schema.unique_arrays import Spots
-from espalier.constraints.json_schema.unique_tracker import ITEM, LETTERS, Clash, Point, UniqueTracker
 from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher
+from espalier.constraints.unique.spots import Spots
+from espalier.constraints.unique.string_tracker import ITEM, LETTERS, Clash, Point, UniqueTracker
 from espalier.errors import NotAvailable, TokenRefused
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask

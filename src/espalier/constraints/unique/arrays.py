@@ -8,14 +8,27 @@ knows no text and no tokens.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from espalier.automata.languages.dfa import Dfa
-from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, NormalForm, Null, Object, String, Values
+from espalier.constraints.unique.spots import Spot, Spots
+from espalier.schema.form import (
+    Array,
+    Boolean,
+    Case,
+    Contains,
+    NodeId,
+    NormalForm,
+    Null,
+    Number,
+    Object,
+    String,
+    Values,
+)
 from espalier.schema.gbnf.arrays import MAX_UNIQUE
 from espalier.schema.gbnf.rulebook import RuleBook, escaped
 from espalier.schema.gbnf.strings import StringRules
@@ -25,28 +38,9 @@ from espalier.time_limit import check as check_time
 MAX_SPOTS = 5_000
 """The most sets of nodes."""
 Element: TypeAlias = int
-"""A node of the normal form; or a negative number for a list or an object in an `enum` or `const`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spot:
-    """What is known about a value that may match one of a set of nodes. Other spots are named by their index.
-
-    names: the spot of each member, by its name as written between quotes; other: the spot of members with other names.
-    items: the spot of each item; the last one is for all further items. unique: no two of its string items may be
-    equal. pointer: the JSON pointer of the array that says so. plain: appending any letter keeps an item valid.
-    """
-
-    names: Mapping[bytes, int]
-    other: int
-    items: tuple[int, ...]
-    unique: bool = False
-    pointer: str = ""
-    plain: bool = True
-
-
-Spots: TypeAlias = tuple[Spot, ...]
-"""The first is the document."""
+"""A node of the normal form; or a number up to HELD for a list or an object in an `enum` or `const`."""
+HELD = -1_000
+"""Below the numbers of all nodes, of which a normal form may have a few negative ones."""
 
 
 def unique_spots(shapes: NormalForm) -> Spots | None:
@@ -55,6 +49,25 @@ def unique_spots(shapes: NormalForm) -> Spots | None:
     the grammar itself keeps unique do not matter.)
     """
     return _Search(shapes).run()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedItems:
+    """What a matcher needs to forbid equal items of any kind. narrowed: JSON pointers of arrays whose items must differ
+    although another option of the schema would let equal ones be. is_easy: see `unique/matcher.py`."""
+
+    spots: Spots
+    narrowed: tuple[str, ...]
+    is_easy: bool
+
+
+def watched_items(shapes: NormalForm) -> WatchedItems | None:
+    """As `unique_spots`, for items of every kind; None for a schema with too many sets of nodes."""
+    search = _Search(shapes, any_kind=True)
+    spots = search.run()
+    if spots is None:
+        return None
+    return WatchedItems(spots=spots, narrowed=tuple(search.narrowed), is_easy=search.is_easy)
 
 
 @dataclass(slots=True)
@@ -70,8 +83,12 @@ class _Inside:
 class _Search:
     """Explores the sets of nodes from a queue, without recursion."""
 
-    def __init__(self, shapes: NormalForm) -> None:
+    def __init__(self, shapes: NormalForm, *, any_kind: bool = False) -> None:
+        """any_kind: items of every kind are to be told apart, by a matcher that leads into no trap."""
         self._shapes = shapes
+        self._any_kind = any_kind
+        self.narrowed: dict[str, None] = {}
+        self.is_easy = True
         self._number: dict[frozenset[Element], int] = {}
         self._sets: list[frozenset[Element]] = []
         self._held: list[Any] = []
@@ -85,8 +102,11 @@ class _Search:
             check_time()
             inside = self._inside(elements)
             wanted = [(case, node) for case, node in inside.arrays if case.unique and not self._is_kept(case)]
-            if len(self._sets) > MAX_SPOTS or (wanted and not self._can_watch(inside)):
+            if len(self._sets) > MAX_SPOTS or (wanted and not self._any_kind and not self._can_watch(inside)):
                 return None
+            if wanted and self._may_repeat(inside):
+                self.narrowed[self._shapes.pointer(wanted[0][1])] = None
+            self.is_easy = self.is_easy and all(self._has_room(case) for case, _ in wanted)
             names: dict[str, None] = {}
             for one in inside.objects:
                 names |= dict.fromkeys(prop.name for prop in one.properties)
@@ -107,7 +127,7 @@ class _Search:
         return tuple(found)
 
     def _spot(self, elements: Iterable[Element]) -> int:
-        some = frozenset(one for one in elements if one < 0 or self._cases(one))
+        some = frozenset(one for one in elements if one <= HELD or self._cases(one))
         found = self._number.get(some)
         if found is None:
             found = self._number[some] = len(self._sets)
@@ -123,13 +143,13 @@ class _Search:
         which = key(value)
         if which not in self._places:
             self._held.append(value)
-            self._places[which] = -len(self._held)
+            self._places[which] = HELD - len(self._held) + 1
         return [self._places[which]]
 
     def _inside(self, elements: Iterable[Element]) -> _Inside:
         found = _Inside()
-        values = [self._held[-one - 1] for one in elements if one < 0]
-        for node in sorted(one for one in elements if one >= 0):
+        values = [self._held[HELD - one] for one in elements if one <= HELD]
+        for node in sorted(one for one in elements if one > HELD):
             for case in self._cases(node):
                 if isinstance(case, Array):
                     found.arrays.append((case, node))
@@ -173,6 +193,22 @@ class _Search:
             if len(set(texts)) < len(texts):
                 return False
         return True
+
+    def _may_repeat(self, inside: _Inside) -> bool:
+        """Whether some array that the value may be may repeat an item."""
+        if any(not case.unique and len(self._places_of(case)) > 1 for case, _ in inside.arrays):
+            return True
+        return any(len({key(item) for item in value}) < len(value) for value in inside.lists)
+
+    def _has_room(self, case: Array) -> bool:
+        """Whether an array can be completed from its start whatever its items are, for it needs at most one, or has
+        numbers or strings without end to choose from."""
+        if case.min_items <= 1 and sum(one.least for one in _counted(case)) <= 1:
+            return True
+        if _counted(case):
+            return False
+        nodes = dict.fromkeys([*case.prefix, case.items][: case.min_items])
+        return all(any(map(_is_endless_kind, self._cases(node))) for node in nodes)
 
     def _places_of(self, case: Array) -> list[NodeId]:
         """The nodes of its items; a node that any number of items may match is listed twice."""
@@ -228,6 +264,13 @@ class _Search:
             or (isinstance(case, Values) and any(isinstance(value, str) for value in case.values))
             for case in self._cases(node)
         )
+
+
+def _is_endless_kind(case: Case) -> bool:
+    """Whether there are plainly more values than any text holds."""
+    if isinstance(case, Number):
+        return (case.minimum is None or case.maximum is None) and not case.multiples
+    return _is_plain(case) and isinstance(case, String) and case.max_length is None
 
 
 def _is_plain(case: Case) -> bool:

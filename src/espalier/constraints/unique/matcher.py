@@ -1,0 +1,367 @@
+"""A matcher that enforces `uniqueItems` for items of every kind, on top of an automaton that does not.
+
+It removes from the mask each token that would repeat an item, and each token after which every completion would. A
+completion that repeats nothing is therefore always left, and while an array with unique items is open the matcher holds
+one. `search.py` finds these completions, `tracker.py` follows the items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.automata.masks.cache import ByteCache
+from espalier.automata.masks.machine import Landings, State, missing_error
+from espalier.automata.reasons.blame import Blame
+from espalier.automata.reasons.describe import quoted
+from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
+from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher
+from espalier.constraints.unique.search import GaveUp, Search
+from espalier.constraints.unique.tracker import Clash, Tracker
+from espalier.errors import LimitExceeded, NotAvailable, SchemaError, TokenRefused
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Mask
+from espalier.tokens.trie import TokenTrie
+from espalier.tokens.vocab import Vocab
+
+LANDINGS_BYTES = 32 * 2**20
+SHOWN = 80  # bytes of an item in a message
+
+
+class StructuralTokens:
+    """The tokens of a vocabulary by what they can do to the structure of a JSON text.
+
+    Inside a string, a token makes it longer by what stands before its first quotation mark; what follows is its tail.
+    tails: the distinct tails, the first one empty. tail: `(V,) int32`, each token's index there, -1 where an escape
+    comes first. opening: ids of tokens with a `[`; reopening: of those with one after a `"`. ids: by the bytes.
+    """
+
+    def __init__(self, vocab: Vocab, trie: TokenTrie) -> None:
+        self.tail = np.zeros(vocab.width, dtype=np.int32)
+        numbers = {b"": 0}
+        opening, reopening = [], []
+        self.ids: dict[bytes, list[int]] = {}
+        for token, data in enumerate(vocab.tokens):
+            if not data:
+                continue
+            self.ids.setdefault(data, []).append(token)
+            head, mark, rest = data.partition(b'"')
+            is_escaped = mark and b"\\" in head
+            self.tail[token] = -1 if is_escaped else numbers.setdefault(mark + rest, len(numbers))
+            if b"[" in data:
+                opening.append(token)
+                if b"[" in rest:
+                    reopening.append(token)
+        self.tails = tuple(numbers)
+        self.opening = np.array(opening, dtype=np.int64)
+        self.reopening = np.array(reopening, dtype=np.int64)
+
+
+class Held(NamedTuple):
+    """A position: what the tracker knows, and a completion that repeats nothing; None where one is sure to exist."""
+
+    point: Hashable
+    way: bytes | None
+
+
+class ItemsCompiled(WrappingCompiled):
+    """An automaton for one vocabulary, and the tracker of its texts.
+
+    is_easy: outside all arrays with unique items, and where one opens, a completion that repeats nothing is sure to
+    exist. Raises VocabError for a vocabulary without a token for some byte, SchemaError where every text repeats an
+    item, LimitExceeded where that cannot be told.
+    """
+
+    def __init__(self, inner: AutomatonCompiled, tracker: Tracker, tokens: StructuralTokens, *, is_easy: bool) -> None:
+        super().__init__(inner)
+        if lacking := inner.vocab.missing_bytes():
+            raise missing_error(lacking, "an item could not be made different from the earlier ones")
+        self.inner = inner
+        self.tracker = tracker
+        self.tokens = tokens
+        self.is_easy = is_easy
+        self.search = Search(inner.machine, inner.ends, self.text_of, tracker)
+        self._landings: ByteCache[State, Landings] = ByteCache(LANDINGS_BYTES)
+        self.first = Held(tracker.start, None if is_easy else self._first_way())
+
+    def _first_way(self) -> bytes:
+        try:
+            found = self.search.find(self.inner.machine.start, self.tracker.start)
+        except GaveUp:
+            raise LimitExceeded(
+                "whether some document repeats no item could not be told in a bounded search",
+                hint="ask for fewer items, or for items with more values",
+            ) from None
+        if found is None:
+            raise SchemaError("no document can satisfy this schema: too few different items are possible")
+        return found
+
+    def landings(self, state: State) -> Landings:
+        found = self._landings.get(state)
+        if found is None:
+            found = self.inner.machine.landings(state)
+            self._landings.put(state, found, found.ids.nbytes + found.which.nbytes + 8 * len(found.states))
+        return found
+
+    def matcher(self, *, before: str = "") -> ItemsMatcher:
+        return ItemsMatcher(self, self.inner.matcher(before=before), [self.first])
+
+    def accepts(self, text: str | bytes) -> bool:
+        if not self.inner.accepts(text):
+            return False
+        data = text.encode() if isinstance(text, str) else text
+        return not isinstance(self.tracker.feed(self.tracker.start, data), Clash)
+
+    def text_of(self, token: int) -> bytes:
+        """A token's bytes in the text."""
+        return self.spelled.get(token) or self.vocab.bytes_of(token)
+
+
+class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
+    """One sequence's state. held: one after each token but EOS, and the first. Laws: tests/laws.py."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, compiled: ItemsCompiled, inner: AutomatonMatcher, held: list[Held]) -> None:
+        super().__init__(compiled, inner)
+        self._held = held
+
+    # One token
+
+    def _after(self, token: int, state: State) -> Held | Clash | None:
+        """The position after a token that leads the automaton to `state`; None if every completion repeats an item."""
+        compiled, held = self._compiled, self._held[-1]
+        data = compiled.text_of(token)
+        point = compiled.tracker.feed(held.point, data)
+        if isinstance(point, Clash):
+            return point
+        if compiled.is_easy and not compiled.tracker.is_watching(point):
+            return Held(point, None)
+        if held.way is not None and held.way.startswith(data):
+            return Held(point, held.way[len(data) :])
+        try:
+            way = compiled.search.find(state, point)
+        except GaveUp:
+            return None
+        return None if way is None else Held(point, way)
+
+    def _landing(self, token: int) -> Held | Clash | None:
+        """As `_after`, for a token that the automaton allows and that is no EOS."""
+        state = self._compiled.inner.machine.advance(self._inner.state, token)
+        assert state is not None
+        return self._after(token, state)
+
+    def allows(self, token: int) -> bool:
+        if not self._inner.allows(token):
+            return False
+        return token in self._vocab.eos_ids or isinstance(self._landing(token), Held)
+
+    def advance(self, token: int) -> None:
+        if not self._inner.allows(token) or token in self._vocab.eos_ids:
+            self._inner.advance(token)  # or it raises
+            return
+        after = self._landing(token)
+        if not isinstance(after, Held):
+            shown = self._vocab.text_of(token)
+            raise TokenRefused(f"token {token} ({shown!r}) is refused: {self._reason(token, after)}")
+        self._inner.advance(token)
+        self._held.append(after)
+
+    def rollback(self, count: int) -> None:
+        ended = self._inner.is_finished
+        self._inner.rollback(count)
+        if count:
+            del self._held[len(self._held) - count + ended :]
+
+    def fork(self) -> Self:
+        other = super().fork()
+        other._held = self._held.copy()
+        return other
+
+    # All tokens
+
+    def mask(self) -> Mask:
+        out = self._inner.mask()
+        if not self.is_finished:
+            masks.set_bits_inplace(out, tuple(self._refused(out)), False)
+        return out
+
+    def _refused(self, allowed: Mask) -> list[int]:
+        """The tokens that the automaton allows and this matcher refuses."""
+        compiled, point = self._compiled, self._held[-1].point
+        tracker, tokens = compiled.tracker, compiled.tokens
+        if compiled.is_easy and not tracker.is_watching(point):
+            some: NDArray[np.int64] = tokens.reopening if tracker.in_string(point) else tokens.opening
+            if not some.size:
+                return []
+            bits = allowed[some >> 5].view(np.uint32) >> (some & 31).astype(np.uint32) & np.uint32(1)
+            return [token for token in some[bits != 0].tolist() if not self.allows(token)]
+        landings = compiled.landings(self._inner.state)
+        in_string = tracker.in_string(point)
+        found: list[int] = []
+        for number, state in enumerate(landings.states):
+            ids = landings.ids[landings.which == number]
+            if in_string:
+                tails = tokens.tail[ids]
+                for tail in np.unique(tails[tails >= 0]).tolist():
+                    found += self._refused_alike(ids[tails == tail], state, tokens.tails[tail])
+                ids = ids[tails < 0]
+            found += [token for token in ids.tolist() if not isinstance(self._after(token, state), Held)]
+        return found
+
+    def _refused_alike(self, ids: NDArray[np.int32], state: State, tail: bytes) -> list[int]:
+        """Those of the tokens that lead to one state and differ only in how they make the open string longer: what
+        completes the text after one of them completes it after each, unless the string equals another one then."""
+        refused: list[int] = []
+        for place, token in enumerate(ids):
+            after = self._after(int(token), state)
+            if isinstance(after, Held):
+                risky = np.intersect1d(np.array(self._risky(tail, after.way or b""), dtype=np.int32), ids[place + 1 :])
+                return refused + [one for one in risky.tolist() if not isinstance(self._after(one, state), Held)]
+            refused.append(int(token))
+        return refused
+
+    def _risky(self, tail: bytes, way: bytes) -> list[int]:
+        """The tokens with this tail after which, if the completion `way` follows, the open string equals another one:
+        of an array with unique items, or of the completion itself."""
+        compiled = self._compiled
+        found = compiled.tracker.open_string(self._held[-1].point)
+        if found is None:
+            return []
+        rest, others = _strings(tail + way)
+        rivals = {*found.rivals, *(one for one in others if one.startswith(found.begun))}
+        start, stop = len(found.begun), len(rest)
+        longer = [one[start : len(one) - stop] for one in rivals if one.endswith(rest) and len(one) >= start + stop]
+        return [token for one in longer for token in compiled.tokens.ids.get(one + tail, ())]
+
+    # Reasons and completions. What is forced repeats no item: every completion goes on with it.
+
+    def _blame(self, token: int) -> Blame:
+        if not self._inner.allows(token):
+            return self._inner.explain(token)
+        after = self._landing(token)
+        clash = after if isinstance(after, Clash) else None
+        return Blame(
+            member=self._kind,
+            reason=self._reason(token, clash),
+            rule=None if clash is None else clash.pointer or "/",
+            offset=0 if clash is None else clash.offset,
+            expected="another item",
+        )
+
+    def _reason(self, token: int, clash: Clash | None) -> str:
+        if clash is not None:
+            return f"the item {_shown(clash.item)} is in the array already, and its items are unique"
+        compiled = self._compiled
+        rest = compiled.search.plainest(compiled.inner.machine.advance(self._inner.state, token)) or b""
+        ended = compiled.tracker.feed(self._held[-1].point, compiled.text_of(token) + rest)
+        such = f", such as {_shown(ended.item)}" if isinstance(ended, Clash) else ""
+        return f"what can follow repeats an item of the array{such}"
+
+    def shortest_completion(self) -> tuple[int, ...]:
+        """The automaton's completion if it repeats nothing; otherwise one that is not always the shortest. Raises
+        NotAvailable if none is found."""
+        found = self._inner.shortest_completion()
+        if not found or self._is_clean(found):
+            return found
+        mended = self._mended()
+        if mended is None:
+            raise NotAvailable("no completion was found that repeats no item")
+        return mended
+
+    def _is_clean(self, tokens: tuple[int, ...]) -> bool:
+        data = b"".join(map(self._compiled.text_of, tokens))
+        return not isinstance(self._compiled.tracker.feed(self._held[-1].point, data), Clash)
+
+    def _mended(self) -> tuple[int, ...] | None:
+        """A completion that repeats nothing, in tokens."""
+        held = self._held[-1]
+        try:
+            way = self._compiled.search.find(self._inner.state, held.point)
+        except GaveUp:
+            way = held.way
+        tokens = None if way is None else self._compiled.inner.trie.segment(way)
+        if tokens is None:
+            return None
+        ahead = self.fork()
+        for token in tokens:
+            if not ahead.allows(token):
+                return None
+            ahead.advance(token)
+        return (*tokens, self._vocab.eos_ids[0]) if ahead.is_accepting else None
+
+    def is_loose(self, most: int) -> bool:
+        """See `closing.Closing`, as for the next two."""
+        return self.is_finished
+
+    def closing(self, most: int) -> Mask:
+        compiled = self._compiled
+        found = self._inner.closing(most) & self.mask()
+        if self.is_finished:
+            return found
+        in_string = compiled.tracker.in_string(self._held[-1].point)
+        out: list[int] = []
+        landings = compiled.landings(self._inner.state)
+        for number, state in enumerate(landings.states):
+            ids = [one for one in landings.ids[landings.which == number].tolist() if masks.test(found, one)]
+            way = compiled.inner.ends.within(state, most - 1)
+            rest = None if way is None else b"".join(map(compiled.text_of, way))
+            if rest is not None and in_string:
+                ids = self._unsettled(ids, rest)
+            out += [token for token in ids if not self._closes(token, rest, most)]
+        masks.set_bits_inplace(found, tuple(out), False)
+        return found
+
+    def _unsettled(self, ids: list[int], rest: bytes) -> list[int]:
+        """Those of the tokens that lead to one state for which it must be asked whether `rest` completes the text:
+        for others that only make the open string longer it does, as it does for one of them."""
+        compiled, point = self._compiled, self._held[-1].point
+        plain = compiled.tokens.tail[ids] == 0
+        risky = set(self._risky(b"", rest))
+        sure = next((token for token, one in zip(ids, plain, strict=True) if one and token not in risky), None)
+        if sure is None or isinstance(compiled.tracker.feed(point, compiled.text_of(sure) + rest), Clash):
+            return ids
+        return [token for token, one in zip(ids, plain, strict=True) if not one or token in risky]
+
+    def _closes(self, token: int, rest: bytes | None, most: int) -> bool:
+        compiled = self._compiled
+        if rest is not None:
+            data = compiled.text_of(token) + rest
+            if not isinstance(compiled.tracker.feed(self._held[-1].point, data), Clash):
+                return True
+        ahead = self.fork()
+        ahead.advance(token)
+        return ahead.within(most) is not None
+
+    def within(self, most: int) -> tuple[int, ...] | None:
+        found = self._inner.within(most)
+        if found is None or not found or self._is_clean(found):
+            return found
+        mended = self._mended()
+        return mended if mended is not None and len(mended) <= most else None
+
+
+def _strings(way: bytes) -> tuple[bytes, list[bytes]]:
+    """The rest of the open string with which a completion begins, and the other strings of the completion."""
+    found: list[bytes] = []
+    begun, at = 0, 0
+    inside = True
+    while at < len(way):
+        byte = way[at]
+        if byte == ord("\\") and inside:
+            at += 1
+        elif byte == ord('"'):
+            if inside:
+                found.append(way[begun:at])
+            inside, begun = not inside, at + 1
+        at += 1
+    return (found[0], found[1:]) if found else (way, [])
+
+
+def _shown(item: bytes) -> str:
+    text = item[:SHOWN].decode("utf-8", "replace")
+    is_text = text.startswith('"') and len(item) <= SHOWN
+    return quoted(text[1:-1] if is_text else text)

@@ -1,0 +1,150 @@
+"""Trackers of texts that hold several documents, or one that several constraints watch."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.network import Network
+from espalier.constraints.base import Compiled
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.kinds import KINDS
+from espalier.constraints.matching.automaton import AutomatonCompiled
+from espalier.constraints.spec import JsonObject, Spec
+from espalier.constraints.unique.matcher import ItemsCompiled, StructuralTokens
+from espalier.constraints.unique.tracker import Clash, DocumentTracker, OpenString, Point, Tracker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedLanguage:
+    """An automaton of texts, and the tracker without which some texts would repeat items of arrays with unique items;
+    None where the automaton is enough. is_easy: see `ItemsCompiled`. is_document: every text is one JSON object or
+    array, so its last bracket ends it."""
+
+    automaton: Dfa | Network
+    tracker: Tracker | None = None
+    is_easy: bool = False
+    is_document: bool = False
+
+
+def watched_language(spec: Spec, compiler: Compiler, *, wanted_by: str) -> WatchedLanguage:
+    """As `Compiler.language`, with the tracker that the automaton needs beside it, if any. Raises as that does."""
+    make = KINDS.find(spec.kind, "watched")
+    if make is not None:
+        found: WatchedLanguage = make(spec, compiler)
+        return found
+    is_document = isinstance(spec, JsonObject) and {"object", "array"}.issuperset(spec.kinds)
+    return WatchedLanguage(automaton=compiler.language(spec, wanted_by=wanted_by), is_document=is_document)
+
+
+def with_tracker(found: AutomatonCompiled, tracker: Tracker | None, compiler: Compiler, *, is_easy: bool) -> Compiled:
+    """The compiled automaton, with a tracker beside it if it needs one. Raises as `ItemsCompiled` does."""
+    return found if tracker is None else ItemsCompiled(found, tracker, compiler.part(StructuralTokens), is_easy=is_easy)
+
+
+class SeveralTrackers:
+    """Several constraints that watch the same text."""
+
+    def __init__(self, trackers: Sequence[Tracker]) -> None:
+        self._trackers = tuple(trackers)
+        self.start: Hashable = tuple(one.start for one in self._trackers)
+
+    def _pairs(self, point: Hashable) -> list[tuple[Tracker, Hashable]]:
+        assert isinstance(point, tuple)
+        return list(zip(self._trackers, point, strict=True))
+
+    def feed(self, point: Hashable, data: bytes) -> Hashable | Clash:
+        found: list[Hashable] = []
+        for tracker, own in self._pairs(point):
+            after = tracker.feed(own, data)
+            if isinstance(after, Clash):
+                return after
+            found.append(after)
+        return tuple(found)
+
+    def is_watching(self, point: Hashable) -> bool:
+        return any(tracker.is_watching(own) for tracker, own in self._pairs(point))
+
+    def in_string(self, point: Hashable) -> bool:
+        return all(tracker.in_string(own) for tracker, own in self._pairs(point))
+
+    def is_idle(self, point: Hashable) -> bool:
+        return all(tracker.is_idle(own) for tracker, own in self._pairs(point))
+
+    def open_string(self, point: Hashable) -> OpenString | None:
+        found = [one for tracker, own in self._pairs(point) if (one := tracker.open_string(own)) is not None]
+        return OpenString(found[0].begun, frozenset().union(*(one.rivals for one in found))) if found else None
+
+    def count(self, point: Hashable) -> int:
+        return sum(tracker.count(own) for tracker, own in self._pairs(point))
+
+
+class Place(NamedTuple):
+    """A position in free text with regions. before: the end of the free text, as far as a trigger may begin in it.
+    region: the index of the open region, -1 for none. inside: its document's position; after the document, `left` of
+    its end is still to come."""
+
+    before: bytes = b""
+    region: int = -1
+    inside: Point = Point()
+    left: bytes = b""
+
+
+class RegionTracker:
+    """Free text in which each trigger starts a JSON object or array, which its last bracket ends, and then its end.
+
+    regions: by trigger, the tracker of its documents and the text after them. No trigger holds another.
+    """
+
+    def __init__(self, regions: Mapping[bytes, tuple[DocumentTracker, bytes]]) -> None:
+        self._triggers = tuple(regions)
+        self._documents = tuple(tracker for tracker, _ in regions.values())
+        self._ends = tuple(end for _, end in regions.values())
+        self._longest = max(map(len, regions)) - 1
+        self.start = Place()
+
+    def feed(self, point: Hashable, data: bytes) -> Place | Clash:
+        assert isinstance(point, Place)
+        before, region, inside, left = point
+        at = 0
+        while at < len(data):
+            if region >= 0:
+                found, stop = self._documents[region].scan(inside, data, at)
+                if isinstance(found, Clash):
+                    return found
+                at, inside = stop, found
+                if inside.closed:
+                    left, region, before = self._ends[region], -1, b""
+            elif left:
+                left, at = left[1:], at + 1
+            else:
+                before += data[at : at + 1]
+                at += 1
+                met = next((i for i, trigger in enumerate(self._triggers) if before.endswith(trigger)), -1)
+                if met >= 0:
+                    region, inside, before = met, self._documents[met].start, b""
+                elif len(before) > self._longest:
+                    before = before[1:] if self._longest else b""
+        return Place(before, region, inside, left)
+
+    def is_watching(self, point: Hashable) -> bool:
+        assert isinstance(point, Place)
+        return point.region >= 0 and self._documents[point.region].is_watching(point.inside)
+
+    def in_string(self, point: Hashable) -> bool:
+        assert isinstance(point, Place)
+        return point.region >= 0 and self._documents[point.region].in_string(point.inside)
+
+    def is_idle(self, point: Hashable) -> bool:
+        assert isinstance(point, Place)
+        return point.region < 0 or self._documents[point.region].is_idle(point.inside)
+
+    def open_string(self, point: Hashable) -> OpenString | None:
+        assert isinstance(point, Place)
+        return None if point.region < 0 else self._documents[point.region].open_string(point.inside)
+
+    def count(self, point: Hashable) -> int:
+        assert isinstance(point, Place)
+        return 0 if point.region < 0 else self._documents[point.region].count(point.inside)

@@ -1,0 +1,136 @@
+"""Looks for a completion of a text that repeats no item, by changing the completion of fewest bytes where it must.
+
+A completion that repeats an item is left at some byte before the repetition, for another byte, and completed anew.
+Every completion can be reached so, each one once; those that get further before they repeat an item are followed first.
+It knows an automaton and a tracker, and nothing of tokens beyond their bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from espalier.automata.ends.closing import Ends
+from espalier.automata.masks.machine import Machine, State
+from espalier.constraints.unique.tracker import BLANK, Clash, Tracker
+from espalier.errors import LimitExceeded
+from espalier.time_limit import check as check_time
+
+TRIES = 1_000
+"""Completions that one search tries, and as many more as TRIES_AN_ITEM times the items that are remembered."""
+TRIES_AN_ITEM = 4
+MAX_KNOWN = 20_000
+"""States whose completion of fewest bytes is kept as bytes."""
+
+
+class GaveUp(Exception):
+    """The search tried all it may, and there are more completions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Try:
+    """A completion that repeats an item. lead: the bytes before `rest`, which are decided. state, point: after these.
+    clash: where in `rest` the repetition ends."""
+
+    lead: bytes
+    state: State
+    point: Hashable
+    rest: bytes
+    clash: int
+
+
+class Search:
+    """Finds completions of one automaton's texts that repeat no item. Thread-safe: what is kept is only ever added."""
+
+    def __init__(self, machine: Machine, ends: Ends, text_of: Callable[[int], bytes], tracker: Tracker) -> None:
+        """text_of: a token's bytes in the text."""
+        self._machine = machine
+        self._ends = ends
+        self._text_of = text_of
+        self._tracker = tracker
+        self._known: dict[State, bytes | None] = {}
+
+    def plainest(self, state: State) -> bytes | None:
+        """The completion of fewest bytes, whatever it repeats; None if it is too long to be known."""
+        known = self._known
+        if state not in known:
+            if len(known) >= MAX_KNOWN:
+                known = self._known = {}
+            try:
+                known[state] = b"".join(map(self._text_of, self._ends.plainest(state)))
+            except LimitExceeded:
+                known[state] = None
+        return known[state]
+
+    def find(self, state: State, point: Hashable) -> bytes | None:
+        """A completion that repeats no item; None if there is none. Raises GaveUp."""
+        first = self._tried(b"", state, point)
+        if first is None or isinstance(first, bytes):
+            return first
+        left = TRIES + TRIES_AN_ITEM * self._tracker.count(point)
+        following = [self._changed(first)]  # the innermost last
+        best = first.clash
+        waiting: list[tuple[int, int, _Try]] = []
+        while True:
+            check_time()
+            if following:
+                found = next(following[-1], None)
+                if found is None:
+                    following.pop()
+                    continue
+            elif waiting:
+                following.append(self._changed(heappop(waiting)[2]))
+                continue
+            else:
+                return None
+            if isinstance(found, bytes):
+                return found
+            left -= 1
+            if left < 0:
+                raise GaveUp
+            reached = len(found.lead) + found.clash
+            if reached > best:
+                best = reached
+                following.append(self._changed(found))
+            else:
+                heappush(waiting, (-reached, left, found))
+
+    def _tried(self, lead: bytes, state: State, point: Hashable) -> bytes | _Try | None:
+        """The completion of fewest bytes if it repeats nothing, else where it does."""
+        rest = self.plainest(state)
+        if rest is None:
+            return None
+        end = self._tracker.feed(point, rest)
+        if isinstance(end, Clash):
+            return _Try(lead=lead, state=state, point=point, rest=rest, clash=end.offset)
+        return lead + rest
+
+    def _changed(self, one: _Try) -> Iterator[bytes | _Try]:
+        """The completions that leave this one at some byte, the last bytes before the repetition first."""
+        machine, tracker = self._machine, self._tracker
+        states, points = [one.state], [one.point]
+        for at in range(one.clash):
+            byte = one.rest[at]
+            state = machine.step(states[-1], byte)
+            point = tracker.feed(points[-1], one.rest[at : at + 1])
+            if state is None or isinstance(point, Clash):  # a named token stands here: its bytes are no bytes
+                break
+            states.append(state)
+            points.append(point)
+        for at in range(len(states) - 1, -1, -1):
+            if tracker.is_idle(points[at]):
+                continue
+            inside = tracker.in_string(points[at])
+            members, _ = machine.options(states[at])
+            for byte in range(256):
+                if not members >> byte & 1 or byte == one.rest[at] or (byte in BLANK and not inside):
+                    continue
+                piece = bytes((byte,))
+                state = machine.step(states[at], byte)
+                point = tracker.feed(points[at], piece)
+                if state is None or isinstance(point, Clash):
+                    continue
+                found = self._tried(one.lead + one.rest[:at] + piece, state, point)
+                if found is not None:
+                    yield found

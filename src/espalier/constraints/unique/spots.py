@@ -1,0 +1,31 @@
+"""Where in a document the arrays are whose items must be unique. It knows no text and no tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """What is known about a value at one place of a document. Other spots are named by their index.
+
+    names: the spot of each member, by its name as written between quotes; other: the spot of members with other names.
+    items: the spot of each item; the last one is for all further items. unique: no two of its items may be equal.
+    pointer: the JSON pointer of the array that says so. plain: for arrays of strings alone, appending any letter keeps
+    an item valid.
+    """
+
+    names: Mapping[bytes, int]
+    other: int
+    items: tuple[int, ...]
+    unique: bool = False
+    pointer: str = ""
+    plain: bool = True
+
+
+Spots: TypeAlias = tuple[Spot, ...]
+"""The first is the document."""
+NOTHING: Spots = (Spot(names={}, other=0, items=(0,)),)
+"""Documents without arrays whose items must be unique."""

@@ -1,0 +1,263 @@
+"""Follows a JSON text byte by byte and remembers the items of every array whose items must be unique.
+
+It assumes that the text is a valid prefix of a document, which the automaton ensures. Points are immutable values. It
+knows no tokens; `spots.py` says which arrays these are, `values.py` which items are equal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator
+from typing import NamedTuple, Protocol, TypeAlias
+
+from espalier.constraints.unique.spots import Spots
+from espalier.constraints.unique.values import keys
+
+OUTSIDE, KEY, STRING = range(3)
+"""The mode of a point: outside strings, in a member's name, in another string."""
+QUOTE, COMMA, COLON, ESCAPE = b'",:\\'
+OPENS = b"[{"
+STRUCTURE = re.compile(rb'["\[\]{},:]')
+MARK = re.compile(rb'["\\]')
+BLANK = b" \t\r\n"
+
+Some: TypeAlias = tuple[frozenset[Hashable], ...]
+"""A persistent set in parts of falling size: adding to it merges only the small parts, and old versions stay valid."""
+Chunks: TypeAlias = "tuple[Chunks, bytes] | None"
+"""The parts of a text as a linked list, the last part first."""
+
+
+class Frame(NamedTuple):
+    """An open container. spot: the index of its spot. unique: its items are remembered. watched: its own are, or those
+    of an array around it. place: the number of items before, up to the last that the spot tells apart. begin: where
+    the item begins in the recorded text. done: the item is remembered already. seen: the keys of its items so far.
+    items: how many they are."""
+
+    parent: Frame | None
+    spot: int
+    is_array: bool
+    unique: bool
+    watched: bool
+    place: int = 0
+    begin: int = 0
+    done: bool = False
+    seen: Some = ()
+    items: int = 0
+
+
+class Point(NamedTuple):
+    """A position in a text. value: the spot of the next member's value. in_value: after a member's colon. escaped:
+    after a backslash. text: what is recorded, from where the outermost watched array opens, or the open name outside of
+    one; size: its bytes. string: where the open string begins in it. strings: all strings in it, without quotes."""
+
+    frame: Frame | None = None
+    mode: int = OUTSIDE
+    value: int = 0
+    in_value: bool = False
+    escaped: bool = False
+    text: Chunks = None
+    size: int = 0
+    string: int = 0
+    strings: Some = ()
+    closed: bool = False
+
+
+class Clash(NamedTuple):
+    """A repeated item. item: as written. offset: in the data, of the byte that ends it. pointer: the array's."""
+
+    item: bytes
+    offset: int
+    pointer: str
+
+
+class OpenString(NamedTuple):
+    """The open string of a watched item: `begun` is written of it. rivals: the earlier strings that start with it."""
+
+    begun: bytes
+    rivals: frozenset[bytes]
+
+
+class Tracker(Protocol):
+    """Follows the texts of one constraint. Points are opaque, immutable values."""
+
+    @property
+    def start(self) -> Hashable: ...
+
+    def feed(self, point: Hashable, data: bytes) -> Hashable | Clash:
+        """The point after more text, or the first repeated item."""
+        ...
+
+    def is_watching(self, point: Hashable) -> bool:
+        """Whether an array with unique items is open."""
+        ...
+
+    def in_string(self, point: Hashable) -> bool:
+        """Whether a JSON string is open."""
+        ...
+
+    def is_idle(self, point: Hashable) -> bool:
+        """Whether no choice of the next bytes matters to any item, up to the end of what is open."""
+        ...
+
+    def open_string(self, point: Hashable) -> OpenString | None:
+        """What is known of the open string of a watched item; None where none is open."""
+        ...
+
+    def count(self, point: Hashable) -> int:
+        """How many items are remembered."""
+        ...
+
+
+class DocumentTracker:
+    """Follows one JSON document. spots: see `spots.py`."""
+
+    def __init__(self, spots: Spots) -> None:
+        self.spots = spots
+        self.start = Point()
+
+    def feed(self, point: Hashable, data: bytes) -> Point | Clash:
+        assert isinstance(point, Point)
+        found, _ = self.scan(point, data, 0)
+        return found
+
+    def is_watching(self, point: Hashable) -> bool:
+        assert isinstance(point, Point)
+        return point.frame is not None and point.frame.watched
+
+    def in_string(self, point: Hashable) -> bool:
+        assert isinstance(point, Point)
+        return point.mode != OUTSIDE
+
+    def is_idle(self, point: Hashable) -> bool:
+        assert isinstance(point, Point)
+        return point.mode == STRING and (point.frame is None or not point.frame.watched)
+
+    def open_string(self, point: Hashable) -> OpenString | None:
+        assert isinstance(point, Point)
+        if point.mode == OUTSIDE or point.frame is None or not point.frame.watched:
+            return None
+        begun = cut(point.text, point.size, point.string)
+        rivals = (one for some in point.strings for one in some if isinstance(one, bytes) and one.startswith(begun))
+        return OpenString(begun, frozenset(rivals))
+
+    def count(self, point: Hashable) -> int:
+        assert isinstance(point, Point)
+        return sum(frame.items for frame in _frames(point.frame))
+
+    def scan(self, point: Point, data: bytes, at: int) -> tuple[Point | Clash, int]:
+        """The point after the data from offset `at` on, and the offset where it stopped: behind the bracket that closes
+        the document, or the end. A repeated item instead of a point."""
+        spots = self.spots
+        frame, mode, value, in_value, escaped, text, size, string, strings, _ = point
+        records = (frame is not None and frame.watched) or mode == KEY
+        since, end = at, len(data)  # what is recorded of the data begins at `since`
+        closed = False
+
+        def recorded(begin: int, stop: int) -> bytes:
+            """The recorded text from one of its offsets up to an offset of the data."""
+            if begin >= size:
+                return data[since + begin - size : stop]
+            return cut(text, size, begin) + data[since:stop]
+
+        def remember(item: bytes, offset: int) -> Clash | None:
+            """Remember an item of the frame, unless it is there already."""
+            nonlocal frame
+            assert frame is not None
+            found = keys(item)
+            if any(one in some for one in found for some in frame.seen):
+                return Clash(item, offset, spots[frame.spot].pointer)
+            seen = frame.seen
+            for one in found:
+                seen = _with(seen, one)
+            frame = frame._replace(seen=seen, done=True, items=frame.items + 1)
+            return None
+
+        while at < end and not closed:
+            if mode != OUTSIDE:
+                found = MARK.search(data, min(at + escaped, end))
+                at = end if found is None else found.end()
+                escaped = found is not None and data[found.start()] == ESCAPE
+                if found is None or escaped:
+                    continue
+                if mode == KEY:
+                    assert frame is not None
+                    spot = spots[frame.spot]
+                    value = spot.names.get(recorded(string, at - 1), spot.other)
+                if frame is not None and frame.watched:
+                    strings = _with(strings, recorded(string, at - 1))
+                    if frame.unique and (clash := remember(recorded(frame.begin, at).strip(BLANK), at - 1)):
+                        return clash, at
+                elif mode == KEY:
+                    text, size, records = None, 0, False
+                mode = OUTSIDE
+                continue
+            mark = STRUCTURE.search(data, at)
+            if mark is None:
+                at = end
+                break
+            byte, at = data[mark.start()], mark.end()
+            if byte == QUOTE:
+                mode = STRING if frame is None or frame.is_array or in_value else KEY
+                if not records and mode == KEY:
+                    text, size, since, records = None, 0, at, True
+                string = size + at - since
+            elif byte == COMMA:
+                in_value = False
+                if frame is not None and frame.is_array:
+                    if frame.unique:
+                        if not frame.done and (clash := remember(recorded(frame.begin, at - 1).strip(BLANK), at - 1)):
+                            return clash, at
+                        frame = frame._replace(begin=size + at - since, done=False)
+                    if frame.place < len(spots[frame.spot].items) - 1:
+                        frame = frame._replace(place=frame.place + 1)
+            elif byte == COLON:
+                in_value = True
+            elif byte in OPENS:
+                is_array = byte == OPENS[0]
+                if frame is not None and frame.is_array:
+                    value = spots[frame.spot].items[frame.place]
+                unique = is_array and spots[value].unique
+                watched = unique or (frame is not None and frame.watched)
+                if watched and not records:
+                    text, size, since, records = None, 0, at - 1, True
+                frame = Frame(frame, value, is_array, unique, watched, begin=size + at - since)
+                in_value = False
+            elif frame is not None:
+                last = recorded(frame.begin, at - 1).strip(BLANK) if frame.unique and not frame.done else b""
+                if last and (clash := remember(last, at - 1)):
+                    return clash, at
+                was_watched, frame = frame.watched, frame.parent
+                if frame is None:
+                    closed = True
+                elif frame.unique and (clash := remember(recorded(frame.begin, at).strip(BLANK), at - 1)):
+                    return clash, at
+                if was_watched and (frame is None or not frame.watched):
+                    text, size, strings, records = None, 0, (), False
+        if records and at > since:
+            text, size = (text, data[since:at]), size + at - since
+        return Point(frame, mode, value, in_value, escaped, text, size, string, strings, closed), at
+
+
+def cut(text: Chunks, size: int, begin: int) -> bytes:
+    """The end of a recorded text of `size` bytes, from an offset on."""
+    parts: list[bytes] = []
+    while text is not None and size > begin:
+        text, part = text
+        size -= len(part)
+        parts.append(part)
+    found = b"".join(reversed(parts))
+    return found[begin - size :] if size < begin else found
+
+
+def _frames(frame: Frame | None) -> Iterator[Frame]:
+    while frame is not None:
+        yield frame
+        frame = frame.parent
+
+
+def _with(some: Some, one: Hashable) -> Some:
+    new = frozenset((one,))
+    while some and len(some[-1]) <= len(new):
+        new |= some[-1]
+        some = some[:-1]
+    return (*some, new)

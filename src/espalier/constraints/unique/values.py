@@ -1,0 +1,47 @@
+"""Items as keys that are equal where the values are: 1 and 1.0, objects in any order of names.
+
+Numbers are compared twice: as the decimals that are written, and as the floats that most parsers make of them. Two
+items that are equal in either way count as equal, so no validator finds a repeated item.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from fractions import Fraction
+from typing import Any
+
+from espalier.schema.read.values import key
+
+SCALARS: dict[bytes, Hashable] = {b"true": ("b", True), b"false": ("b", False), b"null": None}
+
+
+def keys(text: bytes) -> tuple[Hashable, ...]:
+    """The keys of a JSON value as it is written: one, or two where there are numbers in it. Raises ValueError for what
+    is no JSON value."""
+    if text[:1] == b'"' and b"\\" not in text:
+        return (text[1:-1].decode(),)
+    if text in SCALARS:
+        return (SCALARS[text],)
+    has_numbers = False
+
+    def number(digits: str) -> Fraction:
+        nonlocal has_numbers
+        has_numbers = True
+        return Fraction(digits)
+
+    def whole(digits: str) -> int:
+        nonlocal has_numbers
+        has_numbers = True
+        return int(digits)
+
+    value = json.loads(text, parse_float=number, parse_int=whole)
+    return (key(value), ("float", key(_rounded(value)))) if has_numbers else (key(value),)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_rounded(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _rounded(inner) for name, inner in value.items()}
+    return float(value) if isinstance(value, Fraction) else value
