@@ -81,7 +81,8 @@ class Contract:
 
     def with_changes(self, changes: Iterable[tuple[str, KeywordVerdict, str]]) -> Contract:
         """The contract with several verdicts lowered, each `(pointer, verdict, note)`."""
-        entries = {entry.pointer: entry for entry in self.entries}
+        # Entries of no keyword, such as that of the order, share the pointer to the whole schema.
+        entries = {entry.pointer or entry.keyword: entry for entry in self.entries}
         for pointer, verdict, note in changes:
             old = entries.get(pointer)
             if old is None:

@@ -17,9 +17,13 @@ from espalier import After, AllOf, Choice, Free, JsonObject, JsonSchema, Regex, 
 from espalier.api import make_request
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.joining.presets import merged
+from espalier.constraints.json_schema.backends import LoweredSchema
+from espalier.constraints.json_schema.check import grammar_contract
 from espalier.constraints.spec import Spec
 from espalier.errors import InputError, SpecError
 from espalier.sampling.presets.spec import Preset
+from espalier.schema.gbnf.convert import to_gbnf
+from espalier.schema.normal.expand import expand
 from espalier.tokens.vocab import Vocab
 from tests.examples import examples
 from tests.laws import check_matcher
@@ -78,6 +82,31 @@ def test_every_order_is_accepted_and_nothing_invalid_is(more: dict[str, Any]) ->
         for names in permutations(VALUES, count):
             value = {name: VALUES[name] for name in names}
             assert compiled.accepts(compact(value)) == judge.is_valid(value), value
+
+
+def test_any_number_of_names_comes_in_any_order() -> None:
+    """A grammar has a rule for every set of names and stops at 8; the matcher explores those that it meets."""
+    names = [f"n{i}" for i in range(300)]
+    schema = {"type": "object", "properties": {name: {"const": 1} for name in names}, "required": ["n7", "n9"]}
+    compiled = COMPILER.compile(in_any_order(schema))
+    chosen = dict.fromkeys(["n299", "n0", "other", "n29", "n9", "n7"], 1)
+    assert compiled.accepts(compact(chosen))
+    assert not compiled.accepts(compact(chosen)[:-1] + ',"n29":1}')
+    assert entry(schema, "order", order="any").verdict == "enforced"
+    matcher = compiled.matcher()
+    for token in b'{"n299":':
+        matcher.advance(token)
+    assert compiled.vocab.decode(matcher.shortest_completion()) == b'1,"n7":1,"n9":1}'
+
+
+def test_a_grammar_keeps_the_order_of_objects_of_many_names_and_says_so() -> None:
+    few, many = ({"properties": {f"n{i}": {} for i in range(count)}, "type": "object"} for count in (8, 9))
+    assert to_gbnf(expand(few, order="any")) != to_gbnf(expand(few))
+    assert to_gbnf(expand(many, order="any")) == to_gbnf(expand(many))
+    found = grammar_contract(LoweredSchema(JsonSchema(many, order="any"))).entries
+    (said,) = [one for one in found if one.keyword == "order"]
+    assert said.verdict == "narrowed"
+    assert said.note.endswith("as in the schema at /: its 9 names are more than 8")
 
 
 def test_a_declared_name_never_comes_twice() -> None:

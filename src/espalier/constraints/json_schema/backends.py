@@ -108,7 +108,7 @@ class LoweredSchema:
     def check(self, backend: Backend) -> None:
         """Raises UnsupportedError if `backend` would leave a keyword unenforced that the spec does not allow to be
         checked afterwards."""
-        found = self._with_remarks(backend, (), self.gaps(backend))
+        found = self._with_remarks(backend, self.expansion.contract, (), self.gaps(backend))
         found.check("checked" if self.spec.allow == "checked" else ())
 
     def start(self) -> Place:
@@ -127,14 +127,17 @@ class LoweredSchema:
             form = form_entries(self.spec, self.expansion)
             return Contract((*Contract(tuple(held)).with_changes(order).entries, *form, spelled))
         notes = self.rules.notes if backend == "automaton" else self.converted.notes
-        return self._with_remarks(backend, notes, self.gaps(backend))
+        ordered = found.with_changes(order)
+        form = form_entries(self.spec, self.expansion, [note.text for note in notes if note.keyword == "order"])
+        kept = tuple(note for note in notes if note.keyword != "order")
+        return self._with_remarks(backend, Contract((*ordered.entries, *form)), kept, self.gaps(backend))
 
-    def _with_remarks(self, backend: Backend, notes: tuple[Remark, ...], gaps: tuple[Remark, ...]) -> Contract:
-        found = self.expansion.contract
-        order = list(ordered_keywords(self.spec, found))
+    def _with_remarks(
+        self, backend: Backend, found: Contract, notes: tuple[Remark, ...], gaps: tuple[Remark, ...]
+    ) -> Contract:
         known = {entry.pointer for entry in found.entries}
         general: dict[str, dict[str, None]] = {}  # notes without a keyword in the schema, without repeats
-        changes: list[tuple[str, KeywordVerdict, str]] = [*order]
+        changes: list[tuple[str, KeywordVerdict, str]] = []
         for note in notes:
             if (at := _at(note.pointer, note.keyword)) in known:
                 changes.append((at, "narrowed", note.text))
@@ -148,10 +151,9 @@ class LoweredSchema:
         if backend in ("automaton", "watched") and self.items is not None and self.unique is None:
             changes += [(_at(pointer, "uniqueItems"), "narrowed", EVERYWHERE) for pointer in self.items.narrowed]
         entries = found.with_changes(changes).entries
-        form = form_entries(self.spec, self.expansion, general.pop("order", ()))
         extra = [Entry(pointer="", keyword=name, verdict="narrowed", note="; ".join(texts))
                  for name, texts in general.items()]  # fmt: skip
-        return Contract((*entries, *form, *extra))
+        return Contract((*entries, *extra))
 
     def lark(self) -> str | None:
         """The schema as llguidance's Lark text, with forcing off; None unless llguidance is known to read it correctly.

@@ -52,25 +52,38 @@ class AnyOrder:
 
     def edges(self, state: State) -> Edges:
         if not isinstance(state, Written):
-            return [(Literal(self.brackets[0]), Written())] if state == START and self._can_end(Written()) else []
+            return [(Literal(self.brackets[0]), Written())] if state == START and self.can_end(Written()) else []
         row: list[tuple[Node, State]] = []
-        is_first = state == Written()
-        before = self.layout.first(self.depth) if is_first else self.layout.between(self.depth)
+        before = self.before(state)
         for i, member in enumerate(self.members):
             if not state.names >> i & 1:
-                after = self._kept(state.names | 1 << i, state.others)
-                if self._can_end(after):
+                after = self.with_name(state, i)
+                if self.can_end(after):
                     row.append((join(before, member), after))
+        return [*row, *self.rest(state)]
+
+    def rest(self, state: Written) -> Edges:
+        """The edges but those of declared names: another member, and the end."""
+        row: list[tuple[Node, State]] = []
         if self.others is not NEVER:
             after = self._kept(state.names, state.others + 1)
-            if self._can_end(after):
-                row.append((join(before, self.others), after))
+            if self.can_end(after):
+                row.append((join(self.before(state), self.others), after))
         if not self.required & ~state.names and self._counted(state) >= self.low:
-            row.append((self._close(is_empty=is_first), END))
+            row.append((self._close(is_empty=state == Written()), END))
         return row
 
+    def before(self, state: Written) -> Node:
+        """What comes before the next member."""
+        return self.layout.first(self.depth) if state == Written() else self.layout.between(self.depth)
+
+    def with_name(self, state: Written, member: int) -> Written:
+        """The state after one more declared member."""
+        return self._kept(state.names | 1 << member, state.others)
+
     def least(self, cost: Cost) -> Callable[[State], int]:
-        costs = [cost(member) for member in self.members]
+        costs = self.member_costs(cost)
+        needed = [(one, 1 << i) for i, one in enumerate(costs) if self.required >> i & 1]
         spare = sorted((one, 1 << i) for i, one in enumerate(costs) if not self.required >> i & 1)
         other = cost(self.others)
         first, between = cost(self.layout.first(self.depth)), cost(self.layout.between(self.depth))
@@ -79,9 +92,9 @@ class AnyOrder:
         def from_here(state: State) -> int:
             if not isinstance(state, Written):
                 return cost(Literal(self.brackets[0])) + from_here(Written()) if state == START else 0
-            if not self._can_end(state):
+            if not self.can_end(state):
                 return ENDLESS
-            more = [one for i, one in enumerate(costs) if self.required & ~state.names & 1 << i]
+            more = [one for one, bit in needed if not state.names & bit]
             lacking = self.low - self._counted(state) - len(more)
             if lacking > 0:
                 free = [one for one, bit in spare if not state.names & bit]
@@ -92,6 +105,10 @@ class AnyOrder:
             return sum(more) + between * (len(more) - 1) + (first if state == Written() else between) + close
 
         return from_here
+
+    def member_costs(self, cost: Cost) -> list[int]:
+        """The least number of bytes of each member, without the separator before it."""
+        return [cost(member) for member in self.members]
 
     def with_rules(self, rule: Callable[[Node], Node]) -> AnyOrder:
         """The same automaton with a rule for each member."""
@@ -110,7 +127,7 @@ class AnyOrder:
     def _counted(self, state: Written) -> int:
         return state.names.bit_count() + min(state.others, 1)
 
-    def _can_end(self, state: Written) -> bool:
+    def can_end(self, state: Written) -> bool:
         """Whether the counts can still be kept."""
         more = len(self.members) - state.names.bit_count() + (self.others is not NEVER and not state.others)
         if self.high is not None:

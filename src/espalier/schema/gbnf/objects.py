@@ -114,6 +114,14 @@ class ObjectRules:
         others = self._others(case, context, inside)
         if not case.any_order:
             return self.chain(case, members, others, context)
+        return self.any_order(case, members, others, context)
+
+    def chain(self, case: Object, members: list[Member], others: Node, context: RuleContext) -> Chain:
+        """The automaton of these members."""
+        return Chain(case, members, others, self, context)
+
+    def any_order(self, case: Object, members: list[Member], others: Node, context: RuleContext) -> AnyOrder:
+        """The automaton of these members in every order."""
         return AnyOrder(
             members=tuple(self.member(Literal(member.key), member.value) for member in members),
             required=sum(1 << i for i, member in enumerate(members) if member.required),
@@ -124,10 +132,6 @@ class ObjectRules:
             depth=context.depth,
             brackets=self.brackets,
         )
-
-    def chain(self, case: Object, members: list[Member], others: Node, context: RuleContext) -> Chain:
-        """The automaton of these members."""
-        return Chain(case, members, others, self, context)
 
     def key(self, name: str) -> str:
         """A declared name as it is written."""

@@ -6,13 +6,14 @@ It shares what an object is with the GBNF export (`gbnf/objects.py`); only how k
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.linear import Cost, Edges, KeyChoice, Linear, State
 from espalier.grammar.ast import Node
 from espalier.schema.form import Object, Rest, String
+from espalier.schema.gbnf.any_order import AnyOrder, Written
 from espalier.schema.gbnf.linear import join
 from espalier.schema.gbnf.objects import Chain, Member, ObjectRules
 from espalier.schema.gbnf.rulebook import RuleContext
@@ -30,6 +31,11 @@ class LazyObjects(ObjectRules):
 
     def chain(self, case: Object, members: list[Member], others: Node, context: RuleContext) -> Chain:
         return KeyedChain(case, members, others, self, context)
+
+    def any_order(self, case: Object, members: list[Member], others: Node, context: RuleContext) -> AnyOrder:
+        plain = ObjectRules.any_order(self, case, members, others, context)
+        given = {one.name: getattr(plain, one.name) for one in fields(plain)}
+        return KeyedAnyOrder(**given, declared=tuple(members), colon=self.colon())
 
     def constant(self, members: list[Node], context: RuleContext) -> Node:
         return self.rule(self.every_order(members, context))
@@ -80,3 +86,72 @@ class KeyedChain(Chain):
     def key_costs(self, cost: Cost) -> Callable[[int, Hashable], int]:
         costs, least, order = self.member_costs(cost), self.least(cost), self._order
         return lambda key, place: costs[order[key]] + least((order[key] + 1, place))
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyedAnyOrder(AnyOrder):
+    """Members in every order, whose next key is any that is not written. declared: the members in their parts. colon:
+    what comes between a name and its value."""
+
+    declared: tuple[Member, ...]
+    colon: Node
+
+    @cached_property
+    def _order(self) -> list[int]:
+        """The members in the order of their keys."""
+        return sorted(range(len(self.declared)), key=lambda i: self.declared[i].key.encode())
+
+    @cached_property
+    def texts(self) -> Sequence[bytes]:
+        """See `Keyed`."""
+        return [self.declared[i].key.encode() for i in self._order]
+
+    def explore(self, state: State) -> tuple[Edges, KeyChoice | None]:
+        check_time()
+        if not isinstance(state, Written):
+            return self.edges(state), None
+        absent = [rank for rank, i in enumerate(self._order) if not state.names >> i & 1]
+        fits: dict[bool, bool] = {}  # whether the counts can be kept depends only on whether a name is required
+
+        def fit(i: int) -> bool:
+            is_required = bool(self.required >> i & 1)
+            if is_required not in fits:
+                fits[is_required] = self.can_end(self.with_name(state, i))
+            return fits[is_required]
+
+        keys = tuple([rank for rank in absent if fit(self._order[rank])])
+        return self.rest(state), KeyChoice(before=self.before(state), keys=keys, place=state) if keys else None
+
+    def member(self, key: int, place: Hashable) -> tuple[Node, State]:
+        if not isinstance(place, Written):
+            raise TypeError(f"{place!r} is no state of an object")
+        i = self._order[key]
+        return join(self.colon, self.declared[i].value), self.with_name(place, i)
+
+    def member_costs(self, cost: Cost) -> list[int]:
+        colon = cost(self.colon)
+        return [len(one.key.encode()) + colon + cost(one.value) for one in self.declared]
+
+    def key_costs(self, cost: Cost) -> Callable[[int, Hashable], int]:
+        costs, least, order = self.member_costs(cost), self.least(cost), self._order
+        between = cost(self.layout.between(self.depth))
+        ends: dict[Written, int] = {}
+
+        def end_of(place: Written) -> int:
+            """What is left after a member that neither is required nor counts."""
+            if place not in ends:
+                ends.clear()
+                found = least(place._replace(others=1) if place == Written() else place)
+                ends[place] = found
+            return ends[place]
+
+        def of_key(key: int, place: Hashable) -> int:
+            if not isinstance(place, Written):
+                raise TypeError(f"{place!r} is no state of an object")
+            i = order[key]
+            if self.low or self.high is not None:
+                return costs[i] + least(self.with_name(place, i))
+            rest = end_of(place)
+            return rest - between if self.required >> i & 1 else rest + costs[i]
+
+        return of_key
