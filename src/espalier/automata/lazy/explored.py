@@ -50,10 +50,12 @@ class Place:
 
 class Explored:
     """The positions met so far of the rules that share one table. rules: those that their expressions name.
-    name: of the rule, where the table has only one and explanations want its name. Thread-safe."""
+    name: of the rule, where the table has only one and explanations want its name. is_shared: by all schemas of the
+    process; such rules call no others. Thread-safe."""
 
-    def __init__(self, rules: Rules, *, name: str | None = None) -> None:
+    def __init__(self, rules: Rules, *, name: str | None = None, is_shared: bool = False) -> None:
         self.name = name
+        self.is_shared = is_shared
         self.items = Items(rules)
         self._places: dict[frozenset[Item], Place] = {}
         self._lock = threading.RLock()

@@ -10,7 +10,6 @@ It knows no EOS and no grammar source.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -21,8 +20,9 @@ from espalier.automata.languages.nfa import ByteSet, bytes_in
 from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings, missing_bytes, missing_error
+from espalier.automata.masks.parts import PARTS_BYTES, MaskPart, MaskWords, PartStore, Sharing, TrieNodes
 from espalier.automata.masks.stacks import MAX_INTERNED, MAX_WORK, StackAutomaton, Stacks
-from espalier.automata.masks.walker import WHOLE, Walker
+from espalier.automata.masks.walker import Walker, WalkerPool
 from espalier.errors import LimitExceeded, VocabError
 from espalier.grammar.ast import TokenRef
 from espalier.time_limit import check as check_time
@@ -32,44 +32,10 @@ from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
 CACHE_BYTES = 64 * 2**20
-PARTS_BYTES = 64 * 2**20
+MAX_PARTS = 50_000
+"""Parts that are remembered by position."""
 MAX_ROWS = 100_000
 """The most states whose transitions are kept as rows of a table; past that the table is rebuilt."""
-SPARSE = 8
-"""A part of a mask is stored sparsely (nonzero words and their indices) if fewer than one word in so many is
-nonzero."""
-
-
-class TrieNodes:
-    """Trie nodes at which a walk continues, `(n,) int32`, ascending. Interned: equal ones are one object."""
-
-    __slots__ = ("nodes",)
-
-    def __init__(self, nodes: NDArray[np.int32]) -> None:
-        self.nodes = nodes
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MaskWords:
-    """Words of a mask: all of them if `at` is None, otherwise those at the indices `at`. Interned."""
-
-    bits: NDArray[np.int32]
-    at: NDArray[np.intp] | None
-
-    def put(self, out: Mask) -> None:
-        if self.at is None:
-            np.bitwise_or(out, self.bits, out=out)
-        else:
-            out[self.at] |= self.bits
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MaskPart:
-    """The result of one walk. words: the tokens allowed, None for none. exits: the nodes inside tokens at which the
-    rule may have returned, None for none."""
-
-    words: MaskWords | None
-    exits: TrieNodes | None
 
 
 class StackRows:
@@ -167,8 +133,10 @@ class PushdownMachine:
         max_interned: int = MAX_INTERNED,
         max_work: int = MAX_WORK,
         needs_bytes: bool = True,
+        shared: Sharing | None = None,
     ) -> None:
-        """needs_bytes: raise VocabError if the grammar reads bytes that have no token of their own. False only for
+        """shared: parts that all schemas of the vocabulary share, for a network that is explored on demand.
+        needs_bytes: raise VocabError if the grammar reads bytes that have no token of their own. False only for
         machines that compute no masks."""
         if isinstance(network, LazyNetwork):
             if needs_bytes and vocab.missing_bytes():
@@ -185,14 +153,12 @@ class PushdownMachine:
         self._rows = StackRows(self._automaton, max_rows)
         self._max_rows = max_rows
         self._walker: Walker | None = None
-        self._whole = TrieNodes(WHOLE)
-        self._places: dict[bytes, TrieNodes] = {}
+        self._shared = shared
+        self._store = PartStore(vocab.width, parts_bytes) if shared is None else shared.store
+        self._whole = self._store.whole
+        self._named = [self._store.words(ref) for ref in self._refs]
         # Only used under the lock, so a plain dict that is cleared when full is enough, and much faster than a cache.
         self._parts: dict[tuple[Stacks, TrieNodes], MaskPart] = {}
-        self._joined: dict[tuple[frozenset[MaskWords], tuple[int, ...]], Mask] = {}
-        self._words: dict[tuple[bytes, bytes], MaskWords] = {}
-        self._parts_bytes = parts_bytes
-        self._parts_size = 0
         self._masks: ByteCache[Stacks, Mask] = ByteCache(cache_bytes)
         self._spreads: dict[tuple[Stacks, TrieNodes], tuple[int, TrieNodes | None]] = {}
         self._widest: dict[Stacks, int] = {}
@@ -277,7 +243,6 @@ class PushdownMachine:
             with self._lock:
                 self._tidy()
                 found = self._widest[state] = self._farthest(state)
-                self._parts_size += 300
         return found <= most
 
     def landings(self, state: Stacks) -> Landings:
@@ -329,7 +294,6 @@ class PushdownMachine:
         states = self._rows.states
         far = max((states[row].least for row in np.flatnonzero(first >= 0).tolist()), default=0)
         found = self._spreads[local, places] = (far, exits)
-        self._parts_size += 300
         return found
 
     def _plainest(self, ref: int) -> int:
@@ -360,66 +324,41 @@ class PushdownMachine:
                     if following not in seen:
                         seen.add(following)
                         todo.append(following)
-        key = (frozenset(parts), self._refs_of(state))
-        out = self._joined.get(key)
-        if out is None:
-            out = masks.empty(self._vocab.width)
-            for ref in key[1]:
-                np.bitwise_or(out, self._refs[ref], out=out)
-            for part_words in parts:
-                part_words.put(out)
-            out.setflags(write=False)
-            if self._parts_size > self._parts_bytes:
-                self._forget_parts()
-            self._joined[key] = out
-            self._parts_size += 500 + out.nbytes
-        return out
+        for ref in self._refs_of(state):
+            if (named := self._named[ref]) is not None:
+                parts.add(named)
+        return self._store.joined(frozenset(parts))
 
     def _part(self, local: Stacks, places: TrieNodes) -> MaskPart:
         """Walk the trie below these nodes from a state over the empty stack."""
-        if self._parts_size > self._parts_bytes:
+        if len(self._parts) > MAX_PARTS:
             self._forget_parts()
-        bits, exits = self._walk().walk(self._rows, self._rows.row(local), places.nodes)
-        at = np.flatnonzero(bits != 0)  # several times faster than `flatnonzero(bits)`
-        below: TrieNodes | None = None
-        if exits.size:
-            key = exits.tobytes()
-            below = self._places.get(key)
-            if below is None:
-                below = self._places[key] = TrieNodes(exits)
-        found = self._parts[local, places] = MaskPart(
-            words=self._same_words(bits, at) if at.size else None, exits=below
-        )
-        self._parts_size += 500 + 3 * exits.nbytes
+        found: MaskPart | None = None
+        if self._shared is not None and places is self._store.whole and isinstance(self.network, LazyNetwork):
+            ((position, _), *more) = local.items
+            place = self.network.places[position]
+            if not more and place.explored.is_shared:
+                found = self._shared.part(place)
+        if found is None:
+            found = self._store.part(*self._walk().walk(self._rows, self._rows.row(local), places.nodes))
+        self._parts[local, places] = found
         return found
 
-    def _same_words(self, bits: Mask, at: NDArray[np.intp]) -> MaskWords:
-        """The interned words with these bits, which are nonzero at `at`."""
-        if at.size * SPARSE < bits.size:
-            some = bits[at]
-            key = (some.tobytes(), at.tobytes())
-            found = self._words.get(key)
-            if found is None:
-                found = self._words[key] = MaskWords(some, at)
-                self._parts_size += 500 + 2 * (some.nbytes + at.nbytes)
-            return found
-        key = (bits.tobytes(), b"")
-        found = self._words.get(key)
-        if found is None:
-            found = self._words[key] = MaskWords(bits, None)
-            self._parts_size += 500 + 2 * bits.nbytes
-        return found
+    def part_at(self, position: int) -> MaskPart:
+        """What a position allows before its rule returns. For `shared.py`."""
+        with self._lock:
+            self._tidy()
+            local = self._automaton.push(position, self._automaton.end)
+            return self._parts.get((local, self._whole)) or self._part(local, self._whole)
 
     def _forget_parts(self) -> None:
         self._parts.clear()
         self._spreads.clear()
         self._widest.clear()
-        self._places.clear()
-        self._words.clear()
-        self._joined.clear()
-        self._parts_size = 0
 
-    def _walk(self) -> Walker:
+    def _walk(self) -> WalkerPool | Walker:
+        if self._shared is not None:
+            return self._shared.walkers
         if self._walker is None:
             self._walker = Walker(self._trie, self._vocab.width)
         return self._walker

@@ -174,6 +174,45 @@ class Walker:
                 rows.fill(unknown)
 
 
+class WalkerPool:
+    """Walkers of one vocabulary: each walk takes one that is free. Thread-safe."""
+
+    def __init__(self, trie: TokenTrie, width: int) -> None:
+        self._trie = trie
+        self._width = width
+        self._free: list[Walker] = []
+
+    def _take(self) -> Walker:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return Walker(self._trie, self._width)
+
+    def walk(self, rows: Rows, state: int, nodes: NDArray[np.int32]) -> tuple[Mask, NDArray[np.int32]]:
+        """See `Walker.walk`."""
+        walker = self._take()
+        try:
+            return walker.walk(rows, state, nodes)
+        finally:
+            self._free.append(walker)
+
+    def reach(self, rows: Rows, state: int, nodes: NDArray[np.int32] = WHOLE) -> NDArray[np.int32]:
+        """See `Walker.reach`."""
+        walker = self._take()
+        try:
+            return walker.reach(rows, state, nodes)
+        finally:
+            self._free.append(walker)
+
+    def land(self, rows: Rows, state: int) -> NDArray[np.int32]:
+        """See `Walker.land`."""
+        walker = self._take()
+        try:
+            return walker.land(rows, state)
+        finally:
+            self._free.append(walker)
+
+
 @cache
 def _kernels() -> Any:
     return import_module("espalier.automata.masks.kernels")

@@ -13,6 +13,7 @@ from espalier.automata.languages.network import Network
 from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.machine import Machine
 from espalier.automata.masks.pushdown import PushdownMachine
+from espalier.automata.masks.shared import SharedParts
 from espalier.automata.masks.stacks import Items, Stacks
 from espalier.automata.reasons.explain import RulePosition
 from espalier.constraints.base import Compiled
@@ -85,7 +86,13 @@ def _for_llguidance(lowered: LoweredSchema, compiler: Compiler) -> LlgCompiled |
 
 
 def _for_automaton(lowered: LoweredSchema, compiler: Compiler) -> Compiled:
-    found = automaton_compiled(lowered, "automaton", compiler.vocab, compiler.trie)
+    vocab = compiler.vocab
+    if vocab.missing_bytes():
+        found = automaton_compiled(lowered, "automaton", vocab, compiler.trie)
+    else:
+        network = LazyNetwork(lowered.start())
+        machine = PushdownMachine(network, vocab, compiler.trie, shared=compiler.part(SharedParts))
+        found = _explained(AutomatonCompiled(lowered.spec, vocab, compiler.trie, machine), lowered)
     if lowered.unique is not None:
         return UniqueCompiled(found, lowered.unique, compiler.part(QuoteTokens))
     if (items := lowered.items) is None:
@@ -94,13 +101,13 @@ def _for_automaton(lowered: LoweredSchema, compiler: Compiler) -> Compiled:
 
 
 def automaton_compiled(lowered: LoweredSchema, backend: Backend, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
-    """The schema's automaton for one vocabulary, `uniqueItems` unwatched. Raises as `LoweredSchema.automaton` does."""
-    if backend == "automaton" and not vocab.missing_bytes():
-        machine = PushdownMachine(LazyNetwork(lowered.start()), vocab, trie)
-        found = AutomatonCompiled(lowered.spec, vocab, trie, machine)
-    else:
-        found = compile_automaton(lowered.automaton(backend), lowered.spec, vocab, trie)
-    found.explain_with(lambda: SchemaExplainer(lowered.named_rules(), vocab, trie))
+    """The schema's automaton for one vocabulary, built as a whole, `uniqueItems` unwatched: for a vocabulary that lacks
+    bytes, and to measure grammars. Raises as `LoweredSchema.automaton` does."""
+    return _explained(compile_automaton(lowered.automaton(backend), lowered.spec, vocab, trie), lowered)
+
+
+def _explained(found: AutomatonCompiled, lowered: LoweredSchema) -> AutomatonCompiled:
+    found.explain_with(lambda: SchemaExplainer(lowered.named_rules(), found.vocab, found.trie))
     return found
 
 

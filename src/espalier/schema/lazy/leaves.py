@@ -90,7 +90,7 @@ class Leaves:
     """The shared table."""
 
     def __init__(self) -> None:
-        self.explored = Explored(_NoRules())
+        self.explored = Explored(_NoRules(), is_shared=True)
         self._known: dict[tuple[LeafCase, str], Leaf] = {}
         self._lock = threading.RLock()
 

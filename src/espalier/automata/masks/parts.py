@@ -1,0 +1,142 @@
+"""Parts of masks and the masks joined from them, kept once each. Bounded by bytes; thread-safe.
+
+Equal words and equal sets of trie nodes are one object, so a mask is found by the identity of its parts. A store may
+serve all schemas of one vocabulary. It does not know automata.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.automata.lazy.explored import Place
+from espalier.automata.masks.walker import WHOLE, WalkerPool
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Mask
+
+PARTS_BYTES = 64 * 2**20
+SPARSE = 8
+"""A part of a mask is stored sparsely (nonzero words and their indices) if fewer than one word in so many is
+nonzero."""
+
+
+class TrieNodes:
+    """Trie nodes at which a walk continues, `(n,) int32`, ascending. Interned: equal ones are one object."""
+
+    __slots__ = ("nodes",)
+
+    def __init__(self, nodes: NDArray[np.int32]) -> None:
+        self.nodes = nodes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskWords:
+    """Words of a mask: all of them if `at` is None, otherwise those at the indices `at`. Interned."""
+
+    bits: NDArray[np.int32]
+    at: NDArray[np.intp] | None
+
+    def put(self, out: Mask) -> None:
+        if self.at is None:
+            np.bitwise_or(out, self.bits, out=out)
+        else:
+            out[self.at] |= self.bits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskPart:
+    """The result of one walk. words: the tokens allowed, None for none. exits: the nodes inside tokens at which the
+    rule may have returned, None for none."""
+
+    words: MaskWords | None
+    exits: TrieNodes | None
+
+
+class Sharing(Protocol):
+    """What the machines of one vocabulary share."""
+
+    @property
+    def store(self) -> PartStore: ...
+
+    @property
+    def walkers(self) -> WalkerPool: ...
+
+    def part(self, place: Place) -> MaskPart | None:
+        """What a position of a shared automaton allows before its rule returns; None where the caller has to walk."""
+        ...
+
+
+class PartStore:
+    """The parts and masks of one vocabulary. At most about `limit` bytes; past that all are forgotten, and what is in
+    use stays valid."""
+
+    def __init__(self, width: int, limit: int = PARTS_BYTES) -> None:
+        self.whole = TrieNodes(WHOLE)
+        self._width = width
+        self._limit = limit
+        self._size = 0
+        self._places: dict[bytes, TrieNodes] = {}
+        self._words: dict[tuple[bytes, bytes], MaskWords] = {}
+        self._joined: dict[frozenset[MaskWords], Mask] = {}
+        self._lock = threading.Lock()
+
+    def part(self, bits: Mask, exits: NDArray[np.int32]) -> MaskPart:
+        """The part with these words, and these nodes at which the rule may have returned."""
+        at = np.flatnonzero(bits != 0)  # several times faster than `flatnonzero(bits)`
+        with self._lock:
+            if self._size > self._limit:
+                self._forget()
+            below: TrieNodes | None = None
+            if exits.size:
+                key = exits.tobytes()
+                below = self._places.get(key)
+                if below is None:
+                    below = self._places[key] = TrieNodes(exits)
+                    self._size += 500 + 2 * exits.nbytes
+            return MaskPart(words=self._same_words(bits, at) if at.size else None, exits=below)
+
+    def joined(self, parts: frozenset[MaskWords]) -> Mask:
+        """The mask of these words together, `(W,) int32`, read-only."""
+        out = self._joined.get(parts)
+        if out is None:
+            out = masks.empty(self._width)
+            for words in parts:
+                words.put(out)
+            out.setflags(write=False)
+            with self._lock:
+                if self._size > self._limit:
+                    self._forget()
+                self._joined[parts] = out
+                self._size += 500 + out.nbytes
+        return out
+
+    def words(self, bits: Mask) -> MaskWords | None:
+        """The interned words of a whole mask, None for an empty one."""
+        return self.part(bits, np.empty(0, dtype=np.int32)).words
+
+    def _same_words(self, bits: Mask, at: NDArray[np.intp]) -> MaskWords:
+        """The interned words with these bits, which are nonzero at `at`."""
+        if at.size * SPARSE < bits.size:
+            some = bits[at]
+            key = (some.tobytes(), at.tobytes())
+            found = self._words.get(key)
+            if found is None:
+                found = self._words[key] = MaskWords(some, at)
+                self._size += 500 + 2 * (some.nbytes + at.nbytes)
+            return found
+        key = (bits.tobytes(), b"")
+        found = self._words.get(key)
+        if found is None:
+            found = self._words[key] = MaskWords(bits, None)
+            self._size += 500 + 2 * bits.nbytes
+        return found
+
+    def _forget(self) -> None:
+        self._places.clear()
+        self._words.clear()
+        self._joined.clear()
+        self._size = 0

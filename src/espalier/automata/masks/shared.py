@@ -1,0 +1,68 @@
+"""Parts of masks that all schemas of one vocabulary share: of positions in strings, numbers and the like.
+
+What such a position allows before its rule returns is the same in every schema, so it is walked once for a vocabulary.
+Large counts are alike too: a token is too short to tell 900 more characters from 1,000. It knows no stacks below.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from espalier.automata.lazy.explored import Place
+from espalier.automata.lazy.network import LazyNetwork
+from espalier.automata.masks.parts import MaskPart, PartStore
+from espalier.automata.masks.pushdown import PushdownMachine
+from espalier.automata.masks.walker import WalkerPool
+from espalier.tokens.trie import TokenTrie
+from espalier.tokens.vocab import Vocab
+
+MAX_KNOWN = 20_000
+"""Positions whose part is remembered; past that all are forgotten."""
+MAX_POSITIONS = 100_000
+"""Positions met by the walks; past that they start anew."""
+
+
+class SharedParts:
+    """The parts of one vocabulary: what positions of shared automata allow, and the store of all schemas' masks."""
+
+    def __init__(self, vocab: Vocab, trie: TokenTrie) -> None:
+        self.store = PartStore(vocab.width)
+        self.walkers = WalkerPool(trie, vocab.width)
+        self._vocab = vocab
+        self._trie = trie
+        self._longest = trie.max_depth + 1
+        self._parts: dict[Place, MaskPart] = {}
+        self._machine: tuple[LazyNetwork, PushdownMachine] | None = None
+        self._lock = threading.Lock()
+
+    def part(self, place: Place) -> MaskPart:
+        """What a position of a shared automaton allows before its rule returns."""
+        found = self._parts.get(place)
+        if found is None:
+            short = place.explored.shortened(place, self._longest)
+            found = self._parts.get(short)
+            if found is None:
+                with self._lock:
+                    found = self._walked(short)
+            if len(self._parts) > MAX_KNOWN:
+                self._parts = {}
+            self._parts[place] = self._parts[short] = found
+        return found
+
+    def _walked(self, place: Place) -> MaskPart:
+        if self._machine is None or len(self._machine[0].places) > MAX_POSITIONS:
+            network = LazyNetwork(place)
+            self._machine = network, PushdownMachine(network, self._vocab, self._trie, shared=_Alone(self))
+        network, machine = self._machine
+        return machine.part_at(network.number(place))
+
+
+class _Alone:
+    """The store and the walkers for the machine that walks shared positions itself."""
+
+    def __init__(self, whole: SharedParts) -> None:
+        self.store = whole.store
+        self.walkers = whole.walkers
+
+    def part(self, place: Place) -> None:
+        return None
