@@ -99,6 +99,21 @@ class TokenTrie:
             spelled.append(token)
         return tuple(spelled)
 
+    def node(self, data: bytes) -> int:
+        """The node of a path from the root, -1 if no token begins with these bytes."""
+        if not data:
+            return -1
+        byte, skip, _ = self._views
+        node = self._first[data[0]]
+        for wanted in data[1:]:
+            if node < 0:
+                return -1
+            child, stop = node + 1, skip[node]
+            while child < stop and byte[child] < wanted:
+                child = skip[child]
+            node = child if child < stop and byte[child] == wanted else -1
+        return node
+
     def _matches(self, data: bytes, start: int) -> Iterator[tuple[int, int]]:
         """End and lowest id of each token at `start`, shorter first."""
         if not 0 <= start < len(data):

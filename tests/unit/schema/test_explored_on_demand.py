@@ -13,6 +13,7 @@ from espalier.automata.languages.network import build_network
 from espalier.automata.languages.nfa import bytes_in
 from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.pushdown import PushdownMachine
+from espalier.automata.masks.shared import SharedParts
 from espalier.constraints.compiler import Compiler
 from espalier.errors import EspalierError, LimitExceeded
 from espalier.grammar.json_mode import JsonWhitespace
@@ -71,7 +72,8 @@ def machines(
     if found.gaps:
         return None
     vocab, trie = compiler.vocab, compiler.trie
-    return PushdownMachine(eager, vocab, trie), PushdownMachine(LazyNetwork(rules.start), vocab, trie)
+    lazy = PushdownMachine(LazyNetwork(rules.start), vocab, trie, shared=compiler.part(SharedParts))
+    return PushdownMachine(eager, vocab, trie), lazy
 
 
 def walk_both(eager: PushdownMachine, lazy: PushdownMachine, random: Random, *, steps: int, with_masks: bool) -> None:

@@ -21,16 +21,18 @@ MAX_LENGTH = 60
 
 class Place:
     """A position. core: its items. least: the least number of bytes to the end of its rule. final: the rule may end
-    here. edges: the disjoint sets of bytes that can be read, each with the position after it. calls: (first position of
-    the called rule, position to return to). `edges` and `calls` are filled by `met`."""
+    here. has_calls: other rules begin here. edges: the disjoint sets of bytes that can be read, each with the position
+    after it. calls: (first position of the called rule, position to return to). `edges` and `calls` are filled by
+    `met`."""
 
-    __slots__ = ("calls", "core", "edges", "explored", "final", "is_met", "least", "short")
+    __slots__ = ("calls", "core", "edges", "explored", "final", "has_calls", "is_met", "least", "short")
 
     def __init__(self, explored: Explored, core: frozenset[Item]) -> None:
         self.explored = explored
         self.core = core
         self.least = min([item.least for item in core], default=ENDLESS)
         self.final = explored.items.end in core
+        self.has_calls = any(isinstance(item, Call) for item in core)
         self.is_met = False
         self.edges: list[tuple[ByteSet, Place]] = []
         self.calls: list[tuple[Place, Place]] = []

@@ -255,6 +255,15 @@ class Except(Item):
         super().__init__(least, after)
         self.start, self.words, self.at, self.after = start, words, at, after
 
+    def is_plain(self) -> bool:
+        """Whether the words are all that matters: along each of them the shared automaton stays where it is, and it can
+        go on with other bytes too. Then the tokens are those of the shared automaton but for those that end a word."""
+        loops = sum(members for members, target in self.start.met().edges if target is self.start)
+        used = 0
+        for byte in set(b"".join([word[self.at : -1] for word in self.words])):
+            used |= 1 << byte
+        return not used & ~loops and bool(loops & ~used) and all(len(word) > self.at for word in self.words)
+
     def edges(self, items: Items) -> Iterable[tuple[ByteSet, Item]]:
         at = self.at
         by_byte = narrowed(self.words, at)

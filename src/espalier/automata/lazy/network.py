@@ -1,8 +1,8 @@
 """A network that grows: positions of rules explored on demand, numbered when they are first an edge's target.
 
 It has the attributes of `languages/network.py:Network` that stacks and machines use. `meet` works out what can be read
-at a position; every list has an entry for each numbered position, a true one only for those that were met. The
-positions that a call leads to and returns to are met with the call. It is not thread-safe: the machine holds a lock.
+at a position; `masks`, `moves` and `calls` have true entries only for those that were met. Whoever puts a position on a
+stack calls `follow_calls`. It is not thread-safe: the machine holds a lock.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from espalier.automata.languages.fragment import Targets
 from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.lazy.explored import Place
+from espalier.automata.lazy.items import Call, End, Item
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import TokenRef
 from espalier.time_limit import check as check_time
@@ -58,16 +59,23 @@ class LazyNetwork:
             self.moves.append(())
             self.calls.append(())
             self.tokens.append(())
-            self.final.append(place.final)
-            self.pure.append(False)
-            self.live.append(False)
-            self.plain.append(False)
+            ends, calls = place.final, place.has_calls
+            self.final.append(ends)
+            self.pure.append(place.is_over)
+            # Every item but the end and the calls reads something, since all can be finished.
+            self.live.append(not place.is_over and (not calls or any(reads(item) for item in place.core)))
+            self.plain.append(not ends and not calls)
             self.is_met.append(False)
             self.least.append(place.least)
         return found
 
+    def follow_calls(self, position: int) -> None:
+        """Work out the calls of a position, if it has any, and of those that they lead to."""
+        if not self.plain[position] and not self.is_met[position] and self.places[position].has_calls:
+            self.meet(position)
+
     def meet(self, position: int) -> None:
-        """Work out what can be read at a position, and at those that its calls lead to."""
+        """Work out what can be read at a position, and the calls of those that its calls lead to."""
         todo = [position]
         while todo:
             at = todo.pop()
@@ -78,16 +86,15 @@ class LazyNetwork:
             number = self.number
             self.masks[at] = tuple([members for members, _ in place.edges])
             self.moves[at] = tuple([(number(after),) for _, after in place.edges])
-            self.live[at] = bool(place.edges)
             if place.calls:
                 calls = self.calls[at] = tuple([(number(start), number(after)) for start, after in place.calls])
-                todo += [met for call in calls for met in call]
-            self.pure[at] = place.final and not place.edges and not place.calls
-            self.plain[at] = bool(place.edges) and not place.calls and not place.final
+                todo += [met for call in calls for met in call if self.places[met].has_calls]
             self.is_met[at] = True
 
     def move(self, position: int, byte: int) -> Targets:
         """The positions after a byte, () where it cannot be read."""
+        if not self.is_met[position]:
+            self.meet(position)
         for members, targets in zip(self.masks[position], self.moves[position], strict=True):
             if members >> byte & 1:
                 return targets
@@ -95,7 +102,14 @@ class LazyNetwork:
 
     def reads(self, position: int) -> ByteSet:
         """The bytes that can be read at a position."""
+        if not self.is_met[position]:
+            self.meet(position)
         found: ByteSet = 0
         for members in self.masks[position]:
             found |= members
         return found
+
+
+def reads(item: Item) -> bool:
+    """Whether an item reads bytes itself."""
+    return not isinstance(item, Call | End)

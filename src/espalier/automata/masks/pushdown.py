@@ -336,9 +336,8 @@ class PushdownMachine:
         found: MaskPart | None = None
         if self._shared is not None and places is self._store.whole and isinstance(self.network, LazyNetwork):
             ((position, _), *more) = local.items
-            place = self.network.places[position]
-            if not more and place.explored.is_shared:
-                found = self._shared.part(place)
+            if not more:
+                found = self._shared.part(self.network.places[position])
         if found is None:
             found = self._store.part(*self._walk().walk(self._rows, self._rows.row(local), places.nodes))
         self._parts[local, places] = found

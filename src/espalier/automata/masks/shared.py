@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import threading
 
+import numpy as np
+
 from espalier.automata.lazy.explored import Place
+from espalier.automata.lazy.items import Except
 from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.parts import MaskPart, PartStore
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.walker import WalkerPool
+from espalier.tokens import mask as masks
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
@@ -35,8 +39,31 @@ class SharedParts:
         self._machine: tuple[LazyNetwork, PushdownMachine] | None = None
         self._lock = threading.Lock()
 
-    def part(self, place: Place) -> MaskPart:
-        """What a position of a shared automaton allows before its rule returns."""
+    def part(self, place: Place) -> MaskPart | None:
+        """See `Sharing`."""
+        if place.explored.is_shared:
+            return self._part(place)
+        if len(place.core) == 1:
+            (item,) = place.core
+            if isinstance(item, Except) and item.after is place.explored.items.end and item.is_plain():
+                return self._without(item)
+        return None
+
+    def _without(self, item: Except) -> MaskPart:
+        """What a shared automaton allows, without the tokens that end one of the words."""
+        whole = self._part(item.start)
+        found = [self._trie.node(word[item.at :]) for word in item.words]
+        nodes = [node for node in found if node >= 0]
+        if not nodes:
+            return whole
+        bits = masks.empty(self._vocab.width)
+        if whole.words is not None:
+            whole.words.put(bits)
+        masks.set_bits_inplace(bits, tuple(token for node in nodes for token in self._trie.ids_at(node)), False)
+        exits = np.empty(0, dtype=np.int32) if whole.exits is None else whole.exits.nodes
+        return self.store.part(bits, exits[~np.isin(exits, nodes)])
+
+    def _part(self, place: Place) -> MaskPart:
         found = self._parts.get(place)
         if found is None:
             short = place.explored.shortened(place, self._longest)

@@ -113,7 +113,7 @@ class StackAutomaton:
             # A set without items accepts, or is empty and its `least` is never used.
             if self._growing is not None:
                 for position, _ in items:
-                    self._growing.meet(position)
+                    self._growing.follow_calls(position)
             costs = self.network.least
             least = 0 if accepting else min([costs[p] + below.least for p, below in items], default=0)
             found = self._known[key] = Stacks(items, accepting, least)
@@ -128,7 +128,7 @@ class StackAutomaton:
         found = frames.get(position)
         if found is None:
             if self._growing is not None:
-                self._growing.meet(position)
+                self._growing.follow_calls(position)
             found = Stacks(((position, below),), False, self.network.least[position] + below.least)
             if self._plain[position]:
                 found.closed = found
@@ -209,6 +209,8 @@ class StackAutomaton:
         growing = self._growing
         if growing is None:
             raise TypeError("only for a network that is explored on demand")
+        for position, _ in state.items:
+            growing.meet(position)
         if len(state.items) == 1:
             position, below = state.items[0]
             return [
