@@ -20,7 +20,7 @@ from espalier.constraints.json_schema.check import grammar_contract
 from espalier.constraints.json_schema.compile import contract_of
 from espalier.constraints.spec import JsonSchema, Spec
 from espalier.engines.options import EngineOptions, LoraLike, read_lora
-from espalier.errors import InputError
+from espalier.errors import InputError, LimitExceeded, UnsupportedError
 from espalier.sampling.presets import spec as preset_values
 from espalier.sampling.presets.spec import Preset
 from espalier.schema.contract import Contract
@@ -128,14 +128,16 @@ def get_preset(name: str, *, app: App | None = None) -> Preset:
 
 def try_preset(preset: Preset, *, app: App | None = None) -> tuple[str, ...]:
     """Compile what a preset holds a text to, over bytes, and find a text that it allows. Returns notes on what it does
-    not enforce. Raises InputError and its subclasses, naming the preset, for one that could not be used."""
+    not enforce. Raises InputError and its subclasses, UnsupportedError and LimitExceeded, naming the preset, for one
+    that could not be used."""
     constraint, sampling, notes = merged(preset)
     try:
         whole = with_bad_words(constraint, sampling.bad_words)
         if whole is not None:
             compile(whole, app=app).matcher().mask()
-    except InputError as error:
-        raise type(error)(
+    except (InputError, UnsupportedError, LimitExceeded) as error:
+        kind = type(error) if isinstance(error, UnsupportedError | LimitExceeded) else InputError
+        raise kind(
             f"the preset {preset.name!r} cannot be used: {error.message}", hint=error.hint, field="preset"
         ) from error
     return (*notes, *unenforced(whole))

@@ -117,7 +117,9 @@ class Compiler:
         """A spec's automaton over bytes. Raises UnsupportedError, naming `wanted_by`, for a kind without one."""
         make = KINDS.find(spec.kind, "automaton")
         if make is None:
-            raise UnsupportedError(f"{wanted_by} cannot hold {spec.kind} yet", hint=f"it can hold: {with_automaton()}")
+            raise UnsupportedError(
+                f"{wanted_by} cannot hold {spec.kind} yet", hint=f"it can hold: {with_automaton()}", field="constraint"
+            )
         found: Dfa | Network = make(spec, self)
         return found
 

@@ -122,7 +122,7 @@ def test_what_may_go_back_is_not_streamed():
 
 
 def test_a_filter_cannot_stand_beside_what_begins_after_a_marker():
-    with pytest.raises(UnsupportedError, match="after and safety cannot be joined yet"):
+    with pytest.raises(UnsupportedError, match="AllOf cannot hold after"):
         generate(together(After("</think>", Choice(["a"])), Safety(patterns=["x"])))
     # What comes after the marker can be filtered.
     result = generate(After("run", SHELL_AND_KEYS["mask"]))

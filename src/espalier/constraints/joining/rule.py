@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from espalier.constraints.ban import Ban
-from espalier.constraints.compiler import with_automaton
-from espalier.constraints.compose.all_of import AllOf
-from espalier.constraints.kinds import KINDS
+from espalier.constraints.compose.all_of import AllOf, DeadEnds
 from espalier.constraints.safety.spec import Safety, merged_safety
 from espalier.constraints.spec import Spec
 from espalier.constraints.words.spec import Wordlist
-from espalier.errors import UnsupportedError
+
+STATED: tuple[DeadEnds, ...] = ("rewind", "refuse")
+"""What an AllOf may say of dead ends, the one that counts first before the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +37,10 @@ def is_filter(spec: Spec) -> bool:
     return isinstance(spec, Ban | Safety | Wordlist)
 
 
-def together(*specs: Spec | None, rewinds: bool = False) -> Spec | None:
+def together(*specs: Spec | None, like: Sequence[Spec] = ()) -> Spec | None:
     """One constraint in which all hold, in their order; None without any. Equal ones are kept once, and the safety
-    filters become one, which comes last. rewinds: text may be taken back where the members lead nowhere, as also where
-    an AllOf among them says so. Raises UnsupportedError naming both where one has no automaton, SpecError."""
+    filters become one, which comes last. What an AllOf among them, or among `like`, says of dead ends holds for the
+    whole. Raises SpecError."""
     given = [one for one in specs if one is not None]
     members = _members(given)
     filters = [one for one in members if isinstance(one, Safety)]
@@ -51,8 +51,7 @@ def together(*specs: Spec | None, rewinds: bool = False) -> Spec | None:
         return None
     if len(kept) == 1:
         return kept[0]
-    _check_automata(kept)
-    return AllOf(kept, dead_ends="rewind" if rewinds or _rewinds(given) else "refuse")
+    return _all_of(kept, [*given, *like])
 
 
 def over(preset: Sequence[Spec], own: Spec | None, *, name: str, with_tools: bool = False) -> Joining:
@@ -68,7 +67,7 @@ def over(preset: Sequence[Spec], own: Spec | None, *, name: str, with_tools: boo
             f"{_kinds(forms)} of the preset {name!r} is replaced by the request's {by}: both are the form of the answer"
         )
         return Joining(spec=together(own, *filters), notes=(note,))
-    return Joining(spec=together(*forms, own, *filters, rewinds=_rewinds(preset)))
+    return Joining(spec=together(*forms, own, *filters, like=preset))
 
 
 def beside_calls(constraint: Spec | None) -> tuple[Spec | None, tuple[Spec, ...]]:
@@ -80,22 +79,14 @@ def beside_calls(constraint: Spec | None) -> tuple[Spec | None, tuple[Spec, ...]
     rest = [one for one in members if not isinstance(one, Ban | Safety)]
     if not rest:
         return None, whole
-    assert isinstance(constraint, AllOf)  # it has several members
-    return rest[0] if len(rest) == 1 else AllOf(rest, dead_ends=constraint.dead_ends), whole
+    assert constraint is not None
+    return rest[0] if len(rest) == 1 else _all_of(rest, [constraint]), whole
 
 
 def with_bad_words(constraint: Spec | None, words: Sequence[str]) -> Spec | None:
     """The constraint and a ban of a request's `bad_words`, exactly as written and across token boundaries. Raises
-    UnsupportedError, naming both, for a constraint that no ban can join; SpecError."""
-    if not words:
-        return constraint
-    try:
-        return together(constraint, Ban(tuple(words)))
-    except UnsupportedError as error:
-        assert constraint is not None
-        raise UnsupportedError(
-            f"bad_words cannot be combined with {constraint.kind} yet", hint=error.hint, field="bad_words"
-        ) from error
+    SpecError."""
+    return together(constraint, Ban(tuple(words)) if words else None)
 
 
 def filters_in(constraint: Spec | None) -> tuple[Safety, ...]:
@@ -119,22 +110,12 @@ def _members(specs: Sequence[Spec]) -> list[Spec]:
     return list({one.key(): one for one in found}.values())
 
 
-def _rewinds(specs: Sequence[Spec]) -> bool:
-    return any(isinstance(one, AllOf) and one.dead_ends == "rewind" for one in specs)
+def _all_of(members: Sequence[Spec], like: Sequence[Spec]) -> AllOf:
+    """The members in one AllOf, with what those in `like` say of dead ends: taking text back before refusing to."""
+    said = {one.dead_ends for one in like if isinstance(one, AllOf)}
+    ends = next((one for one in STATED if one in said), None)
+    return AllOf(members) if ends is None else AllOf(members, dead_ends=ends)
 
 
 def _kinds(specs: Sequence[Spec]) -> str:
     return " and ".join(dict.fromkeys(one.kind for one in specs))
-
-
-def _check_automata(members: Sequence[Spec]) -> None:
-    """Raises UnsupportedError, naming it and its neighbours, for a member of a kind that nothing can join."""
-    alone = next((one for one in members if KINDS.find(one.kind, "automaton") is None), None)
-    if alone is not None:
-        others = _kinds([one for one in members if one is not alone])
-        raise UnsupportedError(
-            f"{alone.kind} and {others} cannot be joined yet",
-            hint=f"put {others} inside it, such as After(marker, AllOf(constraint, filter)); "
-            f"what can be joined: {with_automaton()}",
-            field="constraint",
-        )
