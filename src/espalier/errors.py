@@ -10,6 +10,7 @@ EspalierError
 │   ├── PromptTooLong          the prompt does not fit the model's context
 │   ├── TemplateError          the chat template refused the messages
 │   ├── VocabError             a vocabulary that lacks a needed token
+│   ├── TooLarge               a file or text that is larger, deeper or longer than is read
 │   ├── UnknownModel           no model at this path or of this name (HTTP 404)
 │   └── UnknownName            a name that is not registered
 ├── UnsupportedError           well formed, but not enforceable here: refused, never ignored
@@ -131,6 +132,10 @@ class TemplateError(InputError):
 
 class VocabError(InputError):
     """The vocabulary cannot be used for this."""
+
+
+class TooLarge(InputError):
+    """The input is larger than what is read."""
 
 
 class UnknownModel(InputError):

@@ -24,6 +24,8 @@ from espalier.cli.flags.schema import read_schema_argument
 from espalier.cli.vocab import visible
 from espalier.constraints.joining.presets import CONSTRAINING, over_config, preset_parts
 from espalier.errors import EspalierError, InputError
+from espalier.files.json_shape import check_shape
+from espalier.files.limits import PRESET
 from espalier.sampling.presets.catalogue import Presets
 from espalier.sampling.presets.files import SUFFIX, parse_preset, preset_text
 from espalier.sampling.presets.spec import BUILTIN, Preset
@@ -186,6 +188,7 @@ def read_file(path: str) -> Preset:
     is_json = text.lstrip().startswith("{") if stem is None else Path(path).suffix == ".json"
     if not is_json:
         return parse_preset(text, name=stem, source=source)
+    check_shape(text, PRESET, source)
     try:
         data = json.loads(text)
         return Preset.from_json(({"name": stem} if stem else {}) | data if isinstance(data, dict) else data)

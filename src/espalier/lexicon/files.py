@@ -13,10 +13,16 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from espalier.errors import SpecError, UnknownName
+from espalier.errors import SpecError, TooLarge, UnknownName
+from espalier.files.json_shape import check_shape
+from espalier.files.limits import WORDS
+from espalier.files.reading import read_text
 from espalier.lexicon.languages import fold, language
 
 CODE = re.compile(r"[A-Za-z0-9_-]{1,64}")
+MAX_WORDS = 2_000_000
+MAX_LENGTH = 1_000
+"""The longest word, in characters."""
 
 
 def check_code(lang: object) -> None:
@@ -102,23 +108,19 @@ class WordFiles:
 
 def read_words(path: Path, lang: str | None = None) -> tuple[str, ...]:
     """The words of a file, best first. lang: the language whose rules fold them. Raises SpecError for a file that
-    cannot be read, is not UTF-8 or has no words."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise SpecError(f"cannot read the word list {path}: {error.strerror or error}", field="lang") from error
-    except UnicodeDecodeError as error:
-        raise SpecError(f"the word list {path} is not UTF-8 at byte {error.start}", field="lang") from error
-    found = parse_words(_entries(text, path), str(path), lang)
+    cannot be read, is not UTF-8 or has no words, TooLarge."""
+    found = parse_words(_entries(read_text(path, WORDS), path), str(path), lang)
     if not found:
         raise SpecError(f"the word list {path} has no words", field="lang")
     return found
 
 
 def _entries(text: str, path: Path) -> list[str]:
-    """The lines of a list, or the entries of a JSON array. Raises SpecError for a `.json` that is no such array."""
+    """The lines of a list, or the entries of a JSON array. Raises SpecError for a `.json` that is no such array,
+    TooLarge."""
     is_json = path.suffix == ".json"
     if is_json or text.lstrip().startswith("["):
+        check_shape(text, WORDS, str(path))
         try:
             found = json.loads(text)
         except (ValueError, RecursionError):
@@ -131,11 +133,16 @@ def _entries(text: str, path: Path) -> list[str]:
 
 
 def parse_words(lines: Iterable[str], source: str, lang: str | None = None) -> tuple[str, ...]:
-    """The words of the lines of a list, best first, without duplicates. Raises SpecError naming the line."""
+    """The words of the lines of a list, best first, without duplicates. Raises SpecError naming the line,
+    TooLarge."""
     found: dict[str, None] = {}
     rules = language(lang)
     for number, line in enumerate(lines, 1):
         if line.lstrip().startswith("#") or not line.strip():
             continue
+        if len(line) > MAX_LENGTH:
+            raise TooLarge(f"line {number} of {source} has more than {MAX_LENGTH} characters", field="lang")
         found[check_word(fold(line, rules), f"line {number} of {source}", "lang")] = None
+        if len(found) > MAX_WORDS:
+            raise TooLarge(f"{source} has more than {MAX_WORDS:,} words", field="lang")
     return tuple(found)

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Literal
 
 from espalier.errors import InputError
+from espalier.files.limits import SETTINGS
+from espalier.files.reading import read_text
 
 Origin = Literal["flag", "environment", ".env", "default"]
 DEVICES = re.compile(r"cpu|mps|cuda(:\d+)?")
@@ -116,13 +118,7 @@ def _find(named: str | None) -> Path | None:
 
 
 def _read(path: Path) -> dict[str, str]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}", field="ENV_FILE") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 at byte {error.start}", field="ENV_FILE") from error
-    return _parse(text)
+    return _parse(read_text(path, SETTINGS))
 
 
 def _parse(text: str) -> dict[str, str]:

@@ -11,7 +11,9 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from espalier.errors import InputError, OutputError
+from espalier.errors import InputError, OutputError, TooLarge
+from espalier.files.json_shape import check_shape
+from espalier.files.limits import STORED
 
 LEVEL = 6
 
@@ -32,8 +34,15 @@ def pack(value: Mapping[str, Any], *, what: str) -> bytes:
 def unpack(packed: bytes, *, what: str) -> dict[str, Any]:
     """The packed value. Raises OutputError naming `what` if the bytes are damaged."""
     try:
-        value = json.loads(zlib.decompress(packed))
-    except (zlib.error, ValueError, RecursionError) as error:
+        reader = zlib.decompressobj()
+        text = reader.decompress(packed, STORED.bytes)
+        if reader.unconsumed_tail:
+            raise OutputError(f"the {what} in the database is larger than {STORED.bytes:,} bytes")
+        if not reader.eof:
+            raise ValueError("it is cut")
+        check_shape(text, STORED, what)
+        value = json.loads(text)
+    except (zlib.error, ValueError, RecursionError, TooLarge) as error:
         raise OutputError(f"the {what} is damaged in the database: {error}") from error
     if not isinstance(value, dict):
         raise OutputError(f"the {what} is damaged in the database: it is no JSON object")

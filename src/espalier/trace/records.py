@@ -15,9 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from espalier.errors import InputError
+from espalier.files.json_shape import check_shape
+from espalier.files.limits import TRACE
+from espalier.files.reading import read_bytes
 from espalier.trace import page, sidecar
 from espalier.trace.files import json_text, write_text
 from espalier.trace.measure import cumulative
+from espalier.trace.shapes import HINT, check_trace
 from espalier.trace.steps import LEVELS, Candidate, Exactness, Rewind, StepRecord, TraceLevel
 from espalier.trace.summary import Summary, TokenCost, summarise, token_costs
 
@@ -172,27 +176,41 @@ class Trace:
     def load(path: str | os.PathLike[str]) -> Trace:
         """Read what `save` wrote as `*.json`, with the distributions of its sidecar if there is one.
 
-        Raises InputError naming the path if the file cannot be read, is no trace, or has another trace's sidecar.
+        Raises InputError naming the path if the file cannot be read, is no trace, or has another trace's sidecar;
+        TooLarge.
         """
+        content = read_bytes(path, TRACE)
+        check_shape(content, TRACE, os.fspath(path))
         try:
-            data = json.loads(Path(path).read_bytes())
-        except (OSError, ValueError) as error:  # ValueError: not JSON, or not UTF-8
-            raise InputError(f"cannot read {os.fspath(path)!r}: {error}") from error
-        try:
-            trace = Trace.from_json(data)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(f"{os.fspath(path)!r} is not a saved trace", hint="Trace.save writes them") from error
-        if trace.level != "full":
-            return trace
-        steps = list(trace.steps)
-        for place, token, distribution in sidecar.load(path):
-            if place >= len(steps) or steps[place].token_id != token:
-                raise InputError(f"{sidecar.beside(path).name!r} belongs to another trace than {os.fspath(path)!r}")
-            steps[place] = replace(steps[place], distribution=distribution)
-        return replace(trace, steps=tuple(steps))
+            data = json.loads(content)
+        except (ValueError, RecursionError) as error:  # ValueError: not JSON, or not UTF-8
+            raise InputError(f"cannot read {os.fspath(path)!r}: {error}", field="trace") from error
+        return with_sidecar(trace_of(data, os.fspath(path)), path)
 
     def _repr_html_(self) -> str:
         return page.frame(page.render(self.to_json()))
+
+
+def trace_of(data: Any, source: str) -> Trace:
+    """The trace in parsed JSON that may be anything. Raises InputError naming the source and the field."""
+    check_trace(data, source)
+    try:
+        return Trace.from_json(data)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{source!r} is not a saved trace: {error}", hint=HINT, field="trace") from error
+
+
+def with_sidecar(trace: Trace, path: str | os.PathLike[str]) -> Trace:
+    """The trace with the distributions beside its JSON, if its level is `full` and they are there. Raises InputError
+    for a sidecar that is damaged or another trace's, TooLarge."""
+    if trace.level != "full":
+        return trace
+    steps = list(trace.steps)
+    for place, token, distribution in sidecar.load(path, steps=len(steps)):
+        if not 0 <= place < len(steps) or steps[place].token_id != token:
+            raise InputError(f"{sidecar.beside(path).name!r} belongs to another trace than {os.fspath(path)!r}")
+        steps[place] = replace(steps[place], distribution=distribution)
+    return replace(trace, steps=tuple(steps))
 
 
 WRITERS: dict[str, Callable[[Mapping[str, Any]], str]] = {".html": page.render, ".json": json_text}

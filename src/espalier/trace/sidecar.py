@@ -14,19 +14,40 @@ the distribution. Measured over random rows of 2,304 and 131,072 logits with sta
 from __future__ import annotations
 
 import io
+import math
 import os
+import struct
 import zipfile
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.errors import InputError
+from espalier.errors import InputError, TooLarge
+from espalier.files.limits import MIB, SIDECAR
+from espalier.files.reading import open_file
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits, Mask
 from espalier.trace.files import write_bytes
+
+PARTS: Mapping[str, tuple[type[np.generic], int]] = MappingProxyType(
+    {
+        "logits": (np.float16, 2), "tops": (np.float32, 1), "masks": (np.int32, 2), "places": (np.int32, 1),
+        "tokens": (np.int32, 1),
+    }
+)  # fmt: skip
+"""The arrays of a sidecar: type and number of dimensions."""
+RATIO = 32
+"""The most that a sidecar may unpack to, in sizes of its file; distributions of a model shrink to a half at best."""
+DIRECTORY_END = struct.Struct("<4s4H2LH")
+"""The end of a zip file without a comment: signature, disks, entries, bytes of the directory, its place."""
+MAX_DIRECTORY = 4096
+FREE = 64 * MIB
+"""A sidecar that unpacks to no more is read whatever its ratio: those of tests have equal logits."""
 
 
 class Distribution(NamedTuple):
@@ -80,26 +101,105 @@ def save(path: str | os.PathLike[str], rows: Sequence[Row]) -> None:
     write_bytes(beside(path), buffer.getvalue())
 
 
-def load(path: str | os.PathLike[str]) -> list[Row]:
-    """The rows of the sidecar of the JSON at `path`; empty if there is no sidecar. Raises InputError naming the path
-    for an invalid one."""
+def load(path: str | os.PathLike[str], *, steps: int) -> list[Row]:
+    """The rows of the sidecar of the JSON at `path`; empty if there is no sidecar. steps: how many the trace has.
+
+    The sizes that the file states are checked before anything is unpacked. Raises InputError naming the path for an
+    invalid one, TooLarge for one that would unpack to too much.
+    """
     file = beside(path)
     if not file.exists():
         return []
     try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as found:
-            names = ("logits", "tops", "masks", "places", "tokens")
-            logits, tops, allowed, places, tokens = (found[name] for name in names)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"cannot read the sidecar {os.fspath(file)!r}: {error}") from error
-    width = logits.shape[-1]
-    shapes = {"logits": (len(places), width), "tops": (len(places),), "masks": (len(places), masks.words(width))}
-    for name, array, kind in (("logits", logits, np.float16), ("tops", tops, np.float32), ("masks", allowed, np.int32)):
-        if array.shape != shapes[name] or array.dtype != kind:
-            raise InputError(f"the sidecar {os.fspath(file)!r} has {name} of the wrong shape or type")
-    if tokens.shape != places.shape or places.ndim != 1:
-        raise InputError(f"the sidecar {os.fspath(file)!r} does not say to which steps its rows belong")
+        with open_file(file, SIDECAR) as opened:
+            size = opened.seek(0, os.SEEK_END)
+            _check_directory(opened, size)
+            found = zipfile.ZipFile(opened)
+            heads = _heads(found)
+            _check_sizes(heads, file, size=size, steps=steps)
+            logits, tops, allowed, places, tokens = (_array(found, name, heads[name]) for name in PARTS)
+    except (OSError, ValueError, KeyError, EOFError, RuntimeError, SyntaxError, zlib.error, struct.error) as error:
+        raise InputError(f"cannot read the sidecar {os.fspath(file)!r}: {error}", field="trace") from error
+    except (zipfile.BadZipFile, _WrongPart) as error:
+        raise InputError(f"cannot read the sidecar {os.fspath(file)!r}: {error}", field="trace") from error
     return [
         (int(place), int(token), Distribution(logits[at], float(tops[at]), allowed[at]))
         for at, (place, token) in enumerate(zip(places, tokens, strict=True))
     ]
+
+
+class _WrongPart(Exception):
+    """What is wrong with an array."""
+
+
+class _Head(NamedTuple):
+    """An array as its header describes it. begin: the bytes before its values."""
+
+    shape: tuple[int, ...]
+    begin: int
+
+
+def _check_directory(file: BinaryIO, size: int) -> None:
+    """Raises _WrongPart unless the zip ends in a directory of as many entries as there are arrays: a longer one would
+    be read whole."""
+    file.seek(max(0, size - DIRECTORY_END.size))
+    end = file.read()
+    fields = DIRECTORY_END.unpack(end) if len(end) == DIRECTORY_END.size else ()
+    if not fields or fields[0] != b"PK\5\6":
+        raise _WrongPart("it is no zip file, or cut")
+    if fields[4] != len(PARTS) or fields[5] > MAX_DIRECTORY:
+        raise _WrongPart(f"it does not hold {', '.join(PARTS)}")
+
+
+def _heads(found: zipfile.ZipFile) -> dict[str, _Head]:
+    """The headers of the arrays, checked against the types that `save` writes and the sizes in the zip's directory."""
+    names = [entry.filename for entry in found.infolist()]
+    if sorted(names) != sorted(f"{name}.npy" for name in PARTS):
+        raise _WrongPart(f"it does not hold {', '.join(PARTS)}")
+    heads = {}
+    for name, (kind, dimensions) in PARTS.items():
+        entry = found.getinfo(f"{name}.npy")
+        with found.open(entry) as member:
+            version = np.lib.format.read_magic(member)
+            if version != (1, 0):
+                raise _WrongPart(f"{name} is of version {version} of its format")
+            shape, by_columns, dtype = np.lib.format.read_array_header_1_0(member)
+            begin = member.tell()
+        if dtype != kind or by_columns or len(shape) != dimensions or min(shape, default=0) < 0:
+            raise _WrongPart(f"it has {name} of the wrong shape or type")
+        if entry.file_size != begin + math.prod(shape) * dtype.itemsize:
+            raise _WrongPart(f"its {name} are not as long as they say")
+        heads[name] = _Head(tuple(int(side) for side in shape), begin)
+    rows, width = heads["logits"].shape
+    shapes = {"tops": (rows,), "masks": (rows, masks.words(width)), "places": (rows,), "tokens": (rows,)}
+    for name, shape in shapes.items():
+        if heads[name].shape != shape:
+            raise _WrongPart(f"it has {name} of the wrong shape or type")
+    return heads
+
+
+def _check_sizes(heads: Mapping[str, _Head], file: Path, *, size: int, steps: int) -> None:
+    """Raises TooLarge, InputError. size: of the file."""
+    rows = heads["places"].shape[0]
+    if rows > steps:
+        raise InputError(
+            f"the sidecar {os.fspath(file)!r} has {rows} rows, and its trace {steps} steps", field="trace"
+        )
+    unpacked = sum(math.prod(head.shape) * np.dtype(PARTS[name][0]).itemsize for name, head in heads.items())
+    most = min(SIDECAR.bytes, max(FREE, RATIO * size))
+    if unpacked > most:
+        raise TooLarge(
+            f"the sidecar {os.fspath(file)!r} would unpack to {unpacked:,} bytes, from {size:,}",
+            hint="distributions of a model do not shrink so far: is it the right file?",
+            field="trace",
+        )
+
+
+def _array(found: zipfile.ZipFile, name: str, head: _Head) -> NDArray[Any]:
+    kind = np.dtype(PARTS[name][0])
+    with found.open(f"{name}.npy") as member:
+        member.read(head.begin)
+        data = member.read(math.prod(head.shape) * kind.itemsize)
+        if member.read(1):  # reads to the end, where the checksum is compared
+            raise _WrongPart(f"its {name} are not as long as they say")
+    return np.frombuffer(data, dtype=kind).reshape(head.shape)

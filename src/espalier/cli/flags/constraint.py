@@ -18,6 +18,8 @@ from espalier.constraints.joining.rule import together
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, Regex, Spec
 from espalier.constraints.words.spec import Wordlist
 from espalier.errors import InputError, SpecError
+from espalier.files.json_shape import check_shape
+from espalier.files.limits import CONSTRAINT
 from espalier.grammar.builtin import GRAMMARS
 
 
@@ -119,13 +121,15 @@ class ConstraintFlags:
 def read_spec(path: str) -> Spec:
     """Any constraint, from a JSON file such as `{"kind": "regex", "pattern": "[ab]+"}`. Raises SpecError."""
     try:
-        data = json.loads(read_text(path, "constraint"))
+        text = read_text(path, "constraint")
+        check_shape(text, CONSTRAINT, path)
+        data = json.loads(text)
     except json.JSONDecodeError as error:
         raise SpecError(
             f"{path} is not JSON: {error.msg}, line {error.lineno}, column {error.colno}", field="constraint"
         ) from error
-    except RecursionError as error:
-        raise SpecError(f"{path} is nested too deeply", field="constraint") from error
+    except ValueError as error:  # a number of more digits than Python reads
+        raise SpecError(f"{path}: {error}", field="constraint") from error
     return Spec.from_json(data)
 
 

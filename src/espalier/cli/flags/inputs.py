@@ -10,6 +10,9 @@ from typing import Annotated
 import typer
 
 from espalier.errors import InputError
+from espalier.files.limits import READERS
+from espalier.files.reading import read_stdin
+from espalier.files.reading import read_text as read_file
 
 Prompt = Annotated[str | None, typer.Argument(help="What to ask; `-` reads stdin.", show_default=False)]
 System = Annotated[str | None, typer.Option(help="A system message.")]
@@ -17,21 +20,9 @@ Raw = Annotated[bool, typer.Option("--raw", help="Take the prompt as it is: no c
 
 
 def read_text(path: str, what: str) -> str:
-    """A text file, or stdin for `-`. Raises InputError naming the path."""
-    try:
-        if path == "-":
-            return _stdin()
-        return Path(path).expanduser().read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot read the {what} {path}: {error.strerror or error}", field=what) from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"the {what} {path} is not UTF-8 at byte {error.start}", field=what) from error
-
-
-def _stdin() -> str:
-    if sys.stdin is None:  # closed by the caller
-        raise InputError("there is no standard input", field="stdin")
-    return sys.stdin.read()
+    """A text file, or stdin for `-`. what: a kind of `files/limits.py`. Raises InputError naming the path, TooLarge."""
+    reader = READERS[what]
+    return read_stdin(reader) if path == "-" else read_file(os.path.expanduser(path), reader)
 
 
 def read_prompt(prompt: str | None) -> str:

@@ -13,6 +13,8 @@ import typer
 from espalier.cli.flags.inputs import read_text
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import InputError, SchemaError
+from espalier.files.json_shape import check_shape
+from espalier.files.limits import SCHEMA
 from espalier.schema.order import OLD, ORDERS
 from espalier.schema.read.walk import subschemas
 from espalier.schema.shorthand import parse_shorthand
@@ -107,11 +109,12 @@ def read_schema_argument(text: str, read: Callable[[str, str], str]) -> Any:
 
 def parse_json(text: str, source: str) -> Any:
     """The value of a JSON text. Raises SchemaError naming the source for invalid JSON and for a repeated key."""
+    check_shape(text, SCHEMA, source)
     try:
         return json.loads(text, object_pairs_hook=_no_duplicates)
     except json.JSONDecodeError as error:
         raise SchemaError(f"{source} is not JSON: {error.msg}, line {error.lineno}, column {error.colno}") from error
-    except RecursionError as error:
+    except RecursionError as error:  # brackets that are never closed
         raise SchemaError(f"{source} is nested too deeply") from error
     except ValueError as error:  # a number of more digits than Python reads
         raise SchemaError(f"{source}: {error}") from error
@@ -130,6 +133,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _is_file(text: str) -> bool:
     try:
-        return Path(text).expanduser().is_file()
+        path = Path(text).expanduser()
+        return path.exists() and not path.is_dir()  # a pipe is read too
     except (OSError, ValueError, RuntimeError):  # too long for a name, a NUL in it, no such home
         return False

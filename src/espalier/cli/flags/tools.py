@@ -14,6 +14,8 @@ from espalier.chat.tools import ToolCall
 from espalier.cli import output
 from espalier.cli.flags.inputs import read_text
 from espalier.errors import InputError
+from espalier.files.json_shape import check_shape
+from espalier.files.limits import TOOLS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,7 @@ def read_tools_file(path: str) -> Any:
 
 
 def _json(text: str, field: str) -> Any:
+    check_shape(text, TOOLS, f"--{field.replace('_', '-')}")
     try:
         return json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
@@ -75,8 +78,10 @@ def _json(text: str, field: str) -> Any:
             f"--{field.replace('_', '-')} is not JSON: {error.msg}, line {error.lineno}, column {error.colno}",
             field=field,
         ) from error
-    except RecursionError as error:
+    except RecursionError as error:  # brackets that are never closed
         raise InputError(f"--{field.replace('_', '-')} is nested too deeply", field=field) from error
+    except ValueError as error:  # a number of more digits than Python reads
+        raise InputError(f"--{field.replace('_', '-')}: {error}", field=field) from error
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import typer
 from espalier.cli import output
 from espalier.errors import InputError
 from espalier.trace.foreign import read as foreign
-from espalier.trace.records import Trace
+from espalier.trace.records import Trace, trace_of
 
 if TYPE_CHECKING:
     from espalier.store.open import Store
@@ -59,7 +59,7 @@ def stored(trace_id: str, url: str) -> Trace:
         store.close()
     if data is None:
         raise InputError(f"the database has no trace {trace_id!r}", hint="espalier trace list --database URL")
-    return Trace.from_json(data)
+    return trace_of(data, trace_id)
 
 
 def open_there(url: str) -> Store:

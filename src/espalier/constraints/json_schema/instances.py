@@ -16,7 +16,9 @@ from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.spec import JsonSchema
 from espalier.constraints.verdict import judge
-from espalier.errors import EspalierError, InputError
+from espalier.errors import EspalierError, InputError, TooLarge
+from espalier.files.json_shape import check_shape
+from espalier.files.limits import INSTANCES
 from espalier.schema.form import Array, NodeId, NormalForm, Object, Values
 
 SHOWN = 40
@@ -26,6 +28,7 @@ EFFORT = 60
 LEAST_EFFORT = 20_000
 """The bytes that it may write in addition."""
 MAX_EXPONENT = 400
+MAX_DOCUMENTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +66,14 @@ class Literally(str):
 
 
 def read_instances(text: str, source: str) -> list[tuple[int, str]]:
-    """The non-empty lines of a JSON lines text, each with its number. Raises InputError naming the line."""
+    """The non-empty lines of a JSON lines text, each with its number. Raises InputError naming the line,
+    TooLarge."""
     found = []
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
+            check_shape(line, INSTANCES, f"{source}, line {number}")
+            if len(found) >= MAX_DOCUMENTS:
+                raise TooLarge(f"{source} has more than {MAX_DOCUMENTS:,} documents", field="instances")
             parsed(line, f"{source}, line {number}")
             found.append((number, line.strip()))
     return found

@@ -16,26 +16,19 @@ from typing import Any
 from espalier.constraints.safety.folding import folded
 from espalier.constraints.spec import check_text
 from espalier.errors import InputError, LimitExceeded
+from espalier.files.limits import PHRASES
+from espalier.files.reading import read_bytes
 from espalier.time_limit import check as check_time
 
 MAX_PHRASES = 20_000
 """The most phrases of all lists of a filter together."""
-MAX_BYTES = 64 * 2**20
-"""The largest file, in bytes."""
 MAX_LENGTH = 1_000
 """The longest phrase, in characters."""
 
 
 def read_list(path: Path) -> tuple[str, ...]:
-    """The phrases of a file. Raises InputError naming the file and the line, LimitExceeded."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError(f"cannot read the list {path}: {error.strerror or error}", field="lists") from error
-    if len(data) > MAX_BYTES:
-        raise LimitExceeded(f"the list {path} has more than {MAX_BYTES} bytes", hint="give fewer phrases")
-    return parse_list(data, str(path))
+    """The phrases of a file. Raises InputError naming the file and the line, TooLarge, LimitExceeded."""
+    return parse_list(read_bytes(path, PHRASES), str(path))
 
 
 def parse_list(data: bytes, source: str = "the list") -> tuple[str, ...]:

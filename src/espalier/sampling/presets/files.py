@@ -12,6 +12,9 @@ from typing import Any
 import tomli_w
 
 from espalier.errors import EspalierError, InputError, OutputError
+from espalier.files.json_shape import check_shape
+from espalier.files.limits import PRESET
+from espalier.files.reading import read_text
 from espalier.sampling.presets.spec import Preset, check_name
 
 SUFFIX = ".toml"
@@ -19,19 +22,14 @@ SUFFIX = ".toml"
 
 def read_preset(path: Path) -> Preset:
     """The preset in a file, named after the file. Raises InputError with the path, and with the line of a TOML
-    error."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(f"cannot read the preset {path}: {error.strerror or error}", field="preset") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"the preset {path} is not UTF-8 at byte {error.start}", field="preset") from error
-    return parse_preset(text, name=path.stem, source=str(path))
+    error, TooLarge."""
+    return parse_preset(read_text(path, PRESET), name=path.stem, source=str(path))
 
 
 def parse_preset(text: str, *, name: str | None, source: str) -> Preset:
     """Parse TOML. name: what the text's `name` must be, if it has one; with None the text must have one. Raises
-    InputError naming the source."""
+    InputError naming the source, TooLarge."""
+    check_shape(text, PRESET, source)
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:  # the message ends with line and column

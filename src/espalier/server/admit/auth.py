@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from espalier.errors import InputError, Unauthorized
+from espalier.files.json_shape import check_shape
+from espalier.files.limits import KEYS
+from espalier.files.reading import read_text
 from espalier.server.ports import Caller
 from espalier.server.settings import ServerSettings
 
@@ -156,13 +159,13 @@ def _digest(secret: str) -> bytes:
 
 
 def _read_file(path: Path) -> list[Key]:
+    text = read_text(path, KEYS)
+    check_shape(text, KEYS, str(path))
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}", field="API_KEYS_FILE") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 at byte {error.start}", field="API_KEYS_FILE") from error
-    except tomllib.TOMLDecodeError as error:
+        data = tomllib.loads(text)
+    except RecursionError as error:
+        raise InputError(f"{path} is nested too deeply", field="API_KEYS_FILE") from error
+    except ValueError as error:
         # The parser's message has the position, not the text there: it shows no key.
         raise InputError(f"{path} is not TOML: {error}", field="API_KEYS_FILE") from None
     rows = data.get("key")

@@ -16,15 +16,22 @@ import sys
 from collections.abc import Iterator
 from typing import IO, Any
 
-from espalier.errors import InputError, LimitExceeded
+from espalier.errors import InputError, TooLarge
+from espalier.files.json_shape import check_shape
+from espalier.files.limits import LOG
+from espalier.files.reading import shortened
 
 CHUNK = 1 << 16
 MAX_EVENT = 64 << 20
 """The most bytes of one event, or of one field beside the events; this bounds the memory."""
 MAX_FIELDS = 1000
+MAX_DEPTH = LOG.depth or 0
+MAX_BRACKETS = 3_000_000
+"""The most brackets of one event: three stages with every token of a large vocabulary have 800,000."""
 STAGES = ("pre_masking", "post_grammar", "post_chain")
 
-_SPACE = re.compile(rb"[ \t\r\n]*")
+_SPACE = re.compile(rb"[ \t\r\n]*+")
+_COMMAS = re.compile(rb"[, \t\r\n]*+")
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _TO_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 _TEXT = rb'[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+"'
@@ -80,7 +87,7 @@ class LogReader:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Iterate once. Each event has `step`, and lists for the three stages. Raises LogError if the file is no such
-        log, or naming an invalid event; LimitExceeded for an event larger than MAX_EVENT; OSError of the file."""
+        log, or naming an invalid event; TooLarge for an event larger than MAX_EVENT; OSError of the file."""
         if self._goes_on:
             yield from self._events()
         elif not self._begin():
@@ -97,7 +104,7 @@ class LogReader:
             if value is None:
                 return
             if len(self.header) >= MAX_FIELDS:
-                raise LimitExceeded(f"there are more than {MAX_FIELDS} fields beside the events")
+                raise TooLarge(f"there are more than {MAX_FIELDS} fields beside the events", field="log")
             self.header[name] = _parsed(value, f"the field {name[:60]!r}")
 
     def _begin(self) -> bool:
@@ -112,8 +119,7 @@ class LogReader:
         """The next name of the outermost object, with its colon skipped; None at the end of the object or of the
         file."""
         here = self._bytes
-        while here.peek() == b",":
-            here.skip(1)
+        here.skip_commas()
         if (found := here.peek()) in (b"", b"}"):
             here.skip(len(found))
             if here.peek():
@@ -133,7 +139,7 @@ class LogReader:
         while True:
             found = here.peek()
             if found == b",":
-                here.skip(1)
+                here.skip_commas()
             elif found == b"]":
                 here.skip(1)
                 self.is_closed = True
@@ -157,10 +163,10 @@ class LogReader:
             raise LogError(f"{named} is no object")
         event: dict[str, Any] = _parsed(text, named)
         if "step" not in event:
-            raise LogError(f"{named} (task {event.get('task_id')}) has no step")
+            raise LogError(f"{named} (task {shortened(str(event.get('task_id')), 40)}) has no step")
         step = event["step"]
         if isinstance(step, bool) or not isinstance(step, int):
-            raise LogError(f"{named} (task {event.get('task_id')}): its step is no whole number")
+            raise LogError(f"{named} (task {shortened(str(event.get('task_id')), 40)}): its step is no whole number")
         for name in STAGES:
             if event.get(name) is None:
                 event[name] = []
@@ -198,6 +204,13 @@ class _Window:
         found = self.peek()
         self._at += len(found)
         return found
+
+    def skip_commas(self) -> None:
+        """Skip commas and white space; a file may have hundreds of millions."""
+        while True:
+            self._at = _end(_COMMAS, self._held, self._at)
+            if self._at < len(self._held) or not self._more():
+                return
 
     def skip(self, count: int) -> None:
         self._at += count
@@ -243,7 +256,7 @@ class _Window:
         whole = _SHALLOW.match(self._held, self._at)
         if whole is not None:
             return whole.end() - self._at
-        depth, scanned = 0, 0  # scanned: bytes from the next one on
+        depth, scanned, seen = 0, 0, 0  # scanned: bytes from the next one on; seen: brackets
         while True:
             found = _end(_TO_BRACKET, self._held, self._at + scanned)
             if found == len(self._held) or self._held[found : found + 1] == b'"':  # an incomplete string
@@ -253,17 +266,23 @@ class _Window:
                 continue
             depth += 1 if self._held[found : found + 1] in (b"{", b"[") else -1
             scanned = found + 1 - self._at
+            seen += 1
+            if depth > MAX_DEPTH or seen > MAX_BRACKETS:
+                what = f"nested deeper than {MAX_DEPTH} levels" if depth > MAX_DEPTH else "too large"
+                raise TooLarge(f"what begins at byte {self.place} is {what}", hint="it is no event", field="log")
             if depth == 0:
                 return scanned
 
     def _more(self) -> bool:
         """Read more; False at the end of the file. The amount doubles, so that a long event is not scanned over and
-        over. Raises LimitExceeded."""
+        over. Raises TooLarge."""
         if self._is_read:
             return False
         rest = self._held[self._at :]
         if len(rest) > MAX_EVENT:
-            raise LimitExceeded(f"what begins at byte {self.place} is longer than {MAX_EVENT >> 20} MiB")
+            raise TooLarge(
+                f"what begins at byte {self.place} is longer than {MAX_EVENT >> 20} MiB", field="log"
+            )
         read = self._file.read(min(max(CHUNK, len(rest)), self._left))
         self._left -= len(read)
         self._is_read = not read
@@ -288,6 +307,7 @@ def _end(pattern: re.Pattern[bytes], text: bytes, start: int) -> int:
 
 def _parsed(value: bytes, what: str) -> Any:
     """Parse JSON. `what` names the value in a LogError."""
+    check_shape(value, LOG, what)
     text = value.decode("utf-8", "replace")
     try:
         try:

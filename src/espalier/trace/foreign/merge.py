@@ -10,10 +10,11 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from espalier.errors import InputError
+from espalier.files.limits import LOG, REPLY
+from espalier.files.reading import open_file
+from espalier.files.reading import read_bytes as read_file
 from espalier.trace.files import json_text, write_text
 from espalier.trace.foreign.estimate import Estimate, estimates
 from espalier.trace.foreign.log_reader import STAGES, LogReader
@@ -21,7 +22,6 @@ from espalier.trace.foreign.matching import MatchError, TaskKey, Tasks, choose, 
 from espalier.trace.foreign.responses import ApiChoice, ApiStep, Response, read_response
 
 NO_REJECTION = "no rejection: the first token that was sampled was accepted"
-MAX_RESPONSE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,17 +94,13 @@ def merge_files(
 ) -> Combined:
     """As `merge`, from files. Raises InputError naming a file that cannot be read."""
     read = read_response(read_bytes(response))
-    opened: list[BinaryIO] = []
+    with open_file(log, LOG) as file:
 
-    def begin() -> LogReader:
-        opened.append(_opened(log, field="log"))
-        return LogReader(opened[-1])
+        def begin() -> LogReader:
+            file.seek(0)
+            return LogReader(file)
 
-    try:
         return merge(read, begin, choice=choice, task=task, slot=slot)
-    finally:
-        for file in opened:
-            file.close()
 
 
 def save(combined: Combined, path: str | os.PathLike[str]) -> None:
@@ -118,19 +114,8 @@ def text_of(combined: Combined) -> str:
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The content of a file. Raises InputError naming it."""
-    with _opened(path, field="response") as file:
-        found = file.read(MAX_RESPONSE + 1)
-    if len(found) > MAX_RESPONSE:
-        raise InputError(f"{os.fspath(path)!r} is larger than {MAX_RESPONSE >> 30} GiB", field="response")
-    return found
-
-
-def _opened(path: str | os.PathLike[str], *, field: str) -> BinaryIO:
-    try:
-        return Path(path).open("rb")
-    except OSError as error:
-        raise InputError(f"cannot read {os.fspath(path)!r}: {error.strerror or error}", field=field) from error
+    """The content of a reply's file. Raises InputError naming it, TooLarge."""
+    return read_file(path, REPLY)
 
 
 def _events_of(events: Iterable[dict[str, Any]], key: TaskKey) -> Iterator[dict[str, Any]]:

@@ -10,17 +10,19 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from espalier.errors import InputError
+from espalier.files.json_shape import check_shape
+from espalier.files.limits import LOG, REPLY
+from espalier.files.reading import open_file, read_within
 from espalier.trace.foreign.estimate import Estimate, estimates
 from espalier.trace.foreign.log_reader import LogReader
 from espalier.trace.foreign.matching import MatchError, TaskKey, Tasks, named_tasks
-from espalier.trace.foreign.merge import read_bytes
 from espalier.trace.foreign.responses import Response, ResponseError, read_response, response_of
 from espalier.trace.foreign.steps import of_combined, of_event, of_reply, text_of
-from espalier.trace.records import StepRecord, Trace
+from espalier.trace.records import StepRecord, Trace, with_sidecar
+from espalier.trace.records import trace_of as trace_of_json
 
 Kind = Literal["trace", "combined", "log", "response"]
 KIND_NAMES: Mapping[Kind, str] = {
@@ -66,15 +68,20 @@ def read(
     a log of several tasks if none was chosen, ResponseError, LogError and InputError for a file that is damaged or
     cannot be read.
     """
-    head = _head(path)
-    is_log = bool(_LOG.match(head) or _LOG_FIELD.match(head))
-    data = {"events": []} if is_log else _data(path, read_bytes(path))
-    kind = kind_of(data, path)
+    with open_file(path, LOG) as file:  # once: a pipe gives its content once
+        head = file.read(HEAD).removeprefix(_BOM)
+        file.seek(0)
+        if _LOG.match(head) or _LOG_FIELD.match(head):
+            _check("log", choice=choice or None, task=task, slot=slot, temperature=temperature)
+            return _of_log(file, path, task=task, slot=slot)
+        data = _data(path, read_within(file, REPLY, os.fspath(path)))
+        file.seek(0)
+        if (kind := kind_of(data, path)) == "log":
+            _check(kind, choice=choice or None, task=task, slot=slot, temperature=temperature)
+            return _of_log(file, path, task=task, slot=slot)
     _check(kind, choice=choice or None, task=task, slot=slot, temperature=temperature)
     if kind == "trace":
-        return Read(Trace.load(path), kind)
-    if kind == "log":
-        return _of_log(path, task=task, slot=slot)
+        return Read(with_sidecar(trace_of_json(data, os.fspath(path)), path), kind)
     if kind == "combined":
         return Read(_of_combined(data, path), kind, ("what the model wanted is known within bounds only",))
     reply = data if isinstance(data, Response) else response_of(data)
@@ -170,11 +177,11 @@ def _of_combined(data: Mapping[str, Any], path: str | os.PathLike[str]) -> Trace
     )
 
 
-def _of_log(path: str | os.PathLike[str], *, task: int | None, slot: int | None) -> Read:
+def _of_log(file: BinaryIO, path: str | os.PathLike[str], *, task: int | None, slot: int | None) -> Read:
     """The trace of one task of a log: only the steps at which a token was refused."""
     keys: dict[TaskKey, int] = {}
     tasks = Tasks()
-    for event in _events(path):
+    for event in LogReader(file):
         key = tasks.key(event)
         if task in (None, key.task) and slot in (None, key.slot):
             keys[key] = keys.get(key, 0) + 1
@@ -189,7 +196,8 @@ def _of_log(path: str | os.PathLike[str], *, task: int | None, slot: int | None)
         )
     (chosen,) = keys
     tasks = Tasks()
-    found = [of_event(event) for event in _events(path) if tasks.key(event) == chosen]
+    file.seek(0)
+    found = [of_event(event) for event in LogReader(file) if tasks.key(event) == chosen]
     steps = tuple(sorted(found, key=lambda one: one.step))
     trace = Trace(
         steps=steps,
@@ -216,25 +224,6 @@ def _with_gaps(steps: Iterable[StepRecord]) -> str:
     return "".join(parts)
 
 
-def _events(path: str | os.PathLike[str]) -> Iterable[dict[str, Any]]:
-    with _opened(path) as file:
-        yield from LogReader(file)
-
-
-def _head(path: str | os.PathLike[str]) -> bytes:
-    with _opened(path) as file:
-        found: bytes = file.read(HEAD)
-    return found.removeprefix(_BOM)
-
-
-def _opened(path: str | os.PathLike[str]) -> Any:
-    try:
-        return Path(path).open("rb")
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot read {os.fspath(path)!r}: {reason}", field="path") from error
-
-
 def _data(path: str | os.PathLike[str], content: bytes) -> Any:
     """Parsed JSON, or the Response of a recorded stream."""
     text = content.removeprefix(_BOM).lstrip()
@@ -246,6 +235,7 @@ def _data(path: str | os.PathLike[str], content: bytes) -> Any:
         raise _unknown(
             path, "an HTML page" if text[:1] == b"<" else "a GGUF model" if text[:4] == b"GGUF" else "no JSON"
         )
+    check_shape(text, REPLY, os.fspath(path))
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from espalier.errors import InputError
+from espalier.files.json_shape import check_shape
+from espalier.files.limits import REPLY
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
 """Line ends of an event stream; Python's `splitlines` would also split at U+2028, which may occur within a text."""
@@ -254,6 +256,7 @@ def _events(text: str) -> Iterator[Mapping[str, Any]]:
         if not value or value == "[DONE]":
             continue
         try:
+            check_shape(value, REPLY, f"line {place + 1}")
             found = json.loads(value)
         except (ValueError, RecursionError) as error:
             if place == len(lines) - 1:
@@ -316,6 +319,7 @@ def _extend(mine: _PartialChoice, data: Any, where: str) -> None:
 
 
 def _loaded(text: str, what: str) -> Any:
+    check_shape(text, REPLY, what)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

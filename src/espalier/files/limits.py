@@ -1,0 +1,147 @@
+"""Every kind of file that is read, with its limits: the table `READERS`, which docs/security.md shows.
+
+A limit holds before anything of that size is allocated: bytes by the size of the file, depth and values by a look at
+the text before it is parsed, the rest by the reader that is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from espalier.errors import InputError, SpecError, TemplateError, VocabError
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """One kind of file. noun: what errors call it. by: the function that reads it, `module:function`. bytes: the
+    largest file. depth: levels of brackets. values: numbers, texts, lists and objects of a JSON text. count: the limit
+    on its parts, in words. time: what ends a reading that takes long; "by size" where every byte costs much the same.
+    error: the class for a file that cannot be read. field: what errors name."""
+
+    noun: str
+    by: str
+    bytes: int
+    error: type[InputError] = InputError
+    field: str | None = None
+    depth: int | None = None
+    values: int | None = None
+    count: str = ""
+    time: str = "by size"
+
+
+PROMPT = Reader(noun="prompt", by="espalier.cli.flags.inputs:read_prompt", bytes=64 * MIB)
+TEXT = Reader(noun="text", by="espalier.cli.flags.inputs:read_text", bytes=64 * MIB)
+SCHEMA = Reader(
+    noun="schema", by="espalier.cli.flags.schema:read_schema_argument", bytes=32 * MIB, depth=128, values=2_000_000
+)
+CONSTRAINT = Reader(
+    noun="constraint", by="espalier.cli.flags.constraint:read_spec", bytes=32 * MIB, error=SpecError, depth=128,
+    values=2_000_000,
+)  # fmt: skip
+TOOLS = Reader(
+    noun="tools", by="espalier.cli.flags.tools:read_tools_file", bytes=32 * MIB, depth=128, values=2_000_000
+)
+INSTANCES = Reader(
+    noun="instances", by="espalier.constraints.json_schema.instances:read_instances", bytes=64 * MIB, depth=128,
+    values=2_000_000, count="1,000,000 documents",
+)  # fmt: skip
+GRAMMAR = Reader(noun="grammar", by="espalier.cli.flags.constraint:read_grammar", bytes=4 * MIB)
+PRESET = Reader(
+    noun="preset", by="espalier.sampling.presets.files:read_preset", bytes=MIB, field="preset", depth=64,
+    values=1_000_000,
+)  # fmt: skip
+WORDS = Reader(
+    noun="word list", by="espalier.lexicon.files:read_words", bytes=64 * MIB, error=SpecError, field="lang", depth=64,
+    values=4_000_000, count="2,000,000 words of 1,000 characters",
+)  # fmt: skip
+PHRASES = Reader(
+    noun="list", by="espalier.constraints.safety.lists:read_list", bytes=64 * MIB, field="lists",
+    count="20,000 phrases of 1,000 characters", time="the limit on compiling",
+)  # fmt: skip
+TRACE = Reader(noun="trace", by="espalier.trace.records:Trace.load", bytes=128 * MIB, depth=64, values=8_000_000)
+SIDECAR = Reader(
+    noun="sidecar", by="espalier.trace.sidecar:load", bytes=2 * GIB,
+    count="5 arrays; 32 times the file's bytes unpacked, or 64 MiB; a row for each step",
+)  # fmt: skip
+LOG = Reader(
+    noun="rejection log", by="espalier.trace.foreign.log_reader:LogReader", bytes=4 * GIB, depth=64, values=4_000_000,
+    count="64 MiB an event, 1,000 fields beside the events",
+)  # fmt: skip
+REPLY = Reader(
+    noun="response", by="espalier.trace.foreign.merge:read_bytes", bytes=128 * MIB, field="response", depth=64,
+    values=8_000_000,
+)  # fmt: skip
+STORED = Reader(
+    noun="stored trace", by="espalier.store.packing:unpack", bytes=128 * MIB, depth=64, values=8_000_000,
+    count="the bytes are those unpacked",
+)  # fmt: skip
+TOKENIZER = Reader(
+    noun="tokenizer.json", by="espalier.tokens.readers:read_tokenizer", bytes=128 * MIB, error=VocabError, depth=64,
+    values=8_000_000, count="ids below 2^20; a normalizer lengthens a text at most 64 times",
+    time="5 s of a process of its own for expressions that are not known",
+)  # fmt: skip
+PIECES = Reader(
+    noun="SentencePiece model", by="espalier.tokens.readers:read_tokenizer", bytes=128 * MIB, error=VocabError,
+    count="ids below 2^20",
+)  # fmt: skip
+MODEL_JSON = Reader(
+    noun="model file", by="espalier.engines.huggingface.folder:check_folder", bytes=32 * MIB, field="model", depth=64,
+    values=2_000_000, count="numbers of a config up to 2^31",
+)  # fmt: skip
+TEMPLATE = Reader(
+    noun="chat template", by="espalier.chat.prompt.template:ChatTemplate", bytes=256 * KIB, error=TemplateError,
+    field="messages", count="16 Mi characters of a text; 64 Mi in all, and 64 for each given",
+    time="2 s of CPU for each rendering",
+)  # fmt: skip
+GGUF = Reader(
+    noun="GGUF file", by="espalier.engines.gguf.header:read_header", bytes=16 << 40, field="model",
+    count="header of 1 GiB, 65,536 keys, 65,536 tensors, lists of 2^24, texts of 16 MiB",
+)  # fmt: skip
+TRIE = Reader(noun="token trie", by="espalier.tokens.trie:TokenTrie", bytes=GIB, count="the nodes of its vocabulary")
+SETTINGS = Reader(
+    noun="settings file", by="espalier.server.environment:read_environment", bytes=MIB, field="ENV_FILE"
+)
+KEYS = Reader(
+    noun="file of keys", by="espalier.server.admit.auth:read_keys", bytes=MIB, field="API_KEYS_FILE", depth=64,
+    values=1_000_000,
+)  # fmt: skip
+
+READERS: Mapping[str, Reader] = MappingProxyType(
+    {
+        "prompt": PROMPT,
+        "text": TEXT,
+        "schema": SCHEMA,
+        "constraint": CONSTRAINT,
+        "tools": TOOLS,
+        "instances": INSTANCES,
+        "grammar": GRAMMAR,
+        "preset": PRESET,
+        "word list": WORDS,
+        "phrase list": PHRASES,
+        "trace": TRACE,
+        "sidecar": SIDECAR,
+        "rejection log": LOG,
+        "reply": REPLY,
+        "stored trace": STORED,
+        "tokenizer.json": TOKENIZER,
+        "SentencePiece model": PIECES,
+        "config of a model": MODEL_JSON,
+        "chat template": TEMPLATE,
+        "GGUF": GGUF,
+        "token trie": TRIE,
+        "settings": SETTINGS,
+        "keys": KEYS,
+    }
+)
+
+
+def size_text(count: int) -> str:
+    """A number of bytes as the table shows it: `64 MiB`."""
+    for unit, size in (("TiB", 1 << 40), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if count >= size:
+            return f"{count / size:g} {unit}"
+    return f"{count} bytes"
