@@ -19,6 +19,7 @@ KINDS = {
     "tools": "benchmarks.fuzzing.tools:ToolFuzzer",
     "safety": "benchmarks.fuzzing.safety:SafetyFuzzer",
     "words": "benchmarks.fuzzing.words:WordFuzzer",
+    "files": "benchmarks.fuzzing.files.run:FileFuzzer",
 }
 SHOWN = 50
 

@@ -42,9 +42,7 @@ CONSTRAINT = Reader(
     noun="constraint", by="espalier.cli.flags.constraint:read_spec", bytes=32 * MIB, error=SpecError, depth=128,
     values=2_000_000,
 )  # fmt: skip
-TOOLS = Reader(
-    noun="tools", by="espalier.cli.flags.tools:read_tools_file", bytes=32 * MIB, depth=128, values=2_000_000
-)
+TOOLS = Reader(noun="tools", by="espalier.cli.flags.tools:read_tools_file", bytes=32 * MIB, depth=128, values=2_000_000)
 INSTANCES = Reader(
     noun="instances", by="espalier.constraints.json_schema.instances:read_instances", bytes=64 * MIB, depth=128,
     values=2_000_000, count="1,000,000 documents",
@@ -81,7 +79,7 @@ STORED = Reader(
 )  # fmt: skip
 TOKENIZER = Reader(
     noun="tokenizer.json", by="espalier.tokens.readers:read_tokenizer", bytes=128 * MIB, error=VocabError, depth=64,
-    values=8_000_000, count="ids below 2^20; a normalizer lengthens a text at most 64 times",
+    values=8_000_000, count="ids below 2^20, pieces of 65,536 characters; a normalizer lengthens a text 128 times",
     time="5 s of a process of its own for expressions that are not known",
 )  # fmt: skip
 PIECES = Reader(
@@ -90,7 +88,7 @@ PIECES = Reader(
 )  # fmt: skip
 MODEL_JSON = Reader(
     noun="model file", by="espalier.engines.huggingface.folder:check_folder", bytes=32 * MIB, field="model", depth=64,
-    values=2_000_000, count="numbers of a config up to 2^31",
+    values=2_000_000, count="numbers up to 2^31, 8,192 layers or experts, no more embeddings than weights",
 )  # fmt: skip
 TEMPLATE = Reader(
     noun="chat template", by="espalier.chat.prompt.template:ChatTemplate", bytes=256 * KIB, error=TemplateError,
@@ -99,14 +97,12 @@ TEMPLATE = Reader(
 )  # fmt: skip
 GGUF = Reader(
     noun="GGUF file", by="espalier.engines.gguf.header:read_header", bytes=16 << 40, field="model",
-    count="header of 1 GiB, 65,536 keys, 65,536 tensors, lists of 2^24, texts of 16 MiB",
+    count="1 GiB of header, 65,536 keys, 65,536 tensors, 4,194,304 texts of a list, texts of 16 MiB",
 )  # fmt: skip
-TRIE = Reader(noun="token trie", by="espalier.tokens.trie:TokenTrie", bytes=GIB, count="the nodes of its vocabulary")
-SETTINGS = Reader(
-    noun="settings file", by="espalier.server.environment:read_environment", bytes=MIB, field="ENV_FILE"
-)
+TRIE = Reader(noun="token trie", by="espalier.tokens.trie:load_trie", bytes=GIB, count="the nodes of its vocabulary")
+SETTINGS = Reader(noun="settings file", by="espalier.server.environment:read_environment", bytes=MIB, field="ENV_FILE")
 KEYS = Reader(
-    noun="file of keys", by="espalier.server.admit.auth:read_keys", bytes=MIB, field="API_KEYS_FILE", depth=64,
+    noun="file of keys", by="espalier.server.admit.auth:read_key_file", bytes=MIB, field="API_KEYS_FILE", depth=64,
     values=1_000_000,
 )  # fmt: skip
 

@@ -13,6 +13,8 @@ from typing import Any
 from espalier.errors import VocabError
 from espalier.tokens.pieces import SPACE_MARK, PieceDecoder, piece_decoder
 from espalier.tokens.raw import RawVocab, find_eos, name_of, named_eos
+from espalier.tokens.tokenizer_json import check_tokenizer, foreign_faults
+from espalier.tokens.trial import try_expressions
 
 
 def read_fast(backend: Any, owner: Any) -> RawVocab:
@@ -21,6 +23,8 @@ def read_fast(backend: Any, owner: Any) -> RawVocab:
     Raises VocabError if the decoder does not reveal the tokens' bytes.
     """
     spec: dict[str, Any] = json.loads(backend.to_str())
+    check_tokenizer(spec)
+    try_expressions(spec)
     base = _base_ids(spec["model"])
     decode = piece_decoder(spec["decoder"])
     added: dict[str, dict[str, Any]] = {entry["content"]: entry for entry in spec["added_tokens"]}
@@ -61,10 +65,12 @@ class _Encoder:
 
     def __call__(self, text: str) -> list[int]:
         if self._tokenizer is None:
-            tokenizer = self._factory.from_str(self._spec_json)
+            with foreign_faults("the tokenizer"):
+                tokenizer = self._factory.from_str(self._spec_json)
             tokenizer.encode_special_tokens = True  # text that looks like a special token is split as text
             self._tokenizer = tokenizer
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        with foreign_faults("the tokenizer"):
+            return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 def _base_ids(model: Mapping[str, Any]) -> dict[str, int]:

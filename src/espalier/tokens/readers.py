@@ -16,10 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from espalier.errors import MissingDependency, VocabError
+from espalier.files.json_shape import check_shape
+from espalier.files.limits import MODEL_JSON, PIECES, TOKENIZER
+from espalier.files.reading import open_file, read_bytes, read_text
 from espalier.tokens.fast import read_fast
 from espalier.tokens.raw import RawVocab, ids_in
 from espalier.tokens.spm import read_processor, read_slow
 from espalier.tokens.tekken import read_tekken
+from espalier.tokens.tokenizer_json import MAX_IDS, check_tokenizer, foreign_faults
 
 __all__ = ["RawVocab", "read_tokenizer"]
 
@@ -67,7 +71,8 @@ _TABLE = (
 
 
 def read_tokenizer(tokenizer: Any) -> RawVocab:
-    """Read any supported tokenizer. Raises VocabError if its bytes cannot be determined."""
+    """Read any supported tokenizer. Raises VocabError if its bytes cannot be determined, or for a damaged file;
+    TooLarge for a file above its limits."""
     if isinstance(tokenizer, str | os.PathLike):
         return _read_path(Path(tokenizer))
     for kind in _TABLE:
@@ -91,19 +96,27 @@ def _read_path(path: Path) -> RawVocab:
         if not there:
             raise VocabError(f"there is no tokenizer.json or tokenizer.model in {path}", hint=_HINT)
         return _read_file(there[0], path)
-    if not path.is_file():
+    if not _is_file(path):
         raise VocabError(f"there is no tokenizer file {path}", hint=f"a name on a hub has to be loaded first: {_HINT}")
     return _read_file(path, None)
 
 
 def _read_file(path: Path, folder: Path | None) -> RawVocab:
     """Read a tokenizer file; if it was found through its folder, also the EOS settings of the files beside it."""
-    with path.open("rb") as file:
-        is_json = file.read(64).lstrip()[:1] == b"{"
+    with open_file(path, TOKENIZER) as file:
+        is_json = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
     load, id_of, read = (_load_fast, _fast_id, read_fast) if is_json else (_load_processor, _piece_id, read_processor)
     loaded = load(path)
     eos_ids = [] if folder is None else _eos_beside(folder, partial(id_of, loaded))
-    return read(loaded, _Folder(name_or_path=(folder or path).name, eos_token_id=eos_ids))
+    with foreign_faults(str(path)):
+        return read(loaded, _Folder(name_or_path=(folder or path).name, eos_token_id=eos_ids))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that is too long, a NUL in it
+        return False
 
 
 def _fast_id(tokenizer: Any, text: str) -> int | None:
@@ -120,16 +133,23 @@ def _eos_beside(folder: Path, id_of: Callable[[str], int | None]) -> list[int]:
     """EOS ids from a model folder's files: the tokenizer's own, then those of the generation config."""
     named = _json_beside(folder / "tokenizer_config.json").get("eos_token")
     text = named.get("content") if isinstance(named, dict) else named
-    own = [] if text is None else ids_in(id_of(str(text)))
-    return list(dict.fromkeys(own + ids_in(_json_beside(folder / "generation_config.json").get("eos_token_id"))))
+    own = [] if not isinstance(text, str) else ids_in(id_of(text))
+    path = folder / "generation_config.json"
+    stated = _json_beside(path).get("eos_token_id")
+    several = stated if isinstance(stated, list) else [] if stated is None else [stated]
+    if not all(type(one) is int and 0 <= one < MAX_IDS for one in several):
+        raise VocabError(f"{path} has an eos_token_id that is no id", hint="an id, or a list of ids", field="tokenizer")
+    return list(dict.fromkeys(own + several))
 
 
 def _json_beside(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
+    text = read_text(path, MODEL_JSON)
+    check_shape(text, MODEL_JSON, str(path))
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise VocabError(f"{path} is not JSON: {error}") from error
     return found if isinstance(found, dict) else {}
 
@@ -139,13 +159,19 @@ def _load_fast(path: Path) -> Any:
         library = import_module("tokenizers")
     except ImportError as error:
         raise MissingDependency("tokenizers", extra="transformers") from error
+    text = read_text(path, TOKENIZER)
+    check_shape(text, TOKENIZER, str(path))
+    hint = "load a tekken.json with mistral_common's Tekkenizer.from_file and pass that"
     try:
-        return library.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exception
-        raise VocabError(
-            f"{path} is not a tokenizer.json: {error}",
-            hint="load a tekken.json with mistral_common's Tekkenizer.from_file and pass that",
-        ) from error
+        spec = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise VocabError(f"{path} is not a tokenizer.json: {error}", hint=hint, field="tokenizer") from error
+    try:
+        check_tokenizer(spec)
+    except VocabError as error:
+        raise VocabError(f"{path} is not a tokenizer.json: {error.message}", hint=hint, field=error.field) from error
+    with foreign_faults(str(path)):
+        return library.Tokenizer.from_str(text)
 
 
 def _load_processor(path: Path) -> Any:
@@ -153,9 +179,17 @@ def _load_processor(path: Path) -> Any:
         library = import_module("sentencepiece")
     except ImportError as error:
         raise MissingDependency("sentencepiece", extra="transformers") from error
+    data = read_bytes(path, PIECES)
     try:
-        return library.SentencePieceProcessor(model_file=str(path))
+        loaded = library.SentencePieceProcessor(model_proto=data)
     except (RuntimeError, OSError, ValueError) as error:
         raise VocabError(
             f"{path} is neither a tokenizer.json nor a SentencePiece model: {error}", hint=_HINT
         ) from error
+    if not loaded.get_piece_size():
+        raise VocabError(f"{path} is neither a tokenizer.json nor a SentencePiece model: it is empty", hint=_HINT)
+    if loaded.get_piece_size() > MAX_IDS:
+        raise VocabError(
+            f"{path} has {loaded.get_piece_size():,} pieces", hint=f"at most {MAX_IDS:,}", field="tokenizer"
+        )
+    return loaded

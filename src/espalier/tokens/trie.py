@@ -10,7 +10,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.errors import VocabError
+from espalier.errors import InputError, VocabError
+from espalier.files.limits import TRIE
+from espalier.files.reading import read_bytes
 from espalier.tokens.vocab import Vocab
 
 LAYOUT = 1
@@ -245,11 +247,13 @@ def _header(fingerprint: str, body: memoryview | bytes) -> bytes:
 
 
 def _read(path: Path, vocab: Vocab) -> TokenTrie | None:
+    nodes = 1 + sum(map(len, vocab.tokens))
+    reader = replace(TRIE, bytes=min(TRIE.bytes, _HEADER_BYTES + 11 * nodes + 4 * len(vocab)))
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
+        if not path.exists():
+            return None
+        data = read_bytes(path, reader)
+    except (OSError, InputError) as error:
         _log.warning("the token trie %s cannot be read: %s", path, error)
         return None
     body = memoryview(data)[_HEADER_BYTES:]

@@ -152,9 +152,7 @@ _STEP = _object(
     },
     is_open=True,
 )  # fmt: skip
-_REWIND = _object(
-    {"step": _whole, "tokens": _list(_whole), "text": _text, "blame": _optional(_BLAME)}, is_open=True
-)
+_REWIND = _object({"step": _whole, "tokens": _list(_whole), "text": _text, "blame": _optional(_BLAME)}, is_open=True)
 _VERDICT = _object({}, {"errors": _list(_anything)}, is_open=True)
 _SETUP = _object(
     {},
@@ -198,5 +196,3 @@ def _whole_trace(value: Any) -> None:
         if "summary" not in value:
             raise _WrongField("it has no 'summary'")
         _SUMMARY(value["summary"], ".summary")
-
-

@@ -16,6 +16,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
 import struct
 import zipfile
 import zlib
@@ -43,6 +44,12 @@ PARTS: Mapping[str, tuple[type[np.generic], int]] = MappingProxyType(
 """The arrays of a sidecar: type and number of dimensions."""
 RATIO = 32
 """The most that a sidecar may unpack to, in sizes of its file; distributions of a model shrink to a half at best."""
+HEAD_BYTES = 1024
+HEAD = re.compile(
+    rb"\{'descr': '(?P<kind>[<>|=][a-z]\d+)', 'fortran_order': False, "
+    rb"'shape': \((?P<shape>[0-9]{1,12},(?: [0-9]{1,12})?)\), \} *\n"
+)
+"""The header of an array as numpy writes it."""
 DIRECTORY_END = struct.Struct("<4s4H2LH")
 """The end of a zip file without a comment: signature, disks, entries, bytes of the directory, its place."""
 MAX_DIRECTORY = 4096
@@ -160,16 +167,11 @@ def _heads(found: zipfile.ZipFile) -> dict[str, _Head]:
     for name, (kind, dimensions) in PARTS.items():
         entry = found.getinfo(f"{name}.npy")
         with found.open(entry) as member:
-            version = np.lib.format.read_magic(member)
-            if version != (1, 0):
-                raise _WrongPart(f"{name} is of version {version} of its format")
-            shape, by_columns, dtype = np.lib.format.read_array_header_1_0(member)
-            begin = member.tell()
-        if dtype != kind or by_columns or len(shape) != dimensions or min(shape, default=0) < 0:
-            raise _WrongPart(f"it has {name} of the wrong shape or type")
-        if entry.file_size != begin + math.prod(shape) * dtype.itemsize:
+            start = member.read(HEAD_BYTES)
+        shape, begin = _head(start, name, kind, dimensions)
+        if entry.file_size != begin + math.prod(shape) * np.dtype(kind).itemsize:
             raise _WrongPart(f"its {name} are not as long as they say")
-        heads[name] = _Head(tuple(int(side) for side in shape), begin)
+        heads[name] = _Head(shape, begin)
     rows, width = heads["logits"].shape
     shapes = {"tops": (rows,), "masks": (rows, masks.words(width)), "places": (rows,), "tokens": (rows,)}
     for name, shape in shapes.items():
@@ -178,13 +180,24 @@ def _heads(found: zipfile.ZipFile) -> dict[str, _Head]:
     return heads
 
 
+def _head(start: bytes, name: str, kind: type[np.generic], dimensions: int) -> tuple[tuple[int, ...], int]:
+    """The shape of an array, and the length of its header, from its first bytes. numpy's own reader evaluates the
+    header as Python; `save` writes one form of it only. Raises _WrongPart."""
+    if start[:6] != b"\x93NUMPY" or start[6:8] != b"\1\0":
+        raise _WrongPart(f"its {name} are no array of version 1.0")
+    begin = 10 + int.from_bytes(start[8:10], "little")
+    found = HEAD.fullmatch(start[10:begin])
+    sides = [] if found is None else [side for side in found["shape"].split(b",") if side.strip()]
+    if found is None or found["kind"].decode("ascii") != np.dtype(kind).str or len(sides) != dimensions:
+        raise _WrongPart(f"it has {name} of the wrong shape or type")
+    return tuple(map(int, sides)), begin
+
+
 def _check_sizes(heads: Mapping[str, _Head], file: Path, *, size: int, steps: int) -> None:
     """Raises TooLarge, InputError. size: of the file."""
     rows = heads["places"].shape[0]
     if rows > steps:
-        raise InputError(
-            f"the sidecar {os.fspath(file)!r} has {rows} rows, and its trace {steps} steps", field="trace"
-        )
+        raise InputError(f"the sidecar {os.fspath(file)!r} has {rows} rows, and its trace {steps} steps", field="trace")
     unpacked = sum(math.prod(head.shape) * np.dtype(PARTS[name][0]).itemsize for name, head in heads.items())
     most = min(SIDECAR.bytes, max(FREE, RATIO * size))
     if unpacked > most:

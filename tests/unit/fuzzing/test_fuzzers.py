@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
 from benchmarks.fuzz import KINDS, fuzzer, main
 from benchmarks.fuzzing.cases import Case, CaseFuzzer, both_ways
+from benchmarks.fuzzing.files import child
+from benchmarks.fuzzing.files.child import read_in_child
+from benchmarks.fuzzing.files.run import FileFuzzer
 from benchmarks.fuzzing.safety_again import is_found
 from benchmarks.fuzzing.session import CASES_PER_SEED, Totals, run
 from benchmarks.fuzzing.words import expression
@@ -30,6 +35,32 @@ def test_matcher_and_oracle_agree(kind: str, seed: int) -> None:
     assert [str(finding) for finding in totals.findings] == []
     assert totals.counts["text: accepted"]
     assert totals.counts["text: refused"]
+
+
+QUICK = ("trace", "sidecar", "rejection log", "reply", "chat template", "stored trace", "keys", "tools", "preset")
+
+
+def test_every_damaged_file_is_a_result_or_an_error_of_ours() -> None:
+    totals = run(FileFuzzer(QUICK), 1, cases=examples(40))
+    assert [str(finding) for finding in totals.findings] == []
+    assert len(totals.counts) > 5
+
+
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        (lambda: {}["x"], "KeyError"),
+        (lambda: [0] * (1 << 26), "takes 5.. MiB"),
+        (lambda: bytes(1 << 40), "MemoryError"),
+        (os.abort, "SIGABRT"),
+        (lambda: sum(number * number for number in range(5_000_000)), "of CPU"),
+    ],
+)
+def test_what_a_reader_must_not_do_is_a_finding(
+    work: Callable[[], object], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "CPU_SECONDS", 0.2)
+    assert re.search(said, read_in_child(work).fault)
 
 
 class WrongFuzzer(CaseFuzzer):

@@ -134,7 +134,7 @@ def test_a_wrong_key_file_is_one_line_that_shows_no_key(tmp_path, text, says):
 
 
 def test_a_key_file_that_is_not_there_is_one_line():
-    with pytest.raises(InputError, match="cannot read nowhere"):
+    with pytest.raises(InputError, match="cannot read the file of keys nowhere"):
         read_keys(settings_of({"API_KEYS_FILE": "nowhere"}))
 
 

@@ -17,14 +17,21 @@ from jinja2 import TemplateError as JinjaError
 from jinja2 import nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from espalier.chat.messages import check_messages
 from espalier.chat.prompt.abilities import Abilities, find_abilities
-from espalier.errors import TemplateError
+from espalier.chat.prompt.effort import EffortExceeded, exceeded, limited
+from espalier.chat.prompt.sandbox import LimitedEnvironment, counting
+from espalier.errors import TemplateError, TooLarge
+from espalier.files.limits import TEMPLATE, size_text
+from espalier.files.reading import shortened
 
+MAX_INDENT = 32
 # A template is foreign code: any exception from its expressions means that the template refused.
-_REFUSALS = (JinjaError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_REFUSALS = (
+    JinjaError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError, SyntaxError,
+    MemoryError, NotImplementedError, AssertionError,
+)  # fmt: skip
 
 
 class _Generation(Extension):
@@ -38,7 +45,7 @@ class _Generation(Extension):
 
 
 class ChatTemplate:
-    """A compiled template. Raises TemplateError for one that does not parse."""
+    """A compiled template. Raises TemplateError for one that does not parse, TooLarge for a very long one."""
 
     def __init__(
         self,
@@ -50,21 +57,42 @@ class ChatTemplate:
     ) -> None:
         self.source = source
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
-        environment = ImmutableSandboxedEnvironment(
+        if len(source) > TEMPLATE.bytes:
+            raise TooLarge(
+                f"the model's chat template has {len(source):,} characters, and the limit is {TEMPLATE.bytes:,}",
+                hint=f"templates have some {size_text(16384)}", field="messages",
+            )  # fmt: skip
+        environment = LimitedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
         )
-        environment.filters["tojson"] = _tojson
+        environment.filters["tojson"] = counting(_tojson, "tojson")
         environment.globals["raise_exception"] = _raise
-        environment.globals["strftime_now"] = lambda form: now().strftime(form)
+
+        def strftime_now(form: str) -> str:
+            return now().strftime(form)
+
+        environment.globals["strftime_now"] = strftime_now
         try:
-            self._template = environment.from_string(source)
-        except JinjaError as error:
-            raise TemplateError(f"the model's chat template does not parse: {error}") from error
+            with limited():
+                self._template = environment.from_string(source)
+        except _REFUSALS as error:
+            raise TemplateError(f"the model's chat template does not parse: {_reason(error)}") from error
 
     @cached_property
     def abilities(self) -> Abilities:
         """What the template supports of tools, calls and results; found once, by trial. Never raises."""
-        return find_abilities(self.render)
+        spent: list[EffortExceeded] = []
+
+        def render(messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]] | None = None) -> str:
+            if spent:  # it would take as long each time
+                raise spent[0]
+            try:
+                return self.render(messages, tools=tools)
+            except EffortExceeded as error:
+                spent.append(error)
+                raise
+
+        return find_abilities(render)
 
     def takes(self, name: str) -> bool:
         """Whether a variable may have this name, that is, whether the name is not reserved."""
@@ -81,16 +109,20 @@ class ChatTemplate:
     ) -> str:
         """The prompt text. Raises InputError for bad messages, TemplateError if the template refuses them."""
         checked = check_messages(messages)
+        passed = list(tools) if tools else None
         try:
-            return self._template.render(
-                messages=checked,
-                tools=list(tools) if tools else None,
-                add_generation_prompt=add_generation_prompt,
-                **self._tokens,
-                **variables,
-            )
+            with limited(list(checked), passed, variables):
+                return self._template.render(
+                    messages=checked,
+                    tools=passed,
+                    add_generation_prompt=add_generation_prompt,
+                    **self._tokens,
+                    **variables,
+                )
         except _REFUSALS as error:
-            raise TemplateError(f"the chat template refused the messages: {error}", field="messages") from error
+            raise TemplateError(
+                f"the chat template refused the messages: {_reason(error)}", field="messages"
+            ) from error
 
 
 class BrokenTemplate(ChatTemplate):
@@ -106,8 +138,15 @@ class BrokenTemplate(ChatTemplate):
         raise TemplateError(self._reason, hint="say raw=True (--raw) and write the whole prompt", field="messages")
 
 
+def _reason(error: BaseException) -> str:
+    """The message of a foreign exception, which may quote a whole conversation."""
+    return shortened(str(error), 1000) or type(error).__name__
+
+
 def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
     # Jinja's own filter escapes HTML, which would change what the model reads.
+    if isinstance(indent, str) or (indent is not None and not 0 <= indent <= MAX_INDENT):
+        raise exceeded(f"writes JSON with an indent other than 0 to {MAX_INDENT}")
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
 
 

@@ -68,7 +68,7 @@ class Literally(str):
 def read_instances(text: str, source: str) -> list[tuple[int, str]]:
     """The non-empty lines of a JSON lines text, each with its number. Raises InputError naming the line,
     TooLarge."""
-    found = []
+    found: list[tuple[int, str]] = []
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             check_shape(line, INSTANCES, f"{source}, line {number}")

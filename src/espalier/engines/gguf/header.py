@@ -12,12 +12,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from espalier.errors import InputError, UnknownModel
+from espalier.files.reading import shortened
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 STRING, ARRAY = 8, 9
 # struct codes of the value types; 10 to 12 are 64 bits wide.
 CODES = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+MAX_HEADER = 1 << 30
+"""Bytes before the tensors' data."""
+MAX_ENTRIES = 65_536
+"""Keys, and tensors."""
+MAX_TEXT = 16 << 20
+"""The longest text, in bytes."""
+MAX_TEXTS = 1 << 22
+"""The most texts of one list."""
 KEPT = 512  # longest list that is kept: one number for each layer that llama.cpp can have
 NOT_ONE = "a model for llama.cpp is one .gguf file; a folder with a config.json and weights beside it opens as it is"
 DAMAGED = "fetch the file again"
@@ -108,6 +117,8 @@ class _HeaderReader:
         tensors, keys = struct.unpack_from("<QQ", start, 8)
         if keys * 13 + tensors * 24 > self.size - self.at:  # the smallest sizes of a key and of a tensor's entry
             raise _Damaged(f"it ends before its {keys} keys and {tensors} tensors")
+        if max(keys, tensors) > MAX_ENTRIES:
+            raise _Damaged(f"it has {max(keys, tensors):,} keys or tensors, and the limit is {MAX_ENTRIES:,}")
         header = Header(version=version, tensors=tensors)
         for _ in range(keys):
             self.pair(header)
@@ -125,7 +136,7 @@ class _HeaderReader:
     def pair(self, header: Header) -> None:
         key = self.string().decode("utf-8", "replace")
         if key in header.values or key in header.arrays:
-            raise _Damaged(f"the key {key!r} stands there twice")
+            raise _Damaged(f"the key {_shown(key)!r} stands there twice")
         kind = int(self.number("I"))
         if kind == STRING:
             header.values[key] = self.string().decode("utf-8", "replace")
@@ -134,7 +145,7 @@ class _HeaderReader:
         elif kind in CODES:
             header.values[key] = self.number(CODES[kind])
         else:
-            raise _Damaged(f"the key {key!r} has a value of the unknown type {kind}")
+            raise _Damaged(f"the key {_shown(key)!r} has a value of the unknown type {kind}")
 
     def array(self, key: str, header: Header) -> tuple[int, int]:
         kind, count = int(self.number("I")), int(self.number("Q"))
@@ -148,28 +159,36 @@ class _HeaderReader:
             if count <= KEPT:
                 header.numbers[key] = struct.unpack_from(f"<{count}{code}", self.data, at)
         else:
-            raise _Damaged(f"{key} is a list of the unknown type {kind}")
+            what = "a list of lists" if kind == ARRAY else f"a list of the unknown type {kind}"
+            raise _Damaged(f"{_shown(key)} is {what}")
         return kind, count
 
     def strings(self, count: int, key: str) -> list[bytes]:
         """A vocabulary has some hundred thousand strings, so the loop is kept short."""
         data, at, size, found = self.data, self.at, self.size, []
         if count * 8 > size - at:
-            raise _Damaged(f"it ends within {key}")
+            raise _Damaged(f"it ends within {_shown(key)}")
+        if count > MAX_TEXTS:
+            raise _Damaged(f"{_shown(key)} is a list of {count:,} texts, and the limit is {MAX_TEXTS:,}")
         unpack = struct.Struct("<Q").unpack_from
         for _ in range(count):
             start = at + 8
             if start > size:
-                raise _Damaged(f"it ends within {key}")
+                raise _Damaged(f"it ends within {_shown(key)}")
             at = start + unpack(data, at)[0]
             if at > size:
-                raise _Damaged(f"it ends within {key}")
+                raise _Damaged(f"it ends within {_shown(key)}")
+            if at - start > MAX_TEXT or at > MAX_HEADER:
+                raise _Damaged(f"{_shown(key)} has a text of {at - start:,} bytes, or ends too late")
             found.append(data[start:at])
         self.at = at
         return found
 
     def string(self) -> bytes:
-        return self.take(int(self.number("Q")))
+        count = int(self.number("Q"))
+        if MAX_TEXT < count <= self.size - self.at:
+            raise _Damaged(f"it has a text of {count:,} bytes, and the limit is {MAX_TEXT:,}")
+        return self.take(count)
 
     def number(self, code: str) -> int | float | bool:
         value: int | float | bool = struct.unpack(f"<{code}", self.take(struct.calcsize(f"<{code}")))[0]
@@ -182,8 +201,15 @@ class _HeaderReader:
 
     def skip(self, count: int, what: str) -> None:
         if count > self.size - self.at:
-            raise _Damaged(f"it ends within {what}")
+            raise _Damaged(f"it ends within {_shown(what)}")
         self.at += count
+        if self.at > MAX_HEADER:
+            raise _Damaged(f"its header is longer than {MAX_HEADER:,} bytes")
+
+
+def _shown(key: str) -> str:
+    """A key of the file, which may be megabytes."""
+    return shortened(key, 80)
 
 
 def _guess(start: bytes, name: str) -> str:

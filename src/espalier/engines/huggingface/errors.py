@@ -22,7 +22,6 @@ from espalier.errors import (
 
 try:
     import torch
-    from safetensors import SafetensorError
     from transformers.utils import logging as upstream_logging
 except ModuleNotFoundError as error:
     raise MissingDependency(error.name or "transformers", extra="transformers") from error
@@ -88,5 +87,9 @@ def mapped_loading(name: str) -> Iterator[None]:
         # A config without model_type is no model; the others are models that transformers cannot load.
         kind = UnknownModel if "Unrecognized model in" in str(error) else CapabilityError
         raise kind(f"transformers cannot load {name}: {first_line(error)}", field="model") from error
-    except (SafetensorError, RuntimeError, KeyError, TypeError) as error:
+    except Exception as error:  # of damaged files anything may come, from tokenizers a bare Exception
+        raise InputError(f"the files of {name} cannot be read: {first_line(error)}", field="model") from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of tokenizers, in Rust; it derives from BaseException
+            raise
         raise InputError(f"the files of {name} cannot be read: {first_line(error)}", field="model") from error

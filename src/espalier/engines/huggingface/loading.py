@@ -15,12 +15,15 @@ from espalier.errors import CapabilityError, InputError, MissingDependency, Unkn
 
 try:
     import torch
+    from huggingface_hub import try_to_load_from_cache
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 except ModuleNotFoundError as error:
     raise MissingDependency(error.name or "transformers", extra="transformers") from error
 
 from espalier.engines.huggingface.errors import first_line, mapped, mapped_loading, quiet
+from espalier.engines.huggingface.folder import check_folder
 from espalier.engines.local.ports import EncodePrompt
+from espalier.tokens.tokenizer_json import foreign_faults
 
 DTYPES: dict[str, Any] = {
     "auto": "auto",
@@ -41,6 +44,9 @@ def load_model(name_or_path: str, *, device: str | None = None, dtype: str | Non
     where = _device(device)
     number = _dtype(dtype, where)
     folder = local_folder(name_or_path)
+    there = cached_folder(name_or_path) if folder is None else folder
+    if there is not None:
+        check_folder(there)
     with mapped_loading(name_or_path), quiet():
         if folder is None:
             try:
@@ -75,7 +81,8 @@ def make_encode(tokenizer: Any) -> EncodePrompt:
     def encode(text: str, *, add_special: bool) -> list[int]:
         def ids(special: bool) -> list[int]:
             # verbose=False: we raise an error for a prompt that is too long, instead of a warning.
-            return list(tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"])
+            with foreign_faults("the tokenizer"):
+                return list(tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"])
 
         plain = ids(False)
         if not add_special:
@@ -128,6 +135,12 @@ def local_folder(name: str) -> Path | None:
     if not name or name.startswith((".", "~", os.sep)) or name.count("/") > 1:
         raise UnknownModel(f"there is no folder {name!r}", field="model")
     return None
+
+
+def cached_folder(name: str) -> Path | None:
+    """The folder of a model in the hub's cache; None if it is not there."""
+    found = try_to_load_from_cache(name, "config.json")
+    return Path(found).parent if isinstance(found, str) else None
 
 
 def _read(source: str, dtype: Any, *, local: bool) -> tuple[Any, Any]:

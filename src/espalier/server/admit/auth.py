@@ -100,7 +100,7 @@ def bearer(authorization: str | None) -> str | None:
 
 def read_keys(settings: ServerSettings, *, now: Callable[[], float] = time.time) -> Keyring:
     """SECRET_TOKEN as the key `default`, and the keys of API_KEYS_FILE. Raises InputError."""
-    keys = [] if settings.api_keys_file is None else _read_file(Path(settings.api_keys_file).expanduser())
+    keys = [] if settings.api_keys_file is None else read_key_file(Path(settings.api_keys_file).expanduser())
     if settings.secret_token:
         keys.insert(0, Key(name=DEFAULT, digest=_digest(settings.secret_token), may_read_metrics=True))
     return Keyring(keys, now=now)
@@ -158,7 +158,8 @@ def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 
-def _read_file(path: Path) -> list[Key]:
+def read_key_file(path: Path) -> list[Key]:
+    """The keys of a TOML file. Raises InputError, which never shows a key, TooLarge."""
     text = read_text(path, KEYS)
     check_shape(text, KEYS, str(path))
     try:

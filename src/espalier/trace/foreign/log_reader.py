@@ -280,9 +280,7 @@ class _Window:
             return False
         rest = self._held[self._at :]
         if len(rest) > MAX_EVENT:
-            raise TooLarge(
-                f"what begins at byte {self.place} is longer than {MAX_EVENT >> 20} MiB", field="log"
-            )
+            raise TooLarge(f"what begins at byte {self.place} is longer than {MAX_EVENT >> 20} MiB", field="log")
         read = self._file.read(min(max(CHUNK, len(rest)), self._left))
         self._left -= len(read)
         self._is_read = not read
