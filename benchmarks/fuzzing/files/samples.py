@@ -217,7 +217,7 @@ def _unpack(path: Path, _random: Random) -> object:
 
 
 def _read_folder(path: Path, _random: Random) -> object:
-    from espalier.engines.huggingface.folder import check_folder
+    from espalier.engines.model_folder import check_folder
 
     return check_folder(path.parent)
 
@@ -252,6 +252,12 @@ def _read_tools(path: Path, _random: Random) -> object:
     from espalier.cli.flags.tools import read_tools_file
 
     return read_tools(read_tools_file(str(path)))
+
+
+def _read_vocabulary(path: Path, _random: Random) -> object:
+    from espalier.tokens.vocab_file import read_vocab_file
+
+    return read_vocab_file(path)
 
 
 def _read_keys(path: Path, _random: Random) -> object:
@@ -294,6 +300,10 @@ SAMPLES: Mapping[str, Sample] = {
     "config": _sample(
         "config.json", _model_configs, _read_folder, lambda: {"tokenizer.json": _tokenizers()[0]}
     ),
+    "width in a config": _sample(
+        "config.json", _model_configs, command("vocab", "{folder}"), lambda: {"tokenizer.json": _tokenizers()[0]}
+    ),
+    "vocabulary file": _sample("v.json", kept('["a", "b ", "</s>"]', '{"a": 0, "b ": 1, "</s>": 2}'), _read_vocabulary),
     "SentencePiece model": _sample("tokenizer.model", lambda: [_sentencepiece()], SHOWN_TOKENIZER),
     "GGUF": _sample("x.gguf", _ggufs, one_of(command("vocab", "{}", "--search", "a"), _read_header)),
     "chat template": _sample("chat_template.jinja", _templates, _render),

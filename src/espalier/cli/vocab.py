@@ -21,7 +21,11 @@ from espalier.cli.check import read_vocab
 from espalier.cli.columns import END_ISOLATE, ISOLATE, clip, shown, wrapped
 from espalier.engines.open import is_gguf
 from espalier.errors import InputError
+from espalier.files.json_shape import check_shape
+from espalier.files.limits import MODEL_JSON
+from espalier.files.reading import read_text, shortened
 from espalier.tokens.analyse import Glitch, Matches, VocabReport, analyse_vocab, read_bytes
+from espalier.tokens.tokenizer_json import MAX_IDS
 from espalier.tokens.vocab import Vocab
 from espalier.wiring import demo_model
 
@@ -107,18 +111,29 @@ def read(name: str | None) -> tuple[Vocab, int | None]:
 
 
 def model_width(name: str) -> int | None:
-    """The number of logits that a model's config names, or None."""
+    """The number of logits that a model's config names, or None. Raises InputError for one that no model has."""
     path = Path(name).expanduser()
     try:
-        config = _hub_config(name) if not path.exists() else json.loads((path / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
+        config = _hub_config(name) if not path.exists() else _folder_config(path)
+    except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(config, dict):
         return None
     # A model of several modalities keeps its text model's config inside its own.
     levels = [level for level in (config.get("text_config"), config) if isinstance(level, dict)]
-    widths = [level["vocab_size"] for level in levels if isinstance(level.get("vocab_size"), int)]
+    widths = [level["vocab_size"] for level in levels if type(level.get("vocab_size")) is int]
+    if widths and not 0 < widths[0] <= MAX_IDS:
+        raise InputError(f"{path / 'config.json'}: vocab_size is {shortened(str(widths[0]), 30)}", field="model")
     return widths[0] if widths else None
+
+
+def _folder_config(folder: Path) -> Any:
+    path = folder / "config.json"
+    if not path.is_file():
+        return None
+    text = read_text(path, MODEL_JSON)
+    check_shape(text, MODEL_JSON, str(path))
+    return json.loads(text)
 
 
 def _hub_config(name: str) -> dict[str, Any]:

@@ -86,8 +86,12 @@ PIECES = Reader(
     noun="SentencePiece model", by="espalier.tokens.readers:read_tokenizer", bytes=128 * MIB, error=VocabError,
     count="ids below 2^20",
 )  # fmt: skip
+VOCABULARY = Reader(
+    noun="vocabulary", by="espalier.tokens.vocab_file:read_vocab_file", bytes=128 * MIB, error=VocabError, depth=64,
+    values=8_000_000, count="4,000,000 tokens",
+)  # fmt: skip
 MODEL_JSON = Reader(
-    noun="model file", by="espalier.engines.huggingface.folder:check_folder", bytes=32 * MIB, field="model", depth=64,
+    noun="model file", by="espalier.engines.model_folder:check_folder", bytes=32 * MIB, field="model", depth=64,
     values=2_000_000, count="numbers up to 2^31, 8,192 layers or experts, no more embeddings than weights",
 )  # fmt: skip
 TEMPLATE = Reader(
@@ -125,6 +129,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "stored trace": STORED,
         "tokenizer.json": TOKENIZER,
         "SentencePiece model": PIECES,
+        "vocabulary file": VOCABULARY,
         "config of a model": MODEL_JSON,
         "chat template": TEMPLATE,
         "GGUF": GGUF,

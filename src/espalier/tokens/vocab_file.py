@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from espalier.errors import VocabError
+from espalier.files.json_shape import check_shape
+from espalier.files.limits import VOCABULARY
+from espalier.files.reading import read_bytes
 from espalier.tokens.pieces import BYTE_LEVEL, SPACE_MARK, byte_piece
 from espalier.tokens.raw import CHAT_ENDS, LAST_RESORT, TEXT_ENDS, RawVocab, find_eos
 
 Storage: TypeAlias = Literal["text", "byte_level", "sentencepiece"]
-MAX_BYTES = 256 * 2**20
 MAX_TOKENS = 4_000_000
 SPECIAL = re.compile(
     r"<[|｜].*[|｜]>|\[\|.*\|\]|<(?:s|/s|unk|pad|bos|eos|mask|cls|sep)>|\[(?:PAD|UNK|CLS|SEP|MASK|BOS|EOS)\]"
@@ -28,7 +30,7 @@ SPECIAL = re.compile(
 def read_vocab_file(path: Path, storage: Storage = "text") -> RawVocab:
     """storage: what the texts are: `text` as it is, `byte_level` in GPT-2's alphabet (`Ġthe`), `sentencepiece` with `▁`
     for a space and `<0x0A>` for a byte. Tokens spelled as special ones (`<|...|>`, `<s>`, `[PAD]`) are special. Raises
-    VocabError for a file that cannot be read, and for texts that show another storage than the one named."""
+    VocabError for a file that cannot be read, TooLarge, and for texts that show another storage than the one named."""
     if storage not in get_args(Storage):
         raise VocabError(f"unknown storage {storage!r}", hint=f"one of: {', '.join(get_args(Storage))}")
     texts = _texts(path)
@@ -52,14 +54,8 @@ _ENDS = frozenset({*CHAT_ENDS, *TEXT_ENDS, LAST_RESORT})
 
 def _texts(path: Path) -> dict[int, str]:
     """Token by id. Raises VocabError."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise VocabError(f"cannot read the vocabulary {path}: {error.strerror or error}") from error
-    if len(data) > MAX_BYTES:
-        raise VocabError(f"the vocabulary {path} has more than {MAX_BYTES} bytes")
-    try:
+    data = read_bytes(path, VOCABULARY)
+    try:  # not `read_text`: a token may hold a line end of another kind
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise VocabError(f"the vocabulary {path} is not UTF-8 at byte {error.start}") from error
@@ -78,6 +74,7 @@ def _from_lines(text: str) -> dict[int, str]:
 
 
 def _from_json(text: str, path: Path) -> dict[int, str]:
+    check_shape(text, VOCABULARY, str(path))
     try:
         data: Any = json.loads(text)
     except (ValueError, RecursionError) as error:

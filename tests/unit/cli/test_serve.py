@@ -64,7 +64,7 @@ def run(capfd, monkeypatch, tmp_path):
     [
         (["--host", "0.0.0.0"], "0.0.0.0:8010 can be reached from elsewhere, and no API key is set"),
         (["--env-file", "nowhere.env"], "there is no file nowhere.env"),
-        (["--api-key-file", "nowhere.toml"], "cannot read nowhere.toml"),
+        (["--api-key-file", "nowhere.toml"], "cannot read the file of keys nowhere.toml"),
         (["--host", "127.0.0.999.localhost"], "cannot listen on 127.0.0.999.localhost:8010"),
         (["--root-path", "x"], "ROOT_PATH=x: it begins with a slash"),
         (["--only", "batch"], "--only batch: one of all, chat"),

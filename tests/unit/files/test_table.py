@@ -22,7 +22,7 @@ from espalier.cli.flags.tools import read_tools_file
 from espalier.constraints.json_schema import instances
 from espalier.constraints.safety.lists import read_list
 from espalier.engines.gguf.header import read_header
-from espalier.engines.huggingface.folder import check_folder
+from espalier.engines.model_folder import check_folder
 from espalier.errors import EspalierError, InputError, OutputError, TooLarge
 from espalier.files import limits
 from espalier.files.limits import READERS, Reader, size_text
@@ -34,6 +34,7 @@ from espalier.store.packing import unpack
 from espalier.tokens.readers import read_tokenizer
 from espalier.tokens.trie import load_trie
 from espalier.tokens.vocab import Vocab
+from espalier.tokens.vocab_file import read_vocab_file
 from espalier.trace import sidecar
 from espalier.trace.foreign.merge import merge_files, read_bytes
 from espalier.trace.foreign.responses import read_response
@@ -87,13 +88,14 @@ READ: dict[str, Callable[[Path], object]] = {
     "reply": read_bytes,
     "tokenizer.json": as_tokenizer,
     "SentencePiece model": as_tokenizer,
+    "vocabulary file": read_vocab_file,
     "config of a model": lambda path: check_folder(path.parent),
     "settings": lambda path: read_environment({}, env_file=str(path)),
     "keys": read_key_file,
 }
 """Readers of a path; the others have a test each."""
 OTHERS = {"prompt", "sidecar", "stored trace", "chat template", "GGUF", "token trie"}
-NAMES = {"config of a model": "config.json", "tokenizer.json": "tokenizer.json"}
+NAMES = {"vocabulary file": "v.json", "config of a model": "config.json", "tokenizer.json": "tokenizer.json"}
 BEGINS = {"tokenizer.json": b"{", "config of a model": b"{", "keys": b"[", "schema": b"{"}
 
 
@@ -119,7 +121,7 @@ def test_a_file_above_the_limit_is_refused_before_it_is_read(kind: str, tmp_path
     assert path.name in str(caught.value)
 
 
-DEEP = {"trace", "reply", "schema", "constraint", "tools", "tokenizer.json", "config of a model"}
+DEEP = {"vocabulary file", "trace", "reply", "schema", "constraint", "tools", "tokenizer.json", "config of a model"}
 
 
 @pytest.mark.parametrize("kind", sorted(DEEP))

@@ -21,8 +21,8 @@ except ModuleNotFoundError as error:
     raise MissingDependency(error.name or "transformers", extra="transformers") from error
 
 from espalier.engines.huggingface.errors import first_line, mapped, mapped_loading, quiet
-from espalier.engines.huggingface.folder import check_folder
 from espalier.engines.local.ports import EncodePrompt
+from espalier.engines.model_folder import check_folder
 from espalier.tokens.tokenizer_json import foreign_faults
 
 DTYPES: dict[str, Any] = {
