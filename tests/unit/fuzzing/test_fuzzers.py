@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections import Counter
 from collections.abc import Callable
 from random import Random
@@ -43,7 +44,7 @@ QUICK = ("trace", "sidecar", "rejection log", "reply", "chat template", "stored 
 def test_every_damaged_file_is_a_result_or_an_error_of_ours() -> None:
     totals = run(FileFuzzer(QUICK), 1, cases=examples(40))
     assert [str(finding) for finding in totals.findings] == []
-    assert len(totals.counts) > 5
+    assert len(totals.counts) > 1
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_every_damaged_file_is_a_result_or_an_error_of_ours() -> None:
         (lambda: {}["x"], "KeyError"),
         (lambda: [0] * (1 << 26), "takes 5.. MiB"),
         (lambda: bytes(1 << 40), "MemoryError"),
-        (os.abort, "SIGABRT"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "SIGKILL"),
         (lambda: sum(number * number for number in range(20_000_000)), "of CPU"),
     ],
 )
