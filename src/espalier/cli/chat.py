@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +52,14 @@ class Conversation:
     safety: SafetyFlags = field(default_factory=SafetyFlags)
     decoding: DecodingFlags = field(default_factory=DecodingFlags)
     orders: dict[str, Any] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+
+    def tell(self, notes: Sequence[str]) -> None:
+        """Print the notes that were not printed yet."""
+        for note in notes:
+            if note not in self.told:
+                output.note(note)
+        self.told.update(notes)
 
     def prompt(self) -> list[dict[str, Any]]:
         head = [{"role": "system", "content": self.system}] if self.system else []
@@ -80,25 +88,23 @@ def command(
     options = fields | decoding.options() | orders | {"sampler": sampler}
     request = api.make_request("", constraint=spec, preset=preset, **options)
     check_single(request.sampling)
-    for note in request.notes:
-        output.note(note)
     with load(model, engine, app) as loaded:
         output.note(described(model, loaded, app))
         output.note("/help for commands, Ctrl-D to leave")
-        talk(
-            Conversation(
-                loaded,
-                request.sampling,
-                spec,
-                system,
-                preset=preset,
-                sampler=sampler,
-                decoding=decoding,
-                ban=constraint.ban,
-                safety=safety,
-                orders=orders,
-            )
+        conversation = Conversation(
+            loaded,
+            request.sampling,
+            spec,
+            system,
+            preset=preset,
+            sampler=sampler,
+            decoding=decoding,
+            ban=constraint.ban,
+            safety=safety,
+            orders=orders,
         )
+        conversation.tell(request.notes)
+        talk(conversation)
 
 
 def talk(conversation: Conversation) -> None:
@@ -145,6 +151,7 @@ def answer(conversation: Conversation, line: str) -> None:
         output.note("stopped; the text so far stays in the conversation")
     conversation.messages.append({"role": "assistant", "content": "".join(shown)})
     if conversation.last is not None:
+        conversation.tell(conversation.last.notes)
         report(conversation.last)
 
 

@@ -310,3 +310,12 @@ def test_chat_had_no_overrides(run):
     assert (code, out) == (0, "x\n")
     assert "top_q: there is no such field" in run("chat", "-m", "fake", "-o", "top_q", "3")[2]
     assert "given twice" in run("chat", "-m", "fake", "--top-k", "3", "-o", "top_k", "3")[2]
+
+
+def test_a_chat_says_once_what_takes_the_place_of_a_preset_s_form(run):
+    lines = "hi\n/choice yes no\nhi\nhi\n/free\nhi\n"
+    code, _, err = run("chat", "-m", "fake", "--preset", "json_strict", stdin=lines)
+    assert code == 0
+    assert err.count("json_object of the preset 'json_strict' is replaced by the request's choice") == 1
+    err = run("chat", "-m", "fake", "--preset", "safe_chat", "-o", "max_tokens", "3", stdin="hi\nhi\n")[2]
+    assert err.count("safety: violence: nothing is enforced") == 1
