@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Annotated
 
 import typer
@@ -29,6 +30,7 @@ Lists = Annotated[
     typer.Option("--list", help="Phrases of a category, one on each line; repeat it.", metavar="NAME=FILE"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+COLUMNS = 80
 SHOWN = 60  # characters of a match
 
 
@@ -79,6 +81,13 @@ def _line(one: Finding) -> str:
     return f"{one.category}/{one.pattern}\tcharacters {one.start}-{one.end}\t{shown!r}"
 
 
+def _row(name: str, wide: int, about: str) -> str:
+    """A name and what it is, in 80 columns; the second column starts after `wide` characters."""
+    return textwrap.fill(
+        about, COLUMNS, initial_indent=f"  {name:<{wide}}", subsequent_indent=" " * (wide + 2), break_on_hyphens=False
+    )
+
+
 @app.command("list", short_help="List categories, presets and patterns.")
 def list_command(as_json: AsJson = False) -> None:
     """List categories, presets and patterns, and the categories that need a list of phrases."""
@@ -94,13 +103,13 @@ def list_command(as_json: AsJson = False) -> None:
         return
     lines = ["presets"]
     lines += [
-        f"  {name:<13}{', '.join((*members, *(repr(text) for text in PRESET_TEXTS.get(name, ()))))}"
+        _row(name, 13, ", ".join((*members, *(repr(text) for text in PRESET_TEXTS.get(name, ())))))
         for name, members in PRESETS.items()
     ]
     for name, about in CATEGORIES.items():
         lines += ["", f"{name}: {about}"]
         lines += [
-            f"  {one.name:<22}{one.about}{' (only if named)' if one.is_option else ''}"
+            _row(one.name, 22, one.about + (" (only if named)" if one.is_option else ""))
             for one in PATTERNS
             if one.category == name
         ]

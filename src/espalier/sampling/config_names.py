@@ -113,10 +113,10 @@ def own_option(name: str, value: Any) -> tuple[str, Any]:
     ours = LLAMA_OWN.get(asked)
     if ours is None:
         near = difflib.get_close_matches(asked, [*FIELDS, *LLAMA_OWN], n=1)
-        meant = f"did you mean {near[0]!r}? " if near else ""
+        known = f"known, beside llama.cpp's names: {', '.join(sorted(FIELDS))}"
         raise SamplingError(
             f"{name[:60]}: there is no such field",
-            hint=f"{meant}known, beside llama.cpp's names: {', '.join(sorted(FIELDS))}",
+            hint=f"did you mean {near[0]!r}?" if near else known,
             field=name,
         )
     if ours == "max_tokens" and value == -1:
