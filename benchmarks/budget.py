@@ -113,7 +113,7 @@ def costs(one: LocalEngine, case: Case) -> tuple[float, float] | None:
 
 
 def least(one: LocalEngine, case: Case) -> int:
-    compiled = one.compiler.by_grammar.compile(JsonSchema(case.schema))
+    compiled = one.compiler.compile(JsonSchema(case.schema))
     return len(compiled.matcher().shortest_completion())
 
 

@@ -29,7 +29,7 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from llguidance.gbnf_to_lark import gbnf_to_lark
 from llguidance.numpy import fill_next_token_bitmask
 
-from espalier.constraints.json_schema.llguidance import _View
+from benchmarks.schema.llguidance_peer import _View
 from espalier.constraints.matching.automaton import compile_grammar
 from espalier.constraints.spec import Gbnf
 from espalier.grammar.builtin import GRAMMARS

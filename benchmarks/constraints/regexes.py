@@ -19,8 +19,8 @@ import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 from llguidance.numpy import fill_next_token_bitmask
 
+from benchmarks.schema.llguidance_peer import _View
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.json_schema.llguidance import _View
 from espalier.constraints.spec import Regex
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import load_trie

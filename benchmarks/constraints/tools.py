@@ -19,10 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.schema.llguidance_peer import ESCAPES, WHITESPACE, LlgBackend, LlgCompiled
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.json_schema.backends import ESCAPES, WHITESPACE
-from espalier.constraints.json_schema.llguidance import LlgBackend, LlgCompiled
 from espalier.constraints.spec import JsonSchema, Regex
 from espalier.constraints.tools.grammar import calls_grammar
 from espalier.constraints.tools.schemas import multi_tool_call_schema

@@ -6,10 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
+from benchmarks.schema.llguidance_peer import WHITESPACE, LlgBackend, LlgCompiled, LlgRefusal
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.json_schema.backends import WHITESPACE
-from espalier.constraints.json_schema.llguidance import LlgBackend, LlgCompiled, LlgRefusal
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import UnsupportedError
 from espalier.tokens.vocab import Vocab
@@ -28,12 +27,14 @@ def ours(
     return lambda schema: found.compile(JsonSchema(schema, format=format, order=order))
 
 
-def llguidance_alone(compiler: Compiler | None = None) -> CompileSchema:
-    """The schema unchanged, without forced tokens, with the same whitespace and otherwise llguidance's defaults."""
+def llguidance_alone(compiler: Compiler | None = None, *, escapes: str | None = None) -> CompileSchema:
+    """The schema unchanged, without forced tokens, with the same whitespace and otherwise llguidance's defaults.
+    escapes: the letters of the short escapes that it allows."""
+    options = WHITESPACE["natural"] | ({} if escapes is None else {"json_allowed_escapes": escapes})
     backend = (compiler or Compiler(Vocab.bytes())).part(LlgBackend)
 
     def compile_schema(schema: Any) -> Compiled:
-        body = schema | {"x-guidance": WHITESPACE["natural"]} if isinstance(schema, dict) else schema
+        body = schema | {"x-guidance": options} if isinstance(schema, dict) else schema
         try:
             return LlgCompiled(
                 JsonSchema(schema), backend, '%llguidance {"no_forcing": true}\nstart: %json ' + json.dumps(body)

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.schema.fuzzing.oracle import parse
 from benchmarks.schema.fuzzing.texts import styled
-from espalier.constraints.json_schema.backends import LoweredSchema
+from espalier.constraints.json_schema.lowered import LoweredSchema
 from espalier.constraints.spec import JsonSchema
 
 DIGITS = 12

@@ -1,4 +1,4 @@
-"""Tries one schema with many texts, on every backend that takes it: what is accepted must be valid.
+"""Tries one schema with many texts, on every road that takes it: what is accepted must be valid.
 
 A text is wrong where the matcher accepts it and `jsonschema` does not, where its whitespace is of another style than
 asked for, or where a declared name stands twice in it. Where properties come in any order, a valid document is wrong
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import jsonschema
 
@@ -24,7 +24,8 @@ from benchmarks.schema.fuzzing.orders import takes_any_order, variants, written
 from benchmarks.schema.fuzzing.schemas import HardMaker
 from benchmarks.schema.fuzzing.texts import INSERTED, LIKED, is_styled, spelled, styled
 from espalier.constraints.base import Compiled
-from espalier.constraints.json_schema.llguidance import LlgCompiled
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.matching.automaton import compile_automaton
 from espalier.constraints.spec import JsonSchema
 from espalier.errors import EspalierError, LimitExceeded, NotAvailable, SchemaError, UnsupportedError
 from espalier.grammar.json_mode import JsonWhitespace
@@ -38,24 +39,36 @@ ORDERS = (None, "any", "any", "required-first")
 TEXTS = 12
 
 
+CompileSpec: TypeAlias = Callable[[JsonSchema, Compiler], Compiled]
+
+
+def as_a_whole(spec: JsonSchema, compiler: Compiler) -> Compiled:
+    """The automaton that compositions use, which is built before the first token."""
+    return compile_automaton(compiler.language(spec, wanted_by="the fuzzer"), spec, compiler.vocab, compiler.trie)
+
+
+ROADS: dict[str, CompileSpec] = {"alone": lambda spec, compiler: compiler.compile(spec), "as a whole": as_a_whole}
+"""How a schema is compiled: explored on demand, or built as a whole."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """One schema under one backend."""
+    """One schema on one road."""
 
     seed: int
-    backend: str
+    road: str
     spec: JsonSchema
     compiled: Compiled
     is_valid: Callable[[Any], bool]
 
     def finding(self, fault: str, text: str) -> Finding:
         options = f"whitespace {self.spec.whitespace}, format {self.spec.format}, order {self.spec.used_order}"
-        return Finding(seed=self.seed, fault=f"{self.backend}, {options}: {fault}", spec=self.spec.schema, text=text)
+        return Finding(seed=self.seed, fault=f"{self.road}, {options}: {fault}", spec=self.spec.schema, text=text)
 
 
 class SchemaFuzzer:
     def one(self, seed: int, totals: Totals) -> None:
-        """One schema and its texts, on every backend that takes it."""
+        """One schema and its texts, on every road that takes it."""
         random = Random(seed)
         maker = HardMaker(random, draft=random.choice(DRAFTS), depth=random.randint(1, 3))
         schema = maker.document()
@@ -75,27 +88,22 @@ class SchemaFuzzer:
             totals.counts["malformed"] += 1
             return
         values = [maker.value() for _ in range(TEXTS)]
-        done: set[str] = set()
-        for own in (False, True):
+        for road, compile_schema in ROADS.items():
             try:
                 with time_limit(COMPILE_SECONDS):
-                    compiled = (byte_compiler().by_grammar if own else byte_compiler()).compile(spec)
+                    compiled = compile_schema(spec, byte_compiler())
             except SchemaError:
                 totals.counts["no document"] += 1
                 return
             except (UnsupportedError, LimitExceeded) as error:
                 totals.counts[error.code] += 1
                 continue
-            backend = "llguidance" if isinstance(compiled, LlgCompiled) else "automaton"
-            if own and "automaton" in done:
-                return
-            done.add(backend)
-            totals.counts[backend] += 1
+            totals.counts[road] += 1
             totals.features.update(_keywords(schema) & KEYWORDS)
-            tried = Tried(seed=seed, backend=backend, spec=spec, compiled=compiled, is_valid=judge)
+            tried = Tried(seed=seed, road=road, spec=spec, compiled=compiled, is_valid=judge)
             accepted = [text for text in _texts(tried, values, random) if _judge(text, tried, totals)]
             _check_orders(tried, accepted, values, random, totals)
-            _check(tried, random.choice(accepted) if accepted else None, random, totals, own)
+            _check(tried, random.choice(accepted) if accepted else None, random, totals, compile_schema)
 
 
 def _check_orders(tried: Tried, accepted: list[str], values: list[Any], random: Random, totals: Totals) -> None:
@@ -118,14 +126,13 @@ def _check_orders(tried: Tried, accepted: list[str], values: list[Any], random: 
             totals.counts[f"text: {error.code}"] += 1
 
 
-def _check(tried: Tried, text: str | None, random: Random, totals: Totals, own: bool) -> None:
+def _check(tried: Tried, text: str | None, random: Random, totals: Totals, compile_schema: CompileSpec) -> None:
     """The laws, and a tokenizer's vocabulary, on one accepted text."""
     of_tokens = None
     try:
         if random.random() < WITH_TOKENS:
             with time_limit(COMPILE_SECONDS):
-                compiler = token_compiler().by_grammar if own else token_compiler()
-                of_tokens = compiler.compile(tried.spec)
+                of_tokens = compile_schema(tried.spec, token_compiler())
             totals.counts["compiled for a tokenizer"] += 1
             if text is not None and not of_tokens.accepts(text):
                 totals.findings.append(tried.finding("bytes and tokens disagree", text))

@@ -15,9 +15,9 @@ from espalier.constraints.base import Compiled
 from espalier.constraints.filters.matcher import schema_spec
 from espalier.constraints.joining.presets import merged
 from espalier.constraints.joining.rule import unenforced, with_bad_words
-from espalier.constraints.json_schema.backends import LoweredSchema
 from espalier.constraints.json_schema.check import grammar_contract
 from espalier.constraints.json_schema.compile import contract_of
+from espalier.constraints.json_schema.lowered import LoweredSchema
 from espalier.constraints.spec import JsonSchema, Spec
 from espalier.engines.options import EngineOptions, LoraLike, read_lora
 from espalier.errors import InputError, LimitExceeded, UnsupportedError

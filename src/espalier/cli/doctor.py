@@ -41,7 +41,7 @@ ENGINE_NEEDS: dict[str, tuple[str, ...]] = {
     "llamacpp": ("llama-cpp-python",),
     "fake": (),
 }
-CORE = ("numpy", "llguidance", "jsonschema", "numba")
+CORE = ("numpy", "jsonschema", "numba")
 
 
 def installed(package: str) -> str | None:

@@ -17,8 +17,8 @@ from espalier.cli import output
 from espalier.cli.flags.constraint import read_grammar
 from espalier.cli.flags.groups import sub_app, with_flags
 from espalier.cli.flags.schema import SchemaArgument, SchemaFlags
-from espalier.constraints.json_schema.backends import LoweredSchema
 from espalier.constraints.json_schema.check import grammar_contract
+from espalier.constraints.json_schema.lowered import LoweredSchema
 from espalier.constraints.spec import Gbnf
 from espalier.errors import InputError, LimitExceeded, VocabError
 from espalier.grammar.ast import Grammar

@@ -50,20 +50,6 @@ class Compiler:
         self._compiled: OrderedDict[str, Compiled] = OrderedDict()
         self._kept: dict[str, Compiled] = {}
         self._lock = threading.RLock()
-        self.uses_llguidance = True
-        self._by_grammar: Compiler | None = None
-
-    @property
-    def by_grammar(self) -> Compiler:
-        """A compiler whose matchers accept exactly the texts of the grammar that `to_gbnf.portable` writes, to follow
-        another engine's sampler. It never uses llguidance, which allows other spellings of some values."""
-        with self._lock:
-            if self._by_grammar is None:
-                made = Compiler(self.vocab)
-                made.words, made._trie, made._parts, made._lock = self.words, self.trie, self._parts, self._lock
-                made.uses_llguidance, made._by_grammar = False, made
-                self._by_grammar = made
-            return self._by_grammar
 
     @property
     def trie(self) -> TokenTrie:

@@ -23,7 +23,7 @@ from espalier.schema.gbnf.rulebook import one_of
 
 
 def portable(spec: Spec, compiler: Compiler, *, before: str = "") -> str:
-    """GBNF text with the start rule `root`, for exactly the texts that the spec's matcher of `compiler.by_grammar`
+    """GBNF text with the start rule `root`, for exactly the texts that the spec's matcher of `compiler`
     accepts.
 
     before: what the prompt already holds of the model's turn, as for `Compiled.matcher`. Raises CapabilityError, saying

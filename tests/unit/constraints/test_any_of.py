@@ -19,7 +19,6 @@ from espalier.automata.languages.network import Network
 from espalier.constraints.base import Compiled, Composite, Matcher
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.any_of_matcher import AnyOfCompiled
-from espalier.constraints.json_schema.llguidance import LlgCompiled
 from espalier.constraints.matching.automaton import compile_automaton
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge, parse
@@ -159,12 +158,6 @@ def test_laws(case: str, vocab: str) -> None:
     assert isinstance(compiled, AnyOfCompiled)
     assert isinstance(compiled.matcher(), Matcher)
     check_matcher(compiled, trie=one.trie, accepted=accepted, rejected=rejected)
-
-
-def test_a_schema_goes_through_its_own_engine() -> None:
-    compiled = compiler("bytes").compile(CASES["schema or regex"][0])
-    assert isinstance(compiled, AnyOfCompiled)
-    assert isinstance(compiled.members[0], LlgCompiled)
 
 
 def test_one_member_is_itself() -> None:

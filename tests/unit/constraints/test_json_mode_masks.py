@@ -8,13 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import espalier
+from benchmarks.schema.llguidance_peer import ESCAPES
+from benchmarks.schema.peers import llguidance_alone
 from espalier.errors import SpecError
 from espalier.tokens import mask as masks
 from tests.examples import examples
 
 VOCAB = espalier.Vocab.bytes()
 OURS = espalier.compile(espalier.JsonObject())
-THEIRS = espalier.compile(espalier.JsonSchema({"type": "object"}))
+THEIRS = llguidance_alone(escapes=ESCAPES)({"type": "object"})
 DEL = 0x7F  # RFC 8259 lets it stand in strings; llguidance does not
 PLAIN = st.text(st.characters(min_codepoint=32, exclude_characters='"\\\x7f', exclude_categories=("Cs",)), max_size=6)
 VALUES = st.recursive(

@@ -17,8 +17,8 @@ from espalier import After, AllOf, Choice, Free, JsonObject, JsonSchema, Regex, 
 from espalier.api import make_request
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.joining.presets import merged
-from espalier.constraints.json_schema.backends import LoweredSchema
 from espalier.constraints.json_schema.check import grammar_contract
+from espalier.constraints.json_schema.lowered import LoweredSchema
 from espalier.constraints.spec import Spec
 from espalier.errors import InputError, SpecError
 from espalier.sampling.presets.spec import Preset

@@ -34,7 +34,7 @@ from espalier.tokens import mask as masks
 from tests.llama_grammar import LlamaGrammar, LlamaVocab, write_vocab_gguf
 
 VOCAB = Vocab.bytes()
-COMPILER = Compiler(VOCAB).by_grammar
+COMPILER = Compiler(VOCAB)
 COMPARED = np.array([*range(1, 128), 256])
 """ASCII and EOS: of a started character llama.cpp knows only a part, and it never takes NUL."""
 USER = {

@@ -43,7 +43,7 @@ SOME += [b"true", b"t", b"rue", b"null", b"n", b"ull", b"false", b"fals", b"/", 
 @cache
 def compiler(name: str) -> Compiler:
     made = {"bytes": Vocab.bytes, "byte-level": byte_level_vocab, "pieces": pieces}[name]()
-    return Compiler(made).by_grammar
+    return Compiler(made)
 
 
 def pieces() -> Vocab:

@@ -108,7 +108,6 @@ def test_what_cannot_be_closed_is_refused_before_the_model_is_asked(monkeypatch)
         assert told.value.field == "on_budget"
 
     def no_automaton(spec, compiler):
-        assert not compiler.uses_llguidance
         raise NotAvailable("there is no automaton")
 
     monkeypatch.setattr(KINDS, "get", lambda kind, field: no_automaton)
@@ -141,7 +140,7 @@ def test_min_tokens_does_not_keep_a_text_open_past_the_limit():
 @pytest.mark.parametrize("strategy", STRATEGIES.names())
 @pytest.mark.parametrize("constraint", [JsonSchema(SCHEMA), Regex("a{2,5}b|b{3,40}"), Choice(["no", "nothing at all"])])
 def test_every_strategy_closes_in_time_alone_and_served(strategy, constraint):
-    least = len(ENGINE.compiler.by_grammar.compile(constraint).matcher().shortest_completion())
+    least = len(ENGINE.compiler.compile(constraint).matcher().shortest_completion())
     requests = [
         make_request("x", constraint=constraint, max_tokens=least + more, on_budget="close", strategy=strategy,
                      raw=True, **FREE, seed=more)
@@ -165,7 +164,7 @@ def test_every_strategy_closes_in_time_alone_and_served(strategy, constraint):
 def test_random_schemas_close_in_time_under_every_strategy(seed, more, strategy):
     schema = Maker(random.Random(seed), depth=2).document()
     try:
-        least = len(ENGINE.compiler.by_grammar.compile(JsonSchema(schema)).matcher().shortest_completion())
+        least = len(ENGINE.compiler.compile(JsonSchema(schema)).matcher().shortest_completion())
     except (InputError, UnsupportedError):
         return  # not enforced, or no value satisfies it
     found = result(JsonSchema(schema), least + more, strategy=strategy, seed=seed)
@@ -177,7 +176,7 @@ def test_random_schemas_close_in_time_under_every_strategy(seed, more, strategy)
 @given(st.from_regex(r"\A([ab](\{1,3\}|\*|\?)?|\((a|ab|b{2})\)){1,5}\Z"), st.integers(0, 6), st.integers(0, 99))
 def test_random_expressions_close_in_time(pattern, more, seed):
     constraint = Regex(pattern)
-    least = len(ENGINE.compiler.by_grammar.compile(constraint).matcher().shortest_completion())
+    least = len(ENGINE.compiler.compile(constraint).matcher().shortest_completion())
     (*_, last) = events(constraint, least + more, seed=seed, strategy="mask")
     assert isinstance(last, Finished)
     assert last.result.verdict.valid is True

@@ -2,10 +2,13 @@
 
 It has the attributes of `languages/network.py:Network` that stacks and machines use. `meet` works out what can be read
 at a position; `masks`, `moves` and `calls` have true entries only for those that were met. Whoever puts a position on a
-stack calls `follow_calls`. It is not thread-safe: the machine holds a lock.
+stack calls `follow_calls`. Machines hold a lock while they walk; `meet`
+has one of its own.
 """
 
 from __future__ import annotations
+
+import threading
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +45,7 @@ class LazyNetwork:
         self.least: list[int] = []
         self.refs: tuple[TokenRef, ...] = ()
         self._numbers: dict[Place, int] = {}
+        self._lock = threading.RLock()
         self.start = self.number(start)
 
     def number(self, place: Place) -> int:
@@ -76,6 +80,10 @@ class LazyNetwork:
 
     def meet(self, position: int) -> None:
         """Work out what can be read at a position, and the calls of those that its calls lead to."""
+        with self._lock:  # explanations and questions about bytes come from other threads
+            self._meet(position)
+
+    def _meet(self, position: int) -> None:
         todo = [position]
         while todo:
             at = todo.pop()

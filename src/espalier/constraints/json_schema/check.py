@@ -19,9 +19,9 @@ from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.regular import RegularMachine
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.json_schema.backends import LoweredSchema
 from espalier.constraints.json_schema.compile import automaton_compiled
 from espalier.constraints.json_schema.instances import Instance, check_instances
+from espalier.constraints.json_schema.lowered import LoweredSchema
 from espalier.constraints.matching.automaton import AutomatonCompiled
 from espalier.constraints.spec import Gbnf, JsonSchema, Regex
 from espalier.constraints.unique.matcher import ItemsCompiled
@@ -36,7 +36,7 @@ from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
 
 COMPACT = (",", ":")
-Backend: TypeAlias = Literal["llguidance", "automaton", "pushdown automaton"]
+Backend: TypeAlias = Literal["automaton", "pushdown automaton"]
 SMALL = Gbnf('root ::= "[" root "]" | "x"')
 """The smallest grammar that needs a pushdown automaton."""
 
@@ -45,7 +45,7 @@ SMALL = Gbnf('root ::= "[" root "]" | "x"')
 class CompileCost:
     """The cost of compiling a schema.
 
-    backend: the backend that enforces it. seconds: compile time, with the vocabulary already read. states: the number
+    backend: what enforces it. seconds: compile time, with the vocabulary already read. states: the number
     of states of the automaton. memory: bytes of the automaton's tables, or by which the process grew (`measured` says
     which); None if unknown. first_mask: seconds for the first token mask. tokens: the vocabulary's size. allowed: the
     number of tokens that the first mask allows.
@@ -139,7 +139,7 @@ def check_schema(
     if engine == "gbnf":
         contract = grammar_contract(lowered)
     else:
-        contract = lowered.contract("llguidance" if cost.backend == "llguidance" else "automaton")
+        contract = lowered.contract("alone")
     report = SchemaReport(engine=engine, contract=contract, hazards=found, cost=cost, allow=spec.allow)
     if instances is None:
         return report
@@ -221,9 +221,7 @@ def _measured(
 
 
 def _backend_of(automaton: Dfa | Network | LazyNetwork | None) -> Backend:
-    if automaton is None:
-        return "llguidance"
-    return "automaton" if isinstance(automaton, Dfa | LazyNetwork) else "pushdown automaton"
+    return "pushdown automaton" if isinstance(automaton, Network) else "automaton"
 
 
 def _automaton(compiled: Compiled) -> Dfa | Network | LazyNetwork | None:

@@ -1,12 +1,9 @@
-"""Compiles a JSON Schema: picks the backend, and names the schema's rules by JSON pointer in explanations.
+"""Compiles a JSON Schema, and names its rules by JSON pointer in explanations.
 
-What a schema is lowered to for each backend is in `backends.py`; this module knows the vocabulary and the matchers.
+What a schema is lowered to is in `lowered.py`; this module knows the vocabulary and the matchers.
 """
 
 from __future__ import annotations
-
-import threading
-from collections.abc import Callable
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
@@ -18,14 +15,12 @@ from espalier.automata.masks.stacks import Items, Stacks
 from espalier.automata.reasons.explain import RulePosition
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.json_schema.backends import Backend, LoweredSchema
-from espalier.constraints.json_schema.llguidance import LlgBackend, LlgCompiled, LlgRefusal
+from espalier.constraints.json_schema.lowered import LoweredSchema, Use
 from espalier.constraints.matching.automaton import AutomatonCompiled, compile_automaton
 from espalier.constraints.spec import JsonSchema
 from espalier.constraints.unique.places import WatchedLanguage, with_tracker
 from espalier.constraints.unique.string_matcher import QuoteTokens, UniqueCompiled
 from espalier.constraints.unique.tracker import DocumentTracker
-from espalier.errors import EspalierError, NotAvailable
 from espalier.schema.contract import Contract
 from espalier.schema.form import Array, Object, Values
 from espalier.schema.lazy.rules import SchemaRules
@@ -34,12 +29,23 @@ from espalier.tokens.vocab import Vocab
 
 
 def compile_schema(spec: JsonSchema, compiler: Compiler) -> Compiled:
-    """The schema for llguidance if that reads it correctly, else for our own automaton.
+    """The schema as an automaton that is explored on demand; built as a whole for a vocabulary that lacks bytes.
 
     Raises SchemaError with a JSON pointer, UnsupportedError naming the keywords that would not be enforced,
     LimitExceeded, VocabError."""
     lowered = LoweredSchema(spec)
-    return _for_llguidance(lowered, compiler) or _for_automaton(lowered, compiler)
+    vocab = compiler.vocab
+    if vocab.missing_bytes():
+        found = automaton_compiled(lowered, "alone", vocab, compiler.trie)
+    else:
+        network = LazyNetwork(lowered.start())
+        machine = PushdownMachine(network, vocab, compiler.trie, shared=compiler.part(SharedParts))
+        found = _explained(AutomatonCompiled(lowered.spec, vocab, compiler.trie, machine), lowered)
+    if lowered.unique is not None:
+        return UniqueCompiled(found, lowered.unique, compiler.part(QuoteTokens))
+    if (items := lowered.items) is None:
+        return found
+    return with_tracker(found, DocumentTracker(items.spots), compiler, is_easy=items.is_easy)
 
 
 def schema_language(spec: JsonSchema, compiler: Compiler) -> Dfa | Network:
@@ -69,68 +75,18 @@ def schema_watched(spec: JsonSchema, compiler: Compiler) -> WatchedLanguage:
 def contract_of(spec: JsonSchema, compiler: Compiler) -> Contract:
     """The contract of a schema, even if compiling it would raise UnsupportedError. Raises SchemaError,
     UnsupportedError for an unknown draft or a document that cannot be loaded, LimitExceeded."""
-    lowered = LoweredSchema(spec)
-    return lowered.contract("automaton" if _for_llguidance(lowered, compiler) is None else "llguidance")
+    return LoweredSchema(spec).contract("alone")
 
 
-def _for_llguidance(lowered: LoweredSchema, compiler: Compiler) -> LlgCompiled | None:
-    lark = lowered.lark()
-    if lark is None or not compiler.uses_llguidance or compiler.vocab.missing_bytes():
-        return None
-    vocab, trie = compiler.vocab, compiler.trie
-    fallback = FallbackAutomaton(lambda: automaton_compiled(lowered, "llguidance", vocab, trie))
-    try:
-        return LlgCompiled(lowered.spec, compiler.part(LlgBackend), lark, fallback=fallback)
-    except LlgRefusal:
-        return None  # our automaton enforces the schema, or its error names the pointer that it cannot enforce
-
-
-def _for_automaton(lowered: LoweredSchema, compiler: Compiler) -> Compiled:
-    vocab = compiler.vocab
-    if vocab.missing_bytes():
-        found = automaton_compiled(lowered, "automaton", vocab, compiler.trie)
-    else:
-        network = LazyNetwork(lowered.start())
-        machine = PushdownMachine(network, vocab, compiler.trie, shared=compiler.part(SharedParts))
-        found = _explained(AutomatonCompiled(lowered.spec, vocab, compiler.trie, machine), lowered)
-    if lowered.unique is not None:
-        return UniqueCompiled(found, lowered.unique, compiler.part(QuoteTokens))
-    if (items := lowered.items) is None:
-        return found
-    return with_tracker(found, DocumentTracker(items.spots), compiler, is_easy=items.is_easy)
-
-
-def automaton_compiled(lowered: LoweredSchema, backend: Backend, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
+def automaton_compiled(lowered: LoweredSchema, use: Use, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
     """The schema's automaton for one vocabulary, built as a whole, `uniqueItems` unwatched: for a vocabulary that lacks
     bytes, and to measure grammars. Raises as `LoweredSchema.automaton` does."""
-    return _explained(compile_automaton(lowered.automaton(backend), lowered.spec, vocab, trie), lowered)
+    return _explained(compile_automaton(lowered.automaton(use), lowered.spec, vocab, trie), lowered)
 
 
 def _explained(found: AutomatonCompiled, lowered: LoweredSchema) -> AutomatonCompiled:
     found.explain_with(lambda: SchemaExplainer(lowered.named_rules(), found.vocab, found.trie))
     return found
-
-
-class FallbackAutomaton:
-    """The automaton of a schema that llguidance enforces, built on first use: it answers what llguidance cannot, such
-    as explanations and shortest completions."""
-
-    def __init__(self, make: Callable[[], AutomatonCompiled]) -> None:
-        self._make = make
-        self._made: AutomatonCompiled | NotAvailable | None = None
-        self._lock = threading.Lock()
-
-    def compiled(self) -> AutomatonCompiled:
-        """Raises NotAvailable, saying why, where the schema has no automaton."""
-        with self._lock:
-            if self._made is None:
-                try:
-                    self._made = self._make()
-                except EspalierError as error:
-                    self._made = NotAvailable(f"the schema has no automaton of its own: {error.message}")
-            if isinstance(self._made, NotAvailable):
-                raise self._made
-            return self._made
 
 
 class SchemaExplainer:

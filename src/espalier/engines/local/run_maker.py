@@ -101,11 +101,10 @@ class RunMaker:
             is_native=make_native is not None,
             bans=[name for name, _ in fitted.bans],
         )
-        compiler = self._compiler if make_native is None and not closes else self._compiler.by_grammar
         began = self._clock()
         matcher: Matcher | None = None
         with closable(closes):
-            compiled = None if turn.spec is None else compiler.compile(turn.spec)
+            compiled = None if turn.spec is None else self._compiler.compile(turn.spec)
         if compiled is not None:
             matcher = compiled.matcher(before=turn.before)
             if going_back:
@@ -140,7 +139,7 @@ class RunMaker:
             encode=self._encode,
         )
         if make_native is not None:
-            grammar = None if turn.spec is None else portable(turn.spec, compiler, before=turn.before)
+            grammar = None if turn.spec is None else portable(turn.spec, self._compiler, before=turn.before)
             sampler = make_native(config, fitted, seed=seed + request.stream, grammar=grammar)
             make_plan = partial(native_plan, sampler=sampler)
         return PreparedRun(

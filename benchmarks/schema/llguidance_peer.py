@@ -1,4 +1,4 @@
-"""Matchers over llguidance. No other module imports it.
+"""llguidance as a peer to compare with: matchers over it. The product does not use it.
 
 Grammars are compiled with forcing off (`no_forcing`), because our token masks depend on bytes only: at forced positions
 llguidance would otherwise allow only the canonical token. EOS is handled here and never shown to llguidance, so every
@@ -8,13 +8,12 @@ EOS id is allowed exactly when the text is complete.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from llguidance.numpy import fill_next_token_bitmask
 
 from espalier.automata.reasons.blame import Blame
-from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.matching.base import MatcherBase, check_undo
 from espalier.constraints.spec import Spec
 from espalier.errors import LimitExceeded, NotAvailable, VocabError
@@ -23,6 +22,14 @@ from espalier.tokens.mask import Mask
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
+ESCAPES = '"\\\\bfnrt'
+"""Each character has one spelling: in keys, `\\u0061` and `\\/` would be second spellings of a declared `a` and `/`."""
+WHITESPACE: dict[str, dict[str, Any]] = {
+    "natural": {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"},
+    "compact": {"whitespace_flexible": False, "item_separator": ",", "key_separator": ":"},
+    "flexible": {"whitespace_flexible": True, "whitespace_pattern": r"[ \t\r\n]{0,40}"},
+}
+"""Our layouts, as llguidance takes them: separators are regular expressions."""
 FORCED_BYTES_LIMIT = 512  # longer forced runs are returned in pieces
 
 
@@ -63,22 +70,13 @@ class _View:
         return list(self._trie.segment(data) or ())
 
 
-class Fallback(Protocol):
-    """The same schema as an automaton, for the questions that llguidance cannot answer."""
-
-    def compiled(self) -> Compiled:
-        """Raises NotAvailable if the schema has no automaton."""
-        ...
-
-
 class LlgCompiled:
     """A grammar in llguidance's Lark, compiled for one vocabulary. Immutable; a matcher is a deep copy."""
 
-    def __init__(self, spec: Spec, backend: LlgBackend, lark: str, *, fallback: Fallback | None = None) -> None:
+    def __init__(self, spec: Spec, backend: LlgBackend, lark: str) -> None:
         self.spec = spec
         self.vocab = backend.vocab
         self.spelled: Mapping[int, bytes] = {}
-        self.fallback = fallback
         self._backend = backend
         # The limits bound the cost of one step. They are wide enough for one-character lexemes, and exceeding them
         # raises LimitExceeded instead of hanging.
@@ -122,15 +120,13 @@ class LlgRefusal(Exception):
 class LlgMatcher(MatcherBase[LlgCompiled]):
     """One sequence's state. Laws: tests/laws.py."""
 
-    __slots__ = ("_fallback", "_fallback_taken", "_finished", "_inner", "_tokens")
+    __slots__ = ("_finished", "_inner", "_tokens")
 
     def __init__(self, compiled: LlgCompiled, inner: Any, tokens: tuple[int, ...] = (), finished: bool = False) -> None:
         super().__init__(compiled)
         self._inner = inner
         self._tokens = [*tokens]  # without EOS
         self._finished = finished
-        self._fallback: Matcher | None = None
-        self._fallback_taken = 0  # how many of the tokens the fallback has taken
 
     @property
     def is_accepting(self) -> bool:
@@ -183,9 +179,6 @@ class LlgMatcher(MatcherBase[LlgCompiled]):
             raise LimitExceeded(f"llguidance could not roll back: {_first_line(self._inner.get_error())}")
         self._finished = False
         del self._tokens[len(self._tokens) - inner :]
-        if self._fallback is not None and self._fallback_taken > len(self._tokens):
-            self._fallback.rollback(self._fallback_taken - len(self._tokens))
-            self._fallback_taken = len(self._tokens)
 
     def fork(self) -> LlgMatcher:
         return LlgMatcher(self._compiled, self._inner.deep_copy(), tuple(self._tokens), self._finished)
@@ -199,40 +192,10 @@ class LlgMatcher(MatcherBase[LlgCompiled]):
         return self._compiled.trie.segment(data) or ()
 
     def _blame(self, token: int) -> Blame:
-        if token in self._vocab.eos_ids:
-            return Blame(member=self._kind, reason="the text is not complete, so it cannot end here")
-        if not self._vocab.bytes_of(token):
-            return Blame(member=self._kind, reason="a special token or padding, which stands outside the text")
-        fallback = self._fallback_matcher()
-        if fallback.allows(token):
-            raise NotAvailable("llguidance does not say where a token fails, and our automaton allows this token")
-        return fallback.explain(token)
+        raise NotAvailable("llguidance does not say where a token fails")
 
     def shortest_completion(self) -> tuple[int, ...]:
-        if self._finished:
-            return ()
-        if self.is_accepting:
-            return (self._compiled.vocab.eos_ids[0],)
-        found = self._fallback_matcher().shortest_completion()
-        if self._inner.validate_tokens(list(found[:-1])) != len(found) - 1:
-            raise NotAvailable("llguidance does not know the shortest completion, and refuses the automaton's")
-        return found
-
-    def _fallback_matcher(self) -> Matcher:
-        """A matcher of the same schema's automaton after the same tokens. Raises NotAvailable."""
-        if self._compiled.fallback is None:
-            raise NotAvailable(
-                "llguidance does not say where a token fails, or how a text is completed",
-                hint="the mask says what is allowed: matcher.allows(token)",
-            )
-        if self._fallback is None:
-            self._fallback, self._fallback_taken = self._compiled.fallback.compiled().matcher(), 0
-        for token in self._tokens[self._fallback_taken :]:
-            if not self._fallback.allows(token):
-                raise NotAvailable("the text so far has a spelling that our automaton does not allow")
-            self._fallback.advance(token)
-            self._fallback_taken += 1
-        return self._fallback
+        raise NotAvailable("llguidance does not say how a text is completed")
 
     def _check(self) -> None:
         """Fail closed: a matcher in error must never look like one that allows nothing."""

@@ -1,0 +1,141 @@
+"""Lowers one JSON Schema to what enforces it, and computes its contract.
+
+Alone, a schema is rules that are explored on demand. Inside a composition, and as GBNF, it is a grammar that is written
+out as a whole. Every form is computed on first use and is independent of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.network import Network
+from espalier.automata.lazy.explored import Place
+from espalier.constraints.json_schema.document_form import form_entries, ordered_keywords
+from espalier.constraints.matching.automaton import automaton_of
+from espalier.constraints.spec import JsonSchema
+from espalier.constraints.unique.arrays import WatchedItems, unique_spots, watched_items
+from espalier.constraints.unique.spots import Spots
+from espalier.schema.contract import Contract, Entry, KeywordVerdict
+from espalier.schema.gbnf.convert import convert
+from espalier.schema.gbnf.layout import Layout, layout
+from espalier.schema.gbnf.rulebook import Converted, Remark
+from espalier.schema.lazy.rules import SchemaRules
+from espalier.schema.normal.expand import Expansion, expand
+
+Use: TypeAlias = Literal["alone", "grammar", "watched"]
+"""Where a schema is enforced.
+
+alone: by a matcher of its own, which can also watch `uniqueItems`. grammar: inside a composition, or written as GBNF,
+where nothing watches it. watched: inside a composition that watches it.
+"""
+
+
+class LoweredSchema:
+    """The forms of one `JsonSchema` spec: normal form, rules, grammar, automaton. Not thread-safe until each form has
+    been computed once."""
+
+    def __init__(self, spec: JsonSchema) -> None:
+        self.spec = spec
+
+    @cached_property
+    def expansion(self) -> Expansion:
+        """The normal form. Raises SchemaError, UnsupportedError, LimitExceeded."""
+        spec = self.spec
+        documents = {uri: json.loads(text) for uri, text in spec.documents}
+        return expand(spec.schema, format=spec.format, order=spec.used_order, documents=documents or None)
+
+    @cached_property
+    def converted(self) -> Converted:
+        """The grammar of the valid documents. Raises as `expansion` does, and SpecError for bad separators."""
+        spec = self.spec
+        return convert(self.expansion, whitespace=spec.whitespace, indent=spec.indent, separators=spec.separators)
+
+    @cached_property
+    def rules(self) -> SchemaRules:
+        """The rules of the valid documents, explored on demand. Raises as `converted` does."""
+        return SchemaRules(self.expansion, self._layout())
+
+    def named_rules(self) -> SchemaRules:
+        """The same rules, each with the JSON pointer that it comes from, for explanations."""
+        return SchemaRules(self.expansion, self._layout(), named=True)
+
+    def _layout(self) -> Layout:
+        spec = self.spec
+        return layout(spec.whitespace, indent=spec.indent, separators=spec.separators)
+
+    def gaps(self, use: Use) -> tuple[Remark, ...]:
+        """What the schema demands and is not enforced there."""
+        return self.rules.gaps if use == "alone" else self.converted.gaps
+
+    @cached_property
+    def unique(self) -> Spots | None:
+        """The arrays of strings in which a matcher need only forbid what repeats; None if there are others as well."""
+        return unique_spots(self.expansion) if self._lacks_unique else None
+
+    @cached_property
+    def items(self) -> WatchedItems | None:
+        """The arrays in which a matcher must forbid equal items, because the grammar does not; None if there are none,
+        or if there are too many."""
+        return watched_items(self.expansion) if self._lacks_unique else None
+
+    @cached_property
+    def _lacks_unique(self) -> bool:
+        return any(gap.keyword == "uniqueItems" for gap in self.rules.gaps)
+
+    def automaton(self, use: Use) -> Dfa | Network:
+        """The automaton of the valid documents. Raises UnsupportedError if this use would leave a keyword unenforced
+        that the spec does not allow to be checked afterwards, and LimitExceeded."""
+        self.check(use)
+        return automaton_of(self.converted.grammar)
+
+    def check(self, use: Use) -> None:
+        """Raises UnsupportedError if this use would leave a keyword unenforced that the spec does not allow to be
+        checked afterwards."""
+        found = self._with_remarks(use, self.expansion.contract, (), self.gaps(use))
+        found.check("checked" if self.spec.allow == "checked" else ())
+
+    def start(self) -> Place:
+        """The first position of the valid documents, explored on demand. Raises as `automaton` does."""
+        self.check("alone")
+        return self.rules.start
+
+    def contract(self, use: Use) -> Contract:
+        """The verdict on every keyword in this use. Raises as `expansion` does."""
+        notes = self.rules.notes if use == "alone" else self.converted.notes
+        found = self.expansion.contract
+        ordered = found.with_changes(list(ordered_keywords(self.spec, found)))
+        form = form_entries(self.spec, self.expansion, [note.text for note in notes if note.keyword == "order"])
+        kept = tuple(note for note in notes if note.keyword != "order")
+        return self._with_remarks(use, Contract((*ordered.entries, *form)), kept, self.gaps(use))
+
+    def _with_remarks(self, use: Use, found: Contract, notes: tuple[Remark, ...], gaps: tuple[Remark, ...]) -> Contract:
+        known = {entry.pointer for entry in found.entries}
+        general: dict[str, dict[str, None]] = {}  # notes without a keyword in the schema, without repeats
+        changes: list[tuple[str, KeywordVerdict, str]] = []
+        for note in notes:
+            if (at := _at(note.pointer, note.keyword)) in known:
+                changes.append((at, "narrowed", note.text))
+            else:
+                general.setdefault(note.keyword, {})[note.text] = None
+        for gap in gaps:
+            watched = gap.keyword == "uniqueItems" and self.items is not None
+            if not (watched and use in ("alone", "watched")):
+                text = f"{gap.text}; {ALONE}" if watched else gap.text
+                changes.append((_at(gap.pointer, gap.keyword), "checked", text))
+        if use in ("alone", "watched") and self.items is not None and self.unique is None:
+            changes += [(_at(pointer, "uniqueItems"), "narrowed", EVERYWHERE) for pointer in self.items.narrowed]
+        entries = found.with_changes(changes).entries
+        extra = [Entry(pointer="", keyword=name, verdict="narrowed", note="; ".join(texts))
+                 for name, texts in general.items()]  # fmt: skip
+        return Contract((*entries, *extra))
+
+
+ALONE = "enforced only where the schema stands alone or in AllOf or Free, and in no grammar"
+EVERYWHERE = "no items are equal, even where another option would allow it"
+
+
+def _at(pointer: str, keyword: str) -> str:
+    return f"{pointer}/{keyword}" if keyword else pointer
