@@ -79,15 +79,27 @@ class Contains:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ItemKind:
+    """Items at one index by what they match. matches: the numbers of `Array.contains` that they match, a bit for each.
+    Where the items that do not match cannot be expressed, those that may match are among them. node: the node of these
+    items, with all that an item there must satisfy."""
+
+    matches: int
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Array:
     """Arrays. prefix: the nodes of the first items. items: the node of all further items; FALSE where there may be
-    none. unique: no two items are equal."""
+    none. kinds: the items by what they match, for each index of the prefix and then for all further items; empty where
+    `contains` is, or where there are too many to be told apart. unique: no two items are equal."""
 
     prefix: tuple[NodeId, ...] = ()
     items: NodeId
     min_items: int = 0
     max_items: int | None = None
     contains: tuple[Contains, ...] = ()
+    kinds: tuple[tuple[ItemKind, ...], ...] = ()
     unique: bool = False
 
 

@@ -256,7 +256,7 @@ class Writer:
             for case in self._shapes.cases(node):
                 if isinstance(case, Array):
                     found.add(case.prefix[place] if place < len(case.prefix) else case.items)
-                    found.update(one for c in case.contains for one in (c.match, c.other) if one is not None)
+                    found.update(kind.node for row in case.kinds for kind in row)
         return frozenset(found)
 
     # Through the matcher

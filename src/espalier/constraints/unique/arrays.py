@@ -173,7 +173,7 @@ class _Search:
         elements: list[Element] = []
         for case, _ in inside.arrays:
             elements.append(case.prefix[place] if place < len(case.prefix) else case.items)
-            elements += [node for one in case.contains for node in (one.match, one.other) if node is not None]
+            elements += [kind.node for kind in case.kinds[min(place, len(case.prefix))]] if case.kinds else []
         for value in inside.lists:
             elements += self._hold(value[place]) if place < len(value) else []
         return self._spot(elements)
@@ -203,9 +203,10 @@ class _Search:
     def _has_room(self, case: Array) -> bool:
         """Whether an array can be completed from its start whatever its items are, for it needs at most one, or has
         numbers or strings without end to choose from."""
-        if case.min_items <= 1 and sum(one.least for one in _counted(case)) <= 1:
+        counted = _counted(case)
+        if case.min_items <= 1 and not (counted and case.prefix) and sum(one.least for one in counted) <= 1:
             return True
-        if _counted(case):
+        if counted:
             return False
         nodes = dict.fromkeys([*case.prefix, case.items][: case.min_items])
         return all(any(map(_is_endless_kind, self._cases(node))) for node in nodes)

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from math import ceil, floor
 from typing import Any
 
 from espalier.automata.lazy.linear import Cost, Edges, Linear, State, Table, nearest
 from espalier.grammar.ast import NEVER, Literal, Node
-from espalier.schema.form import Array, Boolean, Case, Contains, NodeId, Null, Number, Values
+from espalier.schema.form import Array, Boolean, Case, NodeId, Null, Number, Values
 from espalier.schema.gbnf.layout import Layout
 from espalier.schema.gbnf.linear import join, write
 from espalier.schema.gbnf.rulebook import RuleBook, RuleContext
@@ -69,15 +70,17 @@ class ArrayRules:
         low = case.min_items
         if high is not None and high < low:
             return None
-        contains = self._contains(case, context)
+        contains = self._is_counted(case, context)
         unique = case.unique and (high is None or high > 1)
-        if unique and (most := self._most_values(case)) is not None:
+        if unique and contains and any(map(partial(self._lacks_values, case), range(len(case.contains)))):
+            return None
+        if unique and (most := self._most_values([*case.prefix, case.items])) is not None:
             if most < low:
                 return None
             high = high if most > MAX_LISTED else min(most, most if high is None else high)
         automaton: Linear | None = None
-        if contains is not None:
-            automaton = self._counting(prefix, others, contains, low, high, context)
+        if contains:
+            automaton = self._counting(case, prefix, others, low, high, context)
             if unique:
                 self.book.gap(context.pointer, "uniqueItems", "it is not combined with contains")
         elif unique:
@@ -89,17 +92,10 @@ class ArrayRules:
         self.book.add_all(rules)
         return node
 
-    def _contains(self, case: Array, context: RuleContext) -> Contains | None:
-        wanted = [one for one in case.contains if one.least > 0 or one.most is not None]
-        for _ in wanted[1:]:
-            self.book.gap(context.pointer, "contains", "more than one of them is not counted at a time")
-        if not wanted:
-            return None
-        if case.prefix:
-            # Whether a prefix item matches is not known, and `match` does not include what the other items must be.
-            self.book.gap(context.pointer, "contains", "it is not counted where the first items are given one by one")
-            return None
-        return wanted[0]
+    def _is_counted(self, case: Array, context: RuleContext) -> bool:
+        if case.contains and not case.kinds:
+            self.book.gap(context.pointer, "contains", f"{len(case.contains)} of them are too many to count at a time")
+        return bool(case.kinds)
 
     # In every automaton below: START is before `[`, END after `]`.
 
@@ -132,27 +128,23 @@ class ArrayRules:
         return join(self.layout.last(context.depth) if written else self.layout.blank, Literal("]"))
 
     def _counting(
-        self, prefix: list[Node], others: Node, wanted: Contains, low: int, high: int | None, context: RuleContext
+        self, case: Array, prefix: list[Node], others: Node, low: int, high: int | None, context: RuleContext
     ) -> Linear | None:
         """Counts items and matching items, each as far as it matters. None, and a gap, for too many states."""
-        count = len(prefix)
-        if high is not None and high < count + wanted.least:
-            return _table([[(NEVER, 1)], []])
-        low = low if low > count + wanted.least else 0
-        most_items = max(low, count, 1) if high is None else high
-        most_fits = wanted.least if wanted.most is None else wanted.most
-        if (most_items + 1) * (most_fits + 1) > MAX_STATES:
-            text = f"up to {most_items} items and {most_fits} of them that fit are too many to count at a time"
+        wanted = tuple(Matching(least=one.least, most=one.most) for one in case.contains)
+        most_items = max(low, len(prefix), 1) if high is None else high
+        states = most_items + 1
+        for one in wanted:
+            states *= one.cap + 1
+        if states > MAX_STATES:
+            fits = ", ".join(str(one.cap) for one in wanted)
+            text = f"up to {most_items} items and {fits} of them that fit are too many to count at a time"
             self.book.gap(context.pointer, "contains", text)
             return None
         inside = self.layout.deeper(context.depth)
-        match = self.value(wanted.match, inside)
-        other = None if wanted.other is None else self.value(wanted.other, inside)
         return _Counting(
-            prefix=prefix,
-            others=others,
-            match=match,
-            other=others if other is None else other,
+            nodes=(*prefix, others),
+            kinds=tuple(tuple((kind.matches, self.value(kind.node, inside)) for kind in row) for row in case.kinds),
             wanted=wanted,
             low=low,
             high=high,
@@ -199,11 +191,16 @@ class ArrayRules:
         members = self.members(context) if is_any else None
         return literal(value, self.layout, inside, self.book.constants, members)
 
-    def _most_values(self, case: Array) -> int | None:
-        """At most so many different items are possible; None where there is no plain limit."""
+    def _lacks_values(self, case: Array, which: int) -> bool:
+        """Whether fewer different items match one `contains` than must."""
+        most = self._most_values([kind.node for row in case.kinds for kind in row if kind.matches >> which & 1])
+        return most is not None and most < case.contains[which].least
+
+    def _most_values(self, nodes: Sequence[NodeId]) -> int | None:
+        """At most so many different items of these nodes are possible; None where there is no plain limit."""
         found: set[Hashable] = set()
         ranges = 0
-        for node in dict.fromkeys((*case.prefix, case.items)):
+        for node in dict.fromkeys(nodes):
             for one in self.cases(node):
                 match one:
                     case Values(values=values):
@@ -259,37 +256,62 @@ class _Bracketed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Counting(_Bracketed):
-    """Counts items and matching items: a state inside the brackets is (items, matching items), each as far as it
-    matters."""
+class Matching:
+    """How many items match one `contains`."""
 
-    prefix: Sequence[Node]
-    others: Node
-    match: Node
-    other: Node
-    wanted: Contains
+    least: int
+    most: int | None
+
+    @property
+    def cap(self) -> int:
+        """Matching items are counted up to this."""
+        return self.least if self.most is None else self.most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counting(_Bracketed):
+    """Counts items and, for each `contains`, matching items: a state inside the brackets is (items, matching items),
+    each as far as it matters.
+
+    nodes: the items at each index, the last for all further ones. kinds: the same by what they match, see `ItemKind`.
+    """
+
+    nodes: Sequence[Node]
+    kinds: tuple[tuple[tuple[int, Node], ...], ...]
+    wanted: tuple[Matching, ...]
     most_items: int
 
     def edges(self, state: State) -> Edges:
         if not isinstance(state, tuple):
-            return [(Literal("["), (0, 0))] if state == START else []
-        items, fits = state
-        least, most = self.wanted.least, self.wanted.most
+            return [(Literal("["), (0, (0,) * len(self.wanted)))] if state == START else []
+        items: int
+        counts: tuple[int, ...]
+        items, counts = state
+        is_met = all(count >= one.least for count, one in zip(counts, self.wanted, strict=True))
         row: list[tuple[Node, State]] = []
-        if items >= self.low and fits >= least:
+        if items >= self.low and is_met:
             row.append((self.close(items), END))
         if self.high is not None and items >= self.high:
             return row
         more = items + 1 if self.high is not None else min(items + 1, self.most_items)
-        if items < len(self.prefix):
-            row.append((self.item(self.prefix[items], items), (more, 0)))
-        elif most is None and fits == least:
-            row.append((self.item(self.others, items), (more, fits)))
-        else:
-            if most is None or fits < most:
-                row.append((self.item(self.match, items), (more, fits + 1)))
-            row.append((self.item(self.other, items), (more, fits)))
+        at = min(items, len(self.nodes) - 1)
+        if is_met and all(one.most is None for one in self.wanted):
+            return [*row, (self.item(self.nodes[at], items), (more, counts))]
+        for matches, node in self.kinds[at]:
+            after = self._counted(counts, matches)
+            if node is not NEVER and after is not None:
+                row.append((self.item(node, items), (more, after)))
         return row
+
+    def _counted(self, counts: tuple[int, ...], matches: int) -> tuple[int, ...] | None:
+        """The counts after an item that matches these; None for too many."""
+        found = [count + (matches >> i & 1) for i, count in enumerate(counts)]
+        for i, one in enumerate(self.wanted):
+            if one.most is None:
+                found[i] = min(found[i], one.least)
+            elif found[i] > one.most:
+                return None
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

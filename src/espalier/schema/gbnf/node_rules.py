@@ -207,8 +207,7 @@ def _children(case: Case) -> list[NodeId]:
     """The nodes of the values that a case contains."""
     match case:
         case Array():
-            inner = [node for one in case.contains for node in (one.match, one.other) if node is not None]
-            return [*case.prefix, case.items, *inner]
+            return [*case.prefix, case.items, *(kind.node for row in case.kinds for kind in row)]
         case Object():
             return [*(prop.node for prop in case.properties), *(group.node for group in case.rest)]
         case _:

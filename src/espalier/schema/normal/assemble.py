@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from espalier.schema.form import Array, Case, Contains, Object, Values
+from espalier.schema.form import Array, Case, Contains, ItemKind, Object, Values
 from espalier.schema.normal import cases
 from espalier.schema.normal.branch import Branch
 from espalier.schema.normal.container_facts import ArrayFacts, ObjectFacts
@@ -21,6 +21,9 @@ from espalier.schema.normal.literals import ArrayGroup, ObjectGroup, SchemaLiter
 from espalier.schema.normal.objects import NodeSource, plain_object
 from espalier.schema.read.values import ARRAY, BOOLEAN, NULL, NUMBER, OBJECT, STRING
 from espalier.time_limit import check as check_time
+
+MAX_CONTAINS = 4
+"""Keywords `contains` that are counted together in one array: items are told apart by every set of them."""
 
 
 def assemble(branch: Branch, graph: NodeSource) -> Iterator[Case]:
@@ -55,29 +58,47 @@ def array(facts: ArrayFacts, graph: NodeSource) -> Array:
     """The case of an array. `Contains.match` includes what all items must satisfy only where there is no prefix."""
     prefix = tuple(graph.node(facts.literals(index)) for index in range(facts.first))
     beyond = tuple(group.rest for group in facts.groups if group.rest is not None)
+    every = [*(facts.literals(index) for index in range(facts.first)), beyond]
     counted: list[Contains] = []
+    sides: list[tuple[SchemaLiteral, SchemaLiteral | None]] = []  # what matches, and what does not if that can be told
     for match, other, least, most, at in facts.contains:
         shared = () if prefix else beyond
-        decided = graph.decides((*shared, other))
+        decided = all(graph.decides((*literals, other)) for literals in dict.fromkeys(every))
         if most is not None and not decided:
             graph.leave(at, "the most that may match was left out: which items do not match cannot be told")
             most = None
-        counted.append(
-            Contains(
-                match=graph.node((*shared, match)),
-                other=graph.node((*shared, other)) if decided else None,
-                least=least,
-                most=most,
+        if least or most is not None:
+            sides.append((match, other if decided else None))
+            counted.append(
+                Contains(
+                    match=graph.node((*shared, match)),
+                    other=graph.node((*shared, other)) if decided else None,
+                    least=least,
+                    most=most,
+                )
             )
-        )
     return Array(
         prefix=prefix,
         items=graph.node(beyond),
         min_items=facts.size.least,
         max_items=facts.size.most,
-        contains=tuple(c for c in counted if c.least or c.most is not None),
+        contains=tuple(counted),
+        kinds=tuple(kinds(literals, sides, graph) for literals in every) if 0 < len(sides) <= MAX_CONTAINS else (),
         unique=facts.unique,
     )
+
+
+def kinds(
+    literals: tuple[SchemaLiteral, ...], sides: list[tuple[SchemaLiteral, SchemaLiteral | None]], graph: NodeSource
+) -> tuple[ItemKind, ...]:
+    """The items that satisfy these literals by which of `contains` they match, the ones that match most first."""
+    found: list[ItemKind] = []
+    for matches in reversed(range(1 << len(sides))):
+        chosen = [match if matches >> i & 1 else other for i, (match, other) in enumerate(sides)]
+        node = graph.node((*literals, *(one for one in chosen if one is not None)))
+        if node != graph.false:
+            found.append(ItemKind(matches=matches, node=node))
+    return tuple(found)
 
 
 def unevaluated_items(branch: Branch, literal: SchemaLiteral) -> None:

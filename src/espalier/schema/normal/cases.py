@@ -144,12 +144,14 @@ def _object(case: Object, empty: Empty, false: NodeId) -> Object | None:
 
 def _array(case: Array, empty: Empty, false: NodeId) -> Array | None:
     prefix, items, most, unique = case.prefix, case.items, case.max_items, case.unique
+    kinds = tuple(tuple(kind for kind in row if not empty(kind.node)) for row in case.kinds)
     for i, node in enumerate(prefix):
         if empty(node):
             most = i if most is None else min(most, i)
             break
     if most is not None and most <= len(prefix):
         prefix, items = prefix[:most], false
+        kinds = (*kinds[:most], ()) if kinds else ()
     if empty(items):
         items = false
         most = len(prefix) if most is None else min(most, len(prefix))
@@ -160,6 +162,7 @@ def _array(case: Array, empty: Empty, false: NodeId) -> Array | None:
         if empty(counted.match):
             if counted.least:
                 return None
+            contains.append(Contains(match=false, other=None, least=0))
             continue
         if most is not None and counted.least > most:
             return None
@@ -167,8 +170,16 @@ def _array(case: Array, empty: Empty, false: NodeId) -> Array | None:
         contains.append(Contains(match=counted.match, other=other, least=counted.least, most=counted.most))
     if most is not None and most <= 1:
         unique = False
+    if not any(one.least or one.most is not None for one in contains):
+        contains, kinds = [], ()
     return Array(
-        prefix=prefix, items=items, min_items=case.min_items, max_items=most, contains=tuple(contains), unique=unique
+        prefix=prefix,
+        items=items,
+        min_items=case.min_items,
+        max_items=most,
+        contains=tuple(contains),
+        kinds=kinds,
+        unique=unique,
     )
 
 
@@ -202,6 +213,7 @@ def led_to(case: Case) -> Iterator[NodeId]:
             yield counted.match
             if counted.other is not None:
                 yield counted.other
+        yield from (kind.node for row in case.kinds for kind in row)
 
 
 NULL_CASE, BOOLEAN_CASE = Null(), Boolean()
