@@ -17,6 +17,7 @@ from espalier.schema.form import (
     Boolean,
     Case,
     Contains,
+    ItemKind,
     Null,
     Number,
     Object,
@@ -186,7 +187,11 @@ SAMPLES: list[tuple[Hand, list[str], list[str]]] = [
             {
                 0: (
                     Array(items=1, unique=True, min_items=1),
-                    Array(items=9, contains=(Contains(match=2, other=3, most=2),)),
+                    Array(
+                        items=9,
+                        contains=(Contains(match=2, other=3, most=2),),
+                        kinds=((ItemKind(matches=1, node=2), ItemKind(matches=0, node=3)),),
+                    ),
                 ),
                 1: (Values(values=("a", 3, {"k": [None]})),),
                 2: (Null(),),
