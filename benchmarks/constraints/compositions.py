@@ -1,13 +1,16 @@
-"""Compositions on Tekken's 131,072 ids: what a product costs to build, and what a step costs after it.
+"""Compositions on Tekken's 131,072 ids: what it costs to join members, and what a step costs after it.
 
-Build: from the spec to a compiled constraint, members' automata and their product included. States: of the product, or
-positions of its network. Cold: a first walk over the text, a mask and an advance each token; warm: a second one, and
-the members' own masks on top, as a full trace asks for them. CPU time, medians of rounds.
+Members: what the members need by themselves, each from its spec to its first mask. Join: from the compiled members to
+the compiled composition; first: its first mask. Cold: a first walk over the text, a mask and an advance each token;
+warm: a second one. Ratio: warm against the slower member alone, in turns. Shares: the members' own masks on top, as a
+full trace asks for them. MB: what the joint machine remembers after all that, beside its members. CPU time, medians of
+rounds. `python -m benchmarks.constraints.compositions NAME` runs the cases with this text in their names.
 """
 
 from __future__ import annotations
 
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,18 +19,23 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from espalier.automata.joint.machine import JointMachine
 from espalier.constraints.ban import Ban
 from espalier.constraints.base import Composite
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.free import Free, Region
-from espalier.constraints.spec import JsonObject, Regex, Spec
+from espalier.constraints.safety.compile import filter_of
+from espalier.constraints.safety.spec import Safety
+from espalier.constraints.spec import Gbnf, JsonObject, JsonSchema, Regex, Spec
+from espalier.constraints.tools.spec import ToolCalls
 from espalier.constraints.words.spec import Wordlist
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import load_trie
 from tests.tokenizers import tekken_vocab
 
 ROUNDS = 3
+TURNS = 9
 WORDS = 3_000
 PHRASES = [f"banned phrase {i}" for i in range(100)] + ["http://", "https://", "```"]
 DOCUMENT = '{"name": "Ada", "tags": ["math", "poetry"], "address": {"city": "London", "lines": [1, 2.5, null]}}'
@@ -42,6 +50,8 @@ def cases() -> dict[str, tuple[Spec, str]]:
     prose = " ".join(rng.choices(listed, k=200))
     nested = '{"all": [' + ", ".join([DOCUMENT] * 8) + "]}"
     said_in_json = '{"' + '", "'.join(f'{a} {b}": "{b}' for a, b in pairwise(listed[:12])) + '"}'
+    twelve = "{" + ", ".join(f'"field_{i}": "some words here"' for i in range(12)) + "}"
+    call = '<tool_call>\n{"name": "search", "arguments": {"query": "weather in London", "most": 3}}\n</tool_call>'
     said = f"Let me see. <tool_call>{DOCUMENT}</tool_call> " * 6
     return {
         "words": (words, prose),
@@ -53,48 +63,92 @@ def cases() -> dict[str, tuple[Spec, str]]:
         "JSON x ban": (AllOf(JsonObject(), Ban(PHRASES)), nested),
         "JSON x both": (AllOf(JsonObject(), Ban(PHRASES), Regex(r"[^\\]*")), nested),
         "array x {2,20}": (AllOf(JsonObject(kinds=("array",)), Regex(r"[^\n]{2,20}")), '["math", "poetry"]'),
+        "JSON x {2,50}": (AllOf(JsonObject(), Regex("[^\\n]{2,50}")), '{"tags": ["math", "poetry"], "n": [1, 2.5]}'),
         "JSON x 50 words": (AllOf(JsonObject(), in_json(listed[:50])), said_in_json),
+        "JSON x words": (AllOf(JsonObject(), in_json(listed)), said_in_json),
+        "JSON x standard": (AllOf(JsonObject(), Safety("standard")), nested),
+        "JSON x strict": (AllOf(JsonObject(), Safety("strict")), nested),
+        "12 strings": (AllOf(TWELVE, Safety("standard")), twelve),
+        "tools": (AllOf(TOOLS, Safety("standard")), call),
+        "arithmetic": (AllOf(Gbnf(ARITHMETIC.read_text()), Safety("strict")), "(1 + 2) * (33 - 4) / 5 + 6 * 7 - 8 * 9"),
+        "two grammars": (AllOf(JsonObject(), Gbnf(FLAT)), '{"name": "Ada", "tags": ["math", "poetry"]}'),
         "free": (Free({"<tool_call>": Region(JsonObject(), end="</tool_call>")}), said),
         "free x ban": (AllOf(Free({"<tool>": Region(JsonObject(), end="</tool>")}), Ban(PHRASES)),
                        said.replace("_call", "")),
     }  # fmt: skip
 
 
+TWELVE = JsonSchema({
+    "type": "object",
+    "properties": {f"field_{i}": {"type": "string"} for i in range(12)},
+    "required": [f"field_{i}" for i in range(12)],
+    "additionalProperties": False,
+})  # fmt: skip
+TOOLS = ToolCalls({
+    "search": {"type": "object", "properties": {"query": {"type": "string"}, "most": {"type": "integer"}},
+               "required": ["query"], "additionalProperties": False},
+})  # fmt: skip
+ARITHMETIC = Path(__file__).parents[2] / "examples" / "arithmetic.gbnf"
+FLAT = r"""
+root ::= "{" pair (", " pair)* "}"
+pair ::= string ": " (string | "[" (string (", " string)*)? "]")
+string ::= "\"" [^"\\\x00-\x1f]* "\""
+"""
+"""Objects of strings and of lists of strings."""
+
+
 def in_json(words: list[str]) -> Wordlist:
-    """Whose words stand in strings: what JSON puts around them counts as separators. Each way into and out of a string
-    is a rule of its own in the product, so the automaton must be small."""
+    """Whose words stand in strings: what JSON puts around them counts as separators."""
     return Wordlist(words, capitals="never", quotes=True, colons=True, separators="{}[]", max_run=5)
 
 
 def main() -> None:
     vocab = tekken_vocab()
     trie = load_trie(vocab, Path(tempfile.gettempdir()))
-    Compiler(vocab).compile(Regex("a|b")).matcher().mask()  # numba compiles or loads
-    head = ("tokens", "build ms", "states", "cold µs", "warm µs", "members µs")
-    print(f"{'constraint':>16}" + ("{:>12}" * len(head)).format(*head))
+    warm_up = Compiler(vocab)
+    warm_up._trie = trie  # the trie is measured elsewhere
+    for spec in (Regex("a|b"), AllOf(JsonObject(), Regex("[^x]*"))):
+        warm_up.compile(spec).matcher().mask()  # numba compiles or loads
+    head = ("tokens", "members ms", "join ms", "first ms", "cold µs", "warm µs", "ratio", "shares µs", "MB")
+    print(f"{'constraint':>16}" + ("{:>11}" * len(head)).format(*head))
     for name, (spec, text) in cases().items():
-        tokens = vocab.encoder(text)  # type: ignore[misc]  # tekken has one
-        rows = []
-        for _ in range(ROUNDS):
-            compiler = Compiler(vocab)
-            compiler._trie = trie  # the trie is measured elsewhere
-            compiled, build = timed(lambda compiler=compiler, spec=spec: compiler.compile(spec))
-            _, cold = timed(lambda compiled=compiled, tokens=tokens: walk(compiled, tokens))
-            _, warm = timed(lambda compiled=compiled, tokens=tokens: walk(compiled, tokens))
-            per = 1e3 / len(tokens)
-            rows.append([build, cold * per, warm * per])
-            if isinstance(compiled.matcher(), Composite):
-                walk(compiled, tokens, members=True)
-                _, shared = timed(lambda compiled=compiled, tokens=tokens: walk(compiled, tokens, members=True))
-                rows[-1].append((shared - warm) * per)
-        a, b, c, *d = map(statistics.median, zip(*rows, strict=True))
-        print(f"{name:>16}{len(tokens):>12}{a:>12.1f}{states(compiled):>12}{b:>12.1f}{c:>12.1f}"
-              + (f"{d[0]:>12.1f}" if d else ""), flush=True)  # fmt: skip
+        if len(sys.argv) > 1 and sys.argv[0].endswith("compositions.py") and sys.argv[1] not in name:
+            continue
+        rows = [measured(spec, text, vocab, trie) for _ in range(ROUNDS)]
+        found = [statistics.median(column) for column in zip(*rows, strict=True)]
+        tokens, *rest, memory = found
+        print(f"{name:>16}{tokens:>11.0f}" + "".join(f"{one:>11.1f}" for one in rest[:-2])
+              + f"{rest[-2]:>11.2f}{rest[-1]:>11.1f}{memory:>11.1f}", flush=True)  # fmt: skip
 
 
-def states(compiled: Any) -> int:
-    machine = getattr(compiled, "whole", compiled).machine
-    return len(machine.dfa) if hasattr(machine, "dfa") else len(machine.network.final)
+def measured(spec: Spec, text: str, vocab: Any, trie: Any) -> tuple[float, ...]:
+    tokens = vocab.encoder(text)
+    compiler = Compiler(vocab)
+    compiler._trie = trie
+    members = spec.members if isinstance(spec, AllOf) else (spec,)
+    filter_of.cache_clear()
+    alone, making = timed(lambda: [compiler.compile(member) for member in members])
+    _, masking = timed(lambda: [member.matcher().mask() for member in alone])
+    compiled, join = timed(lambda: compiler.compile(spec))
+    _, first = timed(lambda: compiled.matcher().mask())
+    _, cold = timed(lambda: walk(compiled, tokens))
+    for member in alone:
+        walk(member, tokens)
+    ratios, warms = [], []
+    for _ in range(TURNS):
+        _, warm = timed(lambda: walk(compiled, tokens))
+        warms.append(warm)
+        ratios.append(warm / max(timed(lambda member=member: walk(member, tokens))[1] for member in alone))
+    shared = 0.0
+    warm = statistics.median(warms)
+    if isinstance(compiled.matcher(), Composite):
+        walk(compiled, tokens, members=True)
+        shared = timed(lambda: walk(compiled, tokens, members=True))[1] - warm
+    per = 1e3 / len(tokens)
+    machine = getattr(getattr(compiled, "whole", compiled), "machine", None)
+    memory = machine.size / 1e6 if isinstance(machine, JointMachine) else 0.0
+    ratio = statistics.median(ratios)
+    return len(tokens), making + masking, join, first, cold * per, warm * per, ratio, shared * per, memory
 
 
 def timed(action: Callable[[], Any]) -> tuple[Any, float]:

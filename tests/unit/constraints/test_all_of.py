@@ -6,28 +6,25 @@ import itertools
 import json
 import random
 import re
-from functools import partial
 
 import numpy as np
 import pytest
 
 import tests.tokenizers as tokenizers
 from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex, SamplingConfig, Vocab
-from espalier.automata.languages import network
-from espalier.automata.languages.dfa import intersect
 from espalier.constraints.ban import Ban
 from espalier.constraints.base import Compiled, Composite, Matcher
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.compose import all_of as combine
+from espalier.constraints.compose import joint
 from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.compose.all_of_matcher import TOGETHER
-from espalier.constraints.matching import automaton as automaton_matcher
+from espalier.constraints.compose.stranding import StrandingAllOfCompiled
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge, parse
 from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.step.decide import decide
 from espalier.decoding.step.record import Watch
-from espalier.errors import LimitExceeded, NotAvailable, RegexError, SpecError, UnsupportedError
+from espalier.errors import LimitExceeded, NotAvailable, RegexError, SpecError, UnsupportedError, VocabError
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.filters import FilterContext, Priority
@@ -195,10 +192,11 @@ def test_an_expression_that_is_large_as_one_automaton_is_regular_all_the_same(pa
         assert compiled.accepts(text) == (re.fullmatch(pattern, text) is not None), text
 
 
-@pytest.mark.slow
-def test_an_automaton_that_would_fill_the_memory_is_refused():
-    with pytest.raises(LimitExceeded, match=r"all_of\[0\].regex: .*states or more"):
-        BYTES.compile(AllOf(Regex(".*a.{25}"), Regex(".*")))
+def test_an_automaton_that_would_fill_the_memory_is_walked_instead():
+    compiled = BYTES.compile(AllOf(Regex(".*a.{25}"), Regex("[^x]*")))
+    assert compiled.accepts("ba" + "b" * 25)
+    assert not compiled.accepts("ba" + "b" * 24)
+    assert not compiled.accepts("xa" + "b" * 25)
 
 
 def test_members_that_contradict_one_another_are_named():
@@ -211,26 +209,30 @@ def test_members_that_contradict_one_another_are_named():
 
 
 def test_what_cannot_be_combined_says_why():
-    with pytest.raises(
-        UnsupportedError, match=r"all_of\[0\].json_object and all_of\[2\].gbnf are not regular.*dead end"
-    ):
-        BYTES.compile(AllOf(JsonObject(), Regex(".*"), BRACKETS))
-    with pytest.raises(UnsupportedError, match="/pattern"):
-        BYTES.compile(AllOf(JsonSchema({"type": "string", "pattern": r"^(a*)b\1$"}), Regex(".*")))
-    with pytest.raises(UnsupportedError, match="refers to tokens"):
+    unique = JsonSchema({"type": "array", "uniqueItems": True, "items": {"type": "string"}})
+    with pytest.raises(UnsupportedError, match=r"all_of\[0\].json_schema cannot be joined without dead ends"):
+        BYTES.compile(AllOf(unique, Regex(".*"), dead_ends="refuse"))
+    with pytest.raises(VocabError, match="<x>"):
         BYTES.compile(AllOf(Gbnf("root ::= <x> root | [a]"), Regex(".*")))
     with pytest.raises(RegexError, match="offset 1"):
         BYTES.compile(AllOf(Regex("a("), Regex(".*")))
 
 
-def test_what_is_too_large_is_named(monkeypatch):
-    monkeypatch.setattr(combine, "intersect", partial(intersect, max_states=20))
-    with pytest.raises(LimitExceeded, match=r"all_of\[0\].regex and all_of\[1\].regex together: .* 21 states or more"):
-        BYTES.compile(AllOf(Regex("[ab]{0,30}"), Regex("[ac]{0,30}")))
-    small = partial(network.build_network, max_states=5)
-    monkeypatch.setattr(automaton_matcher, "build_network", small)
+def test_what_is_too_large_as_one_automaton_is_walked_as_two(monkeypatch):
+    spec, text = AllOf(Regex("[ab]{0,30}"), Regex("[ac]{2,31}")), "a" * 12
+    as_one = compiler().compile(spec)
+    monkeypatch.setattr(joint, "MERGED", 20)
+    as_two = compiler().compile(spec)
+    assert isinstance(as_two, StrandingAllOfCompiled)
+    assert not isinstance(as_one, StrandingAllOfCompiled)
+    for n in range(len(text)):
+        assert np.array_equal(after(as_one, text[:n]).mask(), after(as_two, text[:n]).mask())
+        assert after(as_one, text[:n]).explain(ord("b")) == after(as_two, text[:n]).explain(ord("b"))
+
+
+def test_what_is_too_large_is_named():
     with pytest.raises(LimitExceeded, match=r"all_of\[1\].regex: "):
-        BYTES.compile(AllOf(Choice(["a"]), Regex("[ab]{0,30}")))
+        BYTES.compile(AllOf(Choice(["a"]), Regex("([ab]{0,999}){0,9999}")))
 
 
 # Who refuses

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 import tests.tokenizers as tokenizers
 from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex, Vocab
 from espalier.constraints.after.spec import After
+from espalier.constraints.as_filter import MatcherFilter
 from espalier.constraints.ban import Ban
 from espalier.constraints.base import Composite
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.compose.any_of import AnyOf
-from espalier.constraints.compose.side_by_side import RewindingAllOfCompiled, SideBySideCompiled
-from espalier.constraints.filters.matcher import MatcherFilter
+from espalier.constraints.compose.side_by_side import SideBySideCompiled
+from espalier.constraints.compose.stranding import StrandingAllOfCompiled
 from espalier.constraints.free import Free, Region
 from espalier.constraints.matching.closing import Closing
 from espalier.constraints.matching.rewinding import (
-    EVERYTHING,
     Rewinding,
     RewindingMatcher,
     check_only_masks,
@@ -83,12 +83,16 @@ def test_a_ban_that_rewinds_keeps_the_laws_and_the_texts_of_one_that_masks(vocab
         (AllOf(Regex("[a-zñ ]{3,20}"), BAN, Ban(["qq"])), ["abc", "q laz q"], ["ab", "a lazy", "aqq"]),
         (AllOf(JsonObject(), BAN, Ban(["}}"], mode="rewind")), ['{"a": []}'], ['{"a": {}}', '{"a": "xx"}']),
         (AllOf(ONES, Regex("[ab]*"), dead_ends="rewind"), ["", "ab", "aabb"], ["()", "aab"]),
+        (AllOf(ONES, OTHERS, dead_ends="rewind"), ["ab", "aabb"], ["", "aab", "()", "[ab]"]),
+        (AllOf(ONES, OTHERS), ["ab", "aabb"], ["", "aab", "()", "[ab]"]),
+        (AllOf(ONES, OTHERS, BAN), ["ab", "aabb"], ["", "aab", "()", "[ab]"]),
+        (AllOf(JsonObject(), NESTED), ["{}", '{"a": {}}'], ['{"b": {}}', '{"a": []}']),
     ],
 )
 @pytest.mark.parametrize("vocab", VOCABS)
 def test_compositions_with_an_automaton_keep_all_laws(spec, accepted, rejected, vocab):
     one, made = compiled(spec, vocab)
-    assert isinstance(made, RewindingAllOfCompiled)
+    assert isinstance(made, StrandingAllOfCompiled)
     assert isinstance(made.matcher(), RewindingMatcher)
     check_matcher(made, trie=one.trie, accepted=accepted, rejected=rejected)
 
@@ -96,8 +100,6 @@ def test_compositions_with_an_automaton_keep_all_laws(spec, accepted, rejected, 
 @pytest.mark.parametrize(
     ("spec", "accepted", "rejected"),
     [
-        (AllOf(ONES, OTHERS, dead_ends="rewind"), ["ab", "aabb"], ["", "aab", "()", "[ab]"]),
-        (AllOf(JsonObject(), NESTED, dead_ends="rewind"), ["{}", '{"a": {}}'], ['{"b": {}}', '{"a": []}']),
         (AllOf(After("!", PERSON), BAN), ['go!{"name":"a"}'], ["go!", 'lazy!{"name":"a"}', 'go!{"name":"xx"}']),
     ],
 )
@@ -118,17 +120,17 @@ def test_side_by_side_keeps_the_laws_on_texts_that_all_accept(spec, accepted, re
         matcher.shortest_completion()
 
 
-def test_side_by_side_blames_the_first_member_that_refuses():
+def test_two_grammars_blame_the_first_member_that_refuses():
     matcher = walked(compiled(AllOf(ONES, OTHERS, dead_ends="rewind"))[1], "a")
     assert matcher.explain(ord("(")).member == "all_of[1].gbnf"
     assert matcher.explain(ord("[")).member == "all_of[0].gbnf"
     assert isinstance(matcher, Composite)
     named = matcher.member_masks()
     assert [name for name, _ in named] == ["all_of[0].gbnf", "all_of[1].gbnf", "all_of"]
-    assert np.array_equal(named[0][1] & named[1][1], named[2][1])
+    assert np.array_equal(named[0][1] & named[1][1] & named[2][1], named[2][1])
     with pytest.raises(ValueError, match="allowed"):
         matcher.explain(ord("b"))
-    assert matcher.unsettled == EVERYTHING
+    assert matcher.unsettled == 0  # a common end is known
     assert not matcher.undoable().any()
 
 
@@ -255,12 +257,12 @@ def test_what_asks_to_take_text_back_is_found_however_deep():
     assert rewinding_parts(Free({"<": Region(AnyOf(PERSON, After("!", BAN)), end=">")})) == (BAN,)
 
 
-def test_two_grammars_are_refused_with_the_way_out():
-    with pytest.raises(UnsupportedError, match=r"all_of\[0\].gbnf and all_of\[1\].gbnf") as refused:
-        compiled(AllOf(ONES, OTHERS))
+def test_a_member_without_an_automaton_is_refused_with_the_way_out():
+    with pytest.raises(UnsupportedError, match=r"all_of\[0\].after cannot be joined without dead ends") as refused:
+        compiled(AllOf(After("!", PERSON), Regex(".*"), dead_ends="refuse"))
     assert 'dead_ends="rewind"' in refused.value.hint
-    with pytest.raises(UnsupportedError, match="two such members"):
-        compiled(AllOf(ONES, OTHERS, BAN))  # a ban alone does not accept dead ends of others
+    _, made = compiled(AllOf(After("!", PERSON), BAN, dead_ends="refuse"))  # a ban that rewinds may stand beside it
+    assert made.accepts('go!{"name":"a"}')
 
 
 def test_members_that_contradict_one_another_are_refused_all_the_same():

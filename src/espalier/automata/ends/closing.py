@@ -6,6 +6,8 @@ short enough counts as too long. It knows a machine and a vocabulary, and nothin
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from espalier.automata.ends.nearest import MAX_LENGTH, Nearest
@@ -30,6 +32,18 @@ LANDINGS_BYTES = 32 * 2**20
 NEXT_BYTES = 16 * 2**20
 
 
+class Completions(Protocol):
+    """Knows one completion of each state."""
+
+    def count(self, state: State) -> int:
+        """How many tokens the completion has. Raises LimitExceeded as `completion` does."""
+        ...
+
+    def completion(self, state: State) -> tuple[int, ...]:
+        """The tokens of the completion. Raises LimitExceeded for one that is too long, or is not known."""
+        ...
+
+
 class _Known:
     """The results of earlier searches from one state. refused: no completion of at most so many tokens was found.
     completion: the shortest completion found."""
@@ -46,11 +60,19 @@ class Ends:
     ever replaced by something more exact."""
 
     def __init__(
-        self, machine: Machine, trie: TokenTrie, vocab: Vocab, *, max_walks: int = MAX_WALKS, deep: int = DEEP
+        self,
+        machine: Machine,
+        trie: TokenTrie,
+        vocab: Vocab,
+        *,
+        max_walks: int = MAX_WALKS,
+        deep: int = DEEP,
+        nearest: Completions | None = None,
     ) -> None:
+        """nearest: the completion that is known of each state; by default that of fewest bytes."""
         self._machine = machine
         self._width = vocab.width
-        self._nearest = Nearest(machine, trie, vocab)
+        self._nearest: Completions = Nearest(machine, trie, vocab) if nearest is None else nearest
         self._max_walks = max_walks
         self._deep = deep
         self._longest = max(trie.max_depth, 1)
@@ -87,8 +109,7 @@ class Ends:
         if self._at_least(state) > most:
             return False
         # Every byte that is needed has a token of its own, otherwise `fewest` would be known.
-        least = machine.least(state)
-        if least <= min(most, MAX_LENGTH) or self._is_near(state, most):
+        if self._at_most(state) <= min(most, MAX_LENGTH) or self._is_near(state, most):
             return True
         return most <= self._deep and self.within(state, most) is not None
 
@@ -146,6 +167,10 @@ class Ends:
         """A lower bound on the tokens that complete a text, which is not complete yet."""
         return max(1, -(-self._machine.least(state) // self._longest))
 
+    def _at_most(self, state: State) -> int:
+        """The bytes and named tokens of the completion that `_nearest` knows."""
+        return self._machine.least(state)
+
     def _of(self, state: State) -> _Known:
         found = self._known.get(state)
         if found is None:
@@ -179,7 +204,7 @@ class Ends:
                     known = self._known.get(after)
                     if known is not None and known.completion is not None and len(known.completion) <= left:
                         return (*taken, token, *known.completion)
-                    if machine.least(after) <= min(left, MAX_LENGTH):
+                    if self._at_most(after) <= min(left, MAX_LENGTH):
                         return (*taken, token, *self._nearest.completion(after))
                     following.append((after, (*taken, token)))
             level = sorted(following, key=lambda one: machine.least(one[0]))

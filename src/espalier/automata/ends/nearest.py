@@ -76,30 +76,11 @@ class Nearest:
         at = state
         while at not in links and machine.least(at) > 0:
             check_time()
-            steps.append((at, *self._step(at)))
+            steps.append((at, *first_step(machine, at)))
             at = steps[-1][3]
         for before, byte, token, after in reversed(steps):
             links[before] = self._spelled(byte, token, after)
         return links[state]
-
-    def _step(self, state: State) -> tuple[int, int, State]:
-        """The first byte of a completion, or -1 and a named token; and the state after it."""
-        machine = self._machine
-        members, refs = machine.options(state)
-        wanted = machine.least(state) - 1
-        while members:
-            lowest = members & -members
-            byte = lowest.bit_length() - 1
-            after = machine.step(state, byte)
-            if after is not None and machine.least(after) == wanted:
-                return byte, -1, after
-            members ^= lowest
-        for ref in refs:
-            for token in machine.reference(ref)[1].tolist():
-                after = machine.advance(state, token)
-                if after is not None and machine.least(after) <= wanted:
-                    return -1, token, after
-        raise AssertionError("a state is further from the end than all that follow it")
 
     def _spelled(self, byte: int, token: int, after: State) -> _Link:
         links = self._links
@@ -121,3 +102,23 @@ class Nearest:
 
     def _rest(self, state: State) -> int:
         return 0 if self._machine.least(state) == 0 else self._links[state].cost
+
+
+def first_step(machine: Machine, state: State) -> tuple[int, int, State]:
+    """The first byte of a completion of fewest bytes and named tokens, or -1 and a named token; and the state after it.
+    The text must not be complete."""
+    members, refs = machine.options(state)
+    wanted = machine.least(state) - 1
+    while members:
+        lowest = members & -members
+        byte = lowest.bit_length() - 1
+        after = machine.step(state, byte)
+        if after is not None and machine.least(after) == wanted:
+            return byte, -1, after
+        members ^= lowest
+    for ref in refs:
+        for token in machine.reference(ref)[1].tolist():
+            after = machine.advance(state, token)
+            if after is not None and machine.least(after) <= wanted:
+                return -1, token, after
+    raise AssertionError("a state is further from the end than all that follow it")

@@ -219,14 +219,28 @@ def trimmed(classes: NDArray[np.uint8], table: NDArray[np.int32], accepting: NDA
 
 def distances(table: NDArray[np.int32], accepting: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The least number of bytes from each state to an accept state, -1 if none is reached, `(S,) int64`."""
-    tails, letters = np.nonzero(table >= 0)
+    found = np.where(accepting, 0, -1)
+    rest = np.flatnonzero(~accepting)  # an accept state needs no way to another
+    steps = 0
+    while rest.size:
+        # Where most states are near the end, looking at all edges is faster than sorting them.
+        check_time()
+        last = np.append(found == steps, False)  # (S + 1,): the last stands for none
+        hit = last[table[rest]].any(axis=1)
+        steps += 1
+        found[rest[hit]] = steps
+        count, rest = rest.size, rest[~hit]
+        if 2 * rest.size > count:
+            break
+    if not rest.size:
+        return found
+    tails, letters = np.nonzero(table[rest] >= 0)
+    tails = rest[tails]
     heads = table[tails, letters]
     order = np.argsort(heads, kind="stable")
     tails, heads = tails[order], heads[order]  # edges sorted by their target
     first = np.searchsorted(heads, np.arange(len(table) + 1))
-    found = np.where(accepting, 0, -1)
-    fresh = np.flatnonzero(accepting)
-    steps = 0
+    fresh = np.flatnonzero(found == steps)
     while fresh.size:
         check_time()
         steps += 1

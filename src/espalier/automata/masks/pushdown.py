@@ -260,9 +260,12 @@ class PushdownMachine:
                     joined = named if also is None else self._automaton.union(also, named)
                     landed[matching[landed[matching] == before]] = self._rows.row(joined)
             ids = np.flatnonzero(landed >= 0).astype(np.int32)
-            rows, which = np.unique(landed[ids], return_inverse=True)
+            place = np.zeros(len(self._rows.states), dtype=np.int32)  # marking is several times faster than sorting
+            place[landed[ids]] = 1
+            rows = np.flatnonzero(place)
+            place[rows] = np.arange(len(rows))
             states = [self._rows.states[row] for row in rows.tolist()]
-        return Landings(ids=ids, which=which.astype(np.int32), states=tuple(states))
+        return Landings(ids=ids, which=place[landed[ids]], states=tuple(states))
 
     def _farthest(self, state: Stacks) -> int:
         """An upper bound, over all allowed tokens, on the bytes and named tokens that complete the text after the

@@ -1,15 +1,15 @@
 """`AllOf`: the texts that every one of several constraints accepts.
 
-The members' automata are intersected, and states that cannot reach acceptance are removed, so no token leads to a dead
-end. It knows no kind: a member is any constraint that has an automaton (`Kind.automaton`).
+The members' machines are joined as they are walked (`joint.py`), so nothing is built in advance; only where `AllOf` is
+a part of another constraint are automata intersected. It knows no kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 from espalier.automata.languages.dfa import Dfa, intersect
 from espalier.automata.languages.network import Network
@@ -17,54 +17,57 @@ from espalier.automata.languages.product import intersect_network
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.all_of_matcher import AllOfCompiled
+from espalier.constraints.compose.joint import JointCompiled, Part, join, part_of
 from espalier.constraints.compose.members import Joined
 from espalier.constraints.compose.side_by_side import RewindingAllOfCompiled, SideBySideCompiled
+from espalier.constraints.compose.stranding import StrandingAllOfCompiled
 from espalier.constraints.kinds import KINDS, Kind
-from espalier.constraints.matching.automaton import compile_automaton
 from espalier.constraints.spec import Spec
-from espalier.constraints.unique.places import SeveralTrackers, WatchedLanguage, watched_language, with_tracker
 from espalier.constraints.verdict import Verdict, judge, parse
 from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError
 from espalier.lexicon.files import WordFiles
 
-DeadEnds: TypeAlias = Literal["refuse", "rewind"]
+DeadEnds: TypeAlias = Literal["auto", "refuse", "rewind"]
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class AllOf(Joined):
-    """Texts that all members accept: any number of regular members and at most one that is not, such as a grammar.
+    """Texts that all members accept; members are constraints of any kind, any number of them.
 
-    The members are given one by one or as one sequence. An AllOf among them is replaced by its members, and equal
-    members are kept once. Their order is the order of blame: the first member that refuses a token gets the blame.
+    They are given one by one or as one sequence. An AllOf among them is replaced by its members, and equal members are
+    kept once. Their order is the order of blame: the first member that refuses a token gets the blame.
 
-    dead_ends: what to do with members whose automata cannot be intersected, such as two grammars, because they could
-    each allow tokens without any text that satisfies all. `refuse` raises an error. `rewind` masks with all members in
-    parallel; where no token is left, the last token is undone and not sampled there again (`max_rewinds`, strategy
-    `mask`). Because any token may be undone, such a text is streamed only once it has ended. The whole rewinds if an
-    AllOf among its members does. A member that rewinds itself, such as `Ban(..., mode="rewind")`, does not need
-    `dead_ends`. Raises SpecError.
+    Members are joined as the text is walked. A token is allowed if every member allows it and a text that satisfies all
+    of them can still be reached after it, for which a search of bounded size looks. dead_ends: what to do where that
+    search is given up, or a member has no automaton to search (`After`, `uniqueItems`, a plugin's matcher). `auto`:
+    allow the token; where it proves to lead nowhere, the strategy `mask` takes text back and goes on
+    differently (`max_rewinds`), as the trace then tells, and other strategies raise DeadEnd. Text is held back from
+    streaming only while its end is not known. `refuse`: raise LimitExceeded there, and UnsupportedError for such a
+    member. `rewind`: as `auto`, and only where text can be taken back: with the strategy `mask` of our own sampler. The
+    whole rewinds, or refuses, if an AllOf among its members does; a rewind counts first. A member that rewinds itself,
+    such as `Ban(..., mode="rewind")`, does not need `dead_ends`. Raises SpecError.
     """
 
     kind: ClassVar[str] = "all_of"
     dead_ends: DeadEnds
 
-    def __init__(self, *members: Spec | Sequence[Spec], dead_ends: DeadEnds = "refuse") -> None:
+    def __init__(self, *members: Spec | Sequence[Spec], dead_ends: DeadEnds = "auto") -> None:
         Joined.__init__(self, *members)
         if dead_ends not in get_args(DeadEnds):
             raise SpecError(f"unknown dead_ends {dead_ends!r}", hint=", ".join(get_args(DeadEnds)), field="dead_ends")
         given: Any = members[0] if len(members) == 1 and isinstance(members[0], Sequence) else members
-        inner = any(isinstance(one, AllOf) and one.dead_ends == "rewind" for one in given)
-        object.__setattr__(self, "dead_ends", "rewind" if inner else dead_ends)
+        inner = {one.dead_ends for one in given if isinstance(one, AllOf)} | {dead_ends}
+        object.__setattr__(self, "dead_ends", next(one for one in ("rewind", "refuse", "auto") if one in inner))
 
     def to_json(self) -> dict[str, Any]:
         """As `Spec.to_json`; dead_ends only if it is not the default."""
         found = Joined.to_json(self)
-        return found if self.dead_ends == "refuse" else found | {"dead_ends": self.dead_ends}
+        return found if self.dead_ends == "auto" else found | {"dead_ends": self.dead_ends}
 
     @classmethod
     def from_fields(cls, values: dict[str, Any]) -> AllOf:
         found = super(AllOf, cls).from_fields(values)
-        return AllOf(found.members, dead_ends=values.get("dead_ends", "refuse"))
+        return AllOf(found.members, dead_ends=values.get("dead_ends", "auto"))
 
     def named(self) -> list[tuple[str, Spec]]:
         """Name and member, in order."""
@@ -77,87 +80,74 @@ class AllOf(Joined):
 
 def compile_all_of(spec: AllOf, compiler: Compiler) -> Compiled:
     """A single member compiles as itself. Raises what the members' own compilers raise; SpecError, naming them, for
-    members that contradict one another; UnsupportedError for two members that are not regular, unless
-    `dead_ends="rewind"`; LimitExceeded."""
+    members that contradict one another; LimitExceeded where no text that satisfies all was found; UnsupportedError for
+    a member without an automaton, with `dead_ends="refuse"`."""
     if len(spec.members) == 1:
         return compiler.compile(spec.members[0])
-    takers = [member for member in spec.members if member.rewinds]
-    try:
-        whole = _whole(spec, spec, compiler)
-    except (UnsupportedError, LimitExceeded):
-        if not spec.rewinds and not takers:
-            raise
-        return _side_by_side(spec, compiler)
-    if not spec.rewinds and not takers:
-        return AllOfCompiled(whole, spec.names(), lambda: [compiler.compile(member) for member in spec.members])
-    return RewindingAllOfCompiled(
-        whole,
-        spec.names(),
-        lambda: [compiler.compile(member) for member in spec.members],
-        rewinding=[(name, compiler.compile(one)) for name, one in spec.named() if one.rewinds],
-        rest=_rest(spec, compiler),
-    )
+    members = [_Member(name, one, part_of(name, one, compiler)) for name, one in spec.named()]
+    if all(member.part is not None for member in members):
+        return _joined(members, spec, compiler)
+    return _side_by_side(members, spec, compiler)
 
 
-def _whole(members: AllOf, spec: AllOf, compiler: Compiler) -> Compiled:
-    """The intersection of the members, compiled as `spec`."""
-    found = all_of_watched(members, compiler)
-    made = compile_automaton(found.automaton, spec, compiler.vocab, compiler.trie)
-    return with_tracker(made, found.tracker, compiler, is_easy=found.is_easy)
+class _Member(NamedTuple):
+    name: str
+    spec: Spec
+    part: Part | None
 
 
-def _rest(spec: AllOf, compiler: Compiler) -> Compiled | None:
-    """The compiled members that do not rewind, as one; None if all or none of them rewind."""
-    others = [member for member in spec.members if not member.rewinds]
-    if not others or len(others) == len(spec.members):
-        return None
-    return _whole(AllOf(others), spec, compiler)
+def _joined(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -> Compiled:
+    """The members, all of which have a part, as one; only with several members that rewind do they stay apart too."""
+    may_strand = spec.dead_ends != "refuse"
+    names = [member.name for member in members]
+    whole = join(_parts(members), spec, compiler, may_strand=may_strand)
+    joint = whole.joint if isinstance(whole, JointCompiled) else None
+
+    def alone() -> list[Compiled]:
+        return [compiler.compile(member.spec) for member in members]
+
+    takers = [(member.name, compiler.compile(member.spec)) for member in members if member.spec.rewinds]
+    if takers:
+        rest = _parts([member for member in members if not member.spec.rewinds])
+        others = join(rest, spec, compiler, may_strand=may_strand) if rest else None
+        return RewindingAllOfCompiled(whole, names, alone, rewinding=takers, rest=others, joint=joint)
+    if spec.rewinds or (joint is not None and may_strand):
+        return StrandingAllOfCompiled(whole, names, alone, joint)
+    return AllOfCompiled(whole, names, alone)
 
 
-def _side_by_side(spec: AllOf, compiler: Compiler) -> Compiled:
-    """Members whose automata cannot all be intersected, in parallel. With `dead_ends="refuse"` those that do not rewind
-    must be intersected first, so that only members that rewind run beside them."""
-    named = spec.named()
-    if spec.dead_ends == "refuse":
-        others = [(name, one) for name, one in named if not one.rewinds]
-        takers = [(name, one) for name, one in named if one.rewinds]
-        if len(others) > 1:
-            others = [(" and ".join(name for name, _ in others), AllOf([one for _, one in others]))]
-        named = [*others, *takers]
-    names, members = zip(*named, strict=True)
-    may_strand = spec.dead_ends == "rewind"
-    return SideBySideCompiled(spec, names, [compiler.compile(one) for one in members], may_strand=may_strand)
+def _parts(members: Sequence[_Member]) -> list[Part]:
+    return [member.part for member in members if member.part is not None]
+
+
+def _side_by_side(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -> Compiled:
+    """Members of which some have no automaton, in parallel; those that have one run as one. With `dead_ends="refuse"`
+    only members that rewind may run beside the others."""
+    apart = [member for member in members if member.part is None or member.spec.rewinds]
+    together = [member for member in members if member not in apart]
+    odd = [member.name for member in apart if not member.spec.rewinds]
+    if spec.dead_ends == "refuse" and len(odd) + bool(together) > 1:
+        raise UnsupportedError(
+            f"{' and '.join(odd)} cannot be joined without dead ends: it has no automaton",
+            hint='leave dead_ends out, or accept by dead_ends="rewind" that text is taken back where it leads nowhere',
+            field="members",
+        )
+    found = [(member.name, compiler.compile(member.spec)) for member in apart]
+    if together:
+        name = " and ".join(member.name for member in together)
+        one = _joined(together, spec, compiler) if len(together) > 1 else compiler.compile(together[0].spec)
+        found.insert(0, (name, one))
+    names, compiled = zip(*found, strict=True)
+    return SideBySideCompiled(spec, names, compiled, may_strand=spec.dead_ends != "refuse", order=spec.names())
 
 
 def all_of_language(spec: AllOf, compiler: Compiler) -> Dfa | Network:
     """The intersection. Raises as `compile_all_of`."""
-    return _intersected(spec, lambda member: compiler.language(member, wanted_by="AllOf"))
-
-
-def all_of_watched(spec: AllOf, compiler: Compiler) -> WatchedLanguage:
-    """The intersection, with the trackers of all members. Raises as `compile_all_of`."""
-    found: list[WatchedLanguage] = []
-
-    def language(member: Spec) -> Dfa | Network:
-        found.append(watched_language(member, compiler, wanted_by="AllOf"))
-        return found[-1].automaton
-
-    automaton = _intersected(spec, language)
-    trackers = [one.tracker for one in found if one.tracker is not None]
-    return WatchedLanguage(
-        automaton=automaton,
-        tracker=SeveralTrackers(trackers) if len(trackers) > 1 else trackers[0] if trackers else None,
-        is_easy=len(found) == 1 and found[0].is_easy,
-        is_document=any(one.is_document for one in found),
-    )
-
-
-def _intersected(spec: AllOf, language: Callable[[Spec], Dfa | Network]) -> Dfa | Network:
     names = spec.names()
     found: dict[str, Dfa | Network] = {}
     for name, member in zip(names, spec.members, strict=True):
         try:
-            found[name] = language(member)
+            found[name] = compiler.language(member, wanted_by="AllOf")
         except LimitExceeded as error:
             raise LimitExceeded(f"{name}: {error.message}", hint=error.hint) from error
     stacked = [name for name, part in found.items() if isinstance(part, Network)]
@@ -221,11 +211,4 @@ def parse_all_of(spec: AllOf, text: str) -> Any:
     return next((parse(member, text) for member in spec.members if KINDS.find(member.kind, "parse") is not None), text)
 
 
-KIND = Kind(
-    spec=AllOf,
-    compile=compile_all_of,
-    automaton=all_of_language,
-    watched=all_of_watched,
-    judge=judge_all_of,
-    parse=parse_all_of,
-)
+KIND = Kind(spec=AllOf, compile=compile_all_of, automaton=all_of_language, judge=judge_all_of, parse=parse_all_of)

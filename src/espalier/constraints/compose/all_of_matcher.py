@@ -1,7 +1,7 @@
-"""The matcher of `AllOf`: masks from the intersection, and each member's own matcher to say which member refuses.
+"""The matcher of `AllOf`: masks from the members as one, and each member's own matcher to say which member refuses.
 
 The members' matchers are created when a blame is first asked for, and catch up with the sequence only when asked again.
-It does not know how the intersection was made.
+It does not know how the members were joined.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self
 
+from espalier.automata.masks.machine import State
 from espalier.automata.reasons.blame import Blame
-from espalier.constraints.base import Compiled, Matcher
+from espalier.constraints.base import Compiled, Matcher, Ruled
+from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher, blame_of
 from espalier.errors import EspalierError, NotAvailable, TokenRefused
 from espalier.tokens.mask import Mask
@@ -21,9 +23,10 @@ TOGETHER = "each member allows it, but no text that goes on satisfies all of the
 
 
 class AllOfCompiled(WrappingCompiled):
-    """An intersection. names: the members', in order of blame. make: compiles each member alone when first needed."""
+    """The members as one automaton. names: the members', in order of blame. make: compiles each member alone when first
+    needed."""
 
-    def __init__(self, whole: Compiled, names: Sequence[str], make: Callable[[], list[Compiled]]) -> None:
+    def __init__(self, whole: AutomatonCompiled, names: Sequence[str], make: Callable[[], list[Compiled]]) -> None:
         super().__init__(whole)
         self.whole = whole
         self.names = tuple(names)
@@ -48,12 +51,12 @@ class AllOfCompiled(WrappingCompiled):
         return AllOfMatcher(self, self.whole.matcher(before=before))
 
 
-class AllOfMatcher(WrappingMatcher[AllOfCompiled, Matcher]):
+class AllOfMatcher(WrappingMatcher[AllOfCompiled, AutomatonMatcher]):
     """The state of one sequence. Laws: tests/laws.py."""
 
     __slots__ = ("_members", "_seen", "_tokens")
 
-    def __init__(self, compiled: AllOfCompiled, whole: Matcher) -> None:
+    def __init__(self, compiled: AllOfCompiled, whole: AutomatonMatcher) -> None:
         super().__init__(compiled, whole)
         self._tokens: list[int] = []  # EOS too
         self._members: list[Matcher] = []  # none until one is asked
@@ -79,6 +82,12 @@ class AllOfMatcher(WrappingMatcher[AllOfCompiled, Matcher]):
         other._seen = self._seen.copy()
         return other
 
+    def rule_of(self, token: int) -> str | None:
+        """See `Ruled`: by the first member that knows one."""
+        members = (self._member(place) for place in range(len(self._compiled.names)))
+        found = (member.rule_of(token) for member in members if isinstance(member, Ruled))
+        return next((rule for rule in found if rule is not None), None)
+
     def _blame(self, token: int) -> Blame:
         """The blame of the first member that refuses the token."""
         for place, name in enumerate(self._compiled.names):
@@ -88,8 +97,18 @@ class AllOfMatcher(WrappingMatcher[AllOfCompiled, Matcher]):
 
     def member_masks(self) -> list[tuple[str, Mask]]:
         """See `base.Composite`."""
-        found = [(name, self._member(place).mask()) for place, name in enumerate(self._compiled.names)]
+        found = [(name, member.mask()) for name, member in self.singles()]
         return [*found, (self._compiled.spec.kind, self.mask())]
+
+    def singles(self) -> list[tuple[str, Matcher]]:
+        """Each member's own matcher after the same tokens, with its name. They must not be changed. Raises
+        NotAvailable."""
+        return [(name, self._member(place)) for place, name in enumerate(self._compiled.names)]
+
+    @property
+    def state(self) -> State:
+        """The state of the whole's machine after all tokens but EOS."""
+        return self._inner.state
 
     def _member(self, place: int) -> Matcher:
         """A member's own matcher, after the same tokens as the whole."""

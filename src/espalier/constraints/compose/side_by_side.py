@@ -14,12 +14,16 @@ from typing import Self, cast
 
 import numpy as np
 
+from espalier.automata.joint.machine import JointMachine
 from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Compiled, Matcher
-from espalier.constraints.compose.all_of_matcher import AllOfCompiled, AllOfMatcher
-from espalier.constraints.matching.base import AnyCompiled, MatcherBase
+from espalier.constraints.compose.all_of_matcher import AllOfMatcher
+from espalier.constraints.compose.stranding import StrandingAllOfCompiled, StrandingAllOfMatcher
+from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
+from espalier.constraints.matching.base import AnyCompiled, MatcherBase, blame_of
+from espalier.constraints.matching.closing import known
 from espalier.constraints.matching.parallel import ParallelCompiled, ParallelMatcher
-from espalier.constraints.matching.rewinding import EVERYTHING, Recall, RewindingMatcher
+from espalier.constraints.matching.rewinding import Recall, RewindingMatcher
 from espalier.constraints.spec import Spec
 from espalier.errors import NotAvailable
 from espalier.tokens import mask as masks
@@ -51,6 +55,10 @@ class RewindingMembers(MatcherBase[AnyCompiled]):
     @property
     def unsettled(self) -> int:
         """See `Rewinding.unsettled`."""
+        return self.pending()
+
+    def pending(self) -> int:
+        """How many tokens the members may still undo."""
         return max((one.unsettled for _, one in self.rewinding()), default=0)
 
     def undoable(self) -> Mask:
@@ -75,21 +83,22 @@ class RewindingMembers(MatcherBase[AnyCompiled]):
         return replace(farthest, blame=replace(farthest.blame, member=name))
 
 
-class RewindingAllOfCompiled(AllOfCompiled):
-    """An intersection of members of which some rewind."""
+class RewindingAllOfCompiled(StrandingAllOfCompiled):
+    """Members as one of which some rewind."""
 
     def __init__(
         self,
-        whole: Compiled,
+        whole: AutomatonCompiled,
         names: Sequence[str],
         make: Callable[[], list[Compiled]],
         *,
         rewinding: Sequence[tuple[str, Compiled]],
         rest: Compiled | None,
+        joint: JointMachine | None,
     ) -> None:
-        """whole: the intersection. rewinding: the members that rewind, by name. rest: the intersection of the others,
-        None where there are none."""
-        super().__init__(whole, names, make)
+        """whole: all members as one. rewinding: the members that rewind, by name. rest: the others as one, None where
+        there are none."""
+        super().__init__(whole, names, make, joint)
         self.rewinding = tuple(rewinding)
         self.rest = rest
 
@@ -97,14 +106,14 @@ class RewindingAllOfCompiled(AllOfCompiled):
         return RewindingAllOfMatcher(self, self.whole.matcher(before=before))
 
 
-class RewindingAllOfMatcher(RewindingMembers[RewindingAllOfCompiled], AllOfMatcher):
-    """The state of one sequence. Laws: tests/laws.py; the mask is that of the intersection, so there are no traps."""
+class RewindingAllOfMatcher(RewindingMembers[RewindingAllOfCompiled], StrandingAllOfMatcher):
+    """The state of one sequence. Laws: tests/laws.py."""
 
     __slots__ = ("_rest", "_rest_seen", "_rewinding")
     _compiled: RewindingAllOfCompiled
 
-    def __init__(self, compiled: RewindingAllOfCompiled, whole: Matcher) -> None:
-        AllOfMatcher.__init__(self, compiled, whole)
+    def __init__(self, compiled: RewindingAllOfCompiled, whole: AutomatonMatcher) -> None:
+        StrandingAllOfMatcher.__init__(self, compiled, whole)
         self._rewinding = [(name, _as_rewinding(one.matcher())) for name, one in compiled.rewinding]
         self._rest = None if compiled.rest is None else compiled.rest.matcher()
         self._rest_seen = 0  # how many tokens it has taken: it follows when it is asked
@@ -130,6 +139,10 @@ class RewindingAllOfMatcher(RewindingMembers[RewindingAllOfCompiled], AllOfMatch
         other._rest_seen = self._rest_seen
         return other
 
+    @property
+    def unsettled(self) -> int:
+        return max(self.pending(), self.stranded())
+
     def rewinding(self) -> Sequence[tuple[str, RewindingMatcher]]:
         return self._rewinding
 
@@ -144,11 +157,22 @@ class RewindingAllOfMatcher(RewindingMembers[RewindingAllOfCompiled], AllOfMatch
 
 class SideBySideCompiled(ParallelCompiled):
     """Members that must all take a token, in order of blame. may_strand: whether there may be no token that all of them
-    take, so that any token may have to be undone."""
+    take, so that tokens may have to be undone."""
 
-    def __init__(self, spec: Spec, names: Sequence[str], members: Sequence[Compiled], *, may_strand: bool) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        names: Sequence[str],
+        members: Sequence[Compiled],
+        *,
+        may_strand: bool,
+        order: Sequence[str] = (),
+    ) -> None:
+        """order: the names of the members in order of blame, those of members that run as one each by itself; by
+        default `names`."""
         super().__init__(spec, names, members)
         self.may_strand = may_strand
+        self.order = {name: place for place, name in enumerate(order or names)}
 
     def matcher(self, *, before: str = "") -> SideBySideMatcher:
         return SideBySideMatcher(self, [one.matcher(before=before) for one in self.members])
@@ -159,19 +183,26 @@ class SideBySideCompiled(ParallelCompiled):
 
 class SideBySideMatcher(RewindingMembers[SideBySideCompiled], ParallelMatcher[SideBySideCompiled]):
     """The state of one sequence. Laws: tests/laws.py, except that the mask may be empty before the text is complete,
-    because the members may allow different tokens; for the same reason no completion is known."""
+    because the members may allow different tokens; for the same reason no shortest completion is known. Tokens are
+    unsettled while no member's own completion is one of the others too."""
 
-    __slots__ = ("_rewinds",)
+    __slots__ = ("_rewinds", "_sure")
 
     UNITE = np.bitwise_and
 
     def __init__(self, compiled: SideBySideCompiled, members: Sequence[Matcher]) -> None:
         ParallelMatcher.__init__(self, compiled, members)
         self._rewinds = tuple(isinstance(one, RewindingMatcher) for one in members)
+        self._sure: dict[int, bool] = {}  # by the number of tokens taken: whether a common end was found
+
+    def rollback(self, count: int) -> None:
+        super().rollback(count)
+        self._sure = {taken: sure for taken, sure in self._sure.items() if taken <= len(self._history)}
 
     def fork(self) -> Self:
         other = super().fork()
         other._rewinds = self._rewinds
+        other._sure = self._sure.copy()
         return other
 
     @property
@@ -192,12 +223,23 @@ class SideBySideMatcher(RewindingMembers[SideBySideCompiled], ParallelMatcher[Si
 
     def _blame(self, token: int) -> Blame:
         """The blame of the first member that refuses the token."""
-        return self._blame_of(next(at for at in self._alive if not self._member(at).allows(token)), token)
+        for name, member in self._singles():
+            if not member.allows(token):
+                return blame_of(member, name, token)
+        refusing = next(member for member in self._living() if not member.allows(token))
+        return replace(refusing.explain(token), member=self._kind)  # only together do they refuse it
 
     def member_masks(self) -> list[tuple[str, Mask]]:
-        """See `base.Composite`; together they refuse nothing that none of them does."""
-        found = [(name, one.mask()) for name, one in zip(self._compiled.names, self._living(), strict=True)]
-        return [*found, (self._kind, self.mask())]
+        """See `base.Composite`."""
+        return [*((name, member.mask()) for name, member in self._singles()), (self._kind, self.mask())]
+
+    def _singles(self) -> list[tuple[str, Matcher]]:
+        """Every member by itself, in order of blame."""
+        found: list[tuple[str, Matcher]] = []
+        for name, member in zip(self._compiled.names, self._living(), strict=True):
+            found += member.singles() if isinstance(member, AllOfMatcher) else [(name, member)]
+        order = self._compiled.order
+        return sorted(found, key=lambda one: order.get(one[0], len(order)))
 
     def rewinding(self) -> Sequence[tuple[str, RewindingMatcher]]:
         found = zip(self._compiled.names, self._living(), self._rewinds, strict=True)
@@ -208,4 +250,27 @@ class SideBySideMatcher(RewindingMembers[SideBySideCompiled], ParallelMatcher[Si
 
     @property
     def unsettled(self) -> int:
-        return EVERYTHING if self._compiled.may_strand else super().unsettled
+        own = super().unsettled
+        if not self._compiled.may_strand or self.is_finished:
+            return own
+        taken = len(self._history)
+        if taken not in self._sure:
+            self._sure[taken] = self.is_accepting or self._has_common_end()
+        return max(own, taken - max((count for count, sure in self._sure.items() if sure), default=0))
+
+    def _has_common_end(self) -> bool:
+        """Whether the shortest completion of one member is one of all others."""
+        for member in self._living():
+            found = known(member)
+            if found is not None and self._all_take(found):
+                return True
+        return False
+
+    def _all_take(self, tokens: Sequence[int]) -> bool:
+        for member in self._living():
+            ahead = member.fork()
+            for token in tokens:
+                if not ahead.allows(token):
+                    return False
+                ahead.advance(token)
+        return True

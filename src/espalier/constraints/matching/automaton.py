@@ -99,8 +99,11 @@ class AutomatonCompiled:
         """Completions within a token limit; made when first needed."""
         with self._lock:
             if self._ends is None:
-                self._ends = Ends(self.machine, self.trie, self.vocab)
+                self._ends = self._new_ends()
             return self._ends
+
+    def _new_ends(self) -> Ends:
+        return Ends(self.machine, self.trie, self.vocab)
 
     def matcher(self, *, before: str = "") -> AutomatonMatcher:
         return AutomatonMatcher(self)
@@ -237,6 +240,10 @@ class AutomatonMatcher(MatcherBase[AutomatonCompiled]):
     def state(self) -> State:
         """The state of the compiled constraint's machine after all tokens but EOS."""
         return self._state
+
+    def state_before(self, count: int) -> State:
+        """The state before the last `count` tokens but EOS."""
+        return self._history[-count] if count else self._state
 
     def _explainer_state(self, explainer: Explainer) -> State:
         """The state of the explainer's machine after the same tokens."""

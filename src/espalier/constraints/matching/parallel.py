@@ -32,7 +32,7 @@ class ParallelCompiled:
         self.names = tuple(names)
         self.members = tuple(members)
         self.vocab: Vocab = members[0].vocab
-        self.spelled: Mapping[int, bytes] = _spellings(self.names, self.members)
+        self.spelled: Mapping[int, bytes] = spellings(self.names, [member.spelled for member in members])
 
     @abstractmethod
     def matcher(self, *, before: str = "") -> Matcher: ...
@@ -41,10 +41,12 @@ class ParallelCompiled:
     def accepts(self, text: str | bytes) -> bool: ...
 
 
-def _spellings(names: Sequence[str], members: Sequence[Compiled]) -> dict[int, bytes]:
+def spellings(names: Sequence[str], spelled: Sequence[Mapping[int, bytes]]) -> dict[int, bytes]:
+    """The special tokens that are part of the text of any member, with their bytes. Raises SpecError where two members
+    spell one token differently."""
     found: dict[int, tuple[str, bytes]] = {}
-    for name, member in zip(names, members, strict=True):
-        for token, data in member.spelled.items():
+    for name, one in zip(names, spelled, strict=True):
+        for token, data in one.items():
             other, spelling = found.setdefault(token, (name, data))
             if spelling != data:
                 raise SpecError(

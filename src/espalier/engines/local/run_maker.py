@@ -107,13 +107,13 @@ class RunMaker:
             compiled = None if turn.spec is None else self._compiler.compile(turn.spec)
         if compiled is not None:
             matcher = compiled.matcher(before=turn.before)
-            if going_back:
-                if not isinstance(matcher, Rewinding):
-                    raise UnsupportedError(
-                        f"{going_back[0].kind} cannot take text back as a part of {compiled.spec.kind}",
-                        hint="it can alone and as a member of AllOf; mask there instead",
-                        field="constraint",
-                    )
+            if going_back and not isinstance(matcher, Rewinding):
+                raise UnsupportedError(
+                    f"{going_back[0].kind} cannot take text back as a part of {compiled.spec.kind}",
+                    hint="it can alone and as a member of AllOf; mask there instead",
+                    field="constraint",
+                )
+            if going_back or self._may_go_back(matcher, request, model):
                 make_plan = rewind_plan
             if closes:
                 with closable(closes):
@@ -159,6 +159,12 @@ class RunMaker:
                 hint="its cache is recurrent or has a sliding window; use a constraint that only masks",
                 field="constraint",
             )
+
+    def _may_go_back(self, matcher: Matcher, request: Request, model: StepModel | None) -> bool:
+        """Whether this run takes text back if it has to, though its constraint does not ask for it: a composition may
+        find only later that no text satisfies all of its members."""
+        can = request.sampler == "espalier" and request.strategy == "mask"
+        return can and model is not None and model.can_truncate and isinstance(matcher, Rewinding)
 
     def _filters(self, request: Request) -> list[LogitFilter]:
         """The soft constraints, and copies of the request's filters: a filter follows one sequence."""

@@ -1,0 +1,318 @@
+"""The joint machine: a `Machine` whose states are tuples of its members' states.
+
+A token is allowed if every member takes it and the joint state after it can still reach a common end. The intersection
+of the members' masks is not enough for that: each member might be able to go on, and none in the way of another. So the
+tokens that all members take are grouped by the joint state that they lead to, and each such state is judged once
+(`search.py`); few tokens are judged one by one. A joint state is made when it is met, and its mask is kept, both within
+bounds. It knows no EOS and no constraint.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.automata.joint.members import JointMember
+from espalier.automata.joint.search import DEAD, UNKNOWN, Search
+from espalier.automata.languages.nfa import ByteSet
+from espalier.automata.masks.cache import ByteCache
+from espalier.automata.masks.machine import Landings, Machine, State
+from espalier.errors import LimitExceeded
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Mask
+from espalier.tokens.vocab import Vocab
+
+FEW = 256
+"""At most so many tokens are judged one by one; more are grouped by the states they lead to."""
+CACHE_BYTES = 32 * 2**20
+"""The limit on what is kept about all states; past that it is forgotten."""
+RECORD_BYTES = 400
+MOVE_BYTES = 120
+OPTION_BYTES = 4 * 2**20
+MAX_CODES = 4_000_000
+"""The most combinations of two members' states that are counted in an array; more are sorted."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """The tokens that all members take by bytes or by the same name, by the joint state after them.
+
+    code: for each token 0 if a member refuses it, else 1 + the index into `states`, `(32 W,) int32`."""
+
+    code: NDArray[np.int32]
+    states: list[State]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Looked:
+    """What is known about the tokens of one joint state. mask: `(W,) int32`, read-only. spread: after every allowed
+    token at most so many tokens complete the text; None where that is not known."""
+
+    mask: Mask
+    spread: int | None
+
+
+class _Record:
+    """What is kept about one joint state. moves: by token, the state after it."""
+
+    __slots__ = ("accepting", "looked", "moves")
+
+    def __init__(self, accepting: bool) -> None:
+        self.accepting = accepting
+        self.looked: Looked | None = None
+        self.moves: dict[int, State] = {}
+
+
+class JointMachine:
+    """See above. machines: at least one. spelled: special tokens that are part of the text, and their bytes in it.
+
+    may_strand: where a search was given up, whether the tokens that lead to the state are allowed, which may then turn
+    out to be a dead end; otherwise LimitExceeded is raised. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        machines: Sequence[Machine],
+        vocab: Vocab,
+        *,
+        spelled: Mapping[int, bytes] | None = None,
+        may_strand: bool = False,
+        cache_bytes: int = CACHE_BYTES,
+        search: Mapping[str, Any] | None = None,
+    ) -> None:
+        """search: options of `Search`."""
+        self.members = tuple(JointMember(machine, spelled or {}, vocab) for machine in machines)
+        self.start: State = tuple(machine.start for machine in machines)
+        self.may_strand = may_strand
+        self._vocab = vocab
+        self._lock = threading.RLock()
+        self._search = Search(self.members, vocab, **(search or {}))
+        self._records: dict[State, _Record] = {}
+        self._held = 0  # bytes of all records
+        self._cache_bytes = cache_bytes
+        self._options: ByteCache[State, tuple[ByteSet, tuple[int, ...]]] = ByteCache(OPTION_BYTES)
+        self._specials = tuple(sorted(set().union(*(member.named for member in self.members))))
+        self._references = [(member, ref) for member in self.members for ref in range(len(member.references))]
+        self._first_reference = np.cumsum([0, *(len(member.references) for member in self.members)]).tolist()
+        self._has_every_byte = not vocab.missing_bytes()
+
+    @property
+    def size(self) -> int:
+        """Bytes held in memory beside those of the members' machines, about."""
+        return self._held + self._options.size + self._search.size + sum(one.size for one in self.members)
+
+    def accepts(self, state: State) -> bool:
+        return (self._records.get(state) or self._record(state)).accepting
+
+    def is_sure(self, state: State) -> bool:
+        """Whether a common end is known to be within reach; False where the search for one was given up."""
+        with self._lock:
+            return self._search.far(state) >= 0
+
+    def is_dead(self, state: State) -> bool:
+        """Whether no common end is within reach."""
+        with self._lock:
+            return self._search.far(state) == DEAD
+
+    def way(self, state: State) -> list[int]:
+        """A completion as symbols (see `members.py`). Raises LimitExceeded where none is known."""
+        with self._lock:
+            if self._search.far(state) < 0:
+                raise self._given_up()
+            return self._search.way(state)
+
+    def mask(self, state: State) -> Mask:
+        record = self._records.get(state)
+        return (self._look(state) if record is None or record.looked is None else record.looked).mask
+
+    def advance(self, state: State, token: int) -> State | None:
+        record = self._records.get(state)
+        if record is not None and token in record.moves:
+            return record.moves[token]
+        if not 0 <= token < self._vocab.width or not (self._vocab.bytes_of(token) or token in self._specials):
+            return None
+        with self._lock:
+            self._search.begin()
+            after = self._search.take(state, -1 - token)
+            if after is None or not self._allows(after):
+                return None
+            self._record(state).moves[token] = after
+            self._held += MOVE_BYTES
+            return after
+
+    def step(self, state: State, byte: int) -> State | None:
+        with self._lock:
+            after = self._search.take(state, byte)
+            # Without all bytes, a state in the middle of a token may have no end of its own.
+            if after is None or not self._has_every_byte or self._search.far(after) != DEAD:
+                return after
+            return None
+
+    def options(self, state: State) -> tuple[ByteSet, tuple[int, ...]]:
+        found = self._options.get(state)
+        if found is None:
+            with self._lock:
+                found = self._new_options(state)
+            self._options.put(state, found, 400)
+        return found
+
+    def _new_options(self, state: State) -> tuple[ByteSet, tuple[int, ...]]:
+        read: ByteSet = -1
+        refs: list[int] = []
+        for place, (member, part) in enumerate(zip(self.members, state, strict=True)):
+            members, named = member.machine.options(part)
+            read &= members
+            refs += [self._first_reference[place] + ref for ref in named]
+        alive: ByteSet = 0
+        while read:
+            lowest = read & -read
+            read ^= lowest
+            if self.step(state, lowest.bit_length() - 1) is not None:
+                alive |= lowest
+        kept = [ref for ref in refs if any(self.advance(state, int(t)) is not None for t in self.reference(ref)[1])]
+        return alive, tuple(kept)
+
+    def reference(self, number: int) -> tuple[str, NDArray[np.intp]]:
+        member, ref = self._references[number]
+        return member.references[ref]
+
+    def least(self, state: State) -> int:
+        """A lower bound; `far` is an upper one."""
+        return self._search.least(state)
+
+    def far(self, state: State) -> int | None:
+        """The length of the known completion in bytes and named tokens, None where none is known."""
+        with self._lock:
+            found = self._search.far(state)
+        return found if found >= 0 else None
+
+    def successors(self, state: State) -> list[tuple[int, State]]:
+        found = self.landings(state)
+        first = np.full(len(found.states), -1, dtype=np.int64)
+        first[found.which[::-1]] = found.ids[::-1]  # the last one written is the lowest
+        return list(zip(first.tolist(), found.states, strict=True))
+
+    def fewest(self, state: State) -> int | None:
+        return None
+
+    def stays_near(self, state: State, most: int) -> bool:
+        spread = self._look(state).spread
+        return spread is not None and spread <= most
+
+    def landings(self, state: State) -> Landings:
+        with self._lock:
+            self._search.begin()
+            groups = self._groups(state)
+            kept = [place for place, after in enumerate(groups.states) if self._allows(after)]
+            number = np.full(len(groups.states) + 1, -1, dtype=np.int32)
+            number[np.array(kept, dtype=np.int64) + 1] = np.arange(len(kept))
+            which = number[groups.code]  # (32 W,)
+            states = [groups.states[place] for place in kept]
+            for token, after in self._by_name(state):
+                which[token] = len(states)
+                states.append(after)
+        ids = np.flatnonzero(which >= 0).astype(np.int32)
+        return Landings(ids=ids, which=which[ids], states=tuple(states))
+
+    def _record(self, state: State) -> _Record:
+        with self._lock:
+            found = self._records.get(state)
+            if found is None:
+                if self._held > self._cache_bytes:
+                    self._records, self._held = {}, 0
+                found = self._records[state] = _Record(self._search.accepts(state))
+                self._held += RECORD_BYTES
+            return found
+
+    def _look(self, state: State) -> Looked:
+        record = self._record(state)
+        found = record.looked
+        if found is None:
+            with self._lock:
+                self._search.begin()
+                found = self._new_look(state)
+                found.mask.setflags(write=False)
+                record.looked = found
+                self._held += found.mask.nbytes
+        return found
+
+    def _new_look(self, state: State) -> Looked:
+        both = self.members[0].machine.mask(state[0]).copy()
+        for member, part in zip(self.members[1:], state[1:], strict=True):
+            np.bitwise_and(both, member.machine.mask(part), out=both)
+        masks.set_bits_inplace(both, self._specials, False)
+        if masks.count(both) <= FEW:
+            met: dict[State, list[int]] = {}
+            for token in masks.allowed_ids(both, self._vocab.width).tolist():
+                after = self._search.take(state, -1 - token)
+                if after is not None:
+                    met.setdefault(after, []).append(token)
+            alive = [after for after in met if self._allows(after)]
+            both = masks.from_ids([token for after in alive for token in met[after]], self._vocab.width)
+        else:
+            groups = self._groups(state)
+            allows = [self._allows(after) for after in groups.states]
+            alive = [after for after, allowed in zip(groups.states, allows, strict=True) if allowed]
+            if len(alive) < len(groups.states):
+                flags = np.array([False, *allows])[groups.code]  # (32 W,)
+                np.bitwise_and(both, masks.from_bool(flags), out=both)
+        for token, after in self._by_name(state):
+            masks.set_bits_inplace(both, (token,), True)
+            alive.append(after)
+        lengths = [self._search.far(after) for after in alive]
+        return Looked(both, None if UNKNOWN in lengths else max(lengths, default=0))
+
+    def _by_name(self, state: State) -> list[tuple[int, State]]:
+        """The tokens without bytes that are allowed, and the state after each."""
+        found = []
+        for token in self._specials:
+            after = self._search.take(state, -1 - token)
+            if after is not None and self._allows(after):
+                found.append((token, after))
+        return found
+
+    def _allows(self, state: State) -> bool:
+        far = self._search.far(state)
+        if far == UNKNOWN and not self.may_strand:
+            raise self._given_up()
+        return far != DEAD
+
+    def _groups(self, state: State) -> Groups:
+        """The joint states after a token, dead ones included."""
+        landed = [member.landed(part) for member, part in zip(self.members, state, strict=True)]
+        code = landed[0].which.astype(np.int32)
+        joint: list[tuple[State, ...]] = [(after,) for after in landed[0].states]
+        for other in landed[1:]:
+            width = len(other.states) + 1
+            wide = code.astype(np.int64) * width + other.which
+            wide[(code == 0) | (other.which == 0)] = 0
+            size = (len(joint) + 1) * width
+            if size <= MAX_CODES:
+                met = np.flatnonzero(np.bincount(wide, minlength=size))
+                number = np.zeros(size, dtype=np.int32)
+                met = met[met > 0]
+                number[met] = np.arange(1, len(met) + 1)
+                code = number[wide]
+            else:
+                met, places = np.unique(wide, return_inverse=True)
+                # 0 is for refused tokens, of which there may be none.
+                code = (places + (met[0] > 0)).astype(np.int32)
+                met = met[met > 0]
+            joint = [
+                (*joint[one - 1], other.states[two - 1])
+                for one, two in zip((met // width).tolist(), (met % width).tolist(), strict=True)
+            ]
+        for token in self._specials:
+            code[token] = 0
+        return Groups(code, joint)
+
+    def _given_up(self) -> LimitExceeded:
+        return LimitExceeded(
+            "whether a common end of the members can still be reached was not found within the bounds of the search",
+            hint='accept that text is taken back where it leads nowhere: dead_ends="rewind"',
+        )

@@ -1,0 +1,168 @@
+"""The members of `AllOf` as machines, and those machines as one: a DFA where that stays small, else a joint machine,
+which is made as it is walked. It knows no kind of constraint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from espalier.automata.ends.closing import Ends
+from espalier.automata.joint.ends import JointEnds
+from espalier.automata.joint.machine import JointMachine
+from espalier.automata.languages.dfa import Dfa, intersect
+from espalier.automata.languages.network import Network
+from espalier.automata.masks.machine import Machine, missing_error
+from espalier.automata.masks.pushdown import PushdownMachine
+from espalier.automata.masks.regular import RegularMachine
+from espalier.constraints.base import Compiled
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.kinds import KINDS
+from espalier.constraints.matching.automaton import AutomatonCompiled
+from espalier.constraints.matching.parallel import spellings
+from espalier.constraints.matching.undoable import UndoableCompiled
+from espalier.constraints.spec import Spec
+from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError, VocabError
+from espalier.tokens.trie import TokenTrie
+from espalier.tokens.vocab import Vocab
+
+MERGED = 4_000
+"""The most states of a DFA that several regular members are made into; larger ones stay apart and are joined as they
+are walked."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A member with a machine. spelled: as in `Compiled`."""
+
+    name: str
+    machine: Machine
+    spelled: Mapping[int, bytes]
+
+
+class JointCompiled(AutomatonCompiled):
+    """Several machines as one, for one vocabulary."""
+
+    def __init__(
+        self, spec: Spec, vocab: Vocab, trie: TokenTrie, machine: JointMachine, spelled: Mapping[int, bytes]
+    ) -> None:
+        super().__init__(spec, vocab, trie, machine)
+        self.joint = machine
+        self.spelled = spelled
+
+    def _new_ends(self) -> Ends:
+        return JointEnds(self.joint, self.trie, self.vocab)
+
+
+def part_of(name: str, spec: Spec, compiler: Compiler) -> Part | None:
+    """The machine of a member, None for one whose matcher is no automaton. Raises what the member's compiler raises,
+    LimitExceeded naming the member."""
+    try:
+        try:
+            found: Compiled | None = compiler.compile(spec)
+        except VocabError:
+            # Bytes without a token may never be needed by all members together.
+            if KINDS.find(spec.kind, "automaton") is None:
+                raise
+            found = None
+        if isinstance(found, UndoableCompiled):
+            found = found.strict
+        if isinstance(found, AutomatonCompiled):
+            return Part(name, found.machine, found.spelled)
+        if KINDS.find(spec.kind, "automaton") is None:
+            return None
+        try:
+            language = compiler.language(spec, wanted_by="AllOf")
+        except UnsupportedError:
+            if found is None:
+                raise
+            return None
+        return Part(name, machine_of(language, compiler), {})
+    except LimitExceeded as error:
+        raise LimitExceeded(f"{name}: {error.message}", hint=error.hint) from error
+
+
+def machine_of(language: Dfa | Network, compiler: Compiler) -> Machine:
+    """The machine of a language. A network may need bytes that have no token: the joint machine sees to that."""
+    if isinstance(language, Network) and language.is_regular:
+        language = Dfa.of_network(language)
+    if isinstance(language, Dfa):
+        return RegularMachine(language, compiler.vocab, compiler.trie)
+    return PushdownMachine(language, compiler.vocab, compiler.trie, needs_bytes=False)
+
+
+def join(parts: Sequence[Part], spec: Spec, compiler: Compiler, *, may_strand: bool) -> AutomatonCompiled:
+    """The parts as one constraint. may_strand: see `JointMachine`. Raises SpecError, naming them, for members that
+    contradict one another; VocabError; LimitExceeded where it was not found whether any text satisfies all of them."""
+    vocab, trie, names = compiler.vocab, compiler.trie, [part.name for part in parts]
+    spelled = spellings([part.name for part in parts], [part.spelled for part in parts])
+    try:
+        machines = _merged([part.machine for part in parts], compiler)
+    except GrammarError as error:
+        raise _contradiction(parts, compiler) from error
+    if len(machines) == 1:
+        alone = AutomatonCompiled(spec, vocab, trie, machines[0])
+        alone.spelled = spelled
+        return alone
+    machine = JointMachine(machines, vocab, spelled=spelled, may_strand=may_strand)
+    if machine.is_dead(machine.start):
+        raise _contradiction(parts, compiler)
+    if not machine.is_sure(machine.start):
+        raise LimitExceeded(
+            f"{' and '.join(names)} together: no text that satisfies all of them was found by a bounded search",
+            hint="they may contradict one another; a shorter or simpler member helps",
+        )
+    return JointCompiled(spec, vocab, trie, machine, spelled)
+
+
+def _merged(machines: Sequence[Machine], compiler: Compiler) -> list[Machine]:
+    """The machines, small regular ones made one, which then stands in the place of the first of them. Raises
+    GrammarError for regular machines that have no text in common, VocabError."""
+    small = [at for at, one in enumerate(machines) if isinstance(one, RegularMachine) and len(one.dfa) <= MERGED]
+    found: list[Machine | None] = list(machines)
+    kept: int | None = None
+    for at in sorted(small, key=lambda at: len(_dfa(machines[at]))):
+        if kept is None:
+            kept = at
+            continue
+        try:
+            both = intersect(_dfa(found[kept]), _dfa(machines[at]), max_states=MERGED)
+        except LimitExceeded:
+            continue  # it is joined as it is walked
+        first = min(kept, at)
+        found[kept] = found[at] = None
+        found[first] = RegularMachine(both, compiler.vocab, compiler.trie)
+        kept = first
+    return [one for one in found if one is not None]
+
+
+def _dfa(machine: Machine | None) -> Dfa:
+    if not isinstance(machine, RegularMachine):
+        raise AssertionError("only regular machines are merged")
+    return machine.dfa
+
+
+def _contradiction(parts: Sequence[Part], compiler: Compiler) -> SpecError | VocabError:
+    """The error for members that have no text in common: it names the first two that have none."""
+    if not _contradict(parts, compiler):
+        missing = compiler.vocab.missing_bytes()
+        return missing_error(missing, "no sequence of tokens spells a text that all members accept")
+    names = [part.name for part in parts]
+    guilty: tuple[str, ...] = ()
+    for one, other in combinations(parts, 2):
+        if _contradict((one, other), compiler):
+            guilty = (one.name, other.name)
+            break
+    return SpecError(
+        f"no text satisfies {' and '.join(guilty or names)} at once",
+        hint="the members contradict one another" if guilty or len(names) == 2 else "they do so only all together",
+        field="members",
+    )
+
+
+def _contradict(parts: Sequence[Part], compiler: Compiler) -> bool:
+    """Whether the parts have no text in common, even if every byte had a token of its own."""
+    spelled = {token: data for part in parts for token, data in part.spelled.items()}
+    machine = JointMachine([part.machine for part in parts], compiler.vocab, spelled=spelled, search={"any_byte": True})
+    return machine.is_dead(machine.start)

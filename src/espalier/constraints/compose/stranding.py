@@ -1,0 +1,65 @@
+"""The matcher of `AllOf` over a joint machine whose search for common ends may have been given up.
+
+What leads to such a state is allowed, and is taken back where it turns out to lead nowhere. It does not know the
+strategy that undoes tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from espalier.automata.joint.machine import JointMachine
+from espalier.constraints.base import Compiled
+from espalier.constraints.compose.all_of_matcher import AllOfCompiled, AllOfMatcher
+from espalier.constraints.matching.automaton import AutomatonCompiled
+from espalier.constraints.matching.rewinding import Recall
+from espalier.tokens import mask as masks
+from espalier.tokens.mask import Mask
+
+
+class StrandingAllOfCompiled(AllOfCompiled):
+    """joint: the machine that knows which states can still be completed; None where all can."""
+
+    def __init__(
+        self,
+        whole: AutomatonCompiled,
+        names: Sequence[str],
+        make: Callable[[], list[Compiled]],
+        joint: JointMachine | None,
+    ) -> None:
+        super().__init__(whole, names, make)
+        self.joint = joint
+
+    def matcher(self, *, before: str = "") -> StrandingAllOfMatcher:
+        return StrandingAllOfMatcher(self, self.whole.matcher(before=before))
+
+
+class StrandingAllOfMatcher(AllOfMatcher):
+    """The state of one sequence. Laws: tests/laws.py. Implements `Rewinding`: no token is ever undoable, and tokens are
+    unsettled only while it is not known whether the text that they made can still be completed."""
+
+    __slots__ = ()
+    _compiled: StrandingAllOfCompiled
+
+    @property
+    def unsettled(self) -> int:
+        """See `Rewinding.unsettled`."""
+        return self.stranded()
+
+    def stranded(self) -> int:
+        """How many of the last tokens made texts of which no completion is known."""
+        joint = self._compiled.joint
+        if joint is None or self.is_finished:
+            return 0
+        count = 0
+        while not joint.is_sure(self._inner.state_before(count)):  # the start is sure
+            count += 1
+        return count
+
+    def undoable(self) -> Mask:
+        """See `Rewinding.undoable`."""
+        return masks.empty(self._vocab.width)
+
+    def recall(self, token: int) -> Recall:
+        """See `Rewinding.recall`."""
+        raise ValueError(f"token {token} is not undoable here")
