@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 import espalier
-from espalier import Gbnf, JsonSchema
+from espalier import JsonSchema
 from espalier.constraints.ban import Ban
 from espalier.constraints.compose.all_of import AllOf
 from espalier.decoding.ports import Extend
 from espalier.errors import CapabilityError
 from espalier.wiring import demo_model
+from tests.opaque import Opaque, declared
 
 TOLERANCE = 1e-4
 PERSON = {
@@ -25,8 +26,13 @@ PERSON = {
     "additionalProperties": False,
 }
 BEGUN = '("The cat" | "A cat" | "Once")'
-SAT = Gbnf(f'root ::= "(" root ")" | {BEGUN} " sat." | "zebra"')
-RAN = Gbnf(f'root ::= "[" root "]" | {BEGUN} " ran." | "zebra"')
+SAT = Opaque(f'root ::= "(" root ")" | {BEGUN} " sat." | "zebra"')
+RAN = Opaque(f'root ::= "[" root "]" | {BEGUN} " ran." | "zebra"')
+
+
+@pytest.fixture(autouse=True)
+def _opaque(monkeypatch):
+    declared(monkeypatch)
 
 
 @pytest.fixture(scope="module", params=["transformers", "llama.cpp"])

@@ -28,16 +28,18 @@ def grammars(**more):
     return {"kind": "all_of", "members": [{"kind": "gbnf", "grammar": text} for text in texts], **more}
 
 
-def test_two_grammars_are_refused_with_the_way_out(run):
-    code, out, err = run(grammars())
-    assert (code, out) == (2, None)
-    assert 'dead_ends="rewind"' in err
-
-
-def test_two_grammars_that_accept_dead_ends(run):
-    code, out, _ = run(grammars(dead_ends="rewind"), "--temperature", "0")
+@pytest.mark.parametrize("more", [{}, {"dead_ends": "refuse"}, {"dead_ends": "rewind"}])
+def test_two_grammars_hold_at_once(run, more):
+    code, out, _ = run(grammars(**more), "--temperature", "0")
     assert code == 0
     assert out["text"] == "no"
+
+
+def test_a_member_without_an_automaton_is_refused_with_the_way_out(run):
+    after = {"kind": "after", "marker": "!", "spec": {"kind": "regex", "pattern": "a"}}
+    code, out, err = run({"kind": "all_of", "members": [after, *grammars()["members"]], "dead_ends": "refuse"})
+    assert (code, out) == (2, None)
+    assert 'dead_ends="rewind"' in err
 
 
 def test_a_ban_that_rewinds(run):

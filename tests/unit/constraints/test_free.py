@@ -27,7 +27,7 @@ from espalier.constraints.unique.places import watched_language
 from espalier.constraints.verdict import Verdict, judge
 from espalier.engines.fake import FakeStepModel
 from espalier.engines.local.engine import LocalEngine
-from espalier.errors import SpecError, UnsupportedError, VocabError
+from espalier.errors import SpecError, TokenRefused, UnsupportedError, VocabError
 from espalier.tokens import mask as masks
 from tests.laws import check_matcher
 
@@ -166,8 +166,6 @@ def test_free_text_with_regular_regions_is_regular():
         assert compiled.accepts(text) == valid
     assert isinstance(BYTES.language(regular, wanted_by="this test"), Dfa)
     assert isinstance(BYTES.language(TOOL, wanted_by="this test"), Network)
-    with pytest.raises(UnsupportedError, match="not regular"):
-        BYTES.compile(AllOf(TOOL, JsonObject()))
 
 
 def parts(triggers: dict[str, tuple[set[str], str]], text: str) -> bool:
@@ -367,10 +365,19 @@ def test_a_special_trigger_is_shown_and_judged_as_its_spelling():
     assert result.verdict.valid is True
 
 
-def test_special_tokens_stand_alone_and_eos_is_no_trigger():
+def test_special_tokens_join_others_and_eos_is_no_trigger():
     one = compiler(NAMED)
+    made = one.compile(AllOf(Free({"x": Region(Regex("a"), end="</tool>")}), Regex("[xa<>/tol]*")))
+    matcher = made.matcher()
+    for token in (*one.trie.segment(b"xa"), NAMED.special_id("</tool>")):
+        matcher.advance(token)
+    assert matcher.is_accepting
+    assert matcher.explain(ord("b")).member == "all_of[1].regex"
+    short = one.compile(AllOf(Free({"x": Region(Regex("a"), end="</tool>")}), Regex("[xa<>/to]*"))).matcher()
+    with pytest.raises(TokenRefused):
+        short.advance(ord("x"))  # the end of its region could not be spelled
     with pytest.raises(UnsupportedError, match="</tool> is a special token"):
-        one.compile(AllOf(Free({"x": Region(Regex("a"), end="</tool>")}), Regex("a*")))
+        one.language(Free({"x": Region(Regex("a"), end="</tool>")}), wanted_by="this test")
     with pytest.raises(VocabError, match="ends the text"):
         one.compile(Free({"<eos>": Regex("a")}))
 

@@ -93,8 +93,11 @@ def test_a_kind_without_a_function_says_so(monkeypatch: pytest.MonkeyPatch) -> N
     compiler = Compiler(Vocab.bytes())
     assert judge(Brackets(), "()") == Verdict(valid=None, judge="none")
     assert parse(Brackets(), "()") == "()"
-    with pytest.raises(UnsupportedError, match="AllOf cannot hold brackets"):
-        compiler.compile(AllOf(Brackets(), Regex("a")))
+    with pytest.raises(UnsupportedError, match="Free cannot hold brackets"):
+        compiler.compile(Free({"!": Brackets()}))
+    assert compiler.compile(AllOf(Brackets(), Regex(".{4}"))).accepts(
+        "(())"
+    )  # its matcher is an automaton all the same
     with pytest.raises(CapabilityError, match="cannot hold brackets"):
         portable(Brackets(), compiler)
 

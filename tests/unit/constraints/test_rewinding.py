@@ -24,6 +24,7 @@ from espalier.constraints.compose.stranding import StrandingAllOfCompiled
 from espalier.constraints.free import Free, Region
 from espalier.constraints.matching.closing import Closing
 from espalier.constraints.matching.rewinding import (
+    EVERYTHING,
     Rewinding,
     RewindingMatcher,
     check_only_masks,
@@ -130,7 +131,8 @@ def test_two_grammars_blame_the_first_member_that_refuses():
     assert np.array_equal(named[0][1] & named[1][1] & named[2][1], named[2][1])
     with pytest.raises(ValueError, match="allowed"):
         matcher.explain(ord("b"))
-    assert matcher.unsettled == 0  # a common end is known
+    assert matcher.unsettled == EVERYTHING
+    assert walked(compiled(AllOf(ONES, OTHERS))[1], "a").unsettled == 0  # a common end is known
     assert not matcher.undoable().any()
 
 

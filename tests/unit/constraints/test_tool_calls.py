@@ -18,6 +18,7 @@ from espalier.constraints.free import Free, Region
 from espalier.constraints.spec import Spec
 from espalier.constraints.words.spec import Wordlist
 from espalier.errors import InputError, SpecError, UnsupportedError
+from espalier.tokens import mask as masks
 from tests.tool_texts import ALONE, FORMATS, TOOLS, written
 
 BYTES = Compiler(Vocab.bytes())
@@ -314,13 +315,20 @@ def test_a_few_regular_tools_are_one_deterministic_automaton():
     assert BYTES.compile(AllOf(ToolCalls(few), Gbnf('root ::= "(" root ")" | [a-z]'))).accepts("((a))")
 
 
-def test_tool_calls_with_special_tokens_stand_alone():
+def test_tool_calls_with_special_tokens_join_what_reads_their_spelling():
     vocab = Vocab.from_tokens(
         [*(bytes([b]) for b in range(256)), b"", b""], eos_ids=[256], special_ids={256: "<eos>", 257: "<tool_call>"}
     )
     one = Compiler(vocab)
-    with pytest.raises(UnsupportedError, match="<tool_call> is a special token"):
-        one.compile(AllOf(ToolCalls(TOOLS, format="hermes"), Ban(["x"])))
+    calls = one.compile(AllOf(ToolCalls(TOOLS, format="hermes"), Ban(["x"])))
+    matcher = calls.matcher()
+    assert masks.test(matcher.mask(), 257)
+    matcher.advance(257)
+    assert matcher.explain(ord("x")).member == "all_of[0].tool_calls"
+    assert calls.spelled == {257: b"<tool_call>"}
+    banned = one.compile(AllOf(ToolCalls(TOOLS, format="hermes"), Ban(["tool_call>"]))).matcher()
+    assert not masks.test(banned.mask(), 257)
+    assert banned.explain(257).member == "all_of[1].ban"
     silent = AllOf(ToolCalls(TOOLS, format="hermes", choice="none"), Ban(["x"]))
     assert not one.compile(silent).accepts("a <tool_call>")
     assert one.compile(AllOf(ToolCalls(TOOLS), Ban(["x"]))).accepts("a <tool_call>")

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 import espalier
 import tests.tokenizers as tokenizers
-from espalier import JsonSchema, Vocab
+from espalier import AllOf, JsonSchema, Regex, Vocab
 from espalier.constraints.after.spec import After
+from espalier.constraints.ban import Ban
 from espalier.constraints.base import Matcher
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.check import check_schema
@@ -164,6 +165,23 @@ def test_few_values_need_no_filter() -> None:
     assert both.accepts('["a","b"]')
     assert not both.accepts('["c","b"]')
     assert not both.accepts('["a","b","a"]')
+
+
+def test_beside_others_it_is_enforced() -> None:
+    made = BYTES.compile(AllOf(JsonSchema(STRINGS, whitespace="compact"), Regex(r"[^\n]*"), Ban(["b"])))
+    matcher = made.matcher()
+    for byte in b'["a","':
+        matcher.advance(byte)
+    assert matcher.unsettled == 0  # a common end is known
+    assert matcher.explain(ord("b")).member == "all_of[2].ban"
+    matcher.advance(ord("a"))
+    assert matcher.explain(ord('"')).member == "all_of[0].json_schema"
+    assert [name for name, _ in matcher.member_masks()] == [
+        "all_of[0].json_schema", "all_of[1].regex", "all_of[2].ban", "all_of",
+    ]  # fmt: skip
+    assert made.accepts('["a","aa"]')
+    assert not made.accepts('["a","a"]')
+    assert not made.accepts('["b"]')
 
 
 def test_as_a_grammar_it_is_refused() -> None:

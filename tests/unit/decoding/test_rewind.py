@@ -28,6 +28,7 @@ from espalier.sampling.draw import RandomStream
 from espalier.sampling.filters import TokenBan
 from espalier.trace.records import Trace
 from tests.examples import examples
+from tests.opaque import Opaque, declared
 
 VOCABS = {"bytes": Vocab.bytes, "byte-level": tokenizers.byte_level_vocab, "sentencepiece": tokenizers.spm_vocab}
 SAID = "The quick brown fox jumps over the lazy dog; el año del pingüino 日本. "
@@ -97,10 +98,15 @@ def followed(eng, constraint, **options):
 # Dead ends
 
 
+@pytest.fixture(autouse=True)
+def _opaque(monkeypatch):
+    declared(monkeypatch)
+
+
 def listed(words, opened, closed):
-    """A grammar of these words that is not regular, so that two of them have no automaton in common."""
+    """A grammar of these words that no search can look into, so that two of them may lead into a dead end."""
     options = " | ".join(json.dumps(word) for word in sorted(words))
-    return Gbnf(f"root ::= {json.dumps(opened)} root {json.dumps(closed)} | {options}")
+    return Opaque(f"root ::= {json.dumps(opened)} root {json.dumps(closed)} | {options}")
 
 
 def both(one, other):
@@ -137,7 +143,7 @@ def test_a_known_tree_is_searched_depth_first(one, other, text, rewinds):
     assert (found.text, found.finish_reason) == (text, "stop")
     assert [(r.step, r.text) for r in found.trace.rewinds] == rewinds
     assert all(r.blame.member == "rewind" for r in found.trace.rewinds)
-    assert all("all_of[0].gbnf and all_of[1].gbnf" in r.blame.reason for r in found.trace.rewinds)
+    assert all("all_of[0].opaque and all_of[1].opaque" in r.blame.reason for r in found.trace.rewinds)
     assert eng.engine.model.live == 0
 
 
@@ -181,7 +187,7 @@ def test_a_search_that_is_exhausted_names_both_members_and_what_was_tried():
     with pytest.raises(DeadEnd) as dead:
         letters().generate(PROMPT, constraint=both(["abc", "b"], ["abd", "c"]), temperature=0)
     message = str(dead.value)
-    assert "all_of[0].gbnf and all_of[1].gbnf" in message
+    assert "all_of[0].opaque and all_of[1].opaque" in message
     assert "text was taken back 2 times, last: 'b', 'a'" in message
     assert dead.value.hint == "every text was tried"
 
@@ -235,6 +241,9 @@ def test_what_may_meet_a_dead_end_is_shown_at_the_end_and_what_cannot_at_once():
         eng.engine.model.passes = 0
         return [eng.engine.model.passes for event in eng.engine.run([request]) if isinstance(event, TokenEvent)]
 
+    one, other = ["abcd", "ac", "abe"], ["abcd", "ae", "abf"]
+    assert passes(AllOf(*both(one, other).members)) == [3, 3, 3, 4, 5]  # only then an end of both is known
+    assert passes(AllOf(*both(one, other).members), max_rewinds=0) == [1, 2, 3, 4, 5]
     assert passes(both(["abc"], ["abc"])) == [4, 4, 4, 4]
     assert passes(both(["abc"], ["abc"]), max_rewinds=0) == [1, 2, 3, 4]
     assert passes(Regex("abc")) == [1, 2, 3, 4]

@@ -11,7 +11,6 @@ from espalier.api import make_request
 from espalier.constraints.joining.rule import filters_in, together
 from espalier.constraints.safety.judge import find
 from espalier.engines.base import Finished
-from espalier.errors import UnsupportedError
 from espalier.trace.recorders.memory import MemoryRecorder
 from espalier.trace.records import Trace
 from tests.examples import examples
@@ -121,9 +120,9 @@ def test_what_may_go_back_is_not_streamed():
     assert "krump the" not in "".join(event.text for event in events)
 
 
-def test_a_filter_cannot_stand_beside_what_begins_after_a_marker():
-    with pytest.raises(UnsupportedError, match="AllOf cannot hold after"):
-        generate(together(After("</think>", Choice(["a"])), Safety(patterns=["x"])))
+def test_a_filter_stands_beside_what_begins_after_a_marker_and_in_it():
+    result = generate(together(After("run", Choice(["a"])), SHELL_AND_KEYS["mask"]))
+    assert "rm -rf" not in result.text
     # What comes after the marker can be filtered.
     result = generate(After("run", SHELL_AND_KEYS["mask"]))
     assert "rm -rf" not in result.text

@@ -40,8 +40,8 @@ class JointMember:
     def __init__(self, machine: Machine, spelled: Mapping[int, bytes], vocab: Vocab) -> None:
         self.machine = machine
         self.lengths = Lengths.of(machine)
-        self.named = _named(machine, vocab)
-        self.references = _references(machine)
+        self.named = named_tokens(machine, vocab)
+        self.references = references(machine)
         self._spelled = spelled
         self._vocab = vocab
         self._size = 32 * masks.words(vocab.width)
@@ -94,7 +94,7 @@ class JointMember:
         return self._landed.size + 200 * len(self._steps)
 
 
-def _references(machine: Machine) -> tuple[tuple[str, NDArray[np.intp]], ...]:
+def references(machine: Machine) -> tuple[tuple[str, NDArray[np.intp]], ...]:
     """All token references of a machine."""
     found: list[tuple[str, NDArray[np.intp]]] = []
     try:
@@ -104,6 +104,6 @@ def _references(machine: Machine) -> tuple[tuple[str, NDArray[np.intp]], ...]:
         return tuple(found)
 
 
-def _named(machine: Machine, vocab: Vocab) -> frozenset[int]:
+def named_tokens(machine: Machine, vocab: Vocab) -> frozenset[int]:
     """The tokens without bytes that a machine names anywhere."""
-    return frozenset(token for _, ids in _references(machine) for token in ids.tolist() if not vocab.bytes_of(token))
+    return frozenset(token for _, ids in references(machine) for token in ids.tolist() if not vocab.bytes_of(token))

@@ -20,8 +20,10 @@ from espalier.constraints.compose.all_of_matcher import AllOfCompiled
 from espalier.constraints.compose.joint import JointCompiled, Part, join, part_of
 from espalier.constraints.compose.members import Joined
 from espalier.constraints.compose.side_by_side import RewindingAllOfCompiled, SideBySideCompiled
+from espalier.constraints.compose.spelling import reading
 from espalier.constraints.compose.stranding import StrandingAllOfCompiled
 from espalier.constraints.kinds import KINDS, Kind
+from espalier.constraints.matching.parallel import spellings
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict, judge, parse
 from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError
@@ -42,9 +44,10 @@ class AllOf(Joined):
     search is given up, or a member has no automaton to search (`After`, `uniqueItems`, a plugin's matcher). `auto`:
     allow the token; where it proves to lead nowhere, the strategy `mask` takes text back and goes on
     differently (`max_rewinds`), as the trace then tells, and other strategies raise DeadEnd. Text is held back from
-    streaming only while its end is not known. `refuse`: raise LimitExceeded there, and UnsupportedError for such a
-    member. `rewind`: as `auto`, and only where text can be taken back: with the strategy `mask` of our own sampler. The
-    whole rewinds, or refuses, if an AllOf among its members does; a rewind counts first. A member that rewinds itself,
+    streaming only while no end of it is known. `refuse`: raise LimitExceeded there, and UnsupportedError for such a
+    member. `rewind`: as `auto`, only with what can take text back (the strategy `mask` of our own sampler), and the
+    whole text may go back until it has ended, so it is streamed only then. The whole rewinds, or else refuses, if an
+    AllOf among its members does. A member that rewinds itself,
     such as `Ban(..., mode="rewind")`, does not need `dead_ends`. Raises SpecError.
     """
 
@@ -104,15 +107,27 @@ def _joined(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -> Comp
     joint = whole.joint if isinstance(whole, JointCompiled) else None
 
     def alone() -> list[Compiled]:
-        return [compiler.compile(member.spec) for member in members]
+        named = frozenset[int]().union(*(part.named for part in _parts(members)))
+        spelled = {token: whole.spelled.get(token, b"") for token in named}
+        return [
+            reading(
+                compiler.compile(member.spec),
+                {token: data for token, data in spelled.items() if token not in member.part.named},
+                compiler.trie,
+            )
+            for member in members
+            if member.part is not None
+        ]
 
     takers = [(member.name, compiler.compile(member.spec)) for member in members if member.spec.rewinds]
     if takers:
         rest = _parts([member for member in members if not member.spec.rewinds])
         others = join(rest, spec, compiler, may_strand=may_strand) if rest else None
-        return RewindingAllOfCompiled(whole, names, alone, rewinding=takers, rest=others, joint=joint)
+        return RewindingAllOfCompiled(
+            whole, names, alone, rewinding=takers, rest=others, joint=joint, keeps=spec.rewinds
+        )
     if spec.rewinds or (joint is not None and may_strand):
-        return StrandingAllOfCompiled(whole, names, alone, joint)
+        return StrandingAllOfCompiled(whole, names, alone, joint, keeps=spec.rewinds)
     return AllOfCompiled(whole, names, alone)
 
 
@@ -137,8 +152,14 @@ def _side_by_side(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -
         name = " and ".join(member.name for member in together)
         one = _joined(together, spec, compiler) if len(together) > 1 else compiler.compile(together[0].spec)
         found.insert(0, (name, one))
+    spelled = spellings([name for name, _ in found], [one.spelled for _, one in found])
+    for place, (name, one) in enumerate(found):
+        foreign = {token: data for token, data in spelled.items() if token not in one.spelled}
+        found[place] = name, reading(one, foreign, compiler.trie)
     names, compiled = zip(*found, strict=True)
-    return SideBySideCompiled(spec, names, compiled, may_strand=spec.dead_ends != "refuse", order=spec.names())
+    return SideBySideCompiled(
+        spec, names, compiled, may_strand=spec.dead_ends != "refuse", keeps=spec.rewinds, order=spec.names()
+    )
 
 
 def all_of_language(spec: AllOf, compiler: Compiler) -> Dfa | Network:

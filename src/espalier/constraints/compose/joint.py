@@ -11,6 +11,7 @@ from itertools import combinations
 from espalier.automata.ends.closing import Ends
 from espalier.automata.joint.ends import JointEnds
 from espalier.automata.joint.machine import JointMachine
+from espalier.automata.joint.members import named_tokens
 from espalier.automata.languages.dfa import Dfa, intersect
 from espalier.automata.languages.network import Network
 from espalier.automata.masks.machine import Machine, missing_error
@@ -34,11 +35,12 @@ are walked."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """A member with a machine. spelled: as in `Compiled`."""
+    """A member with a machine. spelled: as in `Compiled`. named: the tokens without bytes that the machine names."""
 
     name: str
     machine: Machine
     spelled: Mapping[int, bytes]
+    named: frozenset[int]
 
 
 class JointCompiled(AutomatonCompiled):
@@ -69,7 +71,7 @@ def part_of(name: str, spec: Spec, compiler: Compiler) -> Part | None:
         if isinstance(found, UndoableCompiled):
             found = found.strict
         if isinstance(found, AutomatonCompiled):
-            return Part(name, found.machine, found.spelled)
+            return Part(name, found.machine, found.spelled, named_tokens(found.machine, compiler.vocab))
         if KINDS.find(spec.kind, "automaton") is None:
             return None
         try:
@@ -78,7 +80,8 @@ def part_of(name: str, spec: Spec, compiler: Compiler) -> Part | None:
             if found is None:
                 raise
             return None
-        return Part(name, machine_of(language, compiler), {})
+        machine = machine_of(language, compiler)
+        return Part(name, machine, {}, named_tokens(machine, compiler.vocab))
     except LimitExceeded as error:
         raise LimitExceeded(f"{name}: {error.message}", hint=error.hint) from error
 

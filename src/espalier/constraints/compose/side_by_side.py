@@ -23,7 +23,7 @@ from espalier.constraints.matching.automaton import AutomatonCompiled, Automaton
 from espalier.constraints.matching.base import AnyCompiled, MatcherBase, blame_of
 from espalier.constraints.matching.closing import known
 from espalier.constraints.matching.parallel import ParallelCompiled, ParallelMatcher
-from espalier.constraints.matching.rewinding import Recall, RewindingMatcher
+from espalier.constraints.matching.rewinding import EVERYTHING, Recall, RewindingMatcher
 from espalier.constraints.spec import Spec
 from espalier.errors import NotAvailable
 from espalier.tokens import mask as masks
@@ -95,10 +95,11 @@ class RewindingAllOfCompiled(StrandingAllOfCompiled):
         rewinding: Sequence[tuple[str, Compiled]],
         rest: Compiled | None,
         joint: JointMachine | None,
+        keeps: bool,
     ) -> None:
         """whole: all members as one. rewinding: the members that rewind, by name. rest: the others as one, None where
         there are none."""
-        super().__init__(whole, names, make, joint)
+        super().__init__(whole, names, make, joint, keeps=keeps)
         self.rewinding = tuple(rewinding)
         self.rest = rest
 
@@ -166,12 +167,14 @@ class SideBySideCompiled(ParallelCompiled):
         members: Sequence[Compiled],
         *,
         may_strand: bool,
+        keeps: bool = False,
         order: Sequence[str] = (),
     ) -> None:
-        """order: the names of the members in order of blame, those of members that run as one each by itself; by
-        default `names`."""
+        """keeps: see `StrandingAllOfCompiled`. order: the names of the members in order of blame, those of members that
+        run as one each by itself; by default `names`."""
         super().__init__(spec, names, members)
         self.may_strand = may_strand
+        self.keeps = keeps
         self.order = {name: place for place, name in enumerate(order or names)}
 
     def matcher(self, *, before: str = "") -> SideBySideMatcher:
@@ -250,7 +253,9 @@ class SideBySideMatcher(RewindingMembers[SideBySideCompiled], ParallelMatcher[Si
 
     @property
     def unsettled(self) -> int:
-        own = super().unsettled
+        if self._compiled.keeps:
+            return EVERYTHING
+        own = self.pending()
         if not self._compiled.may_strand or self.is_finished:
             return own
         taken = len(self._history)

@@ -12,13 +12,14 @@ from espalier.automata.joint.machine import JointMachine
 from espalier.constraints.base import Compiled
 from espalier.constraints.compose.all_of_matcher import AllOfCompiled, AllOfMatcher
 from espalier.constraints.matching.automaton import AutomatonCompiled
-from espalier.constraints.matching.rewinding import Recall
+from espalier.constraints.matching.rewinding import EVERYTHING, Recall
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 
 
 class StrandingAllOfCompiled(AllOfCompiled):
-    """joint: the machine that knows which states can still be completed; None where all can."""
+    """joint: the machine that knows which states can still be completed; None where all can. keeps: whether every token
+    may be undone until the text has ended, which also covers what only a filter of the sampler leaves without a way."""
 
     def __init__(
         self,
@@ -26,9 +27,12 @@ class StrandingAllOfCompiled(AllOfCompiled):
         names: Sequence[str],
         make: Callable[[], list[Compiled]],
         joint: JointMachine | None,
+        *,
+        keeps: bool,
     ) -> None:
         super().__init__(whole, names, make)
         self.joint = joint
+        self.keeps = keeps
 
     def matcher(self, *, before: str = "") -> StrandingAllOfMatcher:
         return StrandingAllOfMatcher(self, self.whole.matcher(before=before))
@@ -48,6 +52,8 @@ class StrandingAllOfMatcher(AllOfMatcher):
 
     def stranded(self) -> int:
         """How many of the last tokens made texts of which no completion is known."""
+        if self._compiled.keeps:
+            return EVERYTHING
         joint = self._compiled.joint
         if joint is None or self.is_finished:
             return 0
