@@ -28,6 +28,8 @@ class Kind:
         automaton can be members of `AllOf` and regions of `Free`. A Network is returned only where no Dfa exists.
     watched: `(spec, compiler) -> WatchedLanguage` (`unique/places.py`): the automaton, and the tracker that it needs
         beside it. None: the automaton needs none.
+    machine: `(spec, compiler) -> WatchedMachine | None` (`unique/places.py`): the same as a machine that is explored on
+        demand, for `AllOf`. None: made of what `compile` returns, or else of the automaton.
     judge: `(spec, text, word_files) -> Verdict`, which must not use the matcher. None: verdicts are `valid=None`.
     parse: `(spec, text) -> value` of a complete text. None: the value is the text.
     gbnf: `(spec, compiler, before) -> Grammar`, for llama.cpp's own sampler. None: written from the automaton.
@@ -37,6 +39,7 @@ class Kind:
     compile: Code
     automaton: Code | None = None
     watched: Code | None = None
+    machine: Code | None = None
     judge: Code | None = None
     parse: Code | None = None
     gbnf: Code | None = None

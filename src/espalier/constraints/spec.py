@@ -271,6 +271,7 @@ JSON_SCHEMA = Kind(
     spec=JsonSchema,
     compile="espalier.constraints.json_schema.compile:compile_schema",
     automaton="espalier.constraints.json_schema.compile:schema_language",
+    machine="espalier.constraints.json_schema.compile:schema_machine",
     watched="espalier.constraints.json_schema.compile:schema_watched",
     judge="espalier.constraints.json_schema.judge:judge_schema",
     parse="espalier.constraints.json_schema.judge:parse_json",

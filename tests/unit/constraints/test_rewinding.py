@@ -7,13 +7,13 @@ import random
 
 import numpy as np
 import pytest
+from espalier.constraints.as_filter import MatcherFilter
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tests.tokenizers as tokenizers
 from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex, Vocab
 from espalier.constraints.after.spec import After
-from espalier.constraints.as_filter import MatcherFilter
 from espalier.constraints.ban import Ban
 from espalier.constraints.base import Composite
 from espalier.constraints.compiler import Compiler

@@ -38,7 +38,8 @@ class Lengths:
     def of(machine: Machine) -> Lengths:
         if isinstance(machine, RegularMachine):
             return _of_dfa(machine.dfa)
-        return Lengths(None, None, isinstance(machine, PushdownMachine) and needs_no_wide_characters(machine.network))
+        network = machine.network if isinstance(machine, PushdownMachine) else None
+        return Lengths(None, None, isinstance(network, Network) and needs_no_wide_characters(network))
 
     def needs(self, machine: Machine, state: State) -> int:
         """A lower bound on the characters of every completion."""

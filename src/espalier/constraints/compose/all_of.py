@@ -6,7 +6,7 @@ a part of another constraint are automata intersected. It knows no kind.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
@@ -17,7 +17,7 @@ from espalier.automata.languages.product import intersect_network
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose.all_of_matcher import AllOfCompiled
-from espalier.constraints.compose.joint import JointCompiled, Part, join, part_of
+from espalier.constraints.compose.joint import Part, join, joint_of, part_of
 from espalier.constraints.compose.members import Joined
 from espalier.constraints.compose.side_by_side import RewindingAllOfCompiled, SideBySideCompiled
 from espalier.constraints.compose.spelling import reading
@@ -25,6 +25,7 @@ from espalier.constraints.compose.stranding import StrandingAllOfCompiled
 from espalier.constraints.kinds import KINDS, Kind
 from espalier.constraints.matching.parallel import spellings
 from espalier.constraints.spec import Spec
+from espalier.constraints.unique.places import SeveralTrackers, WatchedLanguage, watched_language
 from espalier.constraints.verdict import Verdict, judge, parse
 from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError
 from espalier.lexicon.files import WordFiles
@@ -104,7 +105,7 @@ def _joined(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -> Comp
     may_strand = spec.dead_ends != "refuse"
     names = [member.name for member in members]
     whole = join(_parts(members), spec, compiler, may_strand=may_strand)
-    joint = whole.joint if isinstance(whole, JointCompiled) else None
+    joint = joint_of(whole)
 
     def alone() -> list[Compiled]:
         named = frozenset[int]().union(*(part.named for part in _parts(members)))
@@ -163,12 +164,35 @@ def _side_by_side(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -
 
 
 def all_of_language(spec: AllOf, compiler: Compiler) -> Dfa | Network:
-    """The intersection. Raises as `compile_all_of`."""
+    """The intersection, for constraints that hold an `AllOf`. Raises as `compile_all_of`, and UnsupportedError for
+    members without an automaton and for two that are not regular."""
+    return _intersected(spec, lambda member: compiler.language(member, wanted_by="AllOf"))
+
+
+def all_of_watched(spec: AllOf, compiler: Compiler) -> WatchedLanguage:
+    """The intersection, with the trackers of all members. Raises as `all_of_language`."""
+    found: list[WatchedLanguage] = []
+
+    def language(member: Spec) -> Dfa | Network:
+        found.append(watched_language(member, compiler, wanted_by="AllOf"))
+        return found[-1].automaton
+
+    automaton = _intersected(spec, language)
+    trackers = [one.tracker for one in found if one.tracker is not None]
+    return WatchedLanguage(
+        automaton=automaton,
+        tracker=SeveralTrackers(trackers) if len(trackers) > 1 else trackers[0] if trackers else None,
+        is_easy=len(found) == 1 and found[0].is_easy,
+        is_document=any(one.is_document for one in found),
+    )
+
+
+def _intersected(spec: AllOf, language: Callable[[Spec], Dfa | Network]) -> Dfa | Network:
     names = spec.names()
     found: dict[str, Dfa | Network] = {}
     for name, member in zip(names, spec.members, strict=True):
         try:
-            found[name] = compiler.language(member, wanted_by="AllOf")
+            found[name] = language(member)
         except LimitExceeded as error:
             raise LimitExceeded(f"{name}: {error.message}", hint=error.hint) from error
     stacked = [name for name, part in found.items() if isinstance(part, Network)]
@@ -232,4 +256,11 @@ def parse_all_of(spec: AllOf, text: str) -> Any:
     return next((parse(member, text) for member in spec.members if KINDS.find(member.kind, "parse") is not None), text)
 
 
-KIND = Kind(spec=AllOf, compile=compile_all_of, automaton=all_of_language, judge=judge_all_of, parse=parse_all_of)
+KIND = Kind(
+    spec=AllOf,
+    compile=compile_all_of,
+    automaton=all_of_language,
+    watched=all_of_watched,
+    judge=judge_all_of,
+    parse=parse_all_of,
+)

@@ -11,10 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self
 
-from espalier.automata.masks.machine import State
 from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Compiled, Matcher, Ruled
-from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher, blame_of
 from espalier.errors import EspalierError, NotAvailable, TokenRefused
 from espalier.tokens.mask import Mask
@@ -26,7 +24,7 @@ class AllOfCompiled(WrappingCompiled):
     """The members as one automaton. names: the members', in order of blame. make: compiles each member alone when first
     needed."""
 
-    def __init__(self, whole: AutomatonCompiled, names: Sequence[str], make: Callable[[], list[Compiled]]) -> None:
+    def __init__(self, whole: Compiled, names: Sequence[str], make: Callable[[], list[Compiled]]) -> None:
         super().__init__(whole)
         self.whole = whole
         self.names = tuple(names)
@@ -51,12 +49,12 @@ class AllOfCompiled(WrappingCompiled):
         return AllOfMatcher(self, self.whole.matcher(before=before))
 
 
-class AllOfMatcher(WrappingMatcher[AllOfCompiled, AutomatonMatcher]):
+class AllOfMatcher(WrappingMatcher[AllOfCompiled, Matcher]):
     """The state of one sequence. Laws: tests/laws.py."""
 
     __slots__ = ("_members", "_seen", "_tokens")
 
-    def __init__(self, compiled: AllOfCompiled, whole: AutomatonMatcher) -> None:
+    def __init__(self, compiled: AllOfCompiled, whole: Matcher) -> None:
         super().__init__(compiled, whole)
         self._tokens: list[int] = []  # EOS too
         self._members: list[Matcher] = []  # none until one is asked
@@ -104,11 +102,6 @@ class AllOfMatcher(WrappingMatcher[AllOfCompiled, AutomatonMatcher]):
         """Each member's own matcher after the same tokens, with its name. They must not be changed. Raises
         NotAvailable."""
         return [(name, self._member(place)) for place, name in enumerate(self._compiled.names)]
-
-    @property
-    def state(self) -> State:
-        """The state of the whole's machine after all tokens but EOS."""
-        return self._inner.state
 
     def _member(self, place: int) -> Matcher:
         """A member's own matcher, after the same tokens as the whole."""

@@ -24,6 +24,14 @@ from espalier.constraints.matching.automaton import AutomatonCompiled
 from espalier.constraints.matching.parallel import spellings
 from espalier.constraints.matching.undoable import UndoableCompiled
 from espalier.constraints.spec import Spec
+from espalier.constraints.unique.matcher import ItemsCompiled
+from espalier.constraints.unique.places import (
+    SeveralTrackers,
+    WatchedMachine,
+    watched_language,
+    with_tracker,
+)
+from espalier.constraints.unique.tracker import Tracker
 from espalier.errors import GrammarError, LimitExceeded, SpecError, UnsupportedError, VocabError
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
@@ -35,12 +43,15 @@ are walked."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """A member with a machine. spelled: as in `Compiled`. named: the tokens without bytes that the machine names."""
+    """A member with a machine. spelled: as in `Compiled`. named: the tokens without bytes that the machine names.
+    tracker, is_easy: as in `ItemsCompiled`, where it has arrays with unique items."""
 
     name: str
     machine: Machine
     spelled: Mapping[int, bytes]
     named: frozenset[int]
+    tracker: Tracker | None = None
+    is_easy: bool = False
 
 
 class JointCompiled(AutomatonCompiled):
@@ -61,29 +72,43 @@ def part_of(name: str, spec: Spec, compiler: Compiler) -> Part | None:
     """The machine of a member, None for one whose matcher is no automaton. Raises what the member's compiler raises,
     LimitExceeded naming the member."""
     try:
-        try:
-            found: Compiled | None = compiler.compile(spec)
-        except VocabError:
-            # Bytes without a token may never be needed by all members together.
-            if KINDS.find(spec.kind, "automaton") is None:
-                raise
-            found = None
-        if isinstance(found, UndoableCompiled):
-            found = found.strict
-        if isinstance(found, AutomatonCompiled):
-            return Part(name, found.machine, found.spelled, named_tokens(found.machine, compiler.vocab))
-        if KINDS.find(spec.kind, "automaton") is None:
-            return None
-        try:
-            language = compiler.language(spec, wanted_by="AllOf")
-        except UnsupportedError:
-            if found is None:
-                raise
-            return None
-        machine = machine_of(language, compiler)
-        return Part(name, machine, {}, named_tokens(machine, compiler.vocab))
+        return _part_of(name, spec, compiler)
     except LimitExceeded as error:
         raise LimitExceeded(f"{name}: {error.message}", hint=error.hint) from error
+
+
+def _part_of(name: str, spec: Spec, compiler: Compiler) -> Part | None:
+    vocab = compiler.vocab
+    make = KINDS.find(spec.kind, "machine")
+    explored: WatchedMachine | None = None if make is None else make(spec, compiler)
+    if explored is not None:
+        named = named_tokens(explored.machine, vocab)
+        return Part(name, explored.machine, {}, named, explored.tracker, explored.is_easy)
+    has_automaton = KINDS.find(spec.kind, "automaton") is not None
+    try:
+        found: Compiled | None = compiler.compile(spec)
+    except VocabError:
+        if not has_automaton:
+            raise
+        found = None  # bytes without a token may never be needed by all members together
+    if isinstance(found, UndoableCompiled):
+        found = found.strict
+    tracker, is_easy = None, False
+    if isinstance(found, ItemsCompiled):
+        tracker, is_easy = found.tracker, found.is_easy
+        found = found.inner
+    if isinstance(found, AutomatonCompiled):
+        return Part(name, found.machine, found.spelled, named_tokens(found.machine, vocab), tracker, is_easy)
+    if not has_automaton:
+        return None
+    try:
+        language = watched_language(spec, compiler, wanted_by="AllOf")
+    except UnsupportedError:
+        if found is None:
+            raise
+        return None
+    machine = machine_of(language.automaton, compiler)
+    return Part(name, machine, {}, named_tokens(machine, vocab), language.tracker, language.is_easy)
 
 
 def machine_of(language: Dfa | Network, compiler: Compiler) -> Machine:
@@ -95,9 +120,24 @@ def machine_of(language: Dfa | Network, compiler: Compiler) -> Machine:
     return PushdownMachine(language, compiler.vocab, compiler.trie, needs_bytes=False)
 
 
-def join(parts: Sequence[Part], spec: Spec, compiler: Compiler, *, may_strand: bool) -> AutomatonCompiled:
+def join(parts: Sequence[Part], spec: Spec, compiler: Compiler, *, may_strand: bool) -> Compiled:
     """The parts as one constraint. may_strand: see `JointMachine`. Raises SpecError, naming them, for members that
     contradict one another; VocabError; LimitExceeded where it was not found whether any text satisfies all of them."""
+    trackers = [part.tracker for part in parts if part.tracker is not None]
+    whole = _joined(parts, spec, compiler, may_strand=may_strand)
+    if not trackers:
+        return whole
+    tracker = SeveralTrackers(trackers) if len(trackers) > 1 else trackers[0]
+    return with_tracker(whole, tracker, compiler, is_easy=len(parts) == 1 and parts[0].is_easy)
+
+
+def joint_of(compiled: Compiled) -> JointMachine | None:
+    """The joint machine of what `join` returned, None where it is no such machine."""
+    inner = compiled.inner if isinstance(compiled, ItemsCompiled) else compiled
+    return inner.joint if isinstance(inner, JointCompiled) else None
+
+
+def _joined(parts: Sequence[Part], spec: Spec, compiler: Compiler, *, may_strand: bool) -> AutomatonCompiled:
     vocab, trie, names = compiler.vocab, compiler.trie, [part.name for part in parts]
     spelled = spellings([part.name for part in parts], [part.spelled for part in parts])
     try:

@@ -19,7 +19,6 @@ from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.compose.all_of_matcher import AllOfMatcher
 from espalier.constraints.compose.stranding import StrandingAllOfCompiled, StrandingAllOfMatcher
-from espalier.constraints.matching.automaton import AutomatonCompiled, AutomatonMatcher
 from espalier.constraints.matching.base import AnyCompiled, MatcherBase, blame_of
 from espalier.constraints.matching.closing import known
 from espalier.constraints.matching.parallel import ParallelCompiled, ParallelMatcher
@@ -88,7 +87,7 @@ class RewindingAllOfCompiled(StrandingAllOfCompiled):
 
     def __init__(
         self,
-        whole: AutomatonCompiled,
+        whole: Compiled,
         names: Sequence[str],
         make: Callable[[], list[Compiled]],
         *,
@@ -113,7 +112,7 @@ class RewindingAllOfMatcher(RewindingMembers[RewindingAllOfCompiled], StrandingA
     __slots__ = ("_rest", "_rest_seen", "_rewinding")
     _compiled: RewindingAllOfCompiled
 
-    def __init__(self, compiled: RewindingAllOfCompiled, whole: AutomatonMatcher) -> None:
+    def __init__(self, compiled: RewindingAllOfCompiled, whole: Matcher) -> None:
         StrandingAllOfMatcher.__init__(self, compiled, whole)
         self._rewinding = [(name, _as_rewinding(one.matcher())) for name, one in compiled.rewinding]
         self._rest = None if compiled.rest is None else compiled.rest.matcher()

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from espalier.automata.joint.machine import JointMachine
-from espalier.constraints.base import Compiled
+from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.compose.all_of_matcher import AllOfCompiled, AllOfMatcher
-from espalier.constraints.matching.automaton import AutomatonCompiled
+from espalier.constraints.matching.automaton import AutomatonMatcher
+from espalier.constraints.matching.base import WrappingMatcher
 from espalier.constraints.matching.rewinding import EVERYTHING, Recall
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
@@ -23,7 +24,7 @@ class StrandingAllOfCompiled(AllOfCompiled):
 
     def __init__(
         self,
-        whole: AutomatonCompiled,
+        whole: Compiled,
         names: Sequence[str],
         make: Callable[[], list[Compiled]],
         joint: JointMachine | None,
@@ -57,8 +58,13 @@ class StrandingAllOfMatcher(AllOfMatcher):
         joint = self._compiled.joint
         if joint is None or self.is_finished:
             return 0
+        walker: Matcher = self._inner
+        while isinstance(walker, WrappingMatcher):
+            walker = walker._inner
+        if not isinstance(walker, AutomatonMatcher):
+            raise AssertionError("a joint machine is walked by an AutomatonMatcher")
         count = 0
-        while not joint.is_sure(self._inner.state_before(count)):  # the start is sure
+        while not joint.is_sure(walker.state_before(count)):  # the start is sure
             count += 1
         return count
 

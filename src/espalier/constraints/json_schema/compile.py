@@ -18,7 +18,7 @@ from espalier.constraints.compiler import Compiler
 from espalier.constraints.json_schema.lowered import LoweredSchema, Use
 from espalier.constraints.matching.automaton import AutomatonCompiled, compile_automaton
 from espalier.constraints.spec import JsonSchema
-from espalier.constraints.unique.places import WatchedLanguage, with_tracker
+from espalier.constraints.unique.places import WatchedLanguage, WatchedMachine, with_tracker
 from espalier.constraints.unique.string_matcher import QuoteTokens, UniqueCompiled
 from espalier.constraints.unique.tracker import DocumentTracker
 from espalier.schema.contract import Contract
@@ -70,6 +70,19 @@ def schema_watched(spec: JsonSchema, compiler: Compiler) -> WatchedLanguage:
         is_easy=items.is_easy,
         is_document=is_document,
     )
+
+
+def schema_machine(spec: JsonSchema, compiler: Compiler) -> WatchedMachine | None:
+    """The same as a machine that is explored on demand; None for a vocabulary that lacks bytes. Raises as
+    `compile_schema` does."""
+    if compiler.vocab.missing_bytes():
+        return None
+    lowered = LoweredSchema(spec)
+    items = lowered.items
+    found = PushdownMachine(LazyNetwork(lowered.start()), compiler.vocab, compiler.trie)
+    if items is None:
+        return WatchedMachine(machine=found)
+    return WatchedMachine(machine=found, tracker=DocumentTracker(items.spots), is_easy=items.is_easy)
 
 
 def contract_of(spec: JsonSchema, compiler: Compiler) -> Contract:

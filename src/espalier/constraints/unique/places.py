@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
+from espalier.automata.masks.machine import Machine
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.kinds import KINDS
@@ -27,6 +28,15 @@ class WatchedLanguage:
     tracker: Tracker | None = None
     is_easy: bool = False
     is_document: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedMachine:
+    """The same as a machine for one vocabulary."""
+
+    machine: Machine
+    tracker: Tracker | None = None
+    is_easy: bool = False
 
 
 def watched_language(spec: Spec, compiler: Compiler, *, wanted_by: str) -> WatchedLanguage:
