@@ -12,6 +12,7 @@ import pytest
 
 import tests.tokenizers as tokenizers
 from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex, SamplingConfig, Vocab
+from espalier.constraints.after.spec import After
 from espalier.constraints.ban import Ban
 from espalier.constraints.base import Compiled, Composite, Matcher
 from espalier.constraints.compiler import Compiler
@@ -209,9 +210,10 @@ def test_members_that_contradict_one_another_are_named():
 
 
 def test_what_cannot_be_combined_says_why():
-    unique = JsonSchema({"type": "array", "uniqueItems": True, "items": {"type": "string"}})
-    with pytest.raises(UnsupportedError, match=r"all_of\[0\].json_schema cannot be joined without dead ends"):
-        BYTES.compile(AllOf(unique, Regex(".*"), dead_ends="refuse"))
+    with pytest.raises(UnsupportedError, match=r"all_of\[0\].after cannot be joined without dead ends"):
+        BYTES.compile(AllOf(After("!", Regex("a")), Regex(".*"), dead_ends="refuse"))
+    with pytest.raises(UnsupportedError, match="/pattern"):
+        BYTES.compile(AllOf(JsonSchema({"type": "string", "pattern": r"^(a*)b\1$"}), Regex(".*")))
     with pytest.raises(VocabError, match="<x>"):
         BYTES.compile(AllOf(Gbnf("root ::= <x> root | [a]"), Regex(".*")))
     with pytest.raises(RegexError, match="offset 1"):

@@ -7,7 +7,6 @@ import random
 
 import numpy as np
 import pytest
-from espalier.constraints.as_filter import MatcherFilter
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.compose.any_of import AnyOf
 from espalier.constraints.compose.side_by_side import SideBySideCompiled
 from espalier.constraints.compose.stranding import StrandingAllOfCompiled
+from espalier.constraints.filters.matcher import MatcherFilter
 from espalier.constraints.free import Free, Region
 from espalier.constraints.matching.closing import Closing
 from espalier.constraints.matching.rewinding import (
@@ -282,7 +282,8 @@ def test_two_members_that_spell_a_token_differently_are_refused():
 
 def test_a_plain_matcher_is_none_that_takes_back():
     assert not isinstance(compiled(Ban(["a"]))[1].matcher(), Rewinding)
-    assert not isinstance(compiled(AllOf(PERSON, Ban(["x"])))[1].matcher(), Rewinding)
+    assert not isinstance(compiled(AllOf(PERSON, Ban(["x"]), dead_ends="refuse"))[1].matcher(), Rewinding)
+    assert not isinstance(compiled(AllOf(Regex("[a-c]*"), Ban(["b"])))[1].matcher(), Rewinding)  # one automaton
 
 
 def test_who_cannot_take_text_back_refuses_by_name():
