@@ -241,7 +241,7 @@ def test_what_may_meet_a_dead_end_is_shown_at_the_end_and_what_cannot_at_once():
         eng.engine.model.passes = 0
         return [eng.engine.model.passes for event in eng.engine.run([request]) if isinstance(event, TokenEvent)]
 
-    one, other = ["abcd", "ac", "abe"], ["abcd", "ae", "abf"]
+    one, other = ["abcd", "ac", "abe", "f"], ["abcd", "ae", "abf", "f"]
     assert passes(AllOf(*both(one, other).members)) == [3, 3, 3, 4, 5]  # only then an end of both is known
     assert passes(AllOf(*both(one, other).members), max_rewinds=0) == [1, 2, 3, 4, 5]
     assert passes(both(["abc"], ["abc"])) == [4, 4, 4, 4]

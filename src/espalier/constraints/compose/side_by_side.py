@@ -24,7 +24,7 @@ from espalier.constraints.matching.closing import known
 from espalier.constraints.matching.parallel import ParallelCompiled, ParallelMatcher
 from espalier.constraints.matching.rewinding import EVERYTHING, Recall, RewindingMatcher
 from espalier.constraints.spec import Spec
-from espalier.errors import NotAvailable
+from espalier.errors import NotAvailable, UnsupportedError
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 
@@ -177,7 +177,19 @@ class SideBySideCompiled(ParallelCompiled):
         self.order = {name: place for place, name in enumerate(order or names)}
 
     def matcher(self, *, before: str = "") -> SideBySideMatcher:
-        return SideBySideMatcher(self, [one.matcher(before=before) for one in self.members])
+        """See `Compiled.matcher`. Raises UnsupportedError, naming the members, where it is not known that any text
+        satisfies all of them, unless the whole text may go back."""
+        found = SideBySideMatcher(self, [one.matcher(before=before) for one in self.members])
+        if not self.keeps and not found.has_common_end():
+            names = " and ".join(self.names)
+            raise UnsupportedError(
+                f"{names} cannot be joined: no text is known that satisfies all of them, and they have no automaton in "
+                "common in which to search for one",
+                hint="put one inside the other, such as After(marker, AllOf(constraint, filter)); or accept that text is"
+                ' taken back where it leads nowhere: dead_ends="rewind"',
+                field="members",
+            )
+        return found
 
     def accepts(self, text: str | bytes) -> bool:
         return all(one.accepts(text) for one in self.members)
@@ -259,11 +271,13 @@ class SideBySideMatcher(RewindingMembers[SideBySideCompiled], ParallelMatcher[Si
             return own
         taken = len(self._history)
         if taken not in self._sure:
-            self._sure[taken] = self.is_accepting or self._has_common_end()
+            self._sure[taken] = self.has_common_end()
         return max(own, taken - max((count for count, sure in self._sure.items() if sure), default=0))
 
-    def _has_common_end(self) -> bool:
-        """Whether the shortest completion of one member is one of all others."""
+    def has_common_end(self) -> bool:
+        """Whether the text is complete, or the shortest completion of one member is one of all others."""
+        if self.is_accepting:
+            return True
         for member in self._living():
             found = known(member)
             if found is not None and self._all_take(found):
