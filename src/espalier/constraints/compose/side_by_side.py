@@ -185,8 +185,8 @@ class SideBySideCompiled(ParallelCompiled):
             raise UnsupportedError(
                 f"{names} cannot be joined: no text is known that satisfies all of them, and they have no automaton in "
                 "common in which to search for one",
-                hint="put one inside the other, such as After(marker, AllOf(constraint, filter)); or accept that text is"
-                ' taken back where it leads nowhere: dead_ends="rewind"',
+                hint="put one inside the other, such as After(marker, AllOf(constraint, filter)); or accept that text "
+                'is taken back where it leads nowhere: dead_ends="rewind"',
                 field="members",
             )
         return found
