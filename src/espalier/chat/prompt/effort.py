@@ -21,6 +21,8 @@ MAX_TEXT = 16 << 20
 MAX_MADE = 64 << 20
 """The most that a rendering may make in all, and `PER_GIVEN` for each character and item that it is given."""
 PER_GIVEN = 64
+LOOK = 64
+"""The clock is looked at after so much work: as many blocks, or a text of as many characters."""
 HINT = "the template is damaged, or made to do harm: say raw=True (--raw) and write the whole prompt"
 
 
@@ -32,19 +34,22 @@ class _Effort:
     """What one rendering has left, and the sizes of the lists and objects that it has seen. They are kept alive, so
     that no other gets their number; a template cannot change them."""
 
-    __slots__ = ("ends", "known", "left")
+    __slots__ = ("ends", "known", "left", "until")
 
     def __init__(self, seconds: float) -> None:
         self.ends = time.thread_time() + seconds
         self.left = float(MAX_MADE)
+        self.until = self.left  # what is left when the clock is looked at next: it costs as much as a small template
         self.known: dict[int, tuple[Any, int]] = {}
 
     def spend(self, size: float) -> None:
         self.left -= size
         if self.left < 0:
             raise exceeded("makes more text than its messages need")
-        if time.thread_time() > self.ends:
-            raise exceeded(f"takes more than {CPU_SECONDS:g} s of CPU time")
+        if self.left < self.until:
+            self.until = self.left - LOOK
+            if time.thread_time() > self.ends:
+                raise exceeded(f"takes more than {CPU_SECONDS:g} s of CPU time")
 
     def size(self, value: Any) -> int:
         """The characters and items of a value in all. Raises EffortExceeded above MAX_TEXT."""
