@@ -98,11 +98,12 @@ def data(text: str) -> None:
 
 
 def piece(text: str) -> None:
-    """Write a piece of streamed text to stdout. Raises OutputError if stdout is closed."""
+    """Write a piece of streamed text to stdout. A lone surrogate (half a character, from a JSON escape) has no UTF-8
+    and is written as \\udXXX, which is JSON again. Raises OutputError if stdout is closed."""
     if sys.stdout is None:  # closed by the caller
         raise OutputError("there is no standard output")
     LINES.before_data()
-    sys.stdout.write(text)
+    sys.stdout.write(text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8"))
     sys.stdout.flush()
     LINES.out = not text.endswith("\n") if text else LINES.out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import pty
 import subprocess
@@ -15,7 +16,9 @@ import espalier
 from espalier.chat.reading.deltas import ContentDelta, ReasoningDelta
 from espalier.cli import output
 from espalier.cli.flags.tools import show_delta
+from espalier.cli.main import main_code
 from espalier.errors import GenerationError
+from tests.traces import sample_trace
 
 FAKE = ["-m", "fake", "--seed", "1", "--max-tokens", "5"]
 
@@ -118,3 +121,16 @@ def test_in_a_terminal_each_message_is_a_line(tmp_path, arguments, stdin, messag
     lines = run_in_terminal(tmp_path, *arguments, stdin=stdin)
     for message in messages:
         assert any(line.startswith(message) for line in lines), (message, lines)
+
+
+def test_a_trace_with_half_a_character_is_exported_and_not_a_traceback(tmp_path, monkeypatch):
+    data = sample_trace(4).to_json()
+    data["text"] = data["metadata"]["model"] = data["steps"][0]["rule"] = "é\ud800"
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(data), encoding="ascii")
+    for form in ("csv", "json", "jsonl", "svg"):
+        written = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="utf-8", write_through=True))
+        assert main_code(["trace", "export", str(path), "--format", form]) == 0
+        if form != "svg":
+            assert "é\\ud800" in written.getvalue().decode()
