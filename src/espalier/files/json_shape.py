@@ -15,6 +15,7 @@ from espalier.files.reading import shortened
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(one for one in range(256) if one not in b"[]{}")
 _SQUARE = bytes.maketrans(b"{}", b"[]")
+MAX_KEY_PARTS = 200
 _SMALL = 64
 """Texts of so few bytes have no shape worth a look."""
 
@@ -36,6 +37,18 @@ def check_shape(text: str | bytes, reader: Reader, source: str) -> None:
             f"the {reader.noun} {shortened(source)} is nested too deeply: more than {reader.depth} levels",
             field=reader.field or reader.noun,
         )
+
+
+def check_toml(text: str, reader: Reader, source: str) -> None:
+    """As `check_shape`, for TOML, whose brackets are JSON's. Python's reader takes the square of the parts of a dotted
+    key in time, so these are counted too. Raises TooLarge."""
+    check_shape(text, reader, source)
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > MAX_KEY_PARTS and line.partition("=")[0].count(".") > MAX_KEY_PARTS:
+            raise TooLarge(
+                f"the {reader.noun} {shortened(source)} has a key of more than {MAX_KEY_PARTS} parts at line {number}",
+                field=reader.field or reader.noun,
+            )
 
 
 def count_values(bare: bytes) -> int:

@@ -135,6 +135,15 @@ def test_json_is_looked_at_before_it_is_parsed() -> None:
         check_shape("[" * 500_000 + "]" * 500_000, SCHEMA, "bomb")
 
 
+def test_a_dotted_key_of_a_hundred_thousand_parts_is_refused() -> None:
+    from espalier.sampling.presets.files import parse_preset
+
+    with pytest.raises(TooLarge, match="mine has a key of more than 200 parts at line 2"):
+        parse_preset("\na" + ".a" * 250_000 + " = 1", name="mine", source="mine")
+    shown = 'description = "' + "." * 900 + '"'
+    assert parse_preset(shown, name="mine", source="mine").description == "." * 900
+
+
 def test_a_word_list_has_a_limit_on_its_words(tmp_path: Path) -> None:
     from espalier.lexicon.files import read_words
 

@@ -12,7 +12,7 @@ from typing import Any
 import tomli_w
 
 from espalier.errors import EspalierError, InputError, OutputError
-from espalier.files.json_shape import check_shape
+from espalier.files.json_shape import check_toml
 from espalier.files.limits import PRESET
 from espalier.files.reading import read_text
 from espalier.sampling.presets.spec import Preset, check_name
@@ -29,7 +29,7 @@ def read_preset(path: Path) -> Preset:
 def parse_preset(text: str, *, name: str | None, source: str) -> Preset:
     """Parse TOML. name: what the text's `name` must be, if it has one; with None the text must have one. Raises
     InputError naming the source, TooLarge."""
-    check_shape(text, PRESET, source)
+    check_toml(text, PRESET, source)
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:  # the message ends with line and column

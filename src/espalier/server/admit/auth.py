@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from espalier.errors import InputError, Unauthorized
-from espalier.files.json_shape import check_shape
+from espalier.files.json_shape import check_toml
 from espalier.files.limits import KEYS
 from espalier.files.reading import read_text
 from espalier.server.ports import Caller
@@ -161,7 +161,7 @@ def _digest(secret: str) -> bytes:
 def read_key_file(path: Path) -> list[Key]:
     """The keys of a TOML file. Raises InputError, which never shows a key, TooLarge."""
     text = read_text(path, KEYS)
-    check_shape(text, KEYS, str(path))
+    check_toml(text, KEYS, str(path))
     try:
         data = tomllib.loads(text)
     except RecursionError as error:
