@@ -26,7 +26,7 @@ from espalier.grammar.check import Finding, check, validate
 from espalier.grammar.parser import parse
 from espalier.grammar.printer import print_grammar
 from espalier.grammar.sample import SentenceSampler
-from espalier.schema.gbnf.convert import printed
+from espalier.schema.gbnf.convert import printed, renamed
 
 app = sub_app("Check, print, sample and try GBNF grammars; convert JSON Schemas to GBNF.")
 
@@ -142,6 +142,7 @@ def convert_command(
     schema: SchemaArgument,
     details: SchemaFlags,
     indent: Annotated[int, typer.Option(help="With `--whitespace indented`: spaces a level.")] = 2,
+    root: Annotated[str, typer.Option(help="The name of the start rule.", metavar="RULE")] = "root",
     target: Annotated[str | None, typer.Option("-o", "--output", help="Default: stdout.", metavar="FILE")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
@@ -154,7 +155,7 @@ def convert_command(
     lowered = LoweredSchema(spec)
     contract = grammar_contract(lowered)
     contract.check()
-    text = printed(lowered.converted)
+    text = printed(renamed(lowered.converted, root))
     if target is None or target == "-":
         output.data(text)
     else:

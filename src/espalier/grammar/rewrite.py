@@ -126,14 +126,15 @@ def remove_left_recursion(grammar: Grammar) -> Grammar:
     return grammar.with_rules([*rules, *_used(rules, extra)])
 
 
-def portable(grammar: Grammar) -> Grammar:
-    """A grammar of the same language for llama.cpp: no left recursion, no nullable loop, no `_`, root named `root`.
+def portable(grammar: Grammar, *, root: str = "root") -> Grammar:
+    """A grammar of the same language for llama.cpp: no left recursion, no nullable loop, no `_`, root named `root`
+    unless another name is given.
 
     Counts above 2,000, which llama.cpp refuses, stay as they are; `check` reports them.
     """
     plain = remove_left_recursion(remove_nullable_loops(grammar))
-    names = {name: name for name in plain.rules if "_" not in name and name != "root"}
-    names[plain.root] = "root"
+    names = {name: name for name in plain.rules if "_" not in name and name != root}
+    names[plain.root] = root
     taken = set(names.values())
     for name in plain.rules:
         if name not in names:
@@ -147,7 +148,7 @@ def portable(grammar: Grammar) -> Grammar:
         return node.with_children(parts) if parts else node
 
     renamed = [Rule(names[r.name], fold(r.body, visit), r.position) for r in plain.rules.values()]
-    return Grammar.of(renamed, root="root", source=plain.source)
+    return Grammar.of(renamed, root=root, source=plain.source)
 
 
 @dataclass(frozen=True, slots=True)

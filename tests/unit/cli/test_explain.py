@@ -102,6 +102,8 @@ def test_another_constraint_parts_and_both_commands_exit_as_diff_does(run: Run, 
     code, out, _ = run("trace", "replay", "a.json", "--with", "bits.gbnf")
     assert code == 1
     assert "gbnf" in out
+    (tmp_path / "two.gbnf").write_text('item ::= [01]+\nlist ::= "[" item "]"')
+    assert "step 0" in run("trace", "replay", "a.json", "--with", "two.gbnf", "--root", "item")[1]
     code, out, _ = run("trace", "replay", "a.json", "--with", "any.json", "-o", "b.json")
     assert code in (0, 1)
     assert max(map(len, out.splitlines())) <= 80
@@ -120,6 +122,9 @@ def test_another_constraint_parts_and_both_commands_exit_as_diff_does(run: Run, 
         (["replay", "a.json", "--strategy", "nope"], "nope"),
         (["replay", "a.json", "--with", "c.json"], "neither a schema nor a constraint"),
         (["replay", "missing.json"], "missing.json"),
+        (["replay", "a.json", "--root", "item"], "--root needs --with"),
+        (["replay", "a.json", "--with", "c.json", "--root", "item"], "--root is for a grammar"),
+        (["replay", "a.json", "--with", "@json", "--root", "nope"], "there is no rule named 'nope'"),
         (["diff", "a.json", "missing.json"], "missing.json"),
     ],
 )

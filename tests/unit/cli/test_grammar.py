@@ -120,3 +120,16 @@ def test_what_a_grammar_cannot_say_is_refused_with_its_pointer(run):
     code, out, err = run("convert", json.dumps(schema))
     assert (code, out) == (2, "")
     assert "/properties/a/uniqueItems" in err
+
+
+def test_the_start_rule_of_a_converted_schema_has_the_name_that_is_asked_for(run, tmp_path):
+    schema = '{"type":"object","properties":{"a":{"$ref":"#"},"b":{"type":"integer"}}}'
+    code, out, _ = run("convert", schema, "--root", "doc")
+    assert code == 0
+    (tmp_path / "d.gbnf").write_text(out)
+    assert run("accepts", str(tmp_path / "d.gbnf"), '{"a":{"b":1}}', "--root", "doc")[0] == 0
+    assert run("check", str(tmp_path / "d.gbnf"), "--root", "root")[0] == 2
+    for root, said in (("integer", "another rule is called 'integer'"), ("a b", "no name of a rule")):
+        code, _, err = run("convert", schema, "--root", root)
+        assert code == 2
+        assert said in err

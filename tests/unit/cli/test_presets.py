@@ -108,6 +108,7 @@ def test_add_names_the_start_rule_of_a_grammar(run, tmp_path):
         (["add", "mine", "--grammar", "@json", "--schema", "a"], "a grammar and a schema"),
         (["add", "mine", "--grammar", "@nope"], "nope"),
         (["add", "mine", "--root", "item"], "--root needs --grammar"),
+        (["add", "mine", "--grammar", "@json", "--root", "nope"], "there is no rule named 'nope'"),
         (["add", "missing.toml"], "cannot read"),
         (["add", "bad.toml"], "line 1"),
         (["add", "bad.json"], "line 1"),

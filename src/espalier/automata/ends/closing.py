@@ -13,6 +13,7 @@ import numpy as np
 from espalier.automata.ends.nearest import MAX_LENGTH, Nearest
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings, Machine, State
+from espalier.automata.masks.stacks import Stacks
 from espalier.time_limit import check as check_time
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
@@ -23,6 +24,10 @@ MAX_WALKS = 64
 """States that one search under a token limit expands."""
 SHORTEST_WALKS = 300
 """States that the search for a shortest completion expands. Past that the shortest one found so far stands."""
+MAX_WORK = 3_000
+"""Stacks beyond FEW in each of the states that one question meets while it searches. States of ambiguous grammars have
+dozens of stacks, and expanding one takes time for each of them."""
+FEW = 2
 DEEP = 8
 """Searches look for completions of at most so many tokens; for a higher limit only the completion of fewest bytes
 counts. A bounded search sees few of the longer completions, and the one of fewest bytes is seldom much longer."""
@@ -55,6 +60,18 @@ class _Known:
         self.completion: tuple[int, ...] | None = None
 
 
+class _Work:
+    """What the searches of one question may still look at."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def met(self, state: State) -> None:
+        self.left -= max(0, len(state.items) - FEW) if isinstance(state, Stacks) else 0
+
+
 class Ends:
     """The completions of one machine's texts. Its memory is bounded. Safe across threads: what is remembered is only
     ever replaced by something more exact."""
@@ -68,6 +85,7 @@ class Ends:
         max_walks: int = MAX_WALKS,
         deep: int = DEEP,
         nearest: Completions | None = None,
+        max_work: int = MAX_WORK,
     ) -> None:
         """nearest: the completion that is known of each state; by default that of fewest bytes."""
         self._machine = machine
@@ -75,6 +93,7 @@ class Ends:
         self._nearest: Completions = Nearest(machine, trie, vocab) if nearest is None else nearest
         self._max_walks = max_walks
         self._deep = deep
+        self._max_work = max_work
         self._longest = max(trie.max_depth, 1)
         self._known: dict[State, _Known] = {}
         self._landings: ByteCache[State, Landings] = ByteCache(LANDINGS_BYTES)
@@ -90,7 +109,8 @@ class Ends:
         if found is None:
             found = self._machine.landings(state)
             self._landings.put(state, found, found.ids.nbytes + found.which.nbytes + 8 * len(found.states))
-        near = np.array([self.fits(after, most) for after in found.states], dtype=np.bool_)  # (n,)
+        work = _Work(self._max_work)
+        near = np.array([self._fits(after, most, work) for after in found.states], dtype=np.bool_)  # (n,)
         flags = np.zeros(self._width, dtype=np.bool_)  # (V,)
         if near.size:
             flags[found.ids[near[found.which]]] = True
@@ -98,6 +118,9 @@ class Ends:
 
     def fits(self, state: State, most: int) -> bool:
         """Whether at most `most` tokens are known to complete the text."""
+        return self._fits(state, most, _Work(self._max_work))
+
+    def _fits(self, state: State, most: int, work: _Work) -> bool:
         if most < 0:
             return False
         machine = self._machine
@@ -111,10 +134,13 @@ class Ends:
         # Every byte that is needed has a token of its own, otherwise `fewest` would be known.
         if self._at_most(state) <= min(most, MAX_LENGTH) or self._is_near(state, most):
             return True
-        return most <= self._deep and self.within(state, most) is not None
+        return most <= self._deep and self._within(state, most, work) is not None
 
     def within(self, state: State, most: int) -> tuple[int, ...] | None:
         """A completion of at most `most` tokens, not always the shortest; None if none is known."""
+        return self._within(state, most, _Work(self._max_work))
+
+    def _within(self, state: State, most: int, work: _Work) -> tuple[int, ...] | None:
         machine = self._machine
         if most < 0:
             return None
@@ -132,7 +158,7 @@ class Ends:
             return known.completion
         if known.refused >= most or most > self._deep:
             return None
-        found = self._search(state, most, self._max_walks)
+        found = self._search(state, most, self._max_walks, work)
         if found is None:
             known.refused = max(known.refused, most)
         elif known.completion is None or len(found) < len(known.completion):
@@ -142,14 +168,15 @@ class Ends:
     def shortest(self, state: State, *, max_walks: int = SHORTEST_WALKS) -> tuple[int, ...]:
         """A completion of the fewest tokens, `()` if the text is complete.
 
-        Exact unless a search would expand more than `max_walks` states; then the shortest one found, which is at most
-        as long as the one of fewest bytes. Raises LimitExceeded for completions of more than MAX_LENGTH bytes.
+        Exact unless a search would expand more than `max_walks` states, or look at more than MAX_WORK stacks; then the
+        shortest one found, which is at most as long as the one of fewest bytes. Raises LimitExceeded for completions of more than MAX_LENGTH bytes.
         """
         fewest = self._machine.fewest(state)
         if fewest is not None:
             return self._descend(state, fewest)
         best = self._nearest.completion(state)
-        while len(best) > 1 and (shorter := self._search(state, len(best) - 1, max_walks)) is not None:
+        work = _Work(self._max_work)
+        while len(best) > 1 and (shorter := self._search(state, len(best) - 1, max_walks, work)) is not None:
             best = shorter
         return best
 
@@ -179,9 +206,10 @@ class Ends:
             found = self._known[state] = _Known()
         return found
 
-    def _search(self, state: State, most: int, max_walks: int) -> tuple[int, ...] | None:
+    def _search(self, state: State, most: int, max_walks: int, work: _Work) -> tuple[int, ...] | None:
         """A completion of at most `most` tokens: breadth first, in each level the states nearest to the end in bytes
-        first. None if there is none, or if none is found before `max_walks` states are expanded."""
+        first. None if there is none, or if none is found before `max_walks` states are expanded or the work is
+        done."""
         machine = self._machine
         level: list[tuple[State, tuple[int, ...]]] = [(state, ())]
         seen = {state}
@@ -189,7 +217,7 @@ class Ends:
         for left in range(most - 1, -1, -1):  # how many tokens may follow the next one
             following: list[tuple[State, tuple[int, ...]]] = []
             for current, taken in level:
-                if walks == max_walks:
+                if walks == max_walks or work.left < 0:
                     return None
                 walks += 1
                 check_time()
@@ -197,6 +225,7 @@ class Ends:
                     if after in seen:
                         continue
                     seen.add(after)
+                    work.met(after)
                     if machine.accepts(after):
                         return (*taken, token)
                     if self._at_least(after) > left:

@@ -24,6 +24,8 @@ from espalier.constraints.spec import Gbnf, JsonSchema, Spec
 from espalier.decoding.plan import STRATEGIES
 from espalier.decoding.replay import Divergence
 from espalier.errors import InputError
+from espalier.grammar.check import validate
+from espalier.grammar.parser import parse
 from espalier.trace.records import Trace
 from espalier.trace.report.diff import clip, diff
 from espalier.wiring import build_app
@@ -41,6 +43,9 @@ def replay_command(
             "--with", help="Another constraint: a schema, a .gbnf, @NAME, or JSON with a `kind`.", metavar="FILE"
         ),
     ] = None,
+    root: Annotated[
+        str | None, typer.Option(help="With a grammar: its start rule (default: root).", metavar="RULE")
+    ] = None,
     strategy: Annotated[str | None, typer.Option(help="Replay as another strategy.", metavar="NAME")] = None,
     out: Annotated[
         str | None, typer.Option("-o", "--out", help="Write the replay as a trace: .json or .html.", metavar="FILE")
@@ -57,7 +62,9 @@ def replay_command(
     found = Trace.load(trace)
     if strategy is not None:
         STRATEGIES.target(strategy)
-    spec = None if other is None else read_other(other, found)
+    if root is not None and other is None:
+        raise InputError("--root needs --with and a grammar", field="root")
+    spec = None if other is None else read_other(other, found, root)
     page = check_trace_path(out)
     app = build_app()
     if model is None and has_distributions(found):
@@ -96,11 +103,15 @@ def is_here(name: str) -> bool:
     return name in ("fake", "bytes") or bool(name and Path(name).expanduser().exists())
 
 
-def read_other(argument: str, trace: Trace) -> Spec:
+def read_other(argument: str, trace: Trace, root: str | None = None) -> Spec:
     """A constraint from a file: GBNF by its suffix, any constraint by its `kind`, else a JSON Schema, with the white
-    space style and the order of the trace's own constraint. Raises InputError, SpecError and its kin."""
+    space style and the order of the trace's own constraint. root: the start rule of a grammar. Raises InputError, SpecError and its kin."""
     if argument.startswith("@") or argument.lower().endswith(".gbnf"):
-        return Gbnf(read_grammar(argument))
+        text = read_grammar(argument)
+        validate(parse(text, root=root or "root"))
+        return Gbnf(text) if root is None else Gbnf(text, root=root)
+    if root is not None:
+        raise InputError(f"--root is for a grammar, and {argument} is not a .gbnf or @NAME", field="root")
     data: Any = parse_json(read_text(argument, "constraint"), argument)
     if isinstance(data, dict) and isinstance(data.get("kind"), str) and data["kind"] in KINDS.names():
         return Spec.from_json(data)

@@ -11,9 +11,12 @@ JSON Schema nor matching; the work is in `node_rules.py`.
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from espalier.errors import SpecError, UnsupportedError
+from espalier.grammar.ast import Grammar, Node, Rule, RuleRef, fold
 from espalier.grammar.json_mode import JsonWhitespace
 from espalier.grammar.printer import print_rule
 from espalier.grammar.rewrite import portable
@@ -25,6 +28,7 @@ from espalier.schema.gbnf.node_rules import SPACE, NodeRules
 from espalier.schema.gbnf.notation import CONSTANTS, STYLES, DocumentStyle
 from espalier.schema.gbnf.rulebook import Converted
 
+RULE_NAME = re.compile(r"[A-Za-z0-9-]+")
 RULES: dict[DocumentStyle, type[NodeRules]] = {"json": NodeRules, "python": CallRules}
 
 
@@ -87,10 +91,34 @@ def to_gbnf(
     return printed(found)
 
 
+def renamed(converted: Converted, root: str) -> Converted:
+    """The same grammar with another name for its start rule. Raises SpecError for one that llama.cpp does not read, or
+    that another rule has."""
+    grammar = converted.grammar
+    if root == grammar.root:
+        return converted
+    if not RULE_NAME.fullmatch(root):
+        raise SpecError(f"{root!r} is no name of a rule", hint="letters, digits and -", field="root")
+    if root in grammar.rules:
+        raise SpecError(f"another rule is called {root!r}", hint="choose another name", field="root")
+
+    def visit(node: Node, parts: list[Node]) -> Node:
+        if isinstance(node, RuleRef) and node.name == grammar.root:
+            return RuleRef(root, node.position)
+        return node.with_children(parts) if parts else node
+
+    rules = [
+        Rule(root if rule.name == grammar.root else rule.name, fold(rule.body, visit), rule.position)
+        for rule in grammar.rules.values()
+    ]
+    pointers = {root if name == grammar.root else name: pointer for name, pointer in converted.pointers.items()}
+    return replace(converted, grammar=Grammar.of(rules, root=root, source=grammar.source), pointers=pointers)
+
+
 def printed(converted: Converted) -> str:
     """The grammar as GBNF text, each rule under a comment with its JSON pointer."""
     lines: list[str] = []
-    for rule in portable(converted.grammar).rules.values():
+    for rule in portable(converted.grammar, root=converted.grammar.root).rules.values():
         pointer = converted.pointers.get(rule.name)
         if pointer is not None:
             lines.append(f"# {_on_one_line(pointer)}" if pointer else "# the schema itself")
