@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,14 @@ from urllib.parse import urljoin
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 SUITE = "json-schema-test-suite/draft2020-12.tar.gz"
 REAL = "jsonschemabench-dev.jsonl.gz"
+LATEST = "draft2020-12"
+DRAFTS = {
+    LATEST: "https://json-schema.org/draft/2020-12/schema",
+    "draft2019-09": "https://json-schema.org/draft/2019-09/schema",
+    "draft7": "http://json-schema.org/draft-07/schema#",
+    "draft6": "http://json-schema.org/draft-06/schema#",
+    "draft4": "http://json-schema.org/draft-04/schema#",
+}
 METASCHEMAS = ("https://json-schema.org/", "http://json-schema.org/")
 
 
@@ -51,16 +60,25 @@ class Case:
     instances: tuple[Instance, ...]
 
 
-def suite(path: Path | None = None) -> list[Case]:
+def suite(path: Path | None = None, draft: str = LATEST) -> list[Case]:
     """The groups of the test suite that need no other document. Raises Missing."""
-    return [case for case in whole_suite(path) if not needs_remote(case.schema)]
+    return [case for case in whole_suite(path, draft) if not needs_remote(case.schema)]
 
 
-def whole_suite(path: Path | None = None) -> list[Case]:
-    """Every group of the required tests, in the order of the files. Raises Missing."""
+def whole_suite(path: Path | None = None, draft: str = LATEST) -> list[Case]:
+    """Every group of the required tests of one draft, in the order of the files. The archive holds this draft's files
+    alone, or several drafts, each in a folder `tests/<draft>`, as the source distribution of `jsonschema` does. A
+    schema without `$schema` gets that of the draft. Raises Missing."""
     cases = []
+    wanted = re.compile(rf"(?:.*/)?(?:tests/)?{draft}/[^/]+\.json")
     with tarfile.open(_found(path, "ESPALIER_SCHEMA_SUITE", SUITE), "r:gz") as archive:
-        for member in sorted((m for m in archive if m.name.endswith(".json")), key=lambda m: m.name):
+        members = [m for m in archive if m.name.endswith(".json")]
+        several = any("tests/draft" in m.name for m in members)
+        if not several and draft != LATEST:
+            raise Missing(f"{archive.name} holds no other drafts: give the source distribution of jsonschema")
+        for member in sorted(members, key=lambda m: m.name):
+            if several and not wanted.fullmatch(member.name):
+                continue
             file = archive.extractfile(member)
             assert file is not None
             text = file.read().decode()
@@ -70,11 +88,17 @@ def whole_suite(path: Path | None = None) -> list[Case]:
                     Case(
                         id=f"{kind}/{i} {group['description']}",
                         kind=kind,
-                        schema=group["schema"],
+                        schema=_of_draft(group["schema"], draft),
                         instances=_instances(spelled["tests"]),
                     )
                 )
     return cases
+
+
+def _of_draft(schema: Any, draft: str) -> Any:
+    if not isinstance(schema, dict) or "$schema" in schema or draft == LATEST:
+        return schema
+    return {"$schema": DRAFTS[draft]} | schema
 
 
 def real(path: Path | None = None) -> list[Case]:

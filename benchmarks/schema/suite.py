@@ -1,4 +1,4 @@
-"""Measures the required tests of the JSON Schema Test Suite, draft 2020-12: how many groups are enforced exactly.
+"""Measures the required tests of the JSON Schema Test Suite, by draft: how many groups are enforced exactly.
 
 Groups whose references lead to another document are left out, published metaschemas excepted. Instances are written
 compactly, with their properties in the order of the schema, and walked byte by byte. A valid one that is refused is
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.schema.cases import Case, Missing, suite
+from benchmarks.schema.cases import DRAFTS, LATEST, Case, Missing, suite
 from benchmarks.schema.judging import Outcome, by_kind, figures, measure, reasons
 from benchmarks.schema.peers import llguidance_alone, ours
 
@@ -66,10 +66,17 @@ def show(cases: list[Case], *, kinds: bool, format: Literal["annotate", "assert"
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("archive", type=Path, nargs="?", help="draft2020-12.tar.gz, or ESPALIER_SCHEMA_SUITE")
+    parser.add_argument(
+        "archive",
+        type=Path,
+        nargs="?",
+        help="draft2020-12.tar.gz, or for other drafts the source distribution of jsonschema "
+        "(pip download --no-binary :all: --no-deps jsonschema); or ESPALIER_SCHEMA_SUITE",
+    )
+    parser.add_argument("--draft", choices=list(DRAFTS), default=LATEST)
     arguments = parser.parse_args([] if argv is None else argv)
     try:
-        show(suite(arguments.archive), kinds=True)
+        show(suite(arguments.archive, arguments.draft), kinds=True)
     except Missing as missing:
         print(f"left out: {missing}")
 

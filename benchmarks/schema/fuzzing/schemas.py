@@ -16,12 +16,31 @@ FORMATTED = ("2024-02-29", "2023-02-29", "23:59:60Z", "12:00:00+01:00", "2024-01
              "/a/~0")  # fmt: skip
 
 
+class AssertedPatterns(Patterns):
+    """`Patterns`, some with word boundaries, look-around and back-references."""
+
+    def pattern(self) -> str:
+        draw = self.random.random()
+        if draw < 0.7:
+            return super().pattern()
+        parts = [self._alternatives(self.depth) for _ in range(self.random.randint(1, 2))]
+        if draw < 0.85:
+            parts.insert(self.random.randint(0, len(parts)), self.random.choice((r"\b", r"\b", r"\B")))
+        if draw < 0.78 or 0.85 <= draw < 0.93:
+            around = self.random.choice(("(?=", "(?!", "(?<=", "(?<!"))
+            parts.insert(self.random.randint(0, len(parts)), f"{around}{self._class()})")
+        if draw >= 0.93:
+            parts = ["(" + self.random.choice(("a|b", "[ab]", "é|ab", "\"|'")) + ")", *parts, r"\1"]
+        start, end = self.random.choice((("^", "$"), ("^", ""), ("", "$"), ("", "")))
+        return f"{start}{''.join(f'(?:{part})' if '|' in part and part[0] != '(' else part for part in parts)}{end}"
+
+
 class HardMaker(Maker):
     """`Maker` with the whole alphabet in its texts, names and patterns."""
 
     def __init__(self, random: Random, *, draft: str = "2020-12", only: tuple[str, ...] = (), depth: int = 3) -> None:
         super().__init__(random, draft=draft, only=only, depth=depth)
-        self.patterns = Patterns(random)
+        self.patterns = AssertedPatterns(random)
         self.makers["pattern"] = lambda _: self.patterns.pattern()
         self.makers["patternProperties"] = lambda depth: self.by_name(
             depth, tuple(self.patterns.pattern() for _ in range(2))
@@ -36,10 +55,30 @@ class HardMaker(Maker):
 
     def objects(self, depth: int) -> Any:
         """Some schemas are of texts alone, so that patterns and lengths often meet."""
-        if self.chosen != list(self.makers) or self.random.random() > 0.3:
+        if self.chosen != list(self.makers) or self.random.random() > 0.4:
             return super().objects(depth)
+        if self.random.random() < 0.35:
+            return self._unique(depth)
         names = [name for name in ("pattern", "minLength", "maxLength", "format") if self.random.random() < 0.6]
         return {"type": "string"} | {name: self.makers[name](depth) for name in names}
+
+    def _unique(self, depth: int) -> Any:
+        """Arrays with unique items of one kind, or of any."""
+        few = [self.value(2) for _ in range(self.random.randint(2, 12))]
+        items = self.random.choice(
+            (
+                {"type": self.random.choice(("integer", "number", "string", "array", "object", "boolean"))},
+                {"type": "string", "maxLength": self.random.randint(0, 2)},
+                {"type": "integer", "minimum": 0, "maximum": self.random.randint(1, 14)},
+                {"enum": few},
+                self.objects(depth + 1) if depth < 2 else {},
+            )
+        )
+        found: dict[str, Any] = {"type": "array", "uniqueItems": True, "items": items}
+        for name in ("minItems", "maxItems", "contains"):
+            if name in self.makers and self.random.random() < 0.25:
+                found[name] = self.makers[name](depth + 1)
+        return found
 
     def document(self) -> Any:
         """Some schemas refer to themselves."""

@@ -169,7 +169,8 @@ class Ends:
         """A completion of the fewest tokens, `()` if the text is complete.
 
         Exact unless a search would expand more than `max_walks` states, or look at more than MAX_WORK stacks; then the
-        shortest one found, which is at most as long as the one of fewest bytes. Raises LimitExceeded for completions of more than MAX_LENGTH bytes.
+        shortest one found, which is at most as long as the one of fewest bytes. Raises LimitExceeded for completions of
+        more than MAX_LENGTH bytes.
         """
         fewest = self._machine.fewest(state)
         if fewest is not None:

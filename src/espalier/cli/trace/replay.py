@@ -105,7 +105,8 @@ def is_here(name: str) -> bool:
 
 def read_other(argument: str, trace: Trace, root: str | None = None) -> Spec:
     """A constraint from a file: GBNF by its suffix, any constraint by its `kind`, else a JSON Schema, with the white
-    space style and the order of the trace's own constraint. root: the start rule of a grammar. Raises InputError, SpecError and its kin."""
+    space style and the order of the trace's own constraint. root: the start rule of a grammar. Raises
+    InputError, SpecError and its kin."""
     if argument.startswith("@") or argument.lower().endswith(".gbnf"):
         text = read_grammar(argument)
         validate(parse(text, root=root or "root"))

@@ -13,12 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from espalier.automata.languages.algebra import both, every_text, language, without
+from espalier.automata.languages.algebra import both, either, every_text, language, without
 from espalier.automata.languages.dfa import Dfa
 from espalier.errors import RegexError, UnsupportedError
 from espalier.grammar.ast import Node
 from espalier.grammar.ranges import Ranges, complement, merge
 from espalier.grammar.regex.parse import parse_regex
+from espalier.schema.patterns.assertions import ASSERTION, asserted
+from espalier.schema.patterns.references import REFERENCE, without_references
 from espalier.time_limit import check as check_time
 
 _COMMON_SPACE: Ranges = merge(
@@ -66,11 +68,11 @@ class Pattern:
 
     @property
     def is_plain(self) -> bool:
-        return len(self.parts) == 1 and self.parts[0][1]
+        return len(self.parts) == 1 and self.parts[0][1] and not _is_hard(self.parts[0][0])
 
     @property
     def differs(self) -> bool:
-        return bool(re.search(r"\\[sSDW]|\[\^[^\]]*\\[dw]", self.text))
+        return bool(re.search(r"\\[sSDWbB]|\[\^[^\]]*\\[dw]", self.text))
 
     def node(self) -> Node:
         """The texts that contain a match of a plain pattern, in the narrow reading. Raises UnsupportedError."""
@@ -87,6 +89,8 @@ class Pattern:
 
 def read(pattern: str) -> Pattern:
     """Split off the leading look-ahead of a pattern. Whether the pattern is supported shows in `node` and `dfa`."""
+    if REFERENCE.search(pattern):
+        return Pattern(pattern, ((pattern, True),))  # it may refer to a group within the look-ahead
     if not pattern.startswith("^") or not _LOOK_AHEAD.match(pattern, 1):
         return Pattern(pattern, ((pattern, True),))
     parts: list[tuple[str, bool]] = []
@@ -104,9 +108,26 @@ def read(pattern: str) -> Pattern:
     return Pattern(pattern, (*parts, *([(f"^{rest}", True)] if rest else [])))
 
 
+def _is_hard(text: str) -> bool:
+    """Whether a pattern without leading look-ahead is no single expression: it has assertions, or back-references."""
+    return bool(ASSERTION.search(text) or REFERENCE.search(text))
+
+
 @lru_cache(maxsize=256)
 def _search_dfa(text: str, wide: bool) -> Dfa | None:
-    return language(searched(text, wide=wide))
+    if not _is_hard(text):
+        return language(searched(text, wide=wide))
+    try:
+        found: Dfa | None = None
+        for one in without_references(text, _rewritten, wide=wide):
+            found = either(found, asserted(one, _rewritten, wide=wide))
+    except RegexError as error:
+        raise UnsupportedError(f"the pattern {text[:200]!r}: {error.message}", field="pattern") from error
+    return found
+
+
+def _rewritten(text: str, wide: bool) -> str:
+    return _rewrite(text, wide)[0]
 
 
 @lru_cache(maxsize=1024)

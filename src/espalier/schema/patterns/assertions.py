@@ -1,0 +1,393 @@
+r"""Patterns with assertions in any place as regular languages: `\b`, `\B`, look-ahead, look-behind, `^`, `$`.
+
+    \bcat\b       every text with a `cat` whose neighbours are no word characters
+
+A pattern is read from right to left. What may follow a place depends on the text to its left only by the state in which
+one small automaton is after it, which knows whether the text is empty, ends in a word character, and ends in each of
+the look-behinds. So each part becomes a table: by state, the texts that start with a match of the part and of all that
+follows. It knows neither the dialects nor groups that are referred to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import TypeAlias
+
+import numpy as np
+
+from espalier.automata.languages.algebra import both, completed, either, every_text, language, without
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.embed import Assembly
+from espalier.automata.languages.fragment import Fragment
+from espalier.errors import GrammarError, LimitExceeded, UnsupportedError
+from espalier.grammar.regex.parse import parse_regex
+from espalier.time_limit import check as check_time
+
+ASSERTION = re.compile(r"\\[bB]|\(\?<?[=!]")
+MAX_ROUNDS = 8
+"""Rounds of a repetition of something with assertions."""
+MAX_STATES = 5_000
+"""States of the automaton of what stands to the left."""
+MAX_CONTEXTS = 24
+"""Those of them in which a whole character has been read."""
+MAX_SIZE = 20_000
+"""States of the automaton of one part and all that follows."""
+_COUNTS = re.compile(r"\{(\d+)(,(\d*))?\}")
+_OPENING = re.compile(r"\(\?(?:<?[=!]|:|P?<[A-Za-z_$][\w$]*>)|\(")
+
+Left: TypeAlias = int
+"""A state of the automaton of what stands to the left."""
+Table: TypeAlias = "Mapping[Left, Dfa | None]"
+"""By what stands to the left: the texts that may follow; None for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A piece without assertions, as it is written."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assert:
+    r"""kind: `^`, `$`, `\b`, `\B`, `(?=`, `(?!`, `(?<=`, `(?<!`. body: of a look-around; source: as it is written."""
+
+    kind: str
+    body: Part | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InOrder:
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    part: Part
+    low: int
+    high: int | None
+
+
+Part: TypeAlias = "Text | Assert | InOrder | OneOf | Rounds"
+
+
+def asserted(pattern: str, rewritten: Callable[[str, bool], str], *, wide: bool) -> Dfa | None:
+    """The texts that contain a match; None for no text. rewritten: a piece without assertions in the dialect of
+    `parse_regex`, in its narrow or wide reading. Raises UnsupportedError, RegexError, LimitExceeded."""
+    parser = _Parser(pattern)
+    whole = parser.options()
+    if parser.at < len(pattern):
+        raise parser.refused("a `)` that closes nothing")
+    return _Reader(whole, rewritten, pattern).search(wide)
+
+
+class _Parser:
+    """Splits a pattern into pieces without assertions, and assertions."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+
+    def refused(self, what: str) -> UnsupportedError:
+        return UnsupportedError(
+            f"{what} cannot be enforced, at offset {self.at} of the pattern {self.text[:200]!r}", field="pattern"
+        )
+
+    def options(self) -> Part:
+        found = [self.sequence()]
+        while self.text.startswith("|", self.at):
+            self.at += 1
+            found.append(self.sequence())
+        if all(isinstance(one, Text) for one in found):
+            return Text("|".join(one.text for one in found if isinstance(one, Text)))
+        return found[0] if len(found) == 1 else OneOf(tuple(found))
+
+    def sequence(self) -> Part:
+        found: list[Part] = []
+        while self.at < len(self.text) and self.text[self.at] not in "|)":
+            check_time()
+            part = self.repeated()
+            if isinstance(part, Text) and found and isinstance(found[-1], Text):
+                found[-1] = Text(found[-1].text + part.text)
+            else:
+                found.append(part)
+        return found[0] if len(found) == 1 else InOrder(tuple(found)) if found else Text("")
+
+    def repeated(self) -> Part:
+        start = self.at
+        part = self.atom()
+        end = self.at
+        low, high = 1, 1
+        char = self.text[self.at : self.at + 1]
+        if char and char in "*+?":
+            low, high = {"*": (0, None), "+": (1, None), "?": (0, 1)}[char]  # type: ignore[assignment]
+            self.at += 1
+        elif counts := _COUNTS.match(self.text, self.at):
+            low = int(counts[1])
+            high = low if counts[2] is None else int(counts[3]) if counts[3] else None  # type: ignore[assignment]
+            self.at = counts.end()
+        if self.at > end and self.text.startswith("?", self.at):
+            self.at += 1
+        if isinstance(part, Text):
+            return Text(self.text[start : self.at])
+        return part if self.at == end else Rounds(part, low, high)
+
+    def atom(self) -> Part:
+        start, char = self.at, self.text[self.at]
+        if char == "\\":
+            kind = self.text[start + 1 : start + 2]
+            braced = re.compile(r"\\[upP]\{[^}]*\}").match(self.text, start)
+            self.at = braced.end() if braced else start + 2
+            return Assert(f"\\{kind}") if kind in ("b", "B") else Text(self.text[start : self.at])
+        if char in "^$":
+            self.at += 1
+            return Assert(char)
+        if char == "[":
+            self.at += 1 + self.text.startswith("^", start + 1)
+            self.at += self.text.startswith("]", self.at)
+            while self.at < len(self.text) and self.text[self.at] != "]":
+                check_time()
+                self.at += 1 + (self.text[self.at] == "\\")
+            self.at += 1
+            return Text(self.text[start : self.at])
+        if char != "(":
+            self.at += 1
+            return Text(char)
+        opening = _OPENING.match(self.text, start)
+        assert opening is not None
+        if opening[0] == "(" and self.text.startswith("(?", start):
+            raise self.refused(f"a group that begins with {self.text[start : start + 4]!r}")
+        self.at = opening.end()
+        inner = self.options()
+        if not self.text.startswith(")", self.at):
+            raise self.refused("a group that is never closed")
+        self.at += 1
+        if opening[0][1:2] == "?" and opening[0][-1] in "=!":
+            return Assert(opening[0], inner, self.text[opening.end() : self.at - 1])
+        return Text(f"(?:{inner.text})") if isinstance(inner, Text) else inner
+
+
+WORD, OTHER = "[A-Za-z0-9_]", r"[\x00-/:-@\[-^`{-\x7f]"
+"""The characters that are word characters in every dialect, and those that are in none. Of others nothing is known
+here: the narrow reading has no assertion next to one, the wide one every assertion."""
+
+
+class _Reader:
+    """Reads one pattern."""
+
+    def __init__(self, whole: Part, rewritten: Callable[[str, bool], str], pattern: str) -> None:
+        self._whole = whole
+        self._rewritten = rewritten
+        self._pattern = pattern
+        self._known: dict[tuple[str, bool], Dfa | None] = {}
+        self._moves: dict[tuple[str, bool], dict[tuple[Left, Left], Dfa]] = {}
+        self._before_word = language(parse_regex(f"{WORD}(?s:.*)"))
+        self._before_other = language(parse_regex(f"(?:{OTHER}(?s:.*))?"))
+        # What the automaton of the left tells apart: the empty text, its last character, each look-behind.
+        self._behind: list[tuple[str, bool]] = []
+        self._collect(whole)
+        ends = [language(parse_regex(f"(?s:.*){one}")) for one in (WORD, OTHER)]
+        wanted = [Dfa.of_words([""]), *ends, *(self._ends_in(*one) for one in self._behind)]
+        self._left, self._holds = _product([one for one in wanted if one is not None])
+        self._absent = [one is None for one in wanted]
+        ways = {state: both(every_text(), self._way(self._left.start, state)) for state in _between(self._left)}
+        self._contexts = {state: way for state, way in ways.items() if way is not None}
+        if len(self._contexts) > MAX_CONTEXTS:
+            raise LimitExceeded("the look-behinds of a pattern tell too many texts apart")
+
+    def _collect(self, part: Part) -> None:
+        match part:
+            case Assert(kind="(?<=" | "(?<!", source=source):
+                self._behind += [one for one in ((source, False), (source, True)) if one not in self._behind]
+            case Assert(body=Text() | Assert() | InOrder() | OneOf() | Rounds() as body):
+                self._collect(body)
+            case InOrder(parts) | OneOf(parts):
+                for one in parts:
+                    self._collect(one)
+            case Rounds(one, _, _):
+                self._collect(one)
+            case _:
+                pass
+
+    def _ends_in(self, source: str, wide: bool) -> Dfa | None:
+        if ASSERTION.search(source) or re.search(r"(?<!\\)[\^$](?![^\[]*\])", source):
+            raise UnsupportedError(
+                f"an assertion inside a look-behind cannot be enforced: the pattern {self._pattern[:200]!r}",
+                field="pattern",
+            )
+        return language(parse_regex(f"(?s:.*)(?:{self._rewritten(source, wide)})"))
+
+    def _way(self, start: Left, end: Left) -> Dfa:
+        accepting = np.zeros(len(self._left), dtype=np.bool_)
+        accepting[end] = True
+        return Dfa(classes=self._left.classes, table=self._left.table, accepting=accepting, start=start)
+
+    def _is(self, left: Left, which: int) -> bool:
+        if self._absent[which]:
+            return False
+        return bool(self._holds[left][which - sum(self._absent[:which])])
+
+    def search(self, wide: bool) -> Dfa | None:
+        found = self._read(self._whole, dict.fromkeys(self._contexts, every_text()), wide)
+        return _joined([(way, found[left]) for left, way in self._contexts.items()])
+
+    def _read(self, part: Part, after: Table, wide: bool) -> Table:
+        """The texts that start with the part and go on as `after` says."""
+        check_time()
+        match part:
+            case Text(text):
+                return self._text(text, after, wide)
+            case InOrder(parts):
+                for one in reversed(parts):
+                    after = self._read(one, after, wide)
+                return after
+            case OneOf(parts):
+                tables = [self._read(one, after, wide) for one in parts]
+                return {left: reduce(either, (table[left] for table in tables)) for left in self._contexts}
+            case Rounds(one, low, high):
+                if high is None or high > MAX_ROUNDS:
+                    raise UnsupportedError(
+                        f"an assertion inside a repetition of more than {MAX_ROUNDS} rounds cannot be enforced: the "
+                        f"pattern {self._pattern[:200]!r}",
+                        field="pattern",
+                    )
+                found = after
+                for rounds in range(high, 0, -1):
+                    more = self._read(one, found, wide)
+                    skips = rounds > low
+                    found = {left: either(more[left], after[left]) if skips else more[left] for left in self._contexts}
+                return found
+            case Assert():
+                return {left: self._asserted(part, left, after[left], wide) for left in self._contexts}
+
+    def _asserted(self, one: Assert, left: Left, after: Dfa | None, wide: bool) -> Dfa | None:
+        if after is None:
+            return None
+        if one.kind == "^":
+            return after if self._is(left, 0) else None
+        if one.kind == "$":
+            return both(after, Dfa.of_words(["", "\n"] if wide else [""]))
+        if one.kind in ("\\b", "\\B"):
+            return self._boundary(left, after, wide, is_inside=one.kind == "\\B")
+        if one.kind in ("(?<=", "(?<!"):
+            wanted = one.kind == "(?<="
+            holds = self._is(left, 3 + self._behind.index((one.source, wide if wanted else not wide)))
+            return after if holds == wanted else None
+        assert one.body is not None
+        wanted = one.kind == "(?="
+        ahead = self._read(one.body, dict.fromkeys(self._contexts, every_text()), wide if wanted else not wide)[left]
+        return both(after, ahead) if wanted else without(after, ahead)
+
+    def _boundary(self, left: Left, after: Dfa | None, wide: bool, *, is_inside: bool) -> Dfa | None:
+        """What may follow a word boundary; is_inside: what is none."""
+        is_empty, is_word, is_other = (self._is(left, which) for which in range(3))
+        if not (is_empty or is_word or is_other):
+            return after if wide else None
+        same, different = (
+            (self._before_word, self._before_other) if is_word else (self._before_other, self._before_word)
+        )
+        if wide:
+            return without(after, different if is_inside else same)
+        found = both(after, same if is_inside else different)
+        # In Python `\B` does not match in the empty text.
+        return without(found, Dfa.of_words([""])) if is_inside and is_empty else found
+
+    def _text(self, text: str, after: Table, wide: bool) -> Table:
+        if not text:
+            return after
+        key = text, wide
+        if key not in self._known:
+            self._known[key] = language(parse_regex(self._rewritten(text, wide)))
+        found = self._known[key]
+        if found is None:
+            return dict.fromkeys(self._contexts)
+        if len({id(one) for one in after.values()}) == 1:
+            whole = _joined([(found, next(iter(after.values())))])
+            return dict.fromkeys(self._contexts, whole)
+        if key not in self._moves:
+            pairs = [(one, other) for one in self._contexts for other in self._contexts]
+            ways = {pair: both(found, self._way(*pair)) for pair in pairs}
+            self._moves[key] = {pair: way for pair, way in ways.items() if way is not None}
+        moves = self._moves[key]
+        return {
+            left: _joined([(moves[left, end], after[end]) for end in self._contexts if (left, end) in moves])
+            for left in self._contexts
+        }
+
+
+def _between(left: Dfa) -> list[Left]:
+    """The states after whole characters; others only stand in the middle of one."""
+    text = every_text()
+    rows, steps = left.table[:, left.classes], text.table[:, text.classes]  # (S, 256) each
+    order = [(left.start, text.start)]
+    seen = {order[0]}
+    for state, at in order:  # grows as pairs are met
+        check_time()
+        after = np.unique(np.stack([rows[state], steps[at]], axis=1)[steps[at] >= 0], axis=0)  # (n, 2)
+        for pair in map(tuple, after.tolist()):
+            if pair not in seen:
+                seen.add(pair)
+                order.append(pair)
+    return list(dict.fromkeys(state for state, at in order if text.accepting[at]))
+
+
+def _joined(pairs: list[tuple[Dfa | None, Dfa | None]]) -> Dfa | None:
+    """The union of concatenations. Raises LimitExceeded."""
+    made = Assembly()
+    root = Fragment(edges=[[], []], symbols=[[], []], final=[False, True], leaf=[None, None])
+    made.rule(root, "")
+    for first, second in pairs:
+        if first is None or second is None:
+            continue
+        root.edges.append([])
+        root.symbols.append([(made.embed(second, ""), (1,))])
+        root.final.append(False)
+        root.leaf.append(None)
+        root.symbols[0].append((made.embed(first, ""), (len(root.edges) - 1,)))
+    if not root.symbols[0]:
+        return None
+    try:
+        found = made.dfa(max_states=MAX_SIZE)
+    except GrammarError:
+        return None
+    if found is None:
+        raise LimitExceeded(f"a pattern with assertions needs an automaton of more than {MAX_SIZE} states")
+    return found
+
+
+def _product(parts: list[Dfa]) -> tuple[Dfa, list[tuple[bool, ...]]]:
+    """One automaton that runs all of these, complete; and which of them accept in each of its states."""
+    whole = [completed(one) for one in parts]
+    rows = [one.table[:, one.classes] for one in whole]  # (S, 256) each
+    order = [tuple(one.start for one in whole)]
+    number = {order[0]: 0}
+    table: list[list[int]] = []
+    for state in order:  # grows as states are met
+        check_time()
+        after = np.stack([row[at] for row, at in zip(rows, state, strict=True)], axis=1).tolist()  # (256, parts)
+        line: list[int] = []
+        for one in map(tuple, after):
+            if one not in number:
+                number[one] = len(order)
+                order.append(one)
+            line.append(number[one])
+        table.append(line)
+        if len(order) > MAX_STATES:
+            raise LimitExceeded("a pattern has look-behinds that are too long")
+    columns, classes = np.unique(np.array(table, dtype=np.int32), axis=1, return_inverse=True)
+    found = Dfa(
+        classes=classes.reshape(-1).astype(np.uint8),
+        table=np.ascontiguousarray(columns),
+        accepting=np.zeros(len(order), dtype=np.bool_),
+    )
+    holds = [tuple(not one.accepting[at] for one, at in zip(whole, state, strict=True)) for state in order]
+    return found, holds
