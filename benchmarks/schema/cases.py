@@ -70,7 +70,7 @@ def whole_suite(path: Path | None = None, draft: str = LATEST) -> list[Case]:
     alone, or several drafts, each in a folder `tests/<draft>`, as the source distribution of `jsonschema` does. A
     schema without `$schema` gets that of the draft. Raises Missing."""
     cases = []
-    wanted = re.compile(rf"(?:.*/)?(?:tests/)?{draft}/[^/]+\.json")
+    wanted = re.compile(rf".*/tests/{draft}/[^/]+\.json")
     with tarfile.open(_found(path, "ESPALIER_SCHEMA_SUITE", SUITE), "r:gz") as archive:
         members = [m for m in archive if m.name.endswith(".json")]
         several = any("tests/draft" in m.name for m in members)

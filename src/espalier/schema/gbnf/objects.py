@@ -122,11 +122,14 @@ class ObjectRules:
 
     def any_order(self, case: Object, members: list[Member], others: Node, context: RuleContext) -> AnyOrder:
         """The automaton of these members in every order."""
+        low, count = case.min_properties, len(members)
+        if others is not NEVER and low > sum(member.required for member in members):
+            low = counted_names(low, count, self.book, context)
         return AnyOrder(
             members=tuple(self.member(Literal(member.key), member.value) for member in members),
             required=sum(1 << i for i, member in enumerate(members) if member.required),
             others=others,
-            low=case.min_properties,
+            low=low,
             high=case.max_properties,
             layout=self.layout,
             depth=context.depth,
@@ -223,12 +226,8 @@ class Chain:
         self._needed = [0] * (count + 1)  # required properties from here on
         for i in reversed(range(count)):
             self._needed[i] = self._needed[i + 1] + members[i].required
-        if any_others and self._least > count + 1:
-            text = f"at least {self._least} names, of which {count} are declared: other names may come twice"
-            book.gap(context.pointer, "minProperties", text)
-            self._least = count + 1
-        elif any_others and self._least > 1:
-            book.note(context.pointer, "minProperties", "one undeclared name at most counts, as it may come twice")
+        if any_others:
+            self._least = counted_names(self._least, count, book, context)
         for keyword, is_counted in (("maxProperties", self._most is not None), ("minProperties", self._least > 0)):
             cap = self._cap()
             if is_counted and (count + 1) * (cap + 1) > MAX_STATES:
@@ -350,3 +349,15 @@ def _place(state: State) -> tuple[int, int]:
     if not isinstance(state, tuple):
         raise TypeError(f"{state!r} is no state of an object")
     return state
+
+
+def counted_names(least: int, declared: int, book: RuleBook, context: RuleContext) -> int:
+    """How many names are counted up to, of at least `least`, where undeclared ones may occur: one of these at most
+    counts, as it may come twice. What that leaves out is noted."""
+    if least > declared + 1:
+        text = f"at least {least} names, of which {declared} are declared: other names may come twice"
+        book.gap(context.pointer, "minProperties", text)
+        return declared + 1
+    if least > 1:
+        book.note(context.pointer, "minProperties", "one undeclared name at most counts, as it may come twice")
+    return least
