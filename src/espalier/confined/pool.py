@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from espalier.confined import frames
@@ -22,7 +22,7 @@ from espalier.time_limit import OutOfTime, check
 
 MEMORY_BYTES = 1_000_000_000
 """Address space of one process, its libraries included."""
-GRACE_SECONDS = 0.25
+GRACE_SECONDS = 0.5
 """CPU time that a call may take beyond its limit, until it looks at the limit itself; then the kernel kills."""
 LOOK_SECONDS = 0.02
 """How often a waiting caller looks whether it was cancelled."""
@@ -36,14 +36,17 @@ class ConfinedError(EspalierError):
 
 
 class Processes:
-    """Worker processes. `call` may be called from any thread. preload: modules that every process imports at its start.
+    """Worker processes. `call` may be called from any thread. nicer: what is added to their niceness. warm:
+    functions that every process calls at its start, `module:function`, so that no call pays for what is done once.
 
     A process takes one call at a time. Processes are started by `start`, or by the first call; a killed one is replaced
     at once, so that the next call finds it warm.
     """
 
-    def __init__(self, *, count: int, memory_bytes: int = MEMORY_BYTES, preload: Sequence[str] = ()) -> None:
-        self._count, self._command = count, _command(memory_bytes, preload)
+    def __init__(
+        self, *, count: int, memory_bytes: int = MEMORY_BYTES, nicer: int = 0, warm: Sequence[str] = ()
+    ) -> None:
+        self._count, self._command = count, _command(memory_bytes, nicer, warm)
         self._changed = threading.Condition()
         self._idle: deque[_Process] = deque()
         self._all: set[_Process] = set()
@@ -59,9 +62,9 @@ class Processes:
                 self._all.add(made)
                 self._idle.append(made)
 
-    def call(self, run: str, given: Any, *, seconds: float, what: str) -> Any:
+    def call(self, run: str, given: Any, *, seconds: float, what: str, ends: bool = True) -> Any:
         """What the function `run` (`module:function`) returns for `given`; both are JSON. what: names the work in
-        messages.
+        messages. ends: whether a caller who leaves ends the process; for short calls a new one would cost more.
 
         Raises OutOfTime once the call has used `seconds` of CPU time or its memory, Cancelled and OutOfTime where
         `time_limit.check` of the calling thread does, which ends the call, ConfinedError, Unavailable once closed.
@@ -71,7 +74,7 @@ class Processes:
         process = self._taken()
         reply: dict[str, Any] | None = None
         try:
-            reply = process.answer(message)
+            reply = process.answer(message, look=check if ends else _no_look)
         except (EOFError, OSError):
             pass  # it has ended: by its limit, or by `close`
         finally:
@@ -148,22 +151,23 @@ class _Process:
         code = self._process.returncode
         return -code if code is not None and code < 0 else None
 
-    def answer(self, message: bytes) -> dict[str, Any]:
-        """Raises EOFError or OSError where the process has ended, and what `check` raises."""
+    def answer(self, message: bytes, *, look: Callable[[], None]) -> dict[str, Any]:
+        """look: called while it waits. Raises EOFError or OSError where the process has ended, and what `look`
+        raises."""
         assert self._process.stdin is not None
         if not self._is_ready:
-            self._reply()
+            self._reply(_no_look)
             self._is_ready = True
         self._process.stdin.write(message)
         self._process.stdin.flush()
-        return self._reply()
+        return self._reply(look)
 
-    def _reply(self) -> dict[str, Any]:
+    def _reply(self, look: Callable[[], None]) -> dict[str, Any]:
         assert self._process.stdout is not None
         poll = select.poll()
         poll.register(self._process.stdout.fileno(), select.POLLIN | select.POLLHUP)
         while not poll.poll(LOOK_SECONDS * 1000):
-            check()
+            look()
         try:
             found: dict[str, Any] = frames.read(self._process.stdout)
         except EOFError:
@@ -181,9 +185,13 @@ class _Process:
                     pipe.close()
 
 
-def _command(memory_bytes: int, preload: Sequence[str]) -> list[str]:
+def _command(memory_bytes: int, nicer: int, warm: Sequence[str]) -> list[str]:
     """-P: a module of the working directory must not stand for one of ours."""
-    return [sys.executable, "-P", "-m", "espalier.confined.worker", str(memory_bytes), *preload]
+    return [sys.executable, "-P", "-m", "espalier.confined.worker", str(memory_bytes), str(nicer), *warm]
+
+
+def _no_look() -> None:
+    """Wait on."""
 
 
 def is_supported() -> bool:

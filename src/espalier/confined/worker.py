@@ -1,32 +1,32 @@
 """The main function of a worker process: reads calls from stdin, one after the other, and answers on stdout.
 
 The kernel holds the limits: RLIMIT_AS for memory, and for each call a timer of CPU time whose signal ends the process,
-whatever code runs then. Before that, code that looks at `time_limit.check` ends by itself, which costs no process. The
-process is nicer than its parent, whose model goes first.
+whatever code runs then. Before that, code that looks at `time_limit.check` ends by itself, which costs no process. A
+process may be nicer than its parent, whose model then goes first.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import resource
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from espalier.confined import frames
 from espalier.registry import imported
 from espalier.time_limit import OutOfTime, time_limit
 
-NICER = 5
 LARGE = 400_000_000
-"""Bytes of peak memory after which the process ends, so that the next one begins small."""
+"""Bytes of memory that a process may keep after a call; with more it ends, and the next one begins small."""
 
 
 def main() -> None:
-    """argv: the most bytes of memory, then modules to import beforehand."""
+    """argv: the most bytes of memory, how much nicer than its parent, then functions to call beforehand, each
+    `module:function`."""
     calls, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with open(os.devnull, "r+b") as nothing:  # what a library prints must not stand between replies
         os.dup2(nothing.fileno(), 0)
@@ -35,10 +35,10 @@ def main() -> None:
         signal.signal(ignored, signal.SIG_IGN)  # the parent decides; it closes the pipe or kills
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     with contextlib.suppress(OSError):
-        os.nice(NICER)
+        os.nice(int(sys.argv[2]))
     _limit(resource.RLIMIT_CORE, 0)
-    for module in sys.argv[2:]:
-        importlib.import_module(module)
+    for function in sys.argv[3:]:
+        imported(function)()
     _limit(resource.RLIMIT_AS, int(sys.argv[1]))
     replies.write(frames.packed({"ready": True}))
     replies.flush()
@@ -79,10 +79,16 @@ def _answered(call: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         reply = {"error": f"{type(error).__name__}: {error}"[:500]}
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    is_last = is_last or peak > LARGE
+    is_last = is_last or _resident() > LARGE
     return reply | {"cpu": _cpu() - began, "is_last": is_last}, is_last
+
+
+def _resident() -> int:
+    """Bytes of memory now; 0 where the system does not say. `ru_maxrss` begins with the memory of the parent."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _cpu() -> float:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -20,7 +23,20 @@ from espalier.tokens.vocab import Vocab
 
 Part = TypeVar("Part")
 
-CACHE_LIMIT = 16  # compiled specs kept per vocabulary, least recently used dropped
+CACHE_LIMIT = 16  # compiled specs kept for each owner and vocabulary, least recently used dropped
+CACHE_LIMIT_OF_ALL = 64  # of all owners together; whoever has the most loses one
+_OWNER: ContextVar[str] = ContextVar("compiling_for", default="")
+
+
+@contextmanager
+def compiling_for(owner: str) -> Iterator[None]:
+    """What is compiled inside is kept for this owner alone: how long a compilation takes tells no owner what another
+    one has asked for, and no owner's specs displace another's."""
+    token = _OWNER.set(owner)
+    try:
+        yield
+    finally:
+        _OWNER.reset(token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +63,7 @@ class Compiler:
         self._cache_dir = folders.cache
         self._trie: TokenTrie | None = None
         self._parts: dict[str, object] = {}
-        self._compiled: OrderedDict[str, Compiled] = OrderedDict()
+        self._compiled: dict[str, OrderedDict[str, Compiled]] = {}  # by owner
         self._kept: dict[str, Compiled] = {}
         self._lock = threading.RLock()
 
@@ -80,7 +96,7 @@ class Compiler:
         # A word file that was edited since makes another constraint.
         key = "\n".join([spec.key(), *(f"{lang} {self.words.stamp(lang)}" for lang in spec.word_languages())])
         with self._lock:
-            found = self._kept.get(key) or self._compiled.get(key)
+            found = self._kept.get(key) or self._compiled.get(_OWNER.get(), {}).get(key)
             if found is not None:
                 self._put(key, found, keep=keep)
                 return found
@@ -92,12 +108,18 @@ class Compiler:
     def _put(self, key: str, compiled: Compiled, *, keep: bool) -> None:
         if keep or key in self._kept:
             self._kept[key] = compiled
-            self._compiled.pop(key, None)
+            for specs in self._compiled.values():
+                specs.pop(key, None)
             return
-        self._compiled[key] = compiled
-        self._compiled.move_to_end(key)
-        while len(self._compiled) > CACHE_LIMIT:
-            self._compiled.popitem(last=False)
+        own = self._compiled.setdefault(_OWNER.get(), OrderedDict())
+        own[key] = compiled
+        own.move_to_end(key)
+        if len(own) > CACHE_LIMIT:
+            own.popitem(last=False)
+        if sum(map(len, self._compiled.values())) > CACHE_LIMIT_OF_ALL:
+            owner = max(self._compiled, key=lambda one: len(self._compiled[one]))
+            self._compiled[owner].popitem(last=False)
+            self._compiled = {one: specs for one, specs in self._compiled.items() if specs}
 
     def language(self, spec: Spec, *, wanted_by: str) -> Dfa | Network:
         """A spec's automaton over bytes. Raises UnsupportedError, naming `wanted_by`, for a kind without one."""

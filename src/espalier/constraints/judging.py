@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from espalier.confined.pool import ConfinedError, Processes
 from espalier.constraints import slow_patterns
-from espalier.constraints.spec import Spec
+from espalier.constraints.spec import JsonSchema, Regex, Spec
 from espalier.constraints.verdict import Verdict, judge
 from espalier.errors import Unavailable
 from espalier.lexicon.files import WordFiles
@@ -28,11 +28,13 @@ Judge: TypeAlias = Callable[[Spec, str, WordFiles, str], Verdict]
 
 IN_PLACE = frozenset({"choice", "json_object"})
 """Kinds whose verdict takes a time that is linear in the text, in code of Python's own."""
-QUICK_SECONDS = 0.1
+QUICK_SECONDS = 0.2
 VERDICT_SECONDS = 5.0
+NICER = 5
+"""Slow verdicts let everybody else go first."""
 REMEMBERED_SECONDS = 60.0
 MOST_REMEMBERED = 1024
-PRELOADED = ("espalier.constraints.verdict", "espalier.constraints.json_schema.judge", "espalier.constraints.text")
+WARM = ("espalier.constraints.judging:warm",)
 KEPT_SPECS = 32
 
 
@@ -52,8 +54,8 @@ class ConfinedJudge:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._seconds, self._clock = seconds, clock
-        self._quick = Processes(count=quick, preload=PRELOADED)
-        self._slow = Processes(count=slow, preload=PRELOADED)
+        self._quick = Processes(count=quick, warm=WARM)
+        self._slow = Processes(count=slow, nicer=NICER, warm=WARM)
         self._lock = threading.Lock()
         self._slow_until: dict[tuple[str, str], float] = {}  # by owner and spec
 
@@ -90,7 +92,9 @@ class ConfinedJudge:
         self._slow.close()
 
     def _called(self, processes: Processes, given: Mapping[str, Any], seconds: float, what: str) -> Verdict:
-        found = processes.call("espalier.constraints.judging:judged", given, seconds=seconds, what=what)
+        found = processes.call(
+            "espalier.constraints.judging:judged", given, seconds=seconds, what=what, ends=processes is self._slow
+        )
         return Verdict(valid=found["valid"], judge=found["judge"], errors=tuple(found["errors"]))
 
     def _is_slow(self, owner: str, key: str) -> bool:
@@ -116,6 +120,14 @@ def judged(given: Mapping[str, Any]) -> dict[str, Any]:
     """What a worker process does. given: spec (its key), text, words (folders)."""
     with slow_patterns.in_place():
         return judge(_spec(given["spec"]), given["text"], _words(tuple(given["words"]))).to_json()
+
+
+def warm() -> None:
+    """What a process does once: importing judges, reading the metaschemas."""
+    words = WordFiles.standard()
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^a"}}, "required": ["a"]}
+    for spec in (JsonSchema(schema), Regex("a")):
+        judge(spec, '{"a": "b"}', words)
 
 
 @lru_cache(maxsize=KEPT_SPECS)

@@ -23,6 +23,7 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi import checks as openapi_checks
 from starlette.testclient import TestClient
 
+from espalier.decoding.plan import STRATEGIES
 from espalier.server.routes.chat import ROUTE as CHAT
 from espalier.server.routes.completions import ROUTE as COMPLETIONS
 from tests.server_app import MemoryStore, events, make_app
@@ -117,6 +118,29 @@ def test_streams_have_the_documented_shape(client: TestClient, route: str) -> No
         *chunks, last = events(answer.text)
         assert last == "[DONE]"
         assert all(json.loads(chunk)["object"].endswith(("chunk", "text_completion")) for chunk in chunks)
+
+
+CONSTRAINTS: list[dict[str, Any]] = [
+    {}, {"grammar": 'root ::= "a"+'}, {"structured_outputs": {"choice": ["yes", "no"]}},
+    {"response_format": {"type": "json_object"}}, {"json_schema": {"type": "string", "maxLength": 2}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("route", sorted(BODIES))
+def test_every_strategy_answers_as_it_is_documented(client: TestClient, route: str, name: str) -> None:
+    """With texts that are cut and texts that are complete, whole and in a stream: a weight that is no number is null."""
+    for constraint in CONSTRAINTS:
+        for more in ({}, {"stream": True}, {"seed": 7, "temperature": 1.3}):
+            for tokens in (1, 6):
+                asked = {"strategy": name, "trace": True}
+                body = {**BODIES[route], **constraint, **more, "max_tokens": tokens, "espalier": asked}
+                case = OPERATIONS[f"POST {route}"].Case(body=body, media_type="application/json")
+                answer = sent(client, case)
+                case.validate_response(answer, checks=CHECKS)
+                assert answer.status_code < 500, answer.text
+                assert "NaN" not in answer.text
+                assert "Infinity" not in answer.text
 
 
 def test_the_document_is_openapi_and_its_schemas_are_schemas() -> None:

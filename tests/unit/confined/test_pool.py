@@ -90,3 +90,15 @@ def test_a_message_that_is_too_large_is_not_sent(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(frames, "LARGEST", 10)
     with pytest.raises(frames.TooLarge):
         frames.packed("a" * 11)
+
+
+def test_a_large_parent_does_not_make_its_processes_large() -> None:
+    """What Linux reports as the peak of a new process begins with the memory of the one that started it."""
+    ballast = bytearray(450_000_000)
+    made = Processes(count=1)
+    try:
+        pids = {evaluated(made, "__import__('os').getpid()") for _ in range(3)}
+    finally:
+        made.close()
+    assert len(pids) == 1
+    assert ballast

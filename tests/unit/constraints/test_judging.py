@@ -86,7 +86,7 @@ def test_a_verdict_that_takes_too_long_is_unknown_and_says_why(confined: Confine
 def test_who_leaves_ends_the_verdict(confined: ConfinedJudge) -> None:
     looks = iter(range(1000))
     with pytest.raises(Cancelled), time_limit(None, cancelled=lambda: next(looks) > 3):
-        confined.judge(Regex("(a|a)*b|.*"), "a" * 3000, WORDS, "hostile")
+        confined.judge(Regex("(a|a)*b|.*"), "a" * 3000, WORDS, "leaving")
 
 
 def test_what_was_slow_is_known_of_its_owner_alone() -> None:

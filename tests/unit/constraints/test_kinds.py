@@ -14,7 +14,7 @@ import pytest
 from espalier import After, AllOf, AnyOf, Free, JsonSchema, Regex, Thinking, ToolCalls, Vocab, Wordlist, registry
 from espalier.automata.languages.network import build_network
 from espalier.constraints import kinds
-from espalier.constraints.compiler import Compiler
+from espalier.constraints.compiler import CACHE_LIMIT, CACHE_LIMIT_OF_ALL, Compiler, compiling_for
 from espalier.constraints.kinds import KINDS, Kind, Kinds
 from espalier.constraints.matching.automaton import compile_network
 from espalier.constraints.matching.rewinding import rewinding_parts
@@ -172,3 +172,24 @@ assert not heavy, heavy"""
 
 
 SOURCES = Path(kinds.__file__).parents[2]
+
+
+def test_no_owner_meets_what_was_compiled_for_another() -> None:
+    """Otherwise the time of a first token would tell what other keys use, and one key could displace all others'."""
+    compiler = Compiler(Vocab.bytes())
+    spec = Regex("[a-z]{3}")
+    with compiling_for("anna"):
+        first = compiler.compile(spec)
+        assert compiler.compile(spec) is first
+    with compiling_for("ben"):
+        own = compiler.compile(spec)
+        assert own is not first
+        for number in range(3 * CACHE_LIMIT):
+            compiler.compile(Regex(f"b{{{number + 1}}}"))
+    for number in range(10):
+        with compiling_for(f"other {number}"):
+            for length in range(9):
+                compiler.compile(Regex(f"c{{{length + 1}}}"))
+    with compiling_for("anna"):
+        assert compiler.compile(spec) is first
+    assert sum(map(len, compiler._compiled.values())) <= CACHE_LIMIT_OF_ALL

@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequen
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from espalier.constraints.compiler import compiling_for
 from espalier.constraints.judging import Judge, in_this_process
 from espalier.decoding.plan import Outcome, Taken
 from espalier.engines.base import Event, Finished, Load, Progress, Request
@@ -88,7 +89,8 @@ class Service:
             raise InputError(f"a deadline is a number of seconds above 0, not {deadline}", field="deadline")
         end = None if deadline is None else self._clock() + deadline
         self._scheduler.check(owner)  # before the work; `_begin` checks again
-        prepared = self._engine.prepare(request)
+        with compiling_for(owner):
+            prepared = self._engine.prepare(request)
         prepared.judge_with(self._judge, owner)
         running = _ServiceRun(self._scheduler, prepared, owner, end, keep=self)
         self._begin(running.ticket)

@@ -5,14 +5,13 @@ It knows no work. A step of the model waits for none of them.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from espalier.server.process.turns import Turns
 from espalier.server.process.workers import Workers
 
-PREPARING = 4
+PREPARING = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +31,14 @@ class Pools:
             getattr(self, one.name).close()
 
 
-def make_pools(*, waiting: int, busy: Callable[[], bool] = lambda: False) -> Pools:
-    """waiting: how many tasks may wait in each pool. busy: whether the model is generating."""
-    turns = Turns(busy)
+def make_pools(*, waiting: int, steps: Callable[[], int | None] = lambda: None) -> Pools:
+    """waiting: how many tasks may wait in each pool. steps: how many steps the model has made, None while it rests."""
+    turns = Turns(steps)
 
     def pool(threads: int, name: str) -> Workers:
         return Workers(threads=threads, waiting=waiting, turns=turns, name=name)
 
     return Pools(
-        preparing=pool(min(PREPARING, 2 * (os.cpu_count() or 1)), "preparing"), bodies=pool(2, "bodies"),
+        preparing=pool(PREPARING, "preparing"), bodies=pool(2, "bodies"),
         results=pool(4, "results"), saving=pool(2, "saving"), reading=pool(2, "reading"), replies=pool(2, "replies"),
     )  # fmt: skip

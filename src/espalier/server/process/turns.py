@@ -1,7 +1,8 @@
 """Turns at heavy work: one thread at a time computes, in short slices, and owners take turns.
 
 All threads of a process share one interpreter lock with the model's steps, so work of some tenths of a second must not
-run in several threads at once, and pauses while the model generates. It does not know the work.
+run in several threads at once, and after each slice it waits until the model has gone on by a few steps, however busy
+the machine is. It does not know the work.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 SLICE_SECONDS = 0.02
+STEPS = 2
+"""Steps of the model between two slices."""
+PAUSE_SECONDS = 0.3
+"""The longest pause: a step that takes longer is not waited for."""
 LOOK_SECONDS = 0.05
 
 
@@ -27,16 +32,16 @@ class Heavy(Protocol):
 
 
 class Turns:
-    """busy: whether the model is generating; between two slices it then gets as much time as a slice takes."""
+    """steps: how many steps the model has made, None while it does nothing."""
 
-    def __init__(self, busy: Callable[[], bool] = lambda: False) -> None:
-        self._busy = busy
+    def __init__(self, steps: Callable[[], int | None] = lambda: None) -> None:
+        self._steps = steps
         self._lock = threading.Lock()
         self._waiting: list[Heavy] = []
         self._holder: Heavy | None = None
         self._served: dict[str, int] = {}  # by owner: the number of its latest slice
         self._slices = 0
-        self._free_from = 0.0
+        self._steps_before: int | None = None
 
     def pace(self, work: Heavy) -> None:
         """Called by heavy work now and then: returns when it is its turn, or when nobody wants it any more."""
@@ -52,9 +57,7 @@ class Turns:
             if work.is_abandoned:
                 self.leave(work)
                 return
-        pause = self._free_from - time.monotonic()
-        if pause > 0:
-            time.sleep(pause)
+        self._pause(work)
         work.slice_began = time.thread_time()
 
     def leave(self, work: Heavy) -> None:
@@ -67,8 +70,16 @@ class Turns:
                 self._grant()
 
     def _release(self) -> None:
-        self._holder = None
-        self._free_from = time.monotonic() + (SLICE_SECONDS if self._busy() else 0.0)
+        self._holder, self._steps_before = None, self._steps()
+
+    def _pause(self, work: Heavy) -> None:
+        """Until the model has made STEPS steps since the last slice, or does nothing."""
+        before, ends = self._steps_before, time.monotonic() + PAUSE_SECONDS
+        while before is not None and time.monotonic() < ends and not work.is_abandoned:
+            steps = self._steps()
+            if steps is None or steps >= before + STEPS:
+                return
+            time.sleep(PAUSE_SECONDS / 100)
 
     def _grant(self) -> None:
         """The owner that was served longest ago is next; its works in the order in which they began to wait."""

@@ -22,7 +22,7 @@ from espalier.server.process.turns import Turns
 from espalier.time_limit import time_limit
 
 T = TypeVar("T")
-LIGHT_SECONDS = 0.05
+LIGHT_SECONDS = 0.02
 """CPU time after which work is heavy: from then on it takes turns."""
 SHORT_SECONDS = 0.25
 """After which work that only waits gives its place to the next one."""

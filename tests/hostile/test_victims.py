@@ -1,0 +1,58 @@
+"""No victim is ended or refused while others attack, nor waits for long; the server ends on SIGTERM even then.
+
+The short run takes attacks of each family; the full one all of `benchmarks/hostile/attacks.py`. Times are those of the
+server's own CPU: what other programs of the machine do meanwhile is not the server's fault.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from benchmarks.hostile.attacks import ATTACKS
+from benchmarks.hostile.bodies import doubling, encoded
+from benchmarks.hostile.report import DRAIN, Run, run, summary
+from tests.server_process import DEMO
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="memory and CPU time are read from /proc"),
+]
+SHORT = (
+    "schema: doubling references 20", "regex: backtracking for the judge", "body: logit_bias of 1.9 MB",
+    "tokens: 1.9 MB with pieces", "traces: into a locked store", "connection: leaves while compiling",
+    "connection: half closed", "words: a language of 5000 letters",
+)  # fmt: skip
+MOST_CPU_SECONDS = 1.5
+"""Of the server, between two tokens of a victim (p99): a bound that a loaded machine keeps, five times the goal."""
+
+
+def check(found: Run) -> None:
+    assert all(one.alive for one in found.found), summary(found)
+    assert not [one for one in found.found if one.faults], summary(found)
+    assert max(one.cpu_p99 for one in found.found) <= MOST_CPU_SECONDS, summary(found)
+    assert found.ended <= DRAIN + 2 + 1, summary(found)
+
+
+@pytest.mark.parametrize("keys", [False, True], ids=["no keys", "keys"])
+def test_victims_of_some_attacks(keys: bool) -> None:
+    attacks = [one for one in ATTACKS if one.name in SHORT]
+    assert len(attacks) == len(SHORT)
+    check(run(str(DEMO), attacks, keys=keys, seconds=1.5))
+
+
+@pytest.mark.parametrize("keys", [False, True], ids=["no keys", "keys"])
+@pytest.mark.parametrize("model", [DEMO, DEMO / "demo.gguf"], ids=["transformers", "llama.cpp"])
+def test_victims_of_every_attack(model: object, keys: bool) -> None:
+    if str(model).endswith(".gguf"):
+        pytest.importorskip("llama_cpp")
+    check(run(str(model), ATTACKS, keys=keys, seconds=2.0))
+
+
+def test_the_table_has_the_attacks_that_were_seen_and_a_hundred_more() -> None:
+    assert len(ATTACKS) >= 120
+    assert len({one.name for one in ATTACKS}) == len(ATTACKS)
+    assert len(encoded(doubling(30))) < 6000, "such a request takes a few kilobytes"
