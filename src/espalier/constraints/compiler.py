@@ -96,7 +96,8 @@ class Compiler:
         # A word file that was edited since makes another constraint.
         key = "\n".join([spec.key(), *(f"{lang} {self.words.stamp(lang)}" for lang in spec.word_languages())])
         with self._lock:
-            found = self._kept.get(key) or self._compiled.get(_OWNER.get(), {}).get(key)
+            own = self._compiled.get(_OWNER.get())
+            found = self._kept.get(key) or (None if own is None else own.get(key))
             if found is not None:
                 self._put(key, found, keep=keep)
                 return found
