@@ -62,9 +62,11 @@ class Processes:
                 self._all.add(made)
                 self._idle.append(made)
 
-    def call(self, run: str, given: Any, *, seconds: float, what: str, ends: bool = True) -> Any:
+    def call(self, run: str, given: Any, *, seconds: float, what: str, ends: bool = True,
+             still: Callable[[], bool] = lambda: True) -> Any:  # fmt: skip
         """What the function `run` (`module:function`) returns for `given`; both are JSON. what: names the work in
-        messages. ends: whether a caller who leaves ends the process; for short calls a new one would cost more.
+        messages. ends: whether a caller who leaves ends the process; for short calls a new one would cost more. still:
+        whether the call is still worth making once a process is free.
 
         Raises OutOfTime once the call has used `seconds` of CPU time or its memory, Cancelled and OutOfTime where
         `time_limit.check` of the calling thread does, which ends the call, ConfinedError, Unavailable once closed.
@@ -72,6 +74,9 @@ class Processes:
         message = frames.packed({"run": run, "given": given, "seconds": seconds, "what": what,
                                  "kill": seconds + GRACE_SECONDS})  # fmt: skip
         process = self._taken()
+        if not still():
+            self._back(process, is_usable=True)
+            raise OutOfTime(f"{what} was not tried")
         reply: dict[str, Any] | None = None
         try:
             reply = process.answer(message, look=check if ends else _no_look)

@@ -75,7 +75,9 @@ class ConfinedJudge:
         try:
             if self._seconds > QUICK_SECONDS and not self._is_slow(owner, key):
                 try:
-                    return self._called(self._quick, given, QUICK_SECONDS, what)
+                    return self._called(
+                        self._quick, given, QUICK_SECONDS, what, still=lambda: not self._is_slow(owner, key)
+                    )
                 except OutOfTime:
                     self._remember(owner, key)
             return self._called(self._slow, given, self._seconds, what)
@@ -91,10 +93,18 @@ class ConfinedJudge:
         self._quick.close()
         self._slow.close()
 
-    def _called(self, processes: Processes, given: Mapping[str, Any], seconds: float, what: str) -> Verdict:
+    def _called(
+        self,
+        processes: Processes,
+        given: Mapping[str, Any],
+        seconds: float,
+        what: str,
+        still: Callable[[], bool] = lambda: True,
+    ) -> Verdict:
         found = processes.call(
-            "espalier.constraints.judging:judged", given, seconds=seconds, what=what, ends=processes is self._slow
-        )
+            "espalier.constraints.judging:judged", given, seconds=seconds, what=what, ends=processes is self._slow,
+            still=still,
+        )  # fmt: skip
         return Verdict(valid=found["valid"], judge=found["judge"], errors=tuple(found["errors"]))
 
     def _is_slow(self, owner: str, key: str) -> bool:

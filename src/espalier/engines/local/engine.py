@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
+from itertools import chain
 
 from espalier.chat.prompt.template import ChatTemplate
 from espalier.constraints.compiler import NOWHERE, Compiler, Folders
@@ -27,8 +28,11 @@ from espalier.engines.local.prepared_run import PreparedRun
 from espalier.engines.local.run_maker import RunMaker
 from espalier.engines.local.step_engine import RunDriver
 from espalier.engines.local.turns import PreparedTurn, TurnMaker
-from espalier.errors import InputError
+from espalier.errors import InputError, PromptTooLong
 from espalier.tokens.vocab import Vocab
+
+SHRINKING = 4
+"""How many times shorter a tokenizer's normalizer may make a text."""
 
 
 class LocalEngine:
@@ -132,9 +136,27 @@ class LocalEngine:
                 if not 0 <= token < self._vocab.width or not self._vocab.real_ids[token]:
                     raise InputError(f"there is no token {token}", field="prompt_ids")
             return list(request.prompt_ids)
+        self._check_length(text)
         # A rendered template spells its own BOS; a plain prompt gets what the tokenizer adds by default.
         plain = request.messages is None and (self._template is None or request.raw)
         return self._encode(text, add_special=plain)
+
+    def _check_length(self, text: str) -> None:
+        """Raises PromptTooLong for a text that cannot fit however its bytes are made into tokens: encoding a text of
+        megabytes takes seconds and cannot be ended."""
+        most = self.model.max_positions * self._longest_token * SHRINKING
+        if len(text) > most:
+            raise PromptTooLong(
+                f"the prompt has {len(text)} characters; the context holds {self.model.max_positions} tokens",
+                hint=f"shorten it to at most {self.model.max_positions - 1} tokens",
+                field="prompt",
+            )
+
+    @cached_property
+    def _longest_token(self) -> int:
+        """Bytes of the longest token, special ones included."""
+        special = (len(text.encode()) for text in self._vocab.special_texts.values())
+        return max(chain(map(len, self._vocab.tokens), special), default=1)
 
     def _turn(self, request: Request) -> PreparedTurn:
         return (self._tool_turns if request.tools else self._turns).prepare(request)

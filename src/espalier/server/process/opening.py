@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import hashlib
 import logging
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -50,6 +52,7 @@ REJECTION = "rejection"
 """The default strategy while a rejection log is written: other strategies would leave the log empty."""
 RETENTION_SECONDS = 300.0
 DAY = 86_400.0
+RETURN_SECONDS = 3.0
 THRESHOLDS = (10_000, 20, 50)
 SWITCH_SECONDS = 0.0002
 """How long a thread may keep the interpreter lock from the one that runs the model, which gives it back very often."""
@@ -102,6 +105,8 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         stack.callback(pools.close)
         stack.push_async_callback(_close, scheduler, ending)
         stack.enter_context(ending_on_signals(ending))
+        if parts.engine is None:
+            await stack.enter_async_context(_memory_returned(pools))
         names = _names(settings, app, engine)
         gate = parts.gate or _open_gate(stack, settings, store)
         meter = parts.meter or _open_meter(stack, settings, engine, scheduler, names[0])
@@ -138,6 +143,34 @@ def _warm(engine: LoadedEngine) -> None:
     if (compiler := engine.engine.compiler) is not None:
         for spec in (JsonSchema({"type": "object", "properties": {"a": {"type": "string"}}}), Regex("[a-z]{1,9}")):
             compiler.compile(spec).matcher().mask()
+
+
+@asynccontextmanager
+async def _memory_returned(pools: Pools) -> AsyncIterator[None]:
+    """While open, give memory back to the system after long work, which may have taken much of it."""
+
+    async def keep() -> None:
+        before = 0
+        while True:
+            await asyncio.sleep(RETURN_SECONDS)
+            if pools.ended_long != before:
+                before = pools.ended_long
+                await asyncio.to_thread(_return_memory)
+
+    task = asyncio.create_task(keep())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def _return_memory() -> None:
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None  # of glibc
+    if trim is not None:
+        trim(0)
 
 
 @contextlib.contextmanager
@@ -216,6 +249,7 @@ def _ending(settings: ServerSettings, scheduler: ServingEngine, pools: Pools) ->
 
     async def finish() -> None:
         pools.preparing.close()
+        pools.tokens.close()
         pools.reading.close()
         await asyncio.to_thread(scheduler.close, drain=0)
 

@@ -11,20 +11,27 @@ from dataclasses import dataclass, fields
 from espalier.server.process.turns import Turns
 from espalier.server.process.workers import Workers
 
-PREPARING = 2
+PREPARING = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pools:
-    """preparing: rendering, encoding, compiling. bodies: reading what was sent. results: parsing what was generated,
-    and waiting for verdicts. saving: writing to the store. reading: stored traces. replies: encoding what is sent."""
+    """preparing: rendering, encoding, compiling. tokens: the routes that tokenize and render alone. bodies: reading
+    what was sent. results: parsing what was generated, and waiting for verdicts. saving: writing to the store.
+    reading: stored traces. replies: encoding what is sent."""
 
     preparing: Workers
+    tokens: Workers
     bodies: Workers
     results: Workers
     saving: Workers
     reading: Workers
     replies: Workers
+
+    @property
+    def ended_long(self) -> int:
+        """How many long works have ended, in all pools."""
+        return sum(getattr(self, one.name).ended_long for one in fields(self))
 
     def close(self) -> None:
         for one in fields(self):
@@ -39,6 +46,6 @@ def make_pools(*, waiting: int, steps: Callable[[], int | None] = lambda: None) 
         return Workers(threads=threads, waiting=waiting, turns=turns, name=name)
 
     return Pools(
-        preparing=pool(PREPARING, "preparing"), bodies=pool(2, "bodies"),
+        preparing=pool(PREPARING, "preparing"), tokens=pool(2, "tokens"), bodies=pool(2, "bodies"),
         results=pool(4, "results"), saving=pool(2, "saving"), reading=pool(2, "reading"), replies=pool(2, "replies"),
     )  # fmt: skip

@@ -51,7 +51,7 @@ class _Task:
 class Workers:
     """threads: how many tasks run at once, long ones not counted. waiting: how many may wait. One owner gets at most
     all threads but one (or the only one), so that slow work of one owner leaves a thread to the others. turns: shared
-    by pools of one process. name: for the threads and in messages."""
+    by pools of one process. ended_long: how many long tasks have ended. name: for the threads and in messages."""
 
     def __init__(self, *, threads: int, waiting: int, turns: Turns | None = None, name: str = "work") -> None:
         self._name, self._turns = name, turns or Turns()
@@ -62,6 +62,7 @@ class Workers:
         self._running: Counter[str] = Counter()  # by owner
         self._tasks: set[_Task] = set()  # that have begun
         self._long = 0
+        self.ended_long = 0
         self._numbers = itertools.count()
         self._last: str | None = None  # the owner whose task ended last
         self._is_closed = False
@@ -166,6 +167,7 @@ class Workers:
             self._tasks.discard(task)
             if task.is_long:
                 self._long -= 1
+                self.ended_long += 1
             else:
                 self._leave_place(task)
 

@@ -70,7 +70,7 @@ async def _worked(request: Request, read: Callable[[Json, Process], T], work: Ca
                 return to_bytes_by_parts(work(body, process))
 
         try:
-            working = process.pools.preparing.run(make, owner=caller.name)
+            working = process.pools.tokens.run(make, owner=caller.name)
             return JsonResponse(await while_connected(request, working))
         except LimitExceeded as error:
             raise TooCostly(error.message, hint=error.hint, field=error.field) from error
