@@ -83,10 +83,6 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         app = await asyncio.to_thread(_make_app) if parts.app is None else parts.app
         engine = parts.engine or await _open_engine(stack, app, settings)
         compiler = engine.engine.compiler
-        if compiler is not None:
-            # Its compilation cannot be ended, and a few lines of a schema make it run for ever. Our own automaton looks
-            # at the time limit everywhere.
-            compiler.uses_llguidance = False
         if lists and compiler is not None:
             check_lists(lists, compiler)
         if settings.max_input_tokens is not None and engine.engine.vocab is None:
