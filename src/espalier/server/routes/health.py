@@ -84,12 +84,14 @@ async def version(request: Request) -> dict[str, Any]:
         503: {"description": "The model is still loading."},
     },
 )
-def metrics(request: Request) -> Response:  # not async: with several workers, files are read
+async def metrics(request: Request) -> Response:
     """Metrics in Prometheus' text format 0.0.4."""
     process = process_of(request)
     if not process.settings.metrics_public and not caller_of(request).may_read_metrics:
         raise Forbidden("this key may not read the metrics", hint="may_read_metrics = true in the key file")
-    return Response(process.meter.text(), headers={"content-type": CONTENT_TYPE})
+    # In a thread, since files are read with several workers; one at a time, however many ask.
+    text = await process.pools.replies.run(process.meter.text, owner="metrics")
+    return Response(text, headers={"content-type": CONTENT_TYPE})
 
 
 def _loaded(request: Request) -> Process | None:
