@@ -19,6 +19,7 @@ from espalier.server.admit.gate import KeyGate
 from espalier.server.admit.limits import LocalCounters
 from espalier.server.http import errors
 from espalier.server.observe.metrics import PrometheusMeter
+from espalier.server.process.pools import make_pools
 from espalier.server.routes.health import router
 from espalier.server.settings import settings_of
 
@@ -47,6 +48,7 @@ def client_of(engine=None, load: Load | None = None, **given: str) -> TestClient
             scheduler=SimpleNamespace(load=lambda: load or Load()),
             gate=KeyGate(settings, Keyring(keys), LocalCounters()),
             meter=PrometheusMeter(model="m", load=lambda: load or Load(), queue_size=4),
+            pools=make_pools(waiting=4),
         )
     return TestClient(app)
 
