@@ -14,6 +14,7 @@ from espalier.constraints.ban import Ban
 from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.free import Free, Region
 from espalier.trace.records import Trace
+from tests.server_app import client
 
 PROMPT = "Generate user info"
 
@@ -62,3 +63,32 @@ def test_free_text_holds_a_region_to_its_constraint(eng):
     assert blamed == {"free[{].regex"}
     opened = next(i for i, step in enumerate(result.trace.steps) if "{" in step.text)
     assert all(step.removed_mass < 0.01 for step in result.trace.steps[:opened])
+
+
+SAFE = AllOf(espalier.JsonObject(), espalier.Safety("minimal"), espalier.Regex(r"[^\n]{2,50}"))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_json_object_of_50_characters_beside_safety_over_http(eng, stream):
+    body = {"messages": [{"role": "user", "content": PROMPT}], "seed": 1, "stream": stream, "max_tokens": 60}
+    with client(engine=eng) as http:
+        reply = http.post("/v1/chat/completions", json=body | {"espalier": {"constraint": SAFE.to_json()}})
+    assert reply.status_code == 200
+    if stream:
+        chunks = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")]
+        texts = [one["choices"][0]["delta"].get("content") for one in chunks if one["choices"]]
+        assert len([text for text in texts if text]) > 5  # it is not held back
+        text = "".join(text or "" for text in texts)
+    else:
+        text = reply.json()["choices"][0]["message"]["content"]
+    assert isinstance(json.loads(text), dict)
+    assert len(text) <= 50
+
+
+@pytest.mark.parametrize("strategy", ["mask", "jump", pytest.param("beam", marks=pytest.mark.slow)])
+def test_every_member_holds_under_other_strategies_and_a_token_limit(eng, strategy):
+    result = eng.generate(PROMPT, constraint=SAFE, strategy=strategy, temperature=0, max_tokens=12, on_budget="close")
+    assert result.verdict.valid is True
+    assert isinstance(result.parsed, dict)
+    assert len(result.token_ids) <= 12
+    assert result.trace.rewinds == ()

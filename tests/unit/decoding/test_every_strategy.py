@@ -189,7 +189,7 @@ def test_the_sums_are_those_of_the_steps_at_every_level(eng, strategy, kind):
             assert step.removed_mass == pytest.approx(1 - probs[allowed].sum(), abs=2e-3)
             assert np.exp(step.logprob) == pytest.approx(probs[step.token_id], rel=2e-2)
             assert allowed[step.token_id]
-            has_rules = kind in ("gbnf", "all_of") and step.token_id not in VOCAB.eos_ids
+            has_rules = kind in ("gbnf", "all_of", "schema") and step.token_id not in VOCAB.eos_ids
             assert (step.rule is not None) == has_rules or kind == "tools"
         assert steps.summary()["changed_steps"] == steps.changed_steps == changed
 

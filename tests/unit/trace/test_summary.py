@@ -49,7 +49,8 @@ def test_the_sums_are_the_same_at_every_level_and_summary_keeps_no_step(engine, 
     for name in ("total_tax_nats", "mean_removed_mass", "removed_by", "changed_steps"):
         assert getattr(summed, name) == getattr(steps, name)
     assert (summed.by_path(), summed.by_rule()) == (steps.by_path(), steps.by_rule())
-    assert (steps.by_path() is None, steps.by_rule() is None) == (kind != "schema", kind not in ("grammar", "bans"))
+    has_rules = kind in ("grammar", "bans", "schema", "composition")
+    assert (steps.by_path() is None, steps.by_rule() is None) == (kind != "schema", not has_rules)
     assert (steps.removed_by is None) == (kind in ("schema", "grammar", "free"))
     assert ask(engine, kind, "off", strategy).trace is None
 
