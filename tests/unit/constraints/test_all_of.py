@@ -17,9 +17,10 @@ from espalier.constraints.ban import Ban
 from espalier.constraints.base import Compiled, Composite, Matcher
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.compose import joint
-from espalier.constraints.compose.all_of import AllOf
+from espalier.constraints.compose.all_of import AllOf, all_of_language
 from espalier.constraints.compose.all_of_matcher import TOGETHER
 from espalier.constraints.compose.stranding import StrandingAllOfCompiled
+from espalier.constraints.matching.automaton import compile_automaton
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge, parse
 from espalier.decoding.matcher_questions import MatcherQuestions
@@ -134,6 +135,23 @@ def test_laws_on_a_large_vocabulary():
     one = compiler(tokenizers.tekken_vocab())
     spec, accepted, rejected = CASES["regex x JSON"]
     check_matcher(one.compile(spec), trie=one.trie, accepted=accepted[1:], rejected=rejected, walks=1)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_walked_is_the_product_that_could_be_built(case, monkeypatch):
+    """The masks of the members as they are walked against those of their intersection as one automaton."""
+    monkeypatch.setattr(joint, "MERGED", 0)
+    one = compiler(tokenizers.byte_level_vocab())
+    spec, accepted, _ = CASES[case]
+    built = compile_automaton(all_of_language(spec, one), spec, one.vocab, one.trie)
+    for text in accepted:
+        walked, known = one.compile(spec).matcher(), built.matcher()
+        for token in (*(one.trie.segment(text.encode()) or ()), one.vocab.eos_ids[0]):
+            assert np.array_equal(walked.mask(), known.mask())
+            assert walked.forced() == known.forced()
+            assert len(walked.shortest_completion()) >= len(known.shortest_completion())
+            walked.advance(token)
+            known.advance(token)
 
 
 LETTERS = ["a", "b", "(", ")"]
