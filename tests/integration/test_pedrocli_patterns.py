@@ -19,7 +19,6 @@ import espalier  # noqa: E402
 from espalier.constraints.verdict import judge  # noqa: E402
 from espalier.settings import Settings  # noqa: E402
 from espalier.wiring import App, demo_model  # noqa: E402
-from tests.joining_laws import outcome  # noqa: E402
 
 SCHEMA = {
     "type": "object",
@@ -48,11 +47,7 @@ def test_pattern_1_guaranteed_tool_calls(demo_engine, tokenizer):
     chain = espalier.FilterChain()
     chain.add(espalier.GrammarFilter(espalier.ToolCallGrammar, tokenizer))
     chain.add(espalier.SafetyFilter(tokenizer))
-    try:
-        result = demo_engine.generate("Read the file /etc/hosts", sampling=espalier.DeterministicConfig, filters=chain)
-    except espalier.EspalierError as error:
-        outcome(error, "gbnf", "safety")  # too large together is told, with a way out
-        return
+    result = demo_engine.generate("Read the file /etc/hosts", sampling=espalier.DeterministicConfig, filters=chain)
     assert set(json.loads(result.text)) == {"name", "args"}
     assert result.verdict.valid is not False  # a grammar has no judge of its own, the filter has
     assert judge(espalier.Safety("standard"), result.text).valid  # what a filter is for which nothing was chosen
@@ -103,13 +98,9 @@ def test_the_builder_example_on_the_demo_model(demo_engine):
         espalier.PresetBuilder("my_preset").temperature(0.2).top_k(50).grammar(espalier.JSONObjectGrammar)
         .safety_preset("standard").build()
     )  # fmt: skip
-    try:
-        result = demo_engine.generate("Generate user info", preset=custom, seed=1)
-    except espalier.EspalierError as error:
-        outcome(error, "gbnf", "safety")
-    else:
-        assert isinstance(json.loads(result.text), dict)
-        assert judge(espalier.Safety("standard"), result.text).valid is not False
+    result = demo_engine.generate("Generate user info", preset=custom, seed=1)
+    assert isinstance(json.loads(result.text), dict)
+    assert judge(espalier.Safety("standard"), result.text).valid is not False
 
 
 def test_the_generation_preset_example(demo_engine):

@@ -9,7 +9,7 @@ from espalier.constraints.after.spec import After
 from espalier.constraints.joining.rule import with_bad_words
 from espalier.engines.fake import FakeStepModel, noise
 from espalier.engines.local.engine import LocalEngine
-from espalier.errors import DeadEnd, InputError, SamplingError, UnsupportedError
+from espalier.errors import DeadEnd, InputError, SamplingError
 
 FREE = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "max_tokens": 30}
 
@@ -62,9 +62,10 @@ def test_bad_words_do_not_occur_across_token_borders(noisy, constraint):
         assert result.verdict.valid is not False or result.finish_reason == "length"
 
 
-def test_bad_words_with_a_constraint_that_cannot_hold_them_are_refused(noisy):
-    with pytest.raises(UnsupportedError, match="after"):
-        noisy.generate("hi", constraint=After("</think>", JsonObject()), bad_words=["x"])
+def test_bad_words_hold_before_and_after_a_marker(noisy):
+    result = noisy.generate("hi", constraint=After("</think>", JsonObject()), bad_words=["x"], max_tokens=40)
+    assert result.text
+    assert "x" not in result.text
     assert with_bad_words(None, ()) is None
     assert with_bad_words(Regex("a"), ["b"]).members[0] == Regex("a")
 

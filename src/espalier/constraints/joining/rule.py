@@ -2,9 +2,10 @@
 
 A *filter* only takes texts away: a ban, a safety filter, a word list. Filters always join. Any other constraint is a
 *form*: it says what the whole answer is. Forms that stand side by side hold together. The only thing that is ever
-replaced is the form of a preset, by a form of the request's own, and a note says so. Bans and safety filters also hold
-in tool calls; forms and word lists are about the content of a turn without calls. What cannot be joined is an error
-that names both. It knows no request, no preset and no engine: constraints go in, a constraint and notes come out.
+replaced is the form of a preset, by a form of the request's own, and a note says so. Bans and safety filters hold for
+all that the model writes, reasoning and tool calls included; forms and word lists hold for the content of a turn
+without calls. What cannot be joined is an error that names both. It knows no request, no preset and no engine:
+constraints go in, a constraint and notes come out.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ def over(preset: Sequence[Spec], own: Spec | None, *, name: str, with_tools: boo
     return Joining(spec=together(*forms, own, *filters, like=preset))
 
 
-def beside_calls(constraint: Spec | None) -> tuple[Spec | None, tuple[Spec, ...]]:
-    """What holds for the content of a turn without calls, and what holds for the whole turn with tools."""
+def split(constraint: Spec | None) -> tuple[Spec | None, tuple[Spec, ...]]:
+    """What holds for the content of a turn without calls, and what holds for all that the model writes."""
     members = [] if constraint is None else _members([constraint])
     whole = tuple(one for one in members if isinstance(one, Ban | Safety))
     if not whole:

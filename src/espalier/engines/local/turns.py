@@ -22,7 +22,7 @@ from espalier.chat.reasoning import REASONING, Reasoning, detect_reasoning
 from espalier.chat.wire.detect import detect_format
 from espalier.chat.wire.formats import WireFormat, wire_format
 from espalier.constraints.after.thinking import Thinking
-from espalier.constraints.joining.rule import beside_calls, is_filter, together
+from espalier.constraints.joining.rule import is_filter, split, together
 from espalier.constraints.spec import JsonSchema, Regex, Spec
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.engines.base import Message, Request
@@ -80,18 +80,19 @@ class TurnMaker:
         text = render(True)
         before = self._before(request, text, render)
         reasoning, inside, is_open = self._reasoning(request, before)
-        calls, spec = _calls(request, format_)
+        content, everywhere = split(request.constraint)
+        calls = _calls(request, content, format_)
         may_call = calls is not None and bool(calls.allowed)
         shown_reasoning = reasoning if is_open else None
         return PreparedTurn(
             text=text,
             before=before,
-            spec=_spec(request, spec, shown_reasoning),
+            spec=_spec(request, content if calls is None else calls, everywhere, shown_reasoning),
             format=calls.wire if calls is not None and may_call else None,
             names=() if calls is None else tuple(tool.name for tool in calls.allowed),
             reasoning=shown_reasoning,
             inside=inside,
-            notes=_notes(request, calls, spec, shown_reasoning),
+            notes=_notes(request, content, calls, shown_reasoning),
         )
 
     @cached_property
@@ -196,12 +197,11 @@ class TurnMaker:
         return asked, opened > closed, opened > closed or closed < 0
 
 
-def _calls(request: Request, format_: WireFormat | None) -> tuple[ToolCalls | None, Spec | None]:
-    """The constraint of the calls of a turn with tools, and what holds for the whole turn but its reasoning."""
+def _calls(request: Request, content: Spec | None, format_: WireFormat | None) -> ToolCalls | None:
+    """The constraint of a turn with tools. content: what holds for a turn without calls."""
     if not request.tools or format_ is None:
-        return None, request.constraint
-    content, whole = beside_calls(request.constraint)
-    calls = ToolCalls(
+        return None
+    return ToolCalls(
         request.tools,
         choice=request.tool_choice,
         format=format_.name,
@@ -210,30 +210,33 @@ def _calls(request: Request, format_: WireFormat | None) -> tuple[ToolCalls | No
         # A required call leaves no room for content, so the constraint has nothing to apply to.
         content=None if request.tool_choice.mode == "required" else content,
     )
-    return calls, together(calls, *whole)
 
 
-def _spec(request: Request, spec: Spec | None, reasoning: Reasoning | None) -> Spec | None:
-    """The constraint on the turn's text."""
-    if reasoning is None or (spec is None and request.max_reasoning is None):
-        return spec
-    return Thinking(
-        Regex("(?s:.*)") if spec is None else spec,
+def _spec(
+    request: Request, answer: Spec | None, everywhere: Sequence[Spec], reasoning: Reasoning | None
+) -> Spec | None:
+    """The constraint on the turn's text. answer: on what follows the reasoning. everywhere: on all of the text."""
+    whole = together(answer, *everywhere)
+    if reasoning is None or (answer is None and request.max_reasoning is None):
+        return whole
+    # What holds everywhere is joined to the answer too, where it leads into no dead end.
+    thinking = Thinking(
+        Regex("(?s:.*)") if whole is None else whole,
         start=reasoning.start,
         end=reasoning.end,
         max_tokens=request.max_reasoning,
     )
+    return together(thinking, *everywhere)
 
 
 def _notes(
-    request: Request, calls: ToolCalls | None, spec: Spec | None, reasoning: Reasoning | None
+    request: Request, content: Spec | None, calls: ToolCalls | None, reasoning: Reasoning | None
 ) -> tuple[str, ...]:
-    """What of the constraint does not hold in this turn, for the user."""
+    """What of the constraint does not hold in this turn, or not in all of it, for the user."""
     found = []
-    content, _ = beside_calls(request.constraint)
     if calls is not None and content is not None and request.tool_choice.mode == "required":
         found.append(f"{content.kind} holds for a turn without calls, and tool_choice demands a call")
-    filters = [] if spec is None else [one.kind for one in spec.walk() if is_filter(one)]
+    filters = [] if content is None else [one.kind for one in content.walk() if is_filter(one)]
     if reasoning is not None and filters:
         found.append(f"the reasoning is free: {' and '.join(dict.fromkeys(filters))} holds for what follows it")
     return tuple(found)
