@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -10,6 +13,7 @@ import pytest
 
 from benchmarks.schema import peers, suite, timing
 from benchmarks.schema.cases import Case, Instance, Missing, as_spelled, needs_remote, real
+from benchmarks.schema.cases import suite as groups_of
 from benchmarks.schema.judging import by_kind, figures, measure, reasons
 from benchmarks.schema.spelling import canonical, compact, in_order, plain_number, spellings
 from espalier.errors import LimitExceeded, UnsupportedError
@@ -162,3 +166,26 @@ def test_times() -> None:
     assert len(ours.first) == len(theirs.first) == 2
     assert len(ours.masks) == len(theirs.masks) > 10
     assert late == []
+
+
+def test_the_suite_of_a_draft_is_read_from_a_source_distribution(tmp_path: Path) -> None:
+    groups = [
+        {"description": "one", "schema": {"minimum": 1}, "tests": [{"description": "", "data": 1.0, "valid": True}]},
+        {"description": "two", "schema": True, "tests": []},
+    ]
+    archive = tmp_path / "jsonschema.tar.gz"
+    with tarfile.open(archive, "w:gz") as made:
+        for name in ("json/tests/draft7/a.json", "json/tests/draft7/optional/b.json", "json/tests/draft4/c.json",
+                     "json/remotes/draft7/d.json"):  # fmt: skip
+            data = json.dumps({} if "remotes" in name else groups).encode()
+            entry = tarfile.TarInfo(f"jsonschema-1/{name}")
+            entry.size = len(data)
+            made.addfile(entry, io.BytesIO(data))
+    found = groups_of(archive, "draft7")
+    assert [case.id for case in found] == ["a/0 one", "a/1 two"]
+    assert found[0].schema == {"$schema": "http://json-schema.org/draft-07/schema#", "minimum": 1}
+    assert found[1].schema is True
+    with tarfile.open(tmp_path / "one.tar.gz", "w:gz"):
+        pass
+    with pytest.raises(Missing, match="no other drafts"):
+        groups_of(tmp_path / "one.tar.gz", "draft7")
