@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from random import Random
 from typing import Any
@@ -15,6 +16,7 @@ from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.shared import SharedParts
 from espalier.constraints.compiler import Compiler
+from espalier.constraints.spec import JsonSchema
 from espalier.errors import EspalierError, LimitExceeded
 from espalier.grammar.json_mode import JsonWhitespace
 from espalier.schema.gbnf.convert import convert
@@ -22,6 +24,7 @@ from espalier.schema.gbnf.layout import layout
 from espalier.schema.lazy.rules import SchemaRules
 from espalier.schema.normal.expand import expand
 from espalier.time_limit import time_limit
+from espalier.tokens.mask import allowed_ids
 from espalier.tokens.vocab import Vocab
 from tests.examples import examples
 
@@ -142,6 +145,17 @@ def test_these_schemas_have_one_language(schema: Any, whitespace: JsonWhitespace
         walk_both(*found, Random(turn), steps=80, with_masks=True)
 
 
+def test_a_document_that_is_too_long_to_be_written_is_not_taken_for_none() -> None:
+    levels: dict[str, Any] = {"a90": {"type": "null"}}
+    for i in range(90):
+        inner = {"$ref": f"#/$defs/a{i + 1}"}
+        levels[f"a{i}"] = {"type": "object", "properties": {"l": inner, "r": inner}, "required": ["l", "r"]}
+    matcher = BYTES.compile(JsonSchema({"$defs": levels, "$ref": "#/$defs/a0"})).matcher()
+    assert matcher.allows(ord("{"))
+    with pytest.raises(LimitExceeded, match="shortest completion"):
+        matcher.shortest_completion()
+
+
 def test_nothing_is_explored_that_no_text_reaches() -> None:
     names = [f"property{i}" for i in range(3_000)]
     schema = {"type": "object", "properties": {name: {"type": "string", "maxLength": 10_000} for name in names}}
@@ -171,3 +185,59 @@ def test_an_undeclared_name_may_begin_as_a_declared_one() -> None:
     assert accepts('{"name":null,"nam":1,"names":1}')
     assert not accepts('{"nam":1,"name":null}')
     assert not accepts('{"name":1}')
+
+
+def test_memories_that_are_always_full_change_nothing() -> None:
+    rules = SchemaRules(expand(SCHEMAS[0]), layout("natural"))
+    vocab, trie = small().vocab, small().trie
+    plain = PushdownMachine(LazyNetwork(rules.start), vocab, trie)
+    full = PushdownMachine(
+        LazyNetwork(rules.start),
+        vocab,
+        trie,
+        max_interned=3,
+        cache_bytes=1,
+        parts_bytes=1,
+        shared=SharedParts(vocab, trie),
+    )
+    walk_both(plain, full, Random(1), steps=60, with_masks=True)
+
+
+def test_threads_share_one_compiled_schema() -> None:
+    compiler = Compiler(small().vocab)
+    compiled = [compiler.compile(JsonSchema(schema)) for schema in SCHEMAS[:5]]
+
+    def masks_along(seed: int) -> list[bytes]:
+        found = []
+        for one in compiled:
+            matcher, random = one.matcher(), Random(seed % 3)
+            for _ in range(25):
+                mask = matcher.mask()
+                found.append(mask.tobytes())
+                allowed = allowed_ids(mask, compiler.vocab.width).tolist()
+                if not allowed or matcher.is_finished:
+                    break
+                matcher.advance(random.choice(allowed))
+        return found
+
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(masks_along, range(18)))
+    alone = Compiler(small().vocab)
+    compiled = [alone.compile(JsonSchema(schema)) for schema in SCHEMAS[:5]]
+    assert all(one == masks_along(seed) for seed, one in enumerate(found))
+
+
+def test_large_counts_share_what_they_allow() -> None:
+    """Far from its bounds, a string with a length allows the tokens of any string, from the same part."""
+    shared = SharedParts(small().vocab, small().trie)
+    rules = [SchemaRules(expand({"type": "string", "maxLength": n}), layout("natural")) for n in (5_000, 9_000)]
+    found = []
+    for one in rules:
+        machine = PushdownMachine(LazyNetwork(one.start), small().vocab, small().trie, shared=shared)
+        state = machine.start
+        for byte in b'"abc':
+            after = machine.step(state, byte)
+            assert after is not None
+            state = after
+        found.append(machine.mask(state))
+    assert found[0] is found[1]

@@ -16,8 +16,10 @@ from typing import Protocol, TypeAlias
 from espalier.grammar.ast import Node
 from espalier.time_limit import check as check_time
 
-ENDLESS = 1 << 60
+ENDLESS = 1 << 200
 """The cost of what cannot be finished. Sums of it stay above it; compare with `>=`."""
+MOST = 1 << 60
+"""The cost of a rule whose shortest text is longer than that: far too long to be written, but not without end."""
 
 State: TypeAlias = Hashable
 Edges: TypeAlias = Sequence[tuple[Node, State]]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.explored import Explored, Place
 from espalier.automata.lazy.items import Start, least_bytes
-from espalier.automata.lazy.linear import ENDLESS, Linear
+from espalier.automata.lazy.linear import ENDLESS, MOST, Linear
 from espalier.errors import LimitExceeded, SchemaError
 from espalier.grammar.ast import NEVER, Literal, Node, RuleRef
 from espalier.grammar.json_mode import INDENTED_DEPTH
@@ -248,7 +248,8 @@ class SchemaRules:
         costs = [
             self._cost(body) if isinstance(body, Node) else body.least(self._cost)(body.start) for body in rule.bodies
         ]
-        return min([ENDLESS, *costs])
+        least = min([ENDLESS, *costs])
+        return least if least >= ENDLESS else min(least, MOST)
 
     def _cost(self, node: Node) -> int:
         if isinstance(node, RuleRef):
