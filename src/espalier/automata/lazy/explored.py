@@ -30,9 +30,15 @@ class Place:
     def __init__(self, explored: Explored, core: frozenset[Item]) -> None:
         self.explored = explored
         self.core = core
-        self.least = min([item.least for item in core], default=ENDLESS)
-        self.final = explored.items.end in core
-        self.has_calls = any(isinstance(item, Call) for item in core)
+        if len(core) == 1:
+            (one,) = core
+            self.least = one.least
+            self.final = one is explored.items.end
+            self.has_calls = isinstance(one, Call)
+        else:
+            self.least = min([item.least for item in core], default=ENDLESS)
+            self.final = explored.items.end in core
+            self.has_calls = any(isinstance(item, Call) for item in core)
         self.is_met = False
         self.edges: list[tuple[ByteSet, Place]] = []
         self.calls: list[tuple[Place, Place]] = []
@@ -76,6 +82,16 @@ class Explored:
             if place.is_met:
                 return
             check_time()
+            if len(place.core) == 1 and not place.has_calls:
+                (one,) = place.core
+                alone: dict[Place, ByteSet] = {}
+                for members, target in one.edges(self.items):  # disjoint already
+                    after = target.alone or self._place((target,))
+                    if after.least < ENDLESS:
+                        alone[after] = alone.get(after, 0) | members
+                place.edges = [(members, after) for after, members in alone.items()]
+                place.is_met = True
+                return
             by_mask: dict[ByteSet, set[Item]] = {}
             called: dict[Place, set[Item]] = {}
             for item in place.core:
@@ -125,7 +141,6 @@ class Explored:
     def _known(self, core: frozenset[Item]) -> Place:
         found = self._places.get(core)
         if found is None:
-            check_time()
             found = self._places[core] = Place(self, core)
         return found
 

@@ -206,7 +206,8 @@ class Point(Item):
                 yield items.at(label, items.point(walked, target))
         if choice is not None:
             place = choice.place
-            keys = items.keys(walked, tuple(i for i in choice.keys if walked.key_cost(i, place) < ENDLESS), 0, place)
+            costs = walked.costs(place)
+            keys = items.keys(walked, tuple([i for i in choice.keys if costs[i] < ENDLESS]), 0, place)
             if keys is not None:
                 yield items.at(choice.before, keys)
 
@@ -226,9 +227,11 @@ class Keys(Item):
         assert walked.keyed is not None
         texts = walked.keyed.texts
         wanted = self.wanted
+        if len(wanted) == 1 and at + 1 < len(text := texts[wanted[0]]):
+            yield 1 << text[at], items.keys(walked, wanted, at + 1, place) or items.end
+            return
         first = 0
         while first < len(wanted):
-            check_time()
             text = texts[wanted[first]]
             byte = text[at]
             past = first + 1
@@ -291,18 +294,23 @@ def narrowed(words: tuple[bytes, ...], at: int) -> dict[int, tuple[bytes, ...]]:
 class Walked:
     """A `Linear` automaton with the costs that are known of it."""
 
-    __slots__ = ("_costs", "keyed", "least", "linear")
+    __slots__ = ("_costs", "_key_costs", "keyed", "least", "linear")
 
     def __init__(self, linear: Linear, cost: Cost) -> None:
         self.linear = linear
         self.keyed = as_keyed(linear)
         self.least: Callable[[State], int] = linear.least(cost)
-        self._costs = None if self.keyed is None else self.keyed.key_costs(cost)
+        self._key_costs = None if self.keyed is None else self.keyed.key_costs(cost)
+        self._costs: dict[Hashable, list[int]] = {}
 
-    def key_cost(self, key: int, place: Hashable) -> int:
-        """The least number of bytes of a key and all that follows it."""
-        assert self._costs is not None
-        return self._costs(key, place)
+    def costs(self, place: Hashable) -> list[int]:
+        """For each key the least number of bytes of it and all that follows it."""
+        found = self._costs.get(place)
+        if found is None:
+            assert self.keyed is not None
+            assert self._key_costs is not None
+            found = self._costs[place] = [self._key_costs(key, place) for key in range(len(self.keyed.texts))]
+        return found
 
 
 class Rules(Protocol):
@@ -427,7 +435,7 @@ class Items:
         key = (automaton, wanted, at, place)
         found: Item | None = self._known.get(key)
         if found is None:
-            least = min([automaton.key_cost(i, place) for i in wanted]) - at
+            least = min(map(automaton.costs(place).__getitem__, wanted)) - at
             found = self._known[key] = Keys(automaton, wanted, at, place, least)
         return found
 

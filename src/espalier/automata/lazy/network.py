@@ -19,7 +19,6 @@ from espalier.automata.lazy.explored import Place
 from espalier.automata.lazy.items import Call, End, Item
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import TokenRef
-from espalier.time_limit import check as check_time
 
 MAX_POSITIONS = 500_000
 """The most positions of one schema's texts."""
@@ -89,7 +88,6 @@ class LazyNetwork:
             at = todo.pop()
             if self.is_met[at]:
                 continue
-            check_time()
             place = self.places[at].met()
             number = self.number
             self.masks[at] = tuple([members for members, _ in place.edges])

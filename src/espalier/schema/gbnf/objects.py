@@ -217,6 +217,7 @@ class Chain:
         self.colon = rules.colon()
         self._book = book = rules.book
         self._depth = context.depth
+        self._written_ends: dict[int, list[Node]] = {}
         self._most = case.max_properties
         required = sum(member.required for member in members)
         count, any_others = len(members), others is not NEVER
@@ -327,6 +328,12 @@ class Chain:
 
     def _ends(self, written: int) -> list[Node]:
         """The options after the last declared property: other members, and the closing bracket."""
+        found = self._written_ends.get(written)
+        if found is None:
+            found = self._written_ends[written] = self._new_ends(written)
+        return found
+
+    def _new_ends(self, written: int) -> list[Node]:
         layout, depth = self._layout, self._depth
         close, empty = join(layout.last(depth), self._close), join(layout.blank, self._close)
         least = max(0, self._least - written)
