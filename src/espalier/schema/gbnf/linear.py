@@ -10,13 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from espalier.automata.lazy.linear import ENDLESS as ENDLESS
-from espalier.automata.lazy.linear import Cost as Cost
-from espalier.automata.lazy.linear import Edges as Edges
-from espalier.automata.lazy.linear import Linear as Linear
-from espalier.automata.lazy.linear import State as State
-from espalier.automata.lazy.linear import Table as Table
-from espalier.automata.lazy.linear import nearest as nearest
+from espalier.automata.lazy.linear import Edges, Linear, State
 from espalier.grammar.ast import EMPTY, CharClass, Literal, Node, Repeat, Rule, RuleRef, alt, seq
 from espalier.grammar.ast import Sequence as InOrder
 from espalier.time_limit import check as check_time
