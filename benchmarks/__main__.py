@@ -18,6 +18,7 @@ BENCHMARKS = {
     "compositions": "benchmarks.constraints.compositions",
     "tools": "benchmarks.constraints.tools",
     "safety": "benchmarks.safety",
+    "safety rates": "benchmarks.safety_rates.report",
     "sampling": "benchmarks.sampling.steps",
     "trace": "benchmarks.sampling.traces",
     "jump": "benchmarks.jump",
