@@ -78,7 +78,7 @@ def check_command(
 
 def _line(one: Finding) -> str:
     shown = one.text if len(one.text) <= SHOWN else f"{one.text[: SHOWN - 1]}…"
-    return f"{one.category}/{one.pattern}\tcharacters {one.start}-{one.end}\t{shown!r}"
+    return f"{one.category}/{one.pattern}\tcharacters {one.start}-{one.end}\t{shown!r}{'  (decoded)' if one.decoded else ''}"
 
 
 def _row(name: str, wide: int, about: str) -> str:

@@ -39,7 +39,7 @@ def _kinds() -> NDArray[np.int32]:
     return found
 
 
-_KIND = _kinds()
+KIND = _kinds()
 """The kind of each byte as one bit, `(256,)`."""
 
 
@@ -63,7 +63,7 @@ class Walker:
 
     def __init__(self, trie: TokenTrie, width: int) -> None:
         self._kernels = _kernels()
-        self._trie = _laid_out(trie)
+        self._trie = laid_out(trie)
         self._words = words(width)
         total = len(trie)
         self._stack = np.zeros(trie.max_depth + 2, dtype=np.int32)
@@ -86,7 +86,7 @@ class Walker:
         def run(nodes: NDArray[np.int32], states: NDArray[np.int32]) -> int:
             nonlocal left
             left, opened = self._kernels.walk(
-                trie.nodes, heads, _KIND, trie.ids,
+                trie.nodes, heads, KIND, trie.ids,
                 rows.classes, rows.table, rows.known, rows.leaves, rows.ends,
                 nodes, states, self._stack, bits, self._left_at, left, self._was_left,
                 self._open_nodes, self._open_states,
@@ -219,7 +219,7 @@ def _kernels() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Laid:
+class Laid:
     """A trie in the layout of `kernels.py`."""
 
     nodes: NDArray[np.int32]  # (N + 1, 4)
@@ -227,10 +227,11 @@ class _Laid:
     ids: NDArray[np.int32]  # (T,)
 
 
-_LAID: WeakKeyDictionary[TokenTrie, _Laid] = WeakKeyDictionary()
+_LAID: WeakKeyDictionary[TokenTrie, Laid] = WeakKeyDictionary()
 
 
-def _laid_out(trie: TokenTrie) -> _Laid:
+def laid_out(trie: TokenTrie) -> Laid:
+    """The trie in the layout of `kernels.py`, made once for each trie."""
     found = _LAID.get(trie)
     if found is None:
         kernels = _kernels()
@@ -250,9 +251,9 @@ def _laid_out(trie: TokenTrie) -> _Laid:
         nodes[1:, kernels.FIRST] = np.cumsum(np.bincount(owner, minlength=total)[:total])
         nodes[:total, kernels.SKIP] = trie.skip
         nodes[:total, kernels.PLACE] = (trie.depth.astype(np.int32) << 8) | trie.byte
-        kernels.find_kinds(nodes, _KIND)
+        kernels.find_kinds(nodes, KIND)
         at = np.flatnonzero(trie.depth == 1)
-        found = _LAID[trie] = _Laid(
+        found = _LAID[trie] = Laid(
             nodes=nodes,
             heads=np.stack([at, trie.byte[at]], axis=1).astype(np.int32),
             ids=np.concatenate([*found_ids, np.empty(0, dtype=np.int32)])[order].astype(np.int32),

@@ -52,6 +52,11 @@ class Alphabet:
         """The classes that make up one of the sets, `(K,) bool`."""
         return self._sets[char_set]
 
+    @property
+    def segments(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The first character of each segment of equivalent characters, ascending, and its class, `(G,) int64` each."""
+        return self._first, self._which
+
     @cached_property
     def points(self) -> NDArray[np.int16]:
         """The class of each code point, `(0x110000,) int16`; -1 for surrogates."""

@@ -45,11 +45,17 @@ BEFORE = -1
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CharDfa:
     """S states by K classes of characters; state 0 is the start. table: the next state, `(S, K) int32`, or -1 - i for a
-    match of pattern i. ends: `(S,) bool`, the text may end here. busy: `(S,) bool`, a match may be in progress."""
+    match of pattern i. cuts: `(S,) int32`, the pattern that matches if the text ends here, -1 for none. busy: `(S,)
+    bool`, a match may be in progress."""
 
     table: NDArray[np.int32]
-    ends: NDArray[np.bool_]
+    cuts: NDArray[np.int32]
     busy: NDArray[np.bool_]
+
+    @property
+    def ends(self) -> NDArray[np.bool_]:
+        """Whether the text may end here, `(S,) bool`."""
+        return self.cuts < 0
 
     def __len__(self) -> int:
         return len(self.table)
@@ -241,9 +247,14 @@ def pattern_dfa(positions: PatternPositions, alphabet: Alphabet) -> CharDfa:
                 hint="lower the counts {m,n} that follow an unbounded repetition, or give fewer patterns",
             )
     table = np.array(rows, dtype=np.int32)[:, which]  # (S, K)
-    ends = np.array([state == BEFORE or not state & positions.cuts for state in order])
+    cuts = [-1 if state == BEFORE else _cut(state & positions.cuts, positions) for state in order]
     busy = np.array([state != BEFORE and bool(state & positions.begun) for state in order])
-    return CharDfa(table=table, ends=ends, busy=busy)
+    return CharDfa(table=table, cuts=np.array(cuts, dtype=np.int32), busy=busy)
+
+
+def _cut(members: int, positions: PatternPositions) -> int:
+    """The first pattern that matches if the text ends in these positions, -1 for none."""
+    return min((positions.hit_of[position] for position in _bits(members)), default=-1)
 
 
 def _following(state: int, follow: list[int]) -> int:

@@ -24,22 +24,29 @@ PLAIN = (
 characters, and surrogates. A test checks all of them."""
 
 
-def fold_of(character: str) -> str:
+_GAP = 0x0A
+"""A character that equals only itself, and that no other character has in its fold."""
+
+
+def fold_of(text: str) -> str:
     """The NFKC case fold: NFKC, then case fold, then NFKC again."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", character).casefold())
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
 @cache
 def representatives() -> Mapping[int, int]:
     """The representative of each code point; code points that represent themselves are left out."""
-    groups: dict[str, list[int]] = {}
+    points: list[int] = []
     at = 0
     for low, high in (*PLAIN, (0x110000, 0x110000)):
-        for point in range(at, low):
-            if not point % 4096:
-                check_time()
-            groups.setdefault(fold_of(chr(point)), []).append(point)
+        points += [point for point in range(at, low) if point != _GAP]
         at = high + 1
+    check_time()
+    # All characters at once, which is many times faster; the gaps keep them from being composed with one another.
+    folds = fold_of(chr(_GAP).join(map(chr, points))).split(chr(_GAP))
+    groups: dict[str, list[int]] = {}
+    for point, fold in zip(points, folds, strict=True):
+        groups.setdefault(fold, []).append(point)
     found: dict[int, int] = {}
     for fold, points in groups.items():
         # The fold itself if it is one character, otherwise the first of the group, such as ß of ß and ẞ.

@@ -1,4 +1,5 @@
-"""Finds every match of a filter in a finished text, with Python's `re` and arithmetic, independently of the automaton.
+"""Finds every match of a filter in a finished text, as it is written and in its strings as they are decoded, with
+Python's `re` and arithmetic, independently of the automata.
 
 It judges texts for `Safety` and serves `espalier safety check`. It knows no tokens.
 """
@@ -6,13 +7,15 @@ It judges texts for `Safety` and serves `espalier safety check`. It knows no tok
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from espalier.constraints.safety.cards import find_cards
 from espalier.constraints.safety.catalogue import Pattern
+from espalier.constraints.safety.decoded import strings_of
 from espalier.constraints.safety.folding import folded, folded_pattern
 from espalier.constraints.safety.spec import Custom, Safety
 from espalier.constraints.spec import Spec
@@ -26,7 +29,9 @@ _FLAGS = re.compile(r"\(\?([aimsux]+)\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One match. start, end: character offsets in the text. start_byte, end_byte: byte offsets in its UTF-8."""
+    """One match. start, end: character offsets in the text. start_byte, end_byte: byte offsets in its UTF-8. decoded:
+    whether it was found in a string as its reader decodes it, and not in the text as it is written; `text` is then what
+    the reader reads."""
 
     category: str
     pattern: str
@@ -35,6 +40,7 @@ class Finding:
     end: int
     start_byte: int
     end_byte: int
+    decoded: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -46,23 +52,38 @@ class NotSearched(Exception):
 
 def find(spec: Safety, text: str) -> list[Finding]:
     """All matches, ordered by their start. Matches of one pattern do not overlap. Raises NotSearched."""
-    found: list[Finding] = []
-    low = folded(text)
-    for category, name, spans in _spans(spec, text, low):
-        for start, end in spans:
-            before = len(text[:start].encode())
-            found.append(
-                Finding(
-                    category=category,
-                    pattern=name,
-                    text=text[start:end],
-                    start=start,
-                    end=end,
-                    start_byte=before,
-                    end_byte=before + len(text[start:end].encode()),
-                )
-            )
-    return sorted(found, key=lambda one: (one.start, one.end, one.category, one.pattern))
+    found: dict[tuple[str, str, int], Finding] = {}
+    offsets = _byte_offsets(text)
+    for shown, places, decoded in _readings(text):
+        for category, name, spans in _spans(spec, shown):
+            for start, end in spans:
+                first, last = places[start], places[end]
+                if (category, name, first) not in found:
+                    found[category, name, first] = Finding(
+                        category=category,
+                        pattern=name,
+                        text=shown[start:end],
+                        start=first,
+                        end=last,
+                        start_byte=offsets[first],
+                        end_byte=offsets[last],
+                        decoded=decoded,
+                    )
+    return sorted(found.values(), key=lambda one: (one.start, one.end, one.category, one.pattern))
+
+
+def _readings(text: str) -> Iterator[tuple[str, range | list[int], bool]]:
+    """The text and the strings in it: what is read, where each character of it begins, whether it is a string."""
+    yield text, range(len(text) + 1), False
+    for one in strings_of(text):
+        yield one.text, one.places, True
+
+
+def _byte_offsets(text: str) -> Sequence[int]:
+    """The offset in UTF-8 of each character and of the end."""
+    if text.isascii():
+        return range(len(text) + 1)
+    return list(accumulate((len(character.encode()) for character in text), initial=0))
 
 
 def first_found(spec: Safety, text: str, *, from_byte: int = 0) -> int | None:
@@ -75,12 +96,13 @@ def first_found(spec: Safety, text: str, *, from_byte: int = 0) -> int | None:
     return min(places, default=None)
 
 
-def _spans(spec: Safety, text: str, low: str) -> Iterator[tuple[str, str, Iterator[tuple[int, int]]]]:
+def _spans(spec: Safety, text: str) -> Iterator[tuple[str, str, Iterator[tuple[int, int]]]]:
+    low = folded(text)
     for pattern in spec.built_in():
         if pattern.detector == "card":
-            yield pattern.category, pattern.name, find_cards(text)
+            yield pattern.category, pattern.name, find_cards(low)
         else:
-            yield pattern.category, pattern.name, _matches(_compiled(pattern), low if pattern.is_folded else text)
+            yield pattern.category, pattern.name, _matches(_compiled(pattern), low)
     for category, phrases in spec.lists:
         yield category, "list", _matches(_phrases(phrases), low)
     for custom in spec.patterns:
@@ -98,8 +120,7 @@ def _matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, int]]:
 
 @lru_cache(maxsize=256)
 def _compiled(pattern: Pattern) -> re.Pattern[str]:
-    flags = re.IGNORECASE if pattern.is_folded else 0
-    return re.compile(f"(?:{pattern.before})(?P<match>{pattern.itself})(?:{pattern.after})", flags)
+    return re.compile(f"(?:{pattern.before})(?P<match>{pattern.itself})(?:{pattern.after})", re.IGNORECASE)
 
 
 @lru_cache(maxsize=16)
@@ -135,5 +156,8 @@ def judge_safety(spec: Spec, text: str, words: WordFiles) -> Verdict:
         found = find(spec, text)
     except NotSearched as error:
         return Verdict(valid=None, judge="re", errors=(str(error),))
-    errors = tuple(f"{one.category}/{one.pattern} at character {one.start}" for one in found[:MAX_SHOWN])
+    errors = tuple(
+        f"{one.category}/{one.pattern} at character {one.start}{', in decoded text' if one.decoded else ''}"
+        for one in found[:MAX_SHOWN]
+    )
     return Verdict(valid=not found, judge="re", errors=errors)

@@ -1,67 +1,481 @@
-"""Token masks of a safety filter: a state's mask is computed as a difference from the mask of an idle state, in which
-no match is in progress.
+"""The machine of a safety filter over one vocabulary: masks and landings of states that are rows of numbers (`kernels.py`).
 
-From any state nearly all first bytes lead to the same state as from an idle one, so tokens with these first bytes are
-allowed alike; only tokens with other first bytes are walked. It knows no patterns.
+A state's mask is computed by what differs from a state that is known already: two states that read the same bytes soon
+become one, because a match in progress seldom goes on. Only the first state of each kind is walked over the whole trie.
+A state is the bytes of its row. It knows no patterns.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.automata.languages.dfa import Dfa
-from espalier.automata.masks.regular import RegularMachine
-from espalier.automata.masks.walker import WHOLE
+from espalier.automata.languages.nfa import ByteSet
+from espalier.automata.masks.cache import ByteCache
+from espalier.automata.masks.machine import Landings
+from espalier.automata.masks.walker import KIND, laid_out
+from espalier.constraints.safety.parts import Tables
+from espalier.errors import LimitExceeded
+from espalier.time_limit import check as check_time
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
-MAX_IDLE = 64
+CACHE_BYTES = 64 * 2**20
+LANDINGS_BYTES = 64 * 2**20
+LANES_BYTES = 64 * 2**20
+MAX_NEAR = 48
+"""How many known lanes a new one is compared with."""
+MAX_LANDED = 8
+"""How many states whose landings are known a new one is compared with, half a megabyte each."""
+FAR = 0.5
+"""A lane that differs from all of these below more than this share of the trie is walked in full."""
+MAX_ROWS = 2**16
+"""The most distinct states after one token."""
+FIRST_NUMBERS, MAX_NUMBERS = 2**13, 2**17
+"""How many combinations of the parts' states are remembered at first, and at most."""
+NEAR = 8
+"""The most tokens that complete a text, after any allowed token, unless a user's own patterns need more: one ends a
+character, and a few bytes lead out of what is pending."""
+MAX_SEARCHED = 20_000
+MAX_KNOWN = 50_000
 
 
-class SafetyMachine(RegularMachine):
-    """A `RegularMachine` for filters. idle: the idle states, at least one, `(n,)`."""
+WRITTEN, DOUBLE, SINGLE = 0, 1, 2
+Result = TypeVar("Result")
+Known = TypeVar("Known")
 
-    def __init__(self, dfa: Dfa, vocab: Vocab, trie: TokenTrie, idle: NDArray[np.intp]) -> None:
-        super().__init__(dfa, vocab, trie)
-        self._idle = idle[:MAX_IDLE]
-        self._by_byte: dict[int, Mask] = {}
 
-    def _new_mask(self, state: int) -> Mask:
-        rows = self.dfa.table  # (S, C)
-        sizes = np.bincount(self.dfa.classes, minlength=rows.shape[1])  # (C,), bytes of a class
-        differs = rows[self._idle] != rows[state]  # (I, C)
-        nearest = int(np.argmin(differs @ sizes))
-        other = int(self._idle[nearest])
-        if other == state:
-            return super()._new_mask(state)
-        found = self._masks.get(other)
+class Hit(NamedTuple):
+    """A match. rule: its number. reading: 0 as the text is written, 1 between double quotation marks with escapes
+    decoded, 2 between single ones."""
+
+    rule: int
+    reading: int
+
+
+class _Lane(NamedTuple):
+    """One reading of a state whose tokens are known. row: `(8,) int64`. refused: the tokens, `(W,) uint32`."""
+
+    row: NDArray[np.int64]
+    refused: NDArray[np.uint32]
+
+
+class _Recent(Generic[Known]):
+    """What was made last, each with a sign of what follows each byte."""
+
+    def __init__(self, size: int) -> None:
+        self._signs = np.empty((size, 256), dtype=np.int64)
+        self._known: list[Known] = []
+        self._next = 0
+
+    def nearest(self, sign: NDArray[np.int64], weights: NDArray[np.float64]) -> tuple[Known | None, float]:
+        """What is known after which bytes of the least total weight lead elsewhere, and that weight."""
+        if not self._known:
+            return None, np.inf
+        far = (self._signs[: len(self._known)] != sign) @ weights  # (n,)
+        at = int(far.argmin())
+        return self._known[at], float(far[at])
+
+    def add(self, sign: NDArray[np.int64], known: Known) -> None:
+        self._signs[self._next] = sign
+        self._known[self._next : self._next + 1] = [known]
+        self._next = (self._next + 1) % len(self._signs)
+
+
+class SafetyMachine:
+    """A `Machine` whose states are `bytes`. Thread-safe: the kernels run under a lock."""
+
+    def __init__(self, tables: Tables, vocab: Vocab, trie: TokenTrie, *, near: int = NEAR) -> None:
+        import espalier.constraints.safety.kernels as kernels  # numba is loaded with the first machine
+
+        self._kernels = kernels
+        self._filter = tuple(tables)
+        self._parts = len(tables.first)
+        self._size = 3 + 3 * self._parts
+        self._width = vocab.width
+        self._near = near
+        self._eos = frozenset(vocab.eos_ids)
+        self._laid = laid_out(trie)
+        self._depth = trie.max_depth + 2
+        self._words = masks.words(vocab.width)
+        self._texts: Mask = masks.from_ids(self._laid.ids, vocab.width)
+        self._data = vocab.tokens
+        heads, bytes_ = self._laid.heads.T
+        self._below = np.bincount(bytes_, weights=self._laid.nodes[heads, kernels.SKIP] - heads, minlength=256)  # nodes
+        self._lock = threading.Lock()
+        self._rows, self._last = np.zeros((2, 8), dtype=np.int64), np.zeros(1, dtype=np.int64)  # scratch
+        self._met = _Met(self._parts, tables.letters.shape[1])
+        self._masks: ByteCache[bytes, Mask] = ByteCache(CACHE_BYTES)
+        self._landings: ByteCache[bytes, Landings] = ByteCache(LANDINGS_BYTES)
+        self._lanes: ByteCache[tuple[int, int, int], _Lane] = ByteCache(LANES_BYTES)
+        self._recent: dict[tuple[int, bool], _Recent[_Lane]] = {}
+        self._ends: _Recent[_Landed] = _Recent(MAX_LANDED)
+        self._kinds = (0, int(KIND[34] | KIND[92]), int(KIND[39] | KIND[92]))
+        self._special = [self._holding(b""), self._holding(b'"\\'), self._holding(b"'\\")]
+        self._accepts: dict[bytes, bool] = {}
+        self._least: dict[bytes, int] = {}
+        self._own = frozenset(range(256)) - frozenset(vocab.missing_bytes())
+        self.start: bytes = np.zeros(self._size, dtype=np.int64).tobytes()
+
+    def _holding(self, some: bytes) -> NDArray[np.uint32]:
+        """The tokens that hold one of these bytes, `(W,) uint32`."""
+        ids = [token for token, data in enumerate(self._data) if any(byte in data for byte in some)]
+        return masks.from_ids(ids, self._width).view(np.uint32)
+
+    def _call(self, kernel: Callable[[Any], int]) -> int:
+        """Run a kernel that begins with a state, under the lock; where there is no room, all numbers are forgotten and it
+        runs again."""
+        return self._again(lambda: self._once(kernel(self._met.arrays)))
+
+    # What a state is.
+
+    def _row(self, state: bytes) -> NDArray[np.int64]:
+        """A state as numbers, a fresh copy, `(N,) int64`."""
+        return np.frombuffer(state, dtype=np.int64).copy()
+
+    def read(self, state: bytes, data: bytes) -> bytes | Hit | None:
+        """The state after some bytes, the match that they complete, or None where they are not valid UTF-8 here."""
+        with self._lock:
+            found, _ = self._run(state, data)
+            return self._states(self._rows[:1])[0] if found == 0 else _hit(found)
+
+    def pending(self, state: bytes) -> Hit | None:
+        """The match that the end of the text would complete, None if there is none."""
+        with self._lock:
+            return _hit(self._ended(state))
+
+    def idle(self, state: bytes) -> bool:
+        """Whether no match, no character and no escape is in progress."""
+        return self._idle_until(state, b"") == 0
+
+    def begun(self, text: bytes | bytearray) -> int:
+        """How many bytes at the end of a text without a match came after the filter was idle last."""
+        return len(text) - self._idle_until(self.start, bytes(text))
+
+    def _idle_until(self, state: bytes, data: bytes) -> int:
+        with self._lock:
+            return self._run(state, data)[1]
+
+    # `Machine`
+
+    def accepts(self, state: bytes) -> bool:
+        found = self._accepts.get(state)
         if found is None:
-            found = super()._new_mask(other)
-            self._masks.put(other, found, found.nbytes)
-        found = found.copy()
-        first = differs[nearest][self.dfa.classes]  # (256,)
-        for byte in np.flatnonzero(first).tolist():
-            found &= ~self._beginning_with(byte)
-        own, _ = self._walk().walk(self._rows, state, WHOLE, first=first)
-        np.bitwise_or(found, own, out=found)
+            if len(self._accepts) >= MAX_KNOWN:
+                self._accepts = {}
+            with self._lock:
+                found = self._accepts[state] = self._ended(state) == 0
         return found
 
-    def _beginning_with(self, byte: int) -> Mask:
-        """The mask of the tokens that start with this byte, `(W,) int32`."""
-        found = self._by_byte.get(byte)
+    def advance(self, state: bytes, token: int) -> bytes | None:
+        if not 0 <= token < len(self._data) or token in self._eos or not (data := self._data[token]):
+            return None
+        found = self.read(state, data)
+        return found if isinstance(found, bytes) else None
+
+    def step(self, state: bytes, byte: int) -> bytes | None:
+        found = self.read(state, bytes([byte]))
+        return found if isinstance(found, bytes) else None
+
+    def options(self, state: bytes) -> tuple[ByteSet, tuple[int, ...]]:
+        with self._lock:
+            _, codes = self._again(lambda: self._options(self._enter(state)))
+        return sum(1 << byte for byte in np.flatnonzero(codes == 0).tolist()), ()
+
+    def reference(self, number: int) -> tuple[str, NDArray[np.intp]]:
+        raise IndexError(number)
+
+    def least(self, state: bytes) -> int:
+        if self.accepts(state):
+            return 0
+        found = self._least.get(state)
         if found is None:
-            found = self._by_byte[byte] = masks.from_ids(self._ids.get(byte, []), self._vocab.width)
+            if len(self._least) >= MAX_KNOWN:
+                self._least = {}
+            found = self._least[state] = self._search(state)
         return found
 
-    @cached_property
-    def _ids(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
-        for token, data in enumerate(self._tokens):
-            if data:
-                found.setdefault(data[0], []).append(token)
+    def _search(self, state: bytes) -> int:
+        """The bytes of a shortest completion, over bytes that have a token of their own."""
+        seen = {state}
+        todo = deque([(state, 0)])
+        while todo:
+            check_time()
+            at, far = todo.popleft()
+            for after in self._after_bytes(at):
+                if after in seen:
+                    continue
+                if self.accepts(after):
+                    return far + 1
+                seen.add(after)
+                todo.append((after, far + 1))
+            if len(seen) > MAX_SEARCHED:
+                raise LimitExceeded(
+                    "the end of the text cannot be found: the filter's patterns leave too few ways on",
+                    hint="give fewer patterns of your own",
+                )
+        raise LimitExceeded(
+            "the text cannot be completed: every way on completes a match of the filter",
+            hint="change the filter's own patterns, which together leave nothing here",
+        )
+
+    def _after_bytes(self, state: bytes) -> list[bytes]:
+        """The states after each byte that has a token of its own."""
+        with self._lock:
+            rows, codes = self._again(lambda: self._options(self._enter(state)))
+            own = [byte for byte in np.flatnonzero(codes == 0).tolist() if byte in self._own]
+            return self._states(np.unique(rows[own], axis=0))
+
+    def fewest(self, state: bytes) -> int | None:
+        return None
+
+    def stays_near(self, state: bytes, most: int) -> bool:
+        return most >= self._near
+
+    def mask(self, state: bytes) -> Mask:
+        found = self._masks.get(state)
+        if found is None:
+            with self._lock:
+                found = ~self._again(lambda: self._refused(state)).view(np.int32)
+            np.bitwise_and(found, self._texts, out=found)
+            found.setflags(write=False)
+            self._masks.put(state, found, found.nbytes + len(state))
         return found
+
+    def landings(self, state: bytes) -> Landings:
+        found = self._landings.get(state)
+        if found is None:
+            with self._lock:
+                found = self._again(lambda: self._new_landings(state))
+            self._landings.put(state, found, 2 * found.ids.nbytes + (len(state) + 40) * len(found.states))
+        return found
+
+    def successors(self, state: bytes) -> list[tuple[int, bytes]]:
+        found = self.landings(state)
+        first = np.full(len(found.states), -1, dtype=np.int64)
+        first[found.which[::-1]] = found.ids[::-1]
+        return list(zip(first.tolist(), found.states, strict=True))
+
+    # Kernels; the lock is held.
+
+    def _run(self, state: bytes, data: bytes) -> tuple[int, int]:
+        """What `kernels.run` returns, and how many bytes were read when the filter was idle last."""
+        row, read = self._row(state), np.frombuffer(data, dtype=np.uint8)
+        found = self._call(lambda met: self._kernels.run(row, read, self._rows, self._last, self._filter, met))
+        return found, int(self._last[0])
+
+    def _ended(self, state: bytes) -> int:
+        row = self._row(state)
+        return self._call(lambda met: self._kernels.ends(row, self._rows, self._filter, met))
+
+    def _enter(self, state: bytes) -> NDArray[np.int64]:
+        """The row of a state, `(8,) int64`. It holds as long as nothing is forgotten."""
+        row = np.zeros(8, dtype=np.int64)
+        given = self._row(state)
+        self._call(lambda met: self._kernels.enter(given, row, self._filter, met))
+        return row
+
+    def _options(self, row: NDArray[np.int64], low: int = 0, high: int = 3) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The rows after each byte, `(256, 6)`, and what reading it returned, `(256,)`, `int64`. Raises _Forgotten."""
+        rows, codes = np.zeros((257, 8), dtype=np.int64), np.empty(256, dtype=np.int64)
+        rows[256] = row
+        self._once(self._kernels.options(rows, codes, low, high, self._filter, self._met.arrays))
+        return rows[:256, :6], codes
+
+    def _once(self, found: int) -> int:
+        """Raises _Forgotten if a kernel had no room: its rows then mean nothing any more."""
+        if found == self._kernels.FULL:
+            raise _Forgotten
+        return int(found)
+
+    def _again(self, job: Callable[[], Result]) -> Result:
+        """Do a job that works with rows; where there is no room, all numbers are forgotten and it begins again."""
+        while True:
+            try:
+                return job()
+            except _Forgotten:
+                check_time()
+                self._met.forget()
+                self._lanes.clear()
+                self._recent.clear()
+                self._ends = _Recent(MAX_LANDED)
+
+    def _states(self, rows: NDArray[np.int64]) -> list[bytes]:
+        """The states of rows, `(n, 6)` or wider."""
+        found = np.empty((len(rows), self._size), dtype=np.int64)
+        self._kernels.leave_all(np.ascontiguousarray(rows), found, self._met.arrays)
+        return [row.tobytes() for row in found]
+
+    def _refused(self, state: bytes) -> NDArray[np.uint32]:
+        """The refused tokens, `(W,) uint32`: by the text as it is written, and by the two decoded ones where a token
+        holds a quotation mark or a backslash; otherwise these read it as the first does."""
+        row = self._enter(state)
+        if row[0]:
+            found = np.zeros(self._words, dtype=np.uint32)
+            self._walk(row, None, found, 0, 3, 0)
+            return found
+        found = self._lane(row, WRITTEN, 0, int(row[3]), is_whole=True).copy()
+        for reading in (DOUBLE, SINGLE):
+            escape, number = int(row[reading]), int(row[3 + reading])
+            is_whole = escape > self._kernels.PLAIN
+            if escape == self._kernels.PLAIN and number != row[3]:
+                found |= self._lane(row, WRITTEN, 0, number, is_whole=True) & ~self._special[reading]
+            found |= self._lane(row, reading, escape, number, is_whole=is_whole)
+        return found
+
+    def _lane(self, row: NDArray[np.int64], reading: int, escape: int, number: int, *, is_whole: bool) -> NDArray[np.uint32]:
+        """The tokens that one reading refuses, `(W,) uint32`. is_whole: all of them, else only those that hold a
+        quotation mark of this reading or a backslash."""
+        key = (reading, escape, number)
+        known = self._lanes.get(key)
+        if known is not None:
+            return known.refused
+        row = np.zeros(8, dtype=np.int64)
+        row[3 + reading] = number
+        if reading:
+            row[reading] = escape
+        after, codes = self._options(row, reading, reading + 1)
+        sign = np.where(codes == 0, after[:, 3 + reading] << 33 | after[:, reading] * bool(reading), -1)  # (256,)
+        recent = self._recent.setdefault((reading, is_whole), _Recent(MAX_NEAR))
+        nearest, far = recent.nearest(sign, self._below)
+        if far > FAR * self._below.sum():
+            nearest = None
+        refused = np.zeros(self._words, dtype=np.uint32) if nearest is None else nearest.refused.copy()
+        kinds = 0 if is_whole else self._kinds[reading]
+        self._walk(row, None if nearest is None else nearest.row, refused, reading, reading + 1, kinds)
+        if not is_whole:
+            refused &= self._special[reading]
+        found = _Lane(row, refused)
+        self._lanes.put(key, found, refused.nbytes)
+        recent.add(sign, found)
+        return refused
+
+    def _walk(
+        self,
+        row: NDArray[np.int64],
+        other: NDArray[np.int64] | None,
+        refused: NDArray[np.uint32],
+        low: int,
+        high: int,
+        kinds: int,
+        ends: _Ends | None = None,
+    ) -> int:
+        """Fill the refused tokens, and the rows after the others where `ends` is given; returns how many rows there are.
+        Raises _Forgotten."""
+        stack = np.empty((2, self._depth, 8), dtype=np.int64)
+        stack[0, 0] = row
+        stack[1, 0] = row if other is None else other
+        at = _NO_ENDS if ends is None else ends
+        count = self._once(
+            self._kernels.walk(
+                self._laid.nodes, self._laid.ids, other is not None, low, high, kinds, KIND, stack[0], stack[1],
+                refused, at.landed, at.kept, at.count, at.slots, self._filter, self._met.arrays,
+            )
+        )  # fmt: skip
+        check_time()
+        if count < 0:
+            raise LimitExceeded(f"one token leads to more than {MAX_ROWS} states of the filter")
+        return count
+
+    def _new_landings(self, state: bytes) -> Landings:
+        row = self._enter(state)
+        after, codes = self._options(row)
+        sign = np.where(codes == 0, after @ _MIXING, -1)  # (256,)
+        nearest, far = self._ends.nearest(sign, self._below)
+        refused = np.zeros(self._words, dtype=np.uint32)
+        if nearest is None or far > FAR * self._below.sum():
+            ends = _Ends.empty(32 * self._words)
+            ends.count = self._walk(row, None, refused, 0, 3, 0, ends)
+        else:
+            ends = nearest.ends.copy()
+            ends.count = self._walk(row, nearest.row, refused, 0, 3, 0, ends)
+        ends.forget_unused()
+        self._ends.add(sign, _Landed(row, ends))
+        ids = np.flatnonzero(ends.landed >= 0).astype(np.int32)
+        return Landings(ids=ids, which=ends.landed[ids], states=tuple(self._states(ends.kept[: ends.count])))
+
+
+@dataclass(slots=True)
+class _Ends:
+    """Where tokens lead. landed: the number of the row after each, -1 for none, `(32 W,) int32`. kept: rows, `(M, 8)
+    int64`, of which `count` are there. slots: see `kernels._keep`, `(2 M,) int32`."""
+
+    landed: NDArray[np.int32]
+    kept: NDArray[np.int64]
+    count: int
+    slots: NDArray[np.int32]
+
+    @staticmethod
+    def empty(size: int) -> _Ends:
+        return _Ends(
+            np.full(size, -1, dtype=np.int32),
+            np.empty((MAX_ROWS, 8), dtype=np.int64),
+            0,
+            np.full(2 * MAX_ROWS, -1, dtype=np.int32),
+        )
+
+    def copy(self) -> _Ends:
+        kept = np.empty((MAX_ROWS, 8), dtype=np.int64)
+        kept[: self.count] = self.kept[: self.count]
+        return _Ends(self.landed.copy(), kept, self.count, np.full(2 * MAX_ROWS, -1, dtype=np.int32))
+
+    def forget_unused(self) -> None:
+        """Number anew the rows that some token leads to, and drop the others."""
+        used = np.zeros(self.count + 1, dtype=np.bool_)  # the last stands for none
+        used[self.landed] = True
+        used[-1] = False
+        number = np.cumsum(used, dtype=np.int32) - 1
+        number[-1] = -1
+        self.landed = number[self.landed]
+        self.kept = self.kept[: self.count][used[:-1]]
+        self.count = len(self.kept)
+
+
+class _Landed(NamedTuple):
+    """A state whose landings are known. row: `(8,) int64`."""
+
+    row: NDArray[np.int64]
+    ends: _Ends
+
+
+_NO_ENDS = _Ends(np.empty(0, dtype=np.int32), np.empty((0, 8), dtype=np.int64), 0, np.empty(1, dtype=np.int32))
+_MIXING = np.random.default_rng(20_26).integers(-(2**62), 2**62, size=6, dtype=np.int64)
+"""Makes one number of a row, to compare rows by; it only decides which known state a new one is compared with."""
+
+
+class _Forgotten(Exception):
+    """There was no room for a number; all must be forgotten."""
+
+
+def _hit(found: int) -> Hit | None:
+    return Hit(*divmod(found - 1, 3)) if found > 0 else None
+
+
+class _Met:
+    """The numbers that the kernels give to combinations of the parts' states; see `kernels.py`."""
+
+    def __init__(self, parts: int, letters: int) -> None:
+        self._shape = (parts, letters)
+        self._size = FIRST_NUMBERS // 2
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all but the start, and have twice the room up to the limit."""
+        self._size = min(2 * self._size, MAX_NUMBERS)
+        parts, letters = self._shape
+        self.arrays = (
+            np.zeros((self._size, parts), dtype=np.int32),
+            np.full((self._size, letters), -1, dtype=np.int32),
+            np.full(self._size, -1, dtype=np.int32),
+            np.zeros(self._size, dtype=np.uint8),
+            np.full(4 * self._size, -1, dtype=np.int32),
+            np.zeros(1, dtype=np.int64),
+        )

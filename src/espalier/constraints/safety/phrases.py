@@ -80,7 +80,7 @@ def phrase_automaton(phrases: Sequence[Phrase], alphabet: Alphabet, *, whole: bo
     # State 0: at the start, or after a character that is no word character; state 1: after a word character.
     base = np.where(is_word, 1, 0).astype(np.int32)  # (L,)
     rows = [base.copy(), base.copy()]
-    ends = [True, True]
+    cuts = [-1, -1]
     todo: list[tuple[int, int, int]] = []  # (trie node, its state, its failure state)
 
     def grow(node: int, row: NDArray[np.int32]) -> None:
@@ -105,14 +105,14 @@ def phrase_automaton(phrases: Sequence[Phrase], alphabet: Alphabet, *, whole: bo
         first = len(rows)
         size = len(todo)
         rows += [base] * size
-        ends += [True] * size
+        cuts += [-1] * size
         for node, state, shorter in todo:
             check_time()
             row = rows[shorter].copy()
             done = ended[node]
-            ends[state] = ends[shorter]
+            cuts[state] = cuts[shorter]
             if done is not None:  # whole words: the match is complete with the next character
-                ends[state] = False
+                cuts[state] = done if cuts[state] < 0 else min(done, cuts[state])
                 hit = -1 - done
                 row[~is_word] = np.where(row[~is_word] < 0, np.maximum(row[~is_word], hit), hit)
             grow(node, row)
@@ -121,4 +121,4 @@ def phrase_automaton(phrases: Sequence[Phrase], alphabet: Alphabet, *, whole: bo
     table = np.array(rows, dtype=np.int32)[:, letters.of_class]  # (S, K)
     busy = np.ones(len(rows), dtype=np.bool_)
     busy[:2] = False
-    return CharDfa(table=table, ends=np.array(ends), busy=busy)
+    return CharDfa(table=table, cuts=np.array(cuts, dtype=np.int32), busy=busy)

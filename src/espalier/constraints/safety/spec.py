@@ -350,6 +350,5 @@ def _custom(one: Any, place: int) -> Custom:
 KIND = Kind(
     spec=Safety,
     compile="espalier.constraints.safety.compile:compile_safety",
-    automaton="espalier.constraints.safety.compile:safety_language",
     judge="espalier.constraints.safety.judge:judge_safety",
 )

@@ -1,0 +1,72 @@
+"""The strings in a finished text as their reader decodes them: what stands between two quotation marks of one kind, with
+escapes decoded as in JSON and Python.
+
+A string begins at every quotation mark of its kind that no backslash escapes and ends at the next one, or at the end of
+the text; so what lies between two strings is read as a string too, which makes no difference unless it holds a
+backslash. It is written for the judge, with `re` and `json`, and shares no code with the automata. It knows no patterns.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+QUOTES = ('"', "'")
+UNKNOWN = "\ufffd"
+"""What a broken escape, or half of a surrogate pair, is read as."""
+_ESCAPE = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\u[0-9a-fA-F]{0,3}"
+    r"|\\x[0-9a-fA-F]{2}|\\x[0-9a-fA-F]?|\\[\"'\\/bfnrt]"
+)
+_STRINGS = {
+    quote: re.compile(rf"{quote}((?:[^{quote}\\]|\\.)*\\?)", re.DOTALL) for quote in QUOTES
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A string of a text. places: where in the text each of its characters begins, and where the string ends."""
+
+    text: str
+    places: range | list[int]
+
+
+def strings_of(text: str) -> Iterator[Decoded]:
+    """The strings of a text, by both kinds of quotation marks."""
+    for quote in QUOTES:
+        at = text.find(quote)
+        while at >= 0:
+            found = _STRINGS[quote].match(text, at)
+            assert found is not None, "it begins with the quotation mark"
+            yield _decoded(text, *found.span(1))
+            at = found.end() if found.end() < len(text) else -1
+
+
+def _decoded(text: str, start: int, end: int) -> Decoded:
+    if text.find("\\", start, end) < 0:
+        return Decoded(text[start:end], range(start, end + 1))
+    pieces: list[str] = []
+    places: list[int] = []
+    at = start
+    while at < end:
+        found = _ESCAPE.match(text, at, end)
+        piece, after = (text[at], at + 1) if found is None else (_meaning(found[0]), found.end())
+        pieces.append(piece)
+        places.append(at)
+        at = after
+    return Decoded("".join(pieces), [*places, end])
+
+
+def _meaning(escape: str) -> str:
+    """The character of an escape."""
+    if escape[1] == "x":
+        return chr(int(escape[2:], 16)) if len(escape) == 4 else UNKNOWN
+    if escape[1] == "'":
+        return "'"
+    try:
+        found: str = json.loads(f'"{escape}"')
+    except ValueError:
+        return UNKNOWN
+    return UNKNOWN if "\ud800" <= found <= "\udfff" else found

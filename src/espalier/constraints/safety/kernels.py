@@ -1,0 +1,512 @@
+"""The numba kernels of safety filters: read bytes with all parts of a filter at once, as written and as decoded. Imported
+with the first machine. They know numbers only.
+
+Outside, a state is N = 3 + 3 P integers, `(N,) int64`: the bytes read of an unfinished character, what has been read of an
+escape between double and between single quotation marks, then the states of the P parts in three readings of the text: as
+it is written, between double quotation marks with escapes decoded, between single ones with escapes decoded.
+
+Inside a kernel, the P states of a reading are one number, which is made when they are met for the first time: a row is
+then six integers, and two more for `read`. The numbers are memory only, and may be forgotten between two calls.
+
+filter: a tuple of arrays, see `parts.Tables`: points (0x110000,) int16, the class of each character; letters (P, K) int16,
+a part's own number of each class; table (cells,) int32, the parts' tables one after another, the next state or -1 - i for
+a match of rule i; first (P,) int64, where a part's table begins; wide (P,) int64, the width of a row; cuts (states,)
+int32, the rule that matches if the text ends in a state, -1 for none; begin (P,) int64, where a part's states begin in
+cuts; busy (states,) uint8, a match may be in progress.
+
+met: a tuple of arrays: the P states of each number (M, P) int32; the number after each class (M, K) int32, -1 if it is not
+known yet, -2 - i for a match of rule i; the rule that matches if the text ends (M,) int32, -1 for none; whether a match
+may be in progress (M,) uint8; slots of a hash table (2 ** k,) int32; how many numbers there are (1,) int64. Number 0 is
+the start.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numba
+import numpy as np
+
+Array: TypeAlias = Any  # numpy arrays; shapes and types are above
+Filter: TypeAlias = Any
+Met: TypeAlias = Any
+
+FIRST, SKIP, PLACE, KINDS = 0, 1, 2, 3  # the columns of the trie, as in `automata/masks/kernels.py`
+WRITTEN, DOUBLE, SINGLE = 0, 1, 2
+INVALID = -1
+"""What `read` returns for a byte that is not valid UTF-8 here; 0 if it may be read; 1 + 3 i + r for a match of rule i in
+reading r."""
+
+OFF, PLAIN, SLASH, HEX, HALF, HALF_SLASH, HALF_HEX = 0, 1, 2, 3, 4, 5, 6
+"""What has been read of an escape: no quotation mark yet; none; a backslash; `\\u` or `\\x` and some digits; half of a
+surrogate pair; that and a backslash; that and the beginning of the other half. In the low three bits; then the number of
+digits that are missing (4 bits), the value of the digits (16 bits), and ten bits of the first half."""
+UNKNOWN = 0xFFFD
+"""What a broken escape, or half of a surrogate pair, is read as."""
+
+
+FULL, MISS = -2, -3
+"""What kernels return if there is no room for another number in `met`: forget all, and try again. What `read` returns if
+a jump is not known yet: let `_jump` find it, and read again."""
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def number_of(states: Array, filter: Filter, met: Met) -> int:
+    """The number of the states of the parts, (P,) int32; FULL."""
+    parts, jumps, ends_with, is_busy, slots, count = met
+    cuts, begin, busy = filter[5], filter[6], filter[7]
+    mixed = np.uint64(14695981039346656037)
+    for i in range(states.shape[0]):
+        mixed = (mixed ^ np.uint64(states[i])) * np.uint64(1099511628211)
+        mixed ^= mixed >> np.uint64(29)
+    at = np.int64(mixed & np.uint64(slots.shape[0] - 1))
+    while slots[at] >= 0:
+        known = slots[at]
+        same = True
+        for i in range(states.shape[0]):
+            if parts[known, i] != states[i]:
+                same = False
+                break
+        if same:
+            return known
+        at = (at + 1) & (slots.shape[0] - 1)
+    number = count[0]
+    if number == parts.shape[0]:
+        return FULL
+    count[0] += 1
+    slots[at] = number
+    cut, some = -1, 0
+    for i in range(states.shape[0]):
+        state = begin[i] + states[i]
+        parts[number, i] = states[i]
+        rule = cuts[state]
+        if rule >= 0 and (cut < 0 or rule < cut):
+            cut = rule
+        some |= busy[state]
+    ends_with[number] = cut
+    is_busy[number] = some
+    for i in range(jumps.shape[1]):
+        jumps[number, i] = -1
+    return number
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _jump(number: int, letter: int, filter: Filter, met: Met) -> int:
+    """Find and keep the number after a class that was not met after this one: -2 - i for a match of rule i, -1 if there
+    is no room."""
+    letters, table, first, wide = filter[1], filter[2], filter[3], filter[4]
+    parts, jumps = met[0], met[1]
+    states = np.empty(first.shape[0], dtype=np.int32)
+    hit = -(2**31)
+    for i in range(first.shape[0]):
+        after = table[first[i] + parts[number, i] * wide[i] + letters[i, letter]]
+        if after < 0:
+            hit = max(hit, after)
+        states[i] = after
+    if hit > -(2**31):
+        jumps[number, letter] = hit - 1
+        return hit - 1
+    found = number_of(states, filter, met)
+    if found == FULL:
+        return -1
+    jumps[number, letter] = found
+    return found
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _digit(point: int) -> int:
+    if 48 <= point <= 57:
+        return point - 48
+    point |= 32
+    return point - 87 if 97 <= point <= 102 else -1
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _decode(escape: int, point: int, quote: int) -> tuple[int, int, int, int, bool]:
+    """Read one character of the text between quotation marks. Returns the new state of the escape, and what has been
+    decoded by it, in this order: how many UNKNOWN, how many backslashes, one character or -1, whether the string ends."""
+    mode = escape & 7
+    if mode == OFF:
+        return (PLAIN if point == quote else OFF), 0, 0, -1, False
+    unknown = 0
+    if mode == HEX or mode == HALF_HEX:
+        digit = _digit(point)
+        if digit >= 0:
+            left = ((escape >> 3) & 15) - 1
+            value = (((escape >> 7) & 0xFFFF) << 4) | digit
+            half = escape >> 23
+            if left:
+                return mode | left << 3 | value << 7 | half << 23, 0, 0, -1, False
+            if mode == HALF_HEX:
+                if 0xDC00 <= value < 0xE000:
+                    return PLAIN, 0, 0, 0x10000 + (half << 10) + (value & 0x3FF), False
+                unknown = 1
+            if 0xD800 <= value < 0xDC00:
+                return HALF | (value & 0x3FF) << 23, unknown, 0, -1, False
+            return PLAIN, unknown, 0, UNKNOWN if 0xDC00 <= value < 0xE000 else value, False
+        unknown = 2 if mode == HALF_HEX else 1
+        mode = PLAIN
+    elif mode == HALF:
+        if point == 92:
+            return HALF_SLASH | (escape >> 23) << 23, 0, 0, -1, False
+        unknown = 1
+        mode = PLAIN
+    elif mode == HALF_SLASH:
+        if point == 117:
+            return HALF_HEX | 4 << 3 | (escape >> 23) << 23, 0, 0, -1, False
+        unknown = 1
+        mode = SLASH
+    if mode == SLASH:
+        if point == 117:
+            return HEX | 4 << 3, unknown, 0, -1, False
+        if point == 120:
+            return HEX | 2 << 3, unknown, 0, -1, False
+        slash = 0
+        if point == 110:
+            point = 10
+        elif point == 116:
+            point = 9
+        elif point == 114:
+            point = 13
+        elif point == 98:
+            point = 8
+        elif point == 102:
+            point = 12
+        elif point != 34 and point != 39 and point != 92 and point != 47:
+            slash = 1  # a backslash that begins no escape is read as itself
+        return PLAIN, unknown, slash, point, False
+    if point == quote:
+        return PLAIN, unknown, 0, -1, True
+    if point == 92:
+        return SLASH, unknown, 0, -1, False
+    return PLAIN, unknown, 0, point, False
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _flush(escape: int) -> tuple[int, int, bool]:
+    """The text ends: how many UNKNOWN and backslashes are read for an escape that is not complete, and whether there is
+    a string to end."""
+    mode = escape & 7
+    unknown = 2 if mode == HALF_HEX else 1 if mode >= HEX else 0
+    return unknown, 1 if mode == SLASH or mode == HALF_SLASH else 0, mode != OFF
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _take(
+    rows: Array, at: int, reading: int, unknown: int, slash: int, point: int, is_end: bool,
+    points: Array, jumps: Array, cuts: Array,
+) -> int:  # fmt: skip
+    """Read what was decoded, in one of the readings; as `read`."""
+    number = rows[at, 3 + reading]
+    for i in range(unknown + slash + (point >= 0)):
+        letter = points[UNKNOWN if i < unknown else 92 if i < unknown + slash else point]
+        after = jumps[number, letter]
+        if after < 0:
+            if after == -1:
+                rows[at, 6] = number
+                rows[at, 7] = letter
+                return MISS
+            return 1 + 3 * (-2 - after) + reading
+        number = after
+    if is_end:
+        rule = cuts[number]
+        if rule >= 0:
+            return 1 + 3 * rule + reading
+        number = 0
+    rows[at, 3 + reading] = number
+    return 0
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _character(begun: int, byte: int) -> int:
+    """The next byte of a character. begun: how many bytes it still needs (4 bits) and its length (4 bits) and the value
+    so far, from 8 on; 0 between characters. Returns -1 for invalid bytes, else 2 * begun, or 2 * point + 1."""
+    if begun == 0:
+        if byte < 0x80:
+            return 2 * byte + 1
+        if 0xC2 <= byte < 0xE0:
+            return 2 * (1 | 2 << 4 | (byte & 31) << 8)
+        if 0xE0 <= byte < 0xF0:
+            return 2 * (2 | 3 << 4 | (byte & 15) << 8)
+        if 0xF0 <= byte < 0xF5:
+            return 2 * (3 | 4 << 4 | (byte & 7) << 8)
+        return -1
+    if byte & 0xC0 != 0x80:
+        return -1
+    left, length, value = (begun & 15) - 1, (begun >> 4) & 15, (begun >> 8) << 6 | (byte & 63)
+    if length == 3 and left == 1 and (value < 0x20 or 0x360 <= value < 0x380):
+        return -1
+    if length == 4 and left == 2 and (value < 0x10 or value > 0x10F):
+        return -1
+    return 2 * value + 1 if left == 0 else 2 * (left | length << 4 | value << 8)
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def read(
+    rows: Array, at: int, byte: int, points: Array, jumps: Array, cuts: Array, low: int, high: int
+) -> int:
+    """Read one byte after a row, rows[at]; see INVALID for what it returns, or MISS. The row changes, and is not to be
+    used unless 0 is returned. points: of the filter. jumps, cuts: of `met`. low, high: only these readings are asked,
+    `low <= reading < high`."""
+    if high - low == 1 and byte < 128 and rows[at, 0] == 0:
+        if low == 0 or (rows[at, low] == PLAIN and byte != 92 and byte != (34 if low == 1 else 39)):
+            number = rows[at, 3 + low]  # the usual case, without the rest
+            after = jumps[number, points[byte]]
+            if after >= 0:
+                rows[at, 3 + low] = after
+                return 0
+            if after == -1:
+                rows[at, 6] = number
+                rows[at, 7] = points[byte]
+                return MISS
+            return 1 + 3 * (-2 - after) + low
+    found = _character(rows[at, 0], byte)
+    if found < 0:
+        return INVALID
+    if not found & 1:
+        rows[at, 0] = found >> 1
+        return 0
+    rows[at, 0] = 0
+    for reading in range(low, high):
+        unknown, slash, point, is_end = 0, 0, found >> 1, False
+        if reading:
+            escape = rows[at, reading]
+            quote = 34 if reading == 1 else 39
+            if escape == OFF and point != quote:
+                continue
+            rows[at, reading], unknown, slash, point, is_end = _decode(escape, point, quote)
+        hit = _take(rows, at, reading, unknown, slash, point, is_end, points, jumps, cuts)
+        if hit:
+            return hit
+    return 0
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def enter(state: Array, row: Array, filter: Filter, met: Met) -> int:
+    """Fill the row, (8,) int64, of a state, (N,) int64. 0, or FULL."""
+    count = filter[3].shape[0]
+    states = np.empty(count, dtype=np.int32)
+    for i in range(3):
+        row[i] = state[i]
+        for k in range(count):
+            states[k] = state[3 + i * count + k]
+        row[3 + i] = number_of(states, filter, met)
+        if row[3 + i] == FULL:
+            return FULL
+    return 0
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def leave_all(rows: Array, states: Array, met: Met) -> None:
+    """Fill the states, (n, N) int64, of rows, (n, 8) int64."""
+    parts = met[0]
+    count = parts.shape[1]
+    for at in range(rows.shape[0]):
+        for i in range(3):
+            states[at, i] = rows[at, i]
+            for k in range(count):
+                states[at, 3 + i * count + k] = parts[rows[at, 3 + i], k]
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def run(state: Array, data: Array, rows: Array, last: Array, filter: Filter, met: Met) -> int:
+    """Read several bytes, (n,) uint8, from a state, (N,) int64; as `read`, and stops at a refusal. rows: (2, 8) int64;
+    the first is filled with the row after the bytes. last: (1,) int64, filled with how many bytes were read when no
+    match, character or escape was in progress last, -1 if one always was."""
+    points, jumps, cuts, busy = filter[0], met[1], met[2], met[3]
+    if enter(state, rows[0], filter, met):
+        return FULL
+    last[0] = -1
+    i = 0
+    while True:
+        if rows[0, 0] == 0 and rows[0, 1] & 7 <= PLAIN and rows[0, 2] & 7 <= PLAIN:
+            if not (busy[rows[0, 3]] or busy[rows[0, 4]] or busy[rows[0, 5]]):
+                last[0] = i
+        if i == data.shape[0]:
+            return 0
+        for k in range(6):
+            rows[1, k] = rows[0, k]
+        found = read(rows, 0, data[i], points, jumps, cuts, 0, 3)
+        if found == MISS:
+            if _jump(rows[0, 6], rows[0, 7], filter, met) == -1:
+                return FULL
+            for k in range(6):
+                rows[0, k] = rows[1, k]
+        elif found:
+            return found
+        else:
+            i += 1
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def ends(state: Array, rows: Array, filter: Filter, met: Met) -> int:
+    """What the text's end would complete; see INVALID, here for the middle of a character, or FULL. rows: (1, 8) int64,
+    scratch."""
+    if state[0]:
+        return INVALID
+    points, jumps, cuts = filter[0], met[1], met[2]
+    if enter(state, rows[0], filter, met):
+        return FULL
+    reading = 0
+    while reading < 3:
+        unknown, slash, is_end = 0, 0, True
+        if reading:
+            unknown, slash, is_end = _flush(rows[0, reading])
+        hit = _take(rows, 0, reading, unknown, slash, -1, is_end, points, jumps, cuts)
+        if hit == MISS:
+            if _jump(rows[0, 6], rows[0, 7], filter, met) == -1:
+                return FULL
+        elif hit:
+            return hit
+        else:
+            reading += 1
+    return 0
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def options(rows: Array, codes: Array, low: int, high: int, filter: Filter, met: Met) -> int:
+    """Read each byte after rows[256]: rows (257, 8) int64 and codes (256,) int64 are filled with the row and what `read`
+    returns. low, high: see `read`. 0, or FULL."""
+    points, jumps, cuts = filter[0], met[1], met[2]
+    byte = 0
+    while byte < 256:
+        for k in range(6):
+            rows[byte, k] = rows[256, k]
+        codes[byte] = read(rows, byte, byte, points, jumps, cuts, low, high)
+        if codes[byte] != MISS:
+            byte += 1
+        elif _jump(rows[byte, 6], rows[byte, 7], filter, met) == -1:
+            return FULL
+    return 0
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _keep(rows: Array, place: int, kept: Array, count: int, slots: Array) -> int:
+    """The number of rows[place] among kept[:count], or `count` if it was new and is now there; -1 if there is no room. slots:
+    (2 ** k,) int32 of -1, at least twice as many as rows."""
+    mixed = np.uint64(14695981039346656037)
+    for i in range(6):
+        mixed = (mixed ^ np.uint64(rows[place, i])) * np.uint64(1099511628211)
+        mixed ^= mixed >> np.uint64(29)
+    at = np.int64(mixed & np.uint64(slots.shape[0] - 1))
+    while slots[at] >= 0:
+        other = slots[at]
+        same = True
+        for i in range(6):
+            if kept[other, i] != rows[place, i]:
+                same = False
+                break
+        if same:
+            return other
+        at = (at + 1) & (slots.shape[0] - 1)
+    if count == kept.shape[0]:
+        return -1
+    for i in range(6):
+        kept[count, i] = rows[place, i]
+    slots[at] = count
+    return count
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def walk(
+    trie: Array,
+    ids: Array,
+    has_other: bool,
+    low: int,
+    high: int,
+    kinds: int,
+    kind: Array,
+    stack: Array,
+    beside: Array,
+    bits: Array,
+    landed: Array,
+    kept: Array,
+    count: int,
+    slots: Array,
+    filter: Filter,
+    met: Met,
+) -> int:
+    """Find the tokens that a state refuses, and the row after each other token, by what differs from another state.
+
+    Where both have become one, the subtree is left as it is. Inputs: trie (N + 1, 4) int32 and ids (T,) int32 as in
+    `automata/masks/kernels.py`; stack, beside (depth + 2, 8) int64, the first rows are those of the state and of the
+    other one, the rest is scratch; kind (256,) int32, the kind of each byte as one bit; low, high: see `read`; kinds: if not 0, only tokens that hold a byte of one of these
+    kinds are to be right. Outputs: bits (W,)
+    uint32, the refused tokens, must be those of `other`; landed (V,) int32, the number of the row after each token that
+    was visited, -1 if it is refused, else left as it is; not filled if it is empty. kept (M, 8) int64: rows by number, of
+    which `count` are there. slots: see `_keep`. Returns how many rows there are, -1 if kept is too small, FULL. has_other: if not, bits must
+    be 0."""
+    points, jumps, cuts = filter[0], met[1], met[2]
+    wants = landed.shape[0] > 0
+    # How far the other state can be followed: depths from `dead` on lie behind its refusal.
+    dead = 2**30
+    if wants:
+        for j in range(count):
+            _keep(kept, j, kept, j, slots)
+    seen = 2**30  # the depth of the first byte of these kinds on the way
+    i, stop = 0, trie.shape[0] - 1
+    while i < stop:
+        place = trie[i, PLACE]
+        depth, byte = place >> 8, place & 255
+        after = trie[i, SKIP]
+        if depth <= dead:
+            dead = 2**30
+        if kinds:
+            if depth <= seen:
+                seen = depth if kind[byte] & kinds else 2**30
+            if depth < seen and not trie[i, KINDS] & kinds:
+                i = after
+                continue
+        gone = depth > dead or not has_other
+        refused = False
+        which, last = 0, 1 if gone else 2
+        while which < last:
+            rows = beside if which else stack
+            rows[depth, 0] = rows[depth - 1, 0]
+            for k in range(low, high):
+                rows[depth, k] = rows[depth - 1, k]
+                rows[depth, 3 + k] = rows[depth - 1, 3 + k]
+            found = read(rows, depth, byte, points, jumps, cuts, low, high)
+            if found == MISS:
+                if _jump(rows[depth, 6], rows[depth, 7], filter, met) == -1:
+                    return FULL
+                continue
+            if found:
+                if which:
+                    gone = True
+                    dead = depth
+                else:
+                    refused = True
+            which += 1
+        at, past = trie[i, FIRST], trie[i + 1, FIRST]
+        if refused:
+            if not gone or not has_other:
+                for j in range(at, trie[after, FIRST]):
+                    token = ids[j]
+                    bits[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
+                    if wants:
+                        landed[token] = -1
+            i = after
+            continue
+        if not gone:
+            same = stack[depth, 0] == beside[depth, 0]
+            for k in range(low, high):
+                same &= stack[depth, 3 + k] == beside[depth, 3 + k]
+                same &= k == 0 or stack[depth, k] == beside[depth, k]
+            if same:
+                i = after
+                continue
+        if at < past:
+            number = -1
+            if wants:
+                number = _keep(stack, depth, kept, count, slots)
+                if number < 0:
+                    return -1
+                count = max(count, number + 1)
+            for j in range(at, past):
+                token = ids[j]
+                bits[token >> 5] &= ~(np.uint32(1) << np.uint32(token & 31))
+                if wants:
+                    landed[token] = number
+        i += 1
+    return count

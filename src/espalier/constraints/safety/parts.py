@@ -1,0 +1,180 @@
+"""The parts of a filter: a few small DFAs over classes of characters that read the text side by side. Their product is
+never built: it has tens of thousands of states, the parts together have some thousand.
+
+Built-in patterns are grouped by category; the lists, the custom texts, the custom expressions and the card numbers are
+parts of their own. A part of built-in patterns is made once. It knows no bytes and no tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.constraints.safety.alphabet import Alphabet
+from espalier.constraints.safety.automaton import is_endless, joined, smallest, without_dooms
+from espalier.constraints.safety.cards import card_automata, card_sets
+from espalier.constraints.safety.catalogue import BY_NAME, Pattern
+from espalier.constraints.safety.expressions import CharDfa, PatternParts, PatternPositions, pattern_dfa
+from espalier.constraints.safety.folding import folded_pattern
+from espalier.constraints.safety.phrases import Phrase, phrase_automaton, phrase_sets
+from espalier.constraints.safety.spec import Custom
+from espalier.errors import SpecError
+from espalier.grammar.ast import EMPTY, NEVER
+from espalier.grammar.regex.parse import parse_regex
+
+_FLAGS = re.compile(r"\(\?[aimsux]+\)")
+MAX_TOGETHER = 20_000
+"""Custom texts and custom expressions become one part if their states multiply to at most so many; then a text that
+satisfies neither alone is found when the filter is made."""
+
+
+class Part(NamedTuple):
+    """A DFA over the classes of its own alphabet. rules: the number of the rule for each number in the DFA."""
+
+    dfa: CharDfa
+    alphabet: Alphabet
+    rules: tuple[int, ...]
+
+
+class Tables(NamedTuple):
+    """All parts in the arrays that `kernels.py` reads, in its order."""
+
+    points: NDArray[np.int16]
+    letters: NDArray[np.int16]
+    table: NDArray[np.int32]
+    first: NDArray[np.int64]
+    wide: NDArray[np.int64]
+    cuts: NDArray[np.int32]
+    begin: NDArray[np.int64]
+    busy: NDArray[np.uint8]
+
+    @property
+    def states(self) -> int:
+        return len(self.cuts)
+
+
+def built_in_parts(patterns: Sequence[Pattern], numbers: Sequence[int]) -> list[Part]:
+    """The parts of built-in patterns. numbers: of their rules."""
+    groups: dict[str, list[tuple[str, int]]] = {}
+    found: list[Part] = []
+    for one, number in zip(patterns, numbers, strict=True):
+        if one.detector == "card":
+            found += [Part(dfa, alphabet, (number,)) for dfa, alphabet in _cards()]
+        else:
+            groups.setdefault(one.part or one.category, []).append((one.name, number))
+    for members in groups.values():
+        dfa, alphabet = _group(tuple(name for name, _ in members))
+        found.append(Part(dfa, alphabet, tuple(number for _, number in members)))
+    return found
+
+
+@lru_cache(maxsize=64)
+def _group(names: tuple[str, ...]) -> tuple[CharDfa, Alphabet]:
+    places = PatternPositions([_parts(BY_NAME[name]) for name in names])
+    alphabet = Alphabet(places.char_sets)
+    return smallest(pattern_dfa(places, alphabet)), alphabet
+
+
+@lru_cache(maxsize=1)
+def _cards() -> list[tuple[CharDfa, Alphabet]]:
+    alphabet = Alphabet(card_sets())
+    return [(smallest(dfa), alphabet) for dfa in card_automata(alphabet)]
+
+
+def listed_part(words: Sequence[Phrase]) -> Part:
+    """The phrases of all lists, as whole words. Raises LimitExceeded."""
+    alphabet = Alphabet(phrase_sets(words))
+    return _whole(phrase_automaton(words, alphabet, whole=True), alphabet, "lists")
+
+
+def custom_parts(texts: Sequence[Phrase], expressions: Sequence[tuple[Custom, int]]) -> list[Part]:
+    """The parts of custom texts and expressions, matched anywhere. Raises SpecError and its subclasses, UnsupportedError,
+    LimitExceeded."""
+    places = PatternPositions([checked_parts(custom) for custom, _ in expressions])
+    alphabet = Alphabet([*places.char_sets, *(phrase_sets(texts) if texts else ())])
+    found: list[CharDfa] = []
+    if expressions:
+        found.append(_numbered(pattern_dfa(places, alphabet), [number for _, number in expressions]))
+    if texts:
+        found.append(phrase_automaton(texts, alphabet, whole=False))
+    small = [smallest(dfa) for dfa in found]
+    if len(small) == 2 and len(small[0]) * len(small[1]) <= MAX_TOGETHER:
+        small = [joined(small)]
+    return [_whole(dfa, alphabet, "patterns") for dfa in small]
+
+
+def _whole(dfa: CharDfa, alphabet: Alphabet, field: str) -> Part:
+    """A part that users gave. Raises SpecError if it leaves no text."""
+    live = without_dooms(smallest(dfa))
+    if live is None:
+        raise SpecError(f"the {field} together leave no text at all", field=field)
+    if not is_endless(live):
+        raise SpecError(f"the {field} together leave next to no text", field=field)
+    return Part(live, alphabet, ())
+
+
+def _numbered(dfa: CharDfa, numbers: list[int]) -> CharDfa:
+    """The DFA with other numbers of patterns."""
+    rule = np.array([*numbers, -1], dtype=np.int32)  # the last stands for none
+    hits = -1 - rule[np.maximum(-1 - dfa.table, 0)]
+    return replace(dfa, table=np.where(dfa.table < 0, hits, dfa.table).astype(np.int32), cuts=rule[dfa.cuts])
+
+
+def _parts(pattern: Pattern) -> PatternParts:
+    flags = "i"
+    return PatternParts(
+        before=parse_regex(f"(?s:.*)(?:{pattern.before})", flags=flags),
+        itself=parse_regex(pattern.itself, flags=flags),
+        after=parse_regex(f"(?:{pattern.after})(?s:.*)", flags=flags),
+        is_folded=True,
+    )
+
+
+def checked_parts(custom: Custom) -> PatternParts:
+    """A custom regular expression, found anywhere. Raises SpecError and its subclasses, UnsupportedError."""
+    parse_regex(custom.text)  # an error then names a position in what the user wrote
+    own = _FLAGS.match(custom.text)
+    flags = own[0] if own else ""
+    pattern = f"{flags}(?s:.*)(?:{folded_pattern(custom.text[len(flags) :])})(?s:.*)"
+    node = parse_regex(pattern, flags="" if "i" in flags else "i")
+    if node is NEVER:
+        raise SpecError(f"the pattern {custom.text!r} matches no text at all", field="patterns")
+    parts = PatternParts(before=EMPTY, itself=node, after=EMPTY, is_folded=True)
+    places = PatternPositions([parts])
+    if places.empty[0]:
+        raise SpecError(
+            f"the pattern {custom.text!r} matches the empty text, so it is found everywhere", field="patterns"
+        )
+    if not is_endless(pattern_dfa(places, Alphabet(places.char_sets))):
+        raise SpecError(f"the pattern {custom.text!r} is found in every text but a few short ones", field="patterns")
+    return parts
+
+
+def tables_of(parts: Sequence[Part]) -> Tables:
+    """The parts over the classes that all of them together can tell apart."""
+    bounds = np.unique(np.concatenate([part.alphabet.segments[0] for part in parts]))  # (G,)
+    columns = []
+    for part in parts:
+        firsts, classes = part.alphabet.segments
+        columns.append(classes[np.searchsorted(firsts, bounds, side="right") - 1])
+    letters, which = np.unique(np.array(columns, dtype=np.int16), axis=1, return_inverse=True)  # (P, K)
+    lengths = np.diff(np.append(bounds, 0x110000))
+    numbered = [part.dfa if not part.rules else _numbered(part.dfa, list(part.rules)) for part in parts]
+    sizes = [len(dfa) for dfa in numbered]
+    cells = [dfa.table.size for dfa in numbered]
+    return Tables(
+        points=np.repeat(which.reshape(-1), lengths).astype(np.int16),
+        letters=np.ascontiguousarray(letters),
+        table=np.concatenate([dfa.table.ravel() for dfa in numbered]).astype(np.int32),
+        first=np.cumsum([0, *cells[:-1]]).astype(np.int64),
+        wide=np.array([dfa.table.shape[1] for dfa in numbered], dtype=np.int64),
+        cuts=np.concatenate([dfa.cuts for dfa in numbered]).astype(np.int32),
+        begin=np.cumsum([0, *sizes[:-1]]).astype(np.int64),
+        busy=np.concatenate([dfa.busy for dfa in numbered]).astype(np.uint8),
+    )
