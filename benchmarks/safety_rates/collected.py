@@ -1,6 +1,6 @@
 """Ordinary text to count false alarms on: files that are on this machine, chosen by path when the program runs and not
-copied: the standard library and its tests' neighbours, READMEs and metadata of installed packages, JSON of packages, and
-generated logs and prose where none lie about (`benchmarks/safety_corpus.py`).
+copied: the standard library and its tests' neighbours, READMEs and metadata of installed packages, JSON of packages,
+and generated logs and prose where none lie about (`benchmarks/safety_corpus.py`).
 
 About 1 MB for each kind. What they hold differs between machines, so the figures do as well.
 """

@@ -15,8 +15,8 @@ from espalier.cli.flags.groups import sub_app
 from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.safety import read_lists, warn_unenforced
 from espalier.constraints.safety.catalogue import CATEGORIES, NEEDS_LIST, PATTERNS, PRESET_TEXTS, PRESETS
-from espalier.constraints.safety.compile import checked_parts
 from espalier.constraints.safety.judge import Finding, NotSearched, find
+from espalier.constraints.safety.parts import checked_parts
 from espalier.constraints.safety.spec import Safety
 from espalier.errors import UnsupportedError
 
@@ -78,7 +78,8 @@ def check_command(
 
 def _line(one: Finding) -> str:
     shown = one.text if len(one.text) <= SHOWN else f"{one.text[: SHOWN - 1]}…"
-    return f"{one.category}/{one.pattern}\tcharacters {one.start}-{one.end}\t{shown!r}{'  (decoded)' if one.decoded else ''}"
+    where = "\tin decoded text" if one.decoded else ""
+    return f"{one.category}/{one.pattern}\tcharacters {one.start}-{one.end}\t{shown!r}{where}"
 
 
 def _row(name: str, wide: int, about: str) -> str:

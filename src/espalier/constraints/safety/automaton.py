@@ -109,8 +109,8 @@ def smallest(dfa: CharDfa) -> CharDfa:
 
 
 def without_dooms(dfa: CharDfa) -> CharDfa | None:
-    """The same, where a transition to a state from which every continuation matches is a match itself: of the first rule
-    that matches on some continuation. None if there is no text without a match."""
+    """The same, where a transition to a state from which every continuation matches is a match itself: of the first
+    rule that matches on some continuation. None if there is no text without a match."""
     live = distances(np.maximum(dfa.table, -1), dfa.ends) >= 0
     if not live[0]:
         return None

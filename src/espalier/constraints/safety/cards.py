@@ -6,9 +6,9 @@ directly after a letter, a digit or one of `_ . @ -` begin no card, since they b
 card may begin, whatever stands before the space. Directly after it there is no further digit, so a match is complete
 with the character after it. Fullwidth digits are digits.
 
-It knows no other patterns. Issuers: ISO/IEC 7812 and the ranges that the card networks publish. Checksum: ISO/IEC 7812-1,
-annex B: from the last digit leftwards, every second digit is doubled, minus 9 if that has two digits, and the sum must
-be a multiple of 10.
+It knows no other patterns. Issuers: ISO/IEC 7812 and the ranges that the card networks publish. Checksum: ISO/IEC
+7812-1, annex B: from the last digit leftwards, every second digit is doubled, minus 9 if that has two digits, and the
+sum must be a multiple of 10.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _sixes_digit(state: Any, digit: int) -> State:
     """In groups of four, six and four or five: (what has been read of each card that may have begun, complete). Of a
     card: (group, 0 to 2; digits read in it; its first digit, then its length; its sum)."""
     runs = ((0, 0, None, 0),) if state == "free" else state[0]
-    found = []
+    found: list[tuple[int, int, str | int, int]] = []
     complete = False
     for group, read, which, total in runs:
         read += 1

@@ -1,4 +1,5 @@
-"""Compiles a `Safety` spec: the automata of all patterns, its matchers for one vocabulary, and explanations of refusals.
+"""Compiles a `Safety` spec: the automata of all patterns, its matchers for one vocabulary, and explanations of
+refusals.
 
 The automata do not depend on the vocabulary and are built once for each spec. A refusal names its category and pattern
 as the rule, and says whether the match is in the decoded text of a string.
@@ -55,8 +56,8 @@ class CompiledFilter(NamedTuple):
 
 @lru_cache(maxsize=FILTERS)
 def filter_of(spec: Safety) -> CompiledFilter:
-    """The automata of a filter, whatever its mode. Raises SpecError for a custom pattern that is found in (nearly) every
-    text, RegexError and UnsupportedError for one that cannot be compiled, LimitExceeded."""
+    """The automata of a filter, whatever its mode. Raises SpecError for a custom pattern that is found in (nearly)
+    every text, RegexError and UnsupportedError for one that cannot be compiled, LimitExceeded."""
     with time_limit(SECONDS, what="building the automaton of the safety filter"):
         rules: list[FilterRule] = []
         built_in = spec.built_in()

@@ -1,10 +1,10 @@
-"""The strings in a finished text as their reader decodes them: what stands between two quotation marks of one kind, with
-escapes decoded as in JSON and Python.
+"""The strings in a finished text as their reader decodes them: what stands between two quotation marks of one kind,
+with escapes decoded as in JSON and Python.
 
 A string begins at every quotation mark of its kind that no backslash escapes and ends at the next one, or at the end of
 the text; so what lies between two strings is read as a string too, which makes no difference unless it holds a
-backslash. It is written for the judge, with `re` and `json`, and shares no code with the automata. It knows no patterns.
-"""
+backslash. It is written for the judge, with `re` and `json`, and shares no code with the automata. It knows no
+patterns."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ _ESCAPE = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\u[0-9a-fA-F]{0,3}"
     r"|\\x[0-9a-fA-F]{2}|\\x[0-9a-fA-F]?|\\[\"'\\/bfnrt]"
 )
-_STRINGS = {
-    quote: re.compile(rf"{quote}((?:[^{quote}\\]|\\.)*\\?)", re.DOTALL) for quote in QUOTES
-}
+_STRINGS = {quote: re.compile(rf"{quote}((?:[^{quote}\\]|\\.)*\\?)", re.DOTALL) for quote in QUOTES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ def _decoded(text: str, start: int, end: int) -> Decoded:
 def _meaning(escape: str) -> str:
     """The character of an escape."""
     if escape[1] == "x":
-        return chr(int(escape[2:], 16)) if len(escape) == 4 else UNKNOWN
+        return chr(int(f"0{escape[1:]}", 0)) if len(escape) == 4 else UNKNOWN
     if escape[1] == "'":
         return "'"
     try:

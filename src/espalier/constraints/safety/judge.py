@@ -14,9 +14,9 @@ from itertools import accumulate
 from typing import Any
 
 from espalier.constraints.safety.cards import find_cards
-from espalier.constraints.safety.catalogue import Pattern
 from espalier.constraints.safety.decoded import strings_of
 from espalier.constraints.safety.folding import folded, folded_pattern
+from espalier.constraints.safety.patterns.pattern import Pattern
 from espalier.constraints.safety.spec import Custom, Safety
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict

@@ -1,23 +1,23 @@
-"""The numba kernels of safety filters: read bytes with all parts of a filter at once, as written and as decoded. Imported
-with the first machine. They know numbers only.
+"""The numba kernels of safety filters: read bytes with all parts of a filter at once, as written and as decoded.
+Imported with the first machine. They know numbers only.
 
-Outside, a state is N = 3 + 3 P integers, `(N,) int64`: the bytes read of an unfinished character, what has been read of an
-escape between double and between single quotation marks, then the states of the P parts in three readings of the text: as
-it is written, between double quotation marks with escapes decoded, between single ones with escapes decoded.
+Outside, a state is N = 3 + 3 P integers, `(N,) int64`: the bytes read of an unfinished character, what has been read
+of an escape between double and between single quotation marks, then the states of the P parts in three readings of the
+text: as it is written, between double quotation marks with escapes decoded, between single ones with escapes decoded.
 
 Inside a kernel, the P states of a reading are one number, which is made when they are met for the first time: a row is
 then six integers, and two more for `read`. The numbers are memory only, and may be forgotten between two calls.
 
-filter: a tuple of arrays, see `parts.Tables`: points (0x110000,) int16, the class of each character; letters (P, K) int16,
-a part's own number of each class; table (cells,) int32, the parts' tables one after another, the next state or -1 - i for
-a match of rule i; first (P,) int64, where a part's table begins; wide (P,) int64, the width of a row; cuts (states,)
-int32, the rule that matches if the text ends in a state, -1 for none; begin (P,) int64, where a part's states begin in
-cuts; busy (states,) uint8, a match may be in progress.
+tables: a tuple of arrays, see `parts.Tables`: points (0x110000,) int16, the class of each character; letters (P, K)
+int16, a part's own number of each class; table (cells,) int32, the parts' tables one after another, the next state or
+-1 - i for a match of rule i; first (P,) int64, where a part's table begins; wide (P,) int64, the width of a row; cuts
+(states,) int32, the rule that matches if the text ends in a state, -1 for none; begin (P,) int64, where a part's
+states begin in cuts; busy (states,) uint8, a match may be in progress.
 
-met: a tuple of arrays: the P states of each number (M, P) int32; the number after each class (M, K) int32, -1 if it is not
-known yet, -2 - i for a match of rule i; the rule that matches if the text ends (M,) int32, -1 for none; whether a match
-may be in progress (M,) uint8; slots of a hash table (2 ** k,) int32; how many numbers there are (1,) int64. Number 0 is
-the start.
+met: a tuple of arrays: the P states of each number (M, P) int32; the number after each class (M, K) int32, -1 if it
+is not known yet, -2 - i for a match of rule i; the rule that matches if the text ends (M,) int32, -1 for none;
+whether a match may be in progress (M,) uint8; slots of a hash table (2 ** k,) int32; how many numbers there are (1,)
+int64. Number 0 is the start.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ Met: TypeAlias = Any
 FIRST, SKIP, PLACE, KINDS = 0, 1, 2, 3  # the columns of the trie, as in `automata/masks/kernels.py`
 WRITTEN, DOUBLE, SINGLE = 0, 1, 2
 INVALID = -1
-"""What `read` returns for a byte that is not valid UTF-8 here; 0 if it may be read; 1 + 3 i + r for a match of rule i in
-reading r."""
+"""What `read` returns for a byte that is not valid UTF-8 here; 0 if it may be read; 1 + 3 i + r for a match of rule i
+in reading r."""
 
 OFF, PLAIN, SLASH, HEX, HALF, HALF_SLASH, HALF_HEX = 0, 1, 2, 3, 4, 5, 6
 """What has been read of an escape: no quotation mark yet; none; a backslash; `\\u` or `\\x` and some digits; half of a
-surrogate pair; that and a backslash; that and the beginning of the other half. In the low three bits; then the number of
-digits that are missing (4 bits), the value of the digits (16 bits), and ten bits of the first half."""
+surrogate pair; that and a backslash; that and the beginning of the other half. In the low three bits; then the number
+of digits that are missing (4 bits), the value of the digits (16 bits), and ten bits of the first half."""
 UNKNOWN = 0xFFFD
 """What a broken escape, or half of a surrogate pair, is read as."""
 
 
 FULL, MISS = -2, -3
-"""What kernels return if there is no room for another number in `met`: forget all, and try again. What `read` returns if
-a jump is not known yet: let `_jump` find it, and read again."""
+"""What kernels return if there is no room for another number in `met`: forget all, and try again. What `read` returns
+if a jump is not known yet: let `_jump` find it, and read again."""
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def number_of(states: Array, filter: Filter, met: Met) -> int:
+def number_of(states: Array, tables: Filter, met: Met) -> Any:
     """The number of the states of the parts, (P,) int32; FULL."""
     parts, jumps, ends_with, is_busy, slots, count = met
-    cuts, begin, busy = filter[5], filter[6], filter[7]
+    cuts, begin, busy = tables[5], tables[6], tables[7]
     mixed = np.uint64(14695981039346656037)
     for i in range(states.shape[0]):
         mixed = (mixed ^ np.uint64(states[i])) * np.uint64(1099511628211)
@@ -91,10 +91,10 @@ def number_of(states: Array, filter: Filter, met: Met) -> int:
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def _jump(number: int, letter: int, filter: Filter, met: Met) -> int:
+def _jump(number: int, letter: int, tables: Filter, met: Met) -> Any:
     """Find and keep the number after a class that was not met after this one: -2 - i for a match of rule i, -1 if there
     is no room."""
-    letters, table, first, wide = filter[1], filter[2], filter[3], filter[4]
+    letters, table, first, wide = tables[1], tables[2], tables[3], tables[4]
     parts, jumps = met[0], met[1]
     states = np.empty(first.shape[0], dtype=np.int32)
     hit = -(2**31)
@@ -106,7 +106,7 @@ def _jump(number: int, letter: int, filter: Filter, met: Met) -> int:
     if hit > -(2**31):
         jumps[number, letter] = hit - 1
         return hit - 1
-    found = number_of(states, filter, met)
+    found = number_of(states, tables, met)
     if found == FULL:
         return -1
     jumps[number, letter] = found
@@ -114,7 +114,7 @@ def _jump(number: int, letter: int, filter: Filter, met: Met) -> int:
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def _digit(point: int) -> int:
+def _digit(point: int) -> Any:
     if 48 <= point <= 57:
         return point - 48
     point |= 32
@@ -122,14 +122,15 @@ def _digit(point: int) -> int:
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def _decode(escape: int, point: int, quote: int) -> tuple[int, int, int, int, bool]:
+def _decode(escape: int, point: int, quote: int) -> Any:
     """Read one character of the text between quotation marks. Returns the new state of the escape, and what has been
-    decoded by it, in this order: how many UNKNOWN, how many backslashes, one character or -1, whether the string ends."""
+    decoded by it, in this order: how many UNKNOWN, how many backslashes, one character or -1, whether the string
+    ends."""
     mode = escape & 7
     if mode == OFF:
         return (PLAIN if point == quote else OFF), 0, 0, -1, False
     unknown = 0
-    if mode == HEX or mode == HALF_HEX:
+    if mode in (HEX, HALF_HEX):
         digit = _digit(point)
         if digit >= 0:
             left = ((escape >> 3) & 15) - 1
@@ -183,19 +184,19 @@ def _decode(escape: int, point: int, quote: int) -> tuple[int, int, int, int, bo
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def _flush(escape: int) -> tuple[int, int, bool]:
+def _flush(escape: int) -> Any:
     """The text ends: how many UNKNOWN and backslashes are read for an escape that is not complete, and whether there is
     a string to end."""
     mode = escape & 7
     unknown = 2 if mode == HALF_HEX else 1 if mode >= HEX else 0
-    return unknown, 1 if mode == SLASH or mode == HALF_SLASH else 0, mode != OFF
+    return unknown, 1 if mode in (SLASH, HALF_SLASH) else 0, mode != OFF
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def _take(
     rows: Array, at: int, reading: int, unknown: int, slash: int, point: int, is_end: bool,
     points: Array, jumps: Array, cuts: Array,
-) -> int:  # fmt: skip
+) -> Any:  # fmt: skip
     """Read what was decoded, in one of the readings; as `read`."""
     number = rows[at, 3 + reading]
     for i in range(unknown + slash + (point >= 0)):
@@ -218,7 +219,7 @@ def _take(
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def _character(begun: int, byte: int) -> int:
+def _character(begun: int, byte: int) -> Any:
     """The next byte of a character. begun: how many bytes it still needs (4 bits) and its length (4 bits) and the value
     so far, from 8 on; 0 between characters. Returns -1 for invalid bytes, else 2 * begun, or 2 * point + 1."""
     if begun == 0:
@@ -242,24 +243,22 @@ def _character(begun: int, byte: int) -> int:
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def read(
-    rows: Array, at: int, byte: int, points: Array, jumps: Array, cuts: Array, low: int, high: int
-) -> int:
+def read(rows: Array, at: int, byte: int, points: Array, jumps: Array, cuts: Array, low: int, high: int) -> Any:
     """Read one byte after a row, rows[at]; see INVALID for what it returns, or MISS. The row changes, and is not to be
     used unless 0 is returned. points: of the filter. jumps, cuts: of `met`. low, high: only these readings are asked,
     `low <= reading < high`."""
-    if high - low == 1 and byte < 128 and rows[at, 0] == 0:
-        if low == 0 or (rows[at, low] == PLAIN and byte != 92 and byte != (34 if low == 1 else 39)):
-            number = rows[at, 3 + low]  # the usual case, without the rest
-            after = jumps[number, points[byte]]
-            if after >= 0:
-                rows[at, 3 + low] = after
-                return 0
-            if after == -1:
-                rows[at, 6] = number
-                rows[at, 7] = points[byte]
-                return MISS
-            return 1 + 3 * (-2 - after) + low
+    is_plain = low == 0 or (rows[at, low] == PLAIN and byte != 92 and byte != (34 if low == 1 else 39))
+    if is_plain and high - low == 1 and byte < 128 and rows[at, 0] == 0:
+        number = rows[at, 3 + low]  # the usual case, without the rest
+        after = jumps[number, points[byte]]
+        if after >= 0:
+            rows[at, 3 + low] = after
+            return 0
+        if after == -1:
+            rows[at, 6] = number
+            rows[at, 7] = points[byte]
+            return MISS
+        return 1 + 3 * (-2 - after) + low
     found = _character(rows[at, 0], byte)
     if found < 0:
         return INVALID
@@ -282,15 +281,15 @@ def read(
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def enter(state: Array, row: Array, filter: Filter, met: Met) -> int:
+def enter(state: Array, row: Array, tables: Filter, met: Met) -> Any:
     """Fill the row, (8,) int64, of a state, (N,) int64. 0, or FULL."""
-    count = filter[3].shape[0]
+    count = tables[3].shape[0]
     states = np.empty(count, dtype=np.int32)
     for i in range(3):
         row[i] = state[i]
         for k in range(count):
             states[k] = state[3 + i * count + k]
-        row[3 + i] = number_of(states, filter, met)
+        row[3 + i] = number_of(states, tables, met)
         if row[3 + i] == FULL:
             return FULL
     return 0
@@ -309,26 +308,26 @@ def leave_all(rows: Array, states: Array, met: Met) -> None:
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def run(state: Array, data: Array, rows: Array, last: Array, filter: Filter, met: Met) -> int:
+def run(state: Array, data: Array, rows: Array, last: Array, tables: Filter, met: Met) -> Any:
     """Read several bytes, (n,) uint8, from a state, (N,) int64; as `read`, and stops at a refusal. rows: (2, 8) int64;
     the first is filled with the row after the bytes. last: (1,) int64, filled with how many bytes were read when no
     match, character or escape was in progress last, -1 if one always was."""
-    points, jumps, cuts, busy = filter[0], met[1], met[2], met[3]
-    if enter(state, rows[0], filter, met):
+    points, jumps, cuts, busy = tables[0], met[1], met[2], met[3]
+    if enter(state, rows[0], tables, met):
         return FULL
     last[0] = -1
     i = 0
     while True:
-        if rows[0, 0] == 0 and rows[0, 1] & 7 <= PLAIN and rows[0, 2] & 7 <= PLAIN:
-            if not (busy[rows[0, 3]] or busy[rows[0, 4]] or busy[rows[0, 5]]):
-                last[0] = i
+        is_plain = rows[0, 0] == 0 and rows[0, 1] & 7 <= PLAIN and rows[0, 2] & 7 <= PLAIN
+        if is_plain and not (busy[rows[0, 3]] or busy[rows[0, 4]] or busy[rows[0, 5]]):
+            last[0] = i
         if i == data.shape[0]:
             return 0
         for k in range(6):
             rows[1, k] = rows[0, k]
         found = read(rows, 0, data[i], points, jumps, cuts, 0, 3)
         if found == MISS:
-            if _jump(rows[0, 6], rows[0, 7], filter, met) == -1:
+            if _jump(rows[0, 6], rows[0, 7], tables, met) == -1:
                 return FULL
             for k in range(6):
                 rows[0, k] = rows[1, k]
@@ -339,13 +338,13 @@ def run(state: Array, data: Array, rows: Array, last: Array, filter: Filter, met
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def ends(state: Array, rows: Array, filter: Filter, met: Met) -> int:
+def ends(state: Array, rows: Array, tables: Filter, met: Met) -> Any:
     """What the text's end would complete; see INVALID, here for the middle of a character, or FULL. rows: (1, 8) int64,
     scratch."""
     if state[0]:
         return INVALID
-    points, jumps, cuts = filter[0], met[1], met[2]
-    if enter(state, rows[0], filter, met):
+    points, jumps, cuts = tables[0], met[1], met[2]
+    if enter(state, rows[0], tables, met):
         return FULL
     reading = 0
     while reading < 3:
@@ -354,7 +353,7 @@ def ends(state: Array, rows: Array, filter: Filter, met: Met) -> int:
             unknown, slash, is_end = _flush(rows[0, reading])
         hit = _take(rows, 0, reading, unknown, slash, -1, is_end, points, jumps, cuts)
         if hit == MISS:
-            if _jump(rows[0, 6], rows[0, 7], filter, met) == -1:
+            if _jump(rows[0, 6], rows[0, 7], tables, met) == -1:
                 return FULL
         elif hit:
             return hit
@@ -364,10 +363,10 @@ def ends(state: Array, rows: Array, filter: Filter, met: Met) -> int:
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def options(rows: Array, codes: Array, low: int, high: int, filter: Filter, met: Met) -> int:
-    """Read each byte after rows[256]: rows (257, 8) int64 and codes (256,) int64 are filled with the row and what `read`
-    returns. low, high: see `read`. 0, or FULL."""
-    points, jumps, cuts = filter[0], met[1], met[2]
+def options(rows: Array, codes: Array, low: int, high: int, tables: Filter, met: Met) -> Any:
+    """Read each byte after rows[256]: rows (257, 8) int64 and codes (256,) int64 are filled with the row and what
+    `read` returns. low, high: see `read`. 0, or FULL."""
+    points, jumps, cuts = tables[0], met[1], met[2]
     byte = 0
     while byte < 256:
         for k in range(6):
@@ -375,15 +374,15 @@ def options(rows: Array, codes: Array, low: int, high: int, filter: Filter, met:
         codes[byte] = read(rows, byte, byte, points, jumps, cuts, low, high)
         if codes[byte] != MISS:
             byte += 1
-        elif _jump(rows[byte, 6], rows[byte, 7], filter, met) == -1:
+        elif _jump(rows[byte, 6], rows[byte, 7], tables, met) == -1:
             return FULL
     return 0
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def _keep(rows: Array, place: int, kept: Array, count: int, slots: Array) -> int:
-    """The number of rows[place] among kept[:count], or `count` if it was new and is now there; -1 if there is no room. slots:
-    (2 ** k,) int32 of -1, at least twice as many as rows."""
+def _keep(rows: Array, place: int, kept: Array, count: int, slots: Array) -> Any:
+    """The number of rows[place] among kept[:count], or `count` if it was new and is now there; -1 if there is no
+    room. slots: (2 ** k,) int32 of -1, at least twice as many as rows."""
     mixed = np.uint64(14695981039346656037)
     for i in range(6):
         mixed = (mixed ^ np.uint64(rows[place, i])) * np.uint64(1099511628211)
@@ -423,20 +422,20 @@ def walk(
     kept: Array,
     count: int,
     slots: Array,
-    filter: Filter,
+    tables: Filter,
     met: Met,
-) -> int:
+) -> Any:
     """Find the tokens that a state refuses, and the row after each other token, by what differs from another state.
 
     Where both have become one, the subtree is left as it is. Inputs: trie (N + 1, 4) int32 and ids (T,) int32 as in
     `automata/masks/kernels.py`; stack, beside (depth + 2, 8) int64, the first rows are those of the state and of the
-    other one, the rest is scratch; kind (256,) int32, the kind of each byte as one bit; low, high: see `read`; kinds: if not 0, only tokens that hold a byte of one of these
-    kinds are to be right. Outputs: bits (W,)
+    other one, the rest is scratch; kind (256,) int32, the kind of each byte as one bit; low, high: see `read`; kinds:
+    if not 0, only tokens that hold a byte of one of these kinds are to be right. Outputs: bits (W,)
     uint32, the refused tokens, must be those of `other`; landed (V,) int32, the number of the row after each token that
-    was visited, -1 if it is refused, else left as it is; not filled if it is empty. kept (M, 8) int64: rows by number, of
-    which `count` are there. slots: see `_keep`. Returns how many rows there are, -1 if kept is too small, FULL. has_other: if not, bits must
-    be 0."""
-    points, jumps, cuts = filter[0], met[1], met[2]
+    was visited, -1 if it is refused, else left as it is; not filled if it is empty. kept (M, 8) int64: rows by
+    number, of which `count` are there. slots: see `_keep`. Returns how many rows there are, -1 if kept is too small,
+    FULL. has_other: if not, bits must be 0."""
+    points, jumps, cuts = tables[0], met[1], met[2]
     wants = landed.shape[0] > 0
     # How far the other state can be followed: depths from `dead` on lie behind its refusal.
     dead = 2**30
@@ -468,7 +467,7 @@ def walk(
                 rows[depth, 3 + k] = rows[depth - 1, 3 + k]
             found = read(rows, depth, byte, points, jumps, cuts, low, high)
             if found == MISS:
-                if _jump(rows[depth, 6], rows[depth, 7], filter, met) == -1:
+                if _jump(rows[depth, 6], rows[depth, 7], tables, met) == -1:
                     return FULL
                 continue
             if found:

@@ -1,4 +1,5 @@
-"""The machine of a safety filter over one vocabulary: masks and landings of states that are rows of numbers (`kernels.py`).
+"""The machine of a safety filter over one vocabulary: masks and landings of states that are rows of numbers
+(`kernels.py`).
 
 A state's mask is computed by what differs from a state that is known already: two states that read the same bytes soon
 become one, because a match in progress seldom goes on. Only the first state of each kind is walked over the whole trie.
@@ -11,6 +12,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -94,8 +97,7 @@ class SafetyMachine:
     """A `Machine` whose states are `bytes`. Thread-safe: the kernels run under a lock."""
 
     def __init__(self, tables: Tables, vocab: Vocab, trie: TokenTrie, *, near: int = NEAR) -> None:
-        import espalier.constraints.safety.kernels as kernels  # numba is loaded with the first machine
-
+        kernels = _kernels()
         self._kernels = kernels
         self._filter = tuple(tables)
         self._parts = len(tables.first)
@@ -109,7 +111,8 @@ class SafetyMachine:
         self._texts: Mask = masks.from_ids(self._laid.ids, vocab.width)
         self._data = vocab.tokens
         heads, bytes_ = self._laid.heads.T
-        self._below = np.bincount(bytes_, weights=self._laid.nodes[heads, kernels.SKIP] - heads, minlength=256)  # nodes
+        sizes = (self._laid.nodes[heads, kernels.SKIP] - heads).astype(np.float64)  # nodes below each first byte
+        self._below: NDArray[np.float64] = np.bincount(bytes_, weights=sizes, minlength=256).astype(np.float64)
         self._lock = threading.Lock()
         self._rows, self._last = np.zeros((2, 8), dtype=np.int64), np.zeros(1, dtype=np.int64)  # scratch
         self._met = _Met(self._parts, tables.letters.shape[1])
@@ -131,8 +134,8 @@ class SafetyMachine:
         return masks.from_ids(ids, self._width).view(np.uint32)
 
     def _call(self, kernel: Callable[[Any], int]) -> int:
-        """Run a kernel that begins with a state, under the lock; where there is no room, all numbers are forgotten and it
-        runs again."""
+        """Run a kernel that begins with a state, under the lock; where there is no room, all numbers are forgotten
+        and it runs again."""
         return self._again(lambda: self._once(kernel(self._met.arrays)))
 
     # What a state is.
@@ -283,7 +286,9 @@ class SafetyMachine:
         self._call(lambda met: self._kernels.enter(given, row, self._filter, met))
         return row
 
-    def _options(self, row: NDArray[np.int64], low: int = 0, high: int = 3) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _options(
+        self, row: NDArray[np.int64], low: int = 0, high: int = 3
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The rows after each byte, `(256, 6)`, and what reading it returned, `(256,)`, `int64`. Raises _Forgotten."""
         rows, codes = np.zeros((257, 8), dtype=np.int64), np.empty(256, dtype=np.int64)
         rows[256] = row
@@ -331,7 +336,9 @@ class SafetyMachine:
             found |= self._lane(row, reading, escape, number, is_whole=is_whole)
         return found
 
-    def _lane(self, row: NDArray[np.int64], reading: int, escape: int, number: int, *, is_whole: bool) -> NDArray[np.uint32]:
+    def _lane(
+        self, row: NDArray[np.int64], reading: int, escape: int, number: int, *, is_whole: bool
+    ) -> NDArray[np.uint32]:
         """The tokens that one reading refuses, `(W,) uint32`. is_whole: all of them, else only those that hold a
         quotation mark of this reading or a backslash."""
         key = (reading, escape, number)
@@ -368,8 +375,8 @@ class SafetyMachine:
         kinds: int,
         ends: _Ends | None = None,
     ) -> int:
-        """Fill the refused tokens, and the rows after the others where `ends` is given; returns how many rows there are.
-        Raises _Forgotten."""
+        """Fill the refused tokens, and the rows after the others where `ends` is given; returns how many rows there
+        are. Raises _Forgotten."""
         stack = np.empty((2, self._depth, 8), dtype=np.int64)
         stack[0, 0] = row
         stack[1, 0] = row if other is None else other
@@ -453,6 +460,11 @@ _MIXING = np.random.default_rng(20_26).integers(-(2**62), 2**62, size=6, dtype=n
 
 class _Forgotten(Exception):
     """There was no room for a number; all must be forgotten."""
+
+
+@cache
+def _kernels() -> Any:
+    return import_module("espalier.constraints.safety.kernels")  # numba is loaded with the first machine
 
 
 def _hit(found: int) -> Hit | None:

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from espalier.constraints.safety.alphabet import Alphabet
 from espalier.constraints.safety.automaton import is_endless, joined, smallest, without_dooms
 from espalier.constraints.safety.cards import card_automata, card_sets
-from espalier.constraints.safety.catalogue import BY_NAME, Pattern
+from espalier.constraints.safety.catalogue import BY_NAME
 from espalier.constraints.safety.expressions import CharDfa, PatternParts, PatternPositions, pattern_dfa
 from espalier.constraints.safety.folding import folded_pattern
+from espalier.constraints.safety.patterns.pattern import Pattern
 from espalier.constraints.safety.phrases import Phrase, phrase_automaton, phrase_sets
 from espalier.constraints.safety.spec import Custom
 from espalier.errors import SpecError
@@ -94,8 +95,8 @@ def listed_part(words: Sequence[Phrase]) -> Part:
 
 
 def custom_parts(texts: Sequence[Phrase], expressions: Sequence[tuple[Custom, int]]) -> list[Part]:
-    """The parts of custom texts and expressions, matched anywhere. Raises SpecError and its subclasses, UnsupportedError,
-    LimitExceeded."""
+    """The parts of custom texts and expressions, matched anywhere. Raises SpecError and its subclasses,
+    UnsupportedError, LimitExceeded."""
     places = PatternPositions([checked_parts(custom) for custom, _ in expressions])
     alphabet = Alphabet([*places.char_sets, *(phrase_sets(texts) if texts else ())])
     found: list[CharDfa] = []

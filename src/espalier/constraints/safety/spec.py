@@ -22,9 +22,9 @@ from espalier.constraints.safety.catalogue import (
     PATTERNS,
     PRESET_TEXTS,
     PRESETS,
-    Pattern,
 )
 from espalier.constraints.safety.lists import MAX_PHRASES, check_phrases, read_list
+from espalier.constraints.safety.patterns.pattern import Pattern
 from espalier.constraints.spec import Spec, check_text
 from espalier.errors import InputError, LimitExceeded, SpecError, UnknownName
 

@@ -25,7 +25,8 @@ _AS_ROOT = (
 )
 _FETCH = r"(?:curl|wget|nc|ncat|bash|sh|sudo|rm|eval|base64|whoami|id)"
 _GIVEN = (
-    r"(?:input[ \t]*\(|raw_input[ \t]*\(|request[.\[]|req\.|sys\.argv|atob[ \t]*\(|base64|\$_(?:get|post|request|cookie)"
+    r"(?:input[ \t]*\(|raw_input[ \t]*\(|request[.\[]|req\.|sys\.argv|atob[ \t]*\(|base64|\$_(?:get|post"
+    r"|request|cookie)"
     r"|params\[)"
 )
 
@@ -78,7 +79,8 @@ CODE: tuple[Pattern, ...] = (
     _code("process_substitution", r"(?:ba|z|k|da)?sh[ \t]+<\([ \t]*(?:curl|wget)", "bash <(curl"),
     _code(
         "password_files",
-        rf"(?:cat|less|more|head|tail|nl|tac|strings|xxd|base64){_GAP}(?:-[a-z0-9]+[ \t]+)*/etc/(?:passwd|shadow|sudoers)",
+        rf"(?:cat|less|more|head|tail|nl|tac|strings|xxd|base64){_GAP}(?:-[a-z0-9]+[ \t]+)*/etc/(?:passwd"
+        rf"|shadow|sudoers)",
         "cat /etc/passwd and the like",
         before=r"(?:^|[^\w.-]|\})",
     ),

@@ -6,7 +6,8 @@ from __future__ import annotations
 from espalier.constraints.safety.patterns.pattern import COMMAND, Pattern
 
 _HOW = (
-    r"(?:how (?:to|do (?:i|you|we)|can (?:i|you|we)|(?:one|i|you) (?:would|could|can))|steps (?:to|for)|guide (?:to|on|for)"
+    r"(?:how (?:to|do (?:i|you|we)|can (?:i|you|we)|(?:one|i|you) (?:would|could|can))|steps (?:to|for)"
+    r"|guide (?:to|on|for)"
     r"|instructions (?:for|to|on how to)|tutorial (?:on|for)|ways? to|recipe for|synthesis of|ingredients (?:for|of)"
     r"|materials (?:needed )?(?:for|to)|building)"
 )
@@ -17,13 +18,16 @@ _MAKE = (
 _A = r"(?:(?:a|an|your own|some|homemade|improvised|untraceable|working) )*"
 _KIND = r"(?:(?:pipe|nail|dirty|car|letter|fertili[sz]er|petrol|atomic|nuclear|chemical|time)[ -])?"
 _THINGS = (
-    rf"(?:{_KIND}bombs?|(?:improvised )?explosive devices?|explosives|detonators?|landmines?|molotov cocktails?|(?:hand )?grenades?"
+    rf"(?:{_KIND}bombs?|(?:improvised )?explosive devices?|explosives|detonators?|landmines?"
+    rf"|molotov cocktails?|(?:hand )?grenades?"
     r"|nerve (?:agents?|gas)|sarin(?: gas)?|vx|chlorine gas|mustard gas|ricin|anthrax|bioweapons?|chemical weapons?"
-    r"|silencers?|gun suppressors?|suppressors?|tatp|napalm|thermite|ied|c-?4|gunpowder|nitroglycerine?|ghost guns?|guns?"
+    r"|silencers?|gun suppressors?|suppressors?|tatp|napalm|thermite|ied|c-?4|gunpowder|nitroglycerine?"
+    r"|ghost guns?|guns?"
     r"|firearms?)"
 )
 _DRUGS = (
-    r"(?:methamphetamines?|amphetamines?|meth|crystal meth|crack(?: cocaine)?|cocaine|heroin|fentanyl|mdma|lsd|dmt|ghb|pcp"
+    r"(?:methamphetamines?|amphetamines?|meth|crystal meth|crack(?: cocaine)?|cocaine|heroin|fentanyl|mdma"
+    r"|lsd|dmt|ghb|pcp"
     r"|ecstasy)"
 )
 _AFTER = r"(?:[^\w -]|[ ](?:at|in|from|with|without|for|that|and|or|using|by|step|yourself)[^\w]|\Z)"
@@ -64,7 +68,8 @@ DANGEROUS: tuple[Pattern, ...] = (
         "windows_wipe",
         r"(?:format[ \t]+[a-z]:|vssadmin(?:\.exe)?[ \t]+delete[ \t]+shadows|wmic[ \t]+shadowcopy[ \t]+delete"
         r"|wbadmin[ \t]+delete[ \t]+catalog|bcdedit[ \t]+/set[^\n]*recoveryenabled[ \t]+no|cipher[ \t]+/w"
-        r"|del(?:[ \t]+/[a-z])*[ \t]+/[fsq][ \t]+/[fsq]|r(?:m)?d(?:ir)?[ \t]+/s[ \t]+/q|clear-disk[ \t]|format-volume[ \t]"
+        r"|del(?:[ \t]+/[a-z])*[ \t]+/[fsq][ \t]+/[fsq]|r(?:m)?d(?:ir)?[ \t]+/s[ \t]+/q|clear-disk[ \t]"
+        r"|format-volume[ \t]"
         r"|remove-item[ \t]+-recurse[ \t]+-force[ \t]+[a-z]:|wevtutil[ \t]+(?:cl|clear-log)[ \t])",
         "format c:, deleting shadow copies, del /s /q, rd /s /q",
         "Microsoft's command reference; MITRE ATT&CK T1485, T1490, T1561",

@@ -1,9 +1,9 @@
-"""The patterns of `credentials`: assignments with a literal value, and keys in the shapes that their vendors publish. It
-knows only what a pattern is.
+"""The patterns of `credentials`: assignments with a literal value, and keys in the shapes that their vendors publish.
+It knows only what a pattern is.
 
-An assignment is judged by its value: a secret holds a digit among its first characters, which names, types, placeholders
-and variables seldom do. The bodies of keys begin with other characters than `xxx` and `...`, which stand for a key.
-"""
+An assignment is judged by its value: a secret holds a digit among its first characters, which names, types,
+placeholders and variables seldom do. The bodies of keys begin with other characters than `xxx` and `...`, which stand
+for a key."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def _with_digit(least: int) -> str:
 
 def _other_than(word: str, characters: str) -> str:
     """Three or more characters that do not begin with a word. characters: a class, without its brackets."""
-    options = [
-        rf"{word[:at]}[^{word[at]}{characters}][^{characters}]{{{max(0, 2 - at)},}}" for at in range(len(word))
-    ]
-    return rf"(?:{'|'.join(options)}|{word[:3]}{''.join(f'(?:{letter}' for letter in word[3:-1])}{')?' * (len(word) - 4)})"
+    options = [rf"{word[:at]}[^{word[at]}{characters}][^{characters}]{{{max(0, 2 - at)},}}" for at in range(len(word))]
+    return (
+        rf"(?:{'|'.join(options)}|{word[:3]}{''.join(f'(?:{letter}' for letter in word[3:-1])}{')?' * (len(word) - 4)})"
+    )
 
 
 _PASS = r"(?:pg)?(?:password|passwd|passphrase|pass_phrase|pwd|pw|community)"
@@ -73,7 +73,7 @@ ASSIGNMENTS: tuple[Pattern, ...] = (
     ),
     _assigned(
         "authorization",
-        rf"authorization[\"']?[ \t]*[:=][ \t]*[\"']?(?:bearer|basic|token)[ \t]+[a-z0-9._~+/-]+[0-9][a-z0-9._~+/=-]{{4}}",
+        r"authorization[\"']?[ \t]*[:=][ \t]*[\"']?(?:bearer|basic|token)[ \t]+[a-z0-9._~+/-]+[0-9][a-z0-9._~+/=-]{4}",
         "an Authorization header with a token (RFC 6750, RFC 7617)",
         before=START,
     ),
@@ -100,7 +100,9 @@ KEYS: tuple[Pattern, ...] = (
         before="",
         part="private keys",
     ),
-    _key("aws_key_id", r"(?:akia|asia|agpa|aroa|aida)[0-9a-z]{16}", "an AWS access key id", "AWS IAM, Unique identifiers"),
+    _key(
+        "aws_key_id", r"(?:akia|asia|agpa|aroa|aida)[0-9a-z]{16}", "an AWS access key id", "AWS IAM, Unique identifiers"
+    ),
     _key(
         "github_token",
         rf"(?:gh[pousr]_{_X}[a-z0-9]{{30}}|github_pat_{_X}[a-z0-9]{{16}})",
@@ -152,7 +154,9 @@ KEYS: tuple[Pattern, ...] = (
         "a token of npm, PyPI, RubyGems, Docker Hub, crates.io or NuGet",
         "their docs on access tokens",
     ),
-    _key("huggingface_token", rf"hf_{_X}[a-z0-9]{{30}}", "a Hugging Face token", "Hugging Face docs, User access tokens"),
+    _key(
+        "huggingface_token", rf"hf_{_X}[a-z0-9]{{30}}", "a Hugging Face token", "Hugging Face docs, User access tokens"
+    ),
     _key(
         "mail_key",
         r"(?:sg\.[a-z0-9_-]{20,24}\.[a-z0-9_-]{10}|key-[a-f0-9]{32}|[a-f0-9]{32}-us[0-9])",

@@ -12,7 +12,14 @@ _NO = r"(?:[ \t_-]*(?:number|num|no\.?|nr\.?|id))"
 
 
 def _pii(
-    name: str, itself: str, about: str, *, before: str = START, after: str = "", source: str = "", is_option: bool = False
+    name: str,
+    itself: str,
+    about: str,
+    *,
+    before: str = START,
+    after: str = "",
+    source: str = "",
+    is_option: bool = False,
 ) -> Pattern:
     return Pattern(
         name=name, category="pii", itself=itself, about=about, before=before, after=after, source=source,
@@ -62,7 +69,8 @@ PII: tuple[Pattern, ...] = (
     ),
     _pii(
         "birth_date",
-        rf"(?:date of birth|birth[ _-]?date|dob){_IS}(?:[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}|[0-9]{{1,2}}[/.][0-9]{{1,2}}[/.][0-9]{{2}})",
+        rf"(?:date of birth|birth[ _-]?date|dob){_IS}(?:[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}"
+        rf"|[0-9]{{1,2}}[/.][0-9]{{1,2}}[/.][0-9]{{2}})",
         "a date of birth, named as such",
     ),
     _pii(
