@@ -142,30 +142,13 @@ def test_a_token_that_completes_a_match_in_its_middle_is_refused():
 def test_masks_are_those_of_single_tokens():
     """The masks, computed by what differs from known states, against each token read alone."""
     random = Random(3)
-    pieces = [
-        "rm",
-        "rm -",
-        "-rf",
-        " ",
-        '"',
-        "'",
-        "\\",
-        "\\n",
-        "\\u",
-        "006",
-        "sudo ",
-        "apt",
-        "\n",
-        "é",
-        "4111",
-        "1111 ",
-        "x",
-        '", "',
-    ]
+    words = 'rm|rm -|-rf| |"|\'|\\|\\n|\\u|006|sudo |apt|\n|é|4111|1111 |x|", '
+    pieces = words.split("|")
     vocab = Vocab.from_tokens(
         [*(bytes([b]) for b in range(256)), *(p.encode() for p in pieces), "é".encode()[:1] + b"x", b""],
         eos_ids=[256 + len(pieces) + 1],
-    )  # fmt: skip machine = Compiler(vocab).compile(STRICT).machine
+    )
+    machine = Compiler(vocab).compile(STRICT).machine
     for _ in range(examples(40)):
         state = machine.start
         for _ in range(12):
