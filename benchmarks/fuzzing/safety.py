@@ -10,6 +10,7 @@ from random import Random
 from benchmarks.fuzzing.cases import Case, CaseFuzzer, both_ways
 from benchmarks.fuzzing.patterns import HARD, Patterns
 from benchmarks.fuzzing.safety_again import AGAIN, is_found
+from benchmarks.safety_rates.rates import table
 from espalier.constraints.safety.catalogue import CATEGORIES, PATTERNS, Pattern
 from espalier.constraints.safety.judge import NotSearched, find
 from espalier.constraints.safety.spec import Custom, Safety
@@ -17,11 +18,10 @@ from espalier.errors import EspalierError
 from espalier.grammar.ast import Grammar, Rule
 from espalier.grammar.regex.parse import parse_regex
 from espalier.grammar.sample import SentenceSampler
-from tests.safety_tables import CAUGHT, LEFT
 
 PHRASES = ("krump", "gut punch", "d'oh", "a", "zorb", "va-va-voom", "ñandú", "日本", "x!", "ab ab", "ſt")
 AROUND = ("", "", " ", "x", "-", "_", ".", "\n", "é", "(", '"', ";", "1", "@", "/", "ｒ", "  ", "=")
-LONGEST = 120
+LONGEST = 240
 MOST_PATTERNS = 3
 """More patterns together take seconds to compile."""
 
@@ -83,7 +83,7 @@ def _near(random: Random, spec: Safety, enabled: tuple[Pattern, ...]) -> str:
     if draw < 0.4 and enabled:
         one = random.choice(enabled)
         inner = _number(random) if one.detector == "card" else _sampler(one).draw(random, max_size=40)
-        if one.is_folded and random.random() < 0.3:
+        if random.random() < 0.3:
             inner = random.choice((inner.upper(), inner.title(), inner.translate(WIDE)))
     elif draw < 0.6 and (spec.lists or spec.patterns):
         inner = random.choice([p for _, found in spec.lists for p in found] + [one.text for one in spec.patterns])
@@ -91,10 +91,59 @@ def _near(random: Random, spec: Safety, enabled: tuple[Pattern, ...]) -> str:
     elif draw < 0.7:
         inner = _number(random)
     else:
-        table = random.choice((CAUGHT, LEFT))
-        texts = [text for name in spec.categories for text in table.get(name, ())] or ["nothing"]
+        texts = [row.text for name in spec.categories for row in table(name) if len(row.text) <= 60] or ["nothing"]
         inner = random.choice(texts)
-    return f"{random.choice(AROUND)}{inner}{random.choice(AROUND)}"
+    shown = f"{random.choice(AROUND)}{inner}{random.choice(AROUND)}"
+    return _in_a_string(random, shown) if random.random() < 0.5 else shown
+
+
+def _in_a_string(random: Random, text: str) -> str:
+    """The text between quotation marks, with each character escaped in one of its spellings or left as it is, and now
+    and then an escape that is broken or foreign."""
+    quote = random.choice('"""\'')
+    often = random.choice((0.0, 0.1, 0.6))
+    shown = []
+    for char in text:
+        if char in (quote, "\\") or random.random() < often:
+            shown.append(random.choice(_spellings(char)))
+        else:
+            shown.append(char)
+        if random.random() < 0.02:
+            shown.append(random.choice(ODD))
+    before = random.choice(("", '{"c": ', "f(x=", "['", '", ', "say "))
+    return f"{before}{quote}{''.join(shown)}{random.choice((quote, quote, quote + '}', ''))}"
+
+
+def _spellings(char: str) -> list[str]:
+    point = ord(char)
+    found = ["".join(f"\\u{unit:04x}" for unit in _units(char)), "".join(f"\\u{unit:04X}" for unit in _units(char))]
+    if point < 256:
+        found.append(f"\\x{point:02x}")
+    if char in SHORT:
+        found.append(f"\\{SHORT[char]}")
+    return found
+
+
+def _units(char: str) -> list[int]:
+    data = char.encode("utf-16-be")
+    return [data[i] << 8 | data[i + 1] for i in range(0, len(data), 2)]
+
+
+SHORT = {'"': '"', "'": "'", "\\": "\\", "/": "/", "\n": "n", "\t": "t", "\r": "r", "\b": "b", "\f": "f"}
+ODD = (
+    "\\",
+    "\\u",
+    "\\u00",
+    "\\ud83d",
+    "\\ude00",
+    "\\x",
+    "\\x7",
+    "\\q",
+    "\\ud83d\\ud83d\\ude00",
+    '\\"',
+    "\\'",
+    "\\u0022",
+)
 
 
 WIDE = {i: i + 0xFEE0 for i in range(0x21, 0x7F)}

@@ -9,19 +9,64 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 DIGITS = frozenset(string.digits)
-UPPER = DIGITS | frozenset(string.ascii_uppercase)
-ALNUM = UPPER | frozenset(string.ascii_lowercase)
 LOWER = DIGITS | frozenset(string.ascii_lowercase)
 
 
 def is_found(text: str, *, names: Sequence[str], phrases: Sequence[str], texts: Sequence[str]) -> bool:
-    """Whether a pattern of `AGAIN`, a phrase as whole words, or a custom text occurs in the text."""
-    plain = same(text)
-    return (
-        any(AGAIN[name](text, plain) for name in names)
+    """Whether a pattern of `AGAIN`, a phrase as whole words, or a custom text occurs in the text, or in what stands
+    between two quotation marks in it, decoded."""
+    return any(
+        any(AGAIN[name](plain) for name in names)
         or any(_as_words(plain, same(phrase)) for phrase in phrases)
         or any(same(one) in plain for one in texts)
+        for plain in map(same, (text, *strings(text, '"'), *strings(text, "'")))
     )
+
+
+CONTROLS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "'": "'", "/": "/", "\\": "\\"}
+HEX = frozenset(string.hexdigits)
+
+
+def strings(text: str, quote: str) -> Iterator[str]:
+    """The strings between quotation marks, decoded, character by character."""
+    at = text.find(quote)
+    while 0 <= at < len(text):
+        at += 1
+        units: list[int] = []  # as UTF-16, so that halves of a character find each other
+        is_escaped: list[bool] = []
+        while at < len(text) and text[at] != quote:
+            if text[at] == "\\" and text[at + 1 : at + 2] in ("u", "x"):
+                size = 4 if text[at + 1] == "u" else 2
+                digits = ""
+                while len(digits) < size and text[at + 2 + len(digits) : at + 3 + len(digits)] in HEX:
+                    digits += text[at + 2 + len(digits)] if at + 2 + len(digits) < len(text) else "."
+                digits = digits.split(".")[0]
+                units.append(int(digits, 16) if len(digits) == size else 0xFFFD)
+                is_escaped.append(size == 4 and len(digits) == size)
+                at += 2 + len(digits)
+                continue
+            if text[at] == "\\" and text[at + 1 : at + 2] in CONTROLS:
+                char = CONTROLS[text[at + 1]]
+                at += 2
+            else:
+                char = text[at]
+                at += 1
+            units.append(ord(char))
+            is_escaped.append(False)
+        yield _joined(units, is_escaped)
+
+
+def _joined(units: list[int], is_escaped: list[bool]) -> str:
+    found, at = "", 0
+    while at < len(units):
+        unit, after = units[at], units[at + 1] if at + 1 < len(units) else 0
+        if 0xD800 <= unit < 0xDC00 <= after < 0xE000 and is_escaped[at] and is_escaped[at + 1]:
+            found += chr(0x10000 + ((unit - 0xD800) << 10) + after - 0xDC00)
+            at += 2
+            continue
+        found += "\ufffd" if 0xD800 <= unit < 0xE000 else chr(unit)
+        at += 1
+    return found
 
 
 def same(text: str) -> str:
@@ -56,14 +101,14 @@ def _as_words(text: str, phrase: str) -> bool:
     return False
 
 
-def _keys(prefixes: Sequence[str], chars: frozenset[str], count: int) -> Callable[[str, str], bool]:
+def _keys(prefixes: Sequence[str], chars: frozenset[str], count: int) -> Callable[[str], bool]:
     """A prefix at the start of a word, not after a hyphen, and so many characters of a set."""
 
-    def found(text: str, plain: str) -> bool:
+    def found(plain: str) -> bool:
         for prefix in prefixes:
-            for at in _places(text, prefix):
-                rest = text[at + len(prefix) : at + len(prefix) + count]
-                starts = at == 0 or not (_is_word(text[at - 1]) or text[at - 1] == "-")
+            for at in _places(plain, prefix):
+                rest = plain[at + len(prefix) : at + len(prefix) + count]
+                starts = at == 0 or not (_is_word(plain[at - 1]) or plain[at - 1] == "-")
                 if starts and len(rest) == count and chars.issuperset(rest):
                     return True
         return False
@@ -71,27 +116,44 @@ def _keys(prefixes: Sequence[str], chars: frozenset[str], count: int) -> Callabl
     return found
 
 
-def _sk_key(text: str, plain: str) -> bool:
-    kinds = [f"sk-{kind}-" for kind in ("proj", "svcacct", "admin", "ant", "or", "lf")]
-    return _keys(["sk-"], ALNUM, 20)(text, plain) or _keys(kinds, ALNUM, 6)(text, plain)
+def _hidden(prefix: str, before: str, count: int) -> Callable[[str], bool]:
+    """As `_keys`, of letters and digits, one or two of `before` first: not two `x` in a row."""
+    some = frozenset(before)
+
+    def found(plain: str) -> bool:
+        for at in _places(plain, prefix):
+            if at and (_is_word(plain[at - 1]) or plain[at - 1] == "-"):
+                continue
+            rest = plain[at + len(prefix) :]
+            head = 1 if rest[:1] in some - {"x"} and rest else 2 if rest[:1] == "x" and rest[1:2] in some - {"x"} else 0
+            body = rest[head : head + count]
+            if head and rest[head - 1 : head] and len(body) == count and LOWER.issuperset(body):
+                return True
+        return False
+
+    return found
 
 
-def _github(text: str, plain: str) -> bool:
-    prefixes = [f"gh{kind}_" for kind in "pousr"]
-    return _keys(prefixes, ALNUM, 20)(text, plain) or _keys(["github_pat_"], ALNUM, 16)(text, plain)
+def _any(*tests: Callable[[str], bool]) -> Callable[[str], bool]:
+    return lambda plain: any(test(plain) for test in tests)
 
 
-def _ssn(text: str, plain: str) -> bool:
-    for at in range(len(text) - 10):
-        area, group, serial = text[at : at + 3], text[at + 4 : at + 6], text[at + 7 : at + 11]
-        gap, gap_again = text[at + 3], text[at + 6]
+BODY = string.ascii_lowercase + string.digits + "_-"
+
+
+def _ssn(plain: str) -> bool:
+    for at in range(len(plain) - 10):
+        area, group, serial = plain[at : at + 3], plain[at + 4 : at + 6], plain[at + 7 : at + 11]
+        gap, gap_again = plain[at + 3], plain[at + 6]
+        if plain[at + 11 : at + 12] in DIGITS:
+            continue
         if not DIGITS.issuperset(area + group + serial) or gap not in "- " or gap != gap_again:
             continue
         if area in ("000", "666") or area[0] == "9" or group == "00" or serial == "0000":
             continue
-        before = text[at - 1] if at else ""
+        before = plain[at - 1] if at else ""
         if before == " ":
-            is_alone = at == 1 or text[at - 2] not in DIGITS
+            is_alone = at == 1 or plain[at - 2] not in DIGITS
         else:
             is_alone = not before or not (_is_word(before) or before in ".@-")
         if is_alone:
@@ -99,25 +161,49 @@ def _ssn(text: str, plain: str) -> bool:
     return False
 
 
-def _card(text: str, plain: str) -> bool:
-    digits: list[int] = []
-    is_other, after_separator = False, False  # in a word or number that is no card; a separator in the run
-    for char in text:
-        if char in DIGITS:
-            if is_other:
-                continue
-            digits.append(int(char))
-            after_separator = False
-            if len(digits) > 19:
-                digits, is_other = [], True
-            elif len(digits) >= 13 and _luhn(digits):
-                return True
-        elif char in " -" and digits and not after_separator:
-            after_separator = True
+ISSUERS = {
+    **dict.fromkeys((*map(str, range(40, 50)), "50", "56", "57", "58", "60", "62", "63", "64", "65", "67"), (16, 19)),
+    **dict.fromkeys((*map(str, range(51, 56)), *map(str, range(22, 28)), "35"), (16,)),
+    **dict.fromkeys(("34", "37"), (15,)),
+    **dict.fromkeys(("30", "36", "38", "39"), (14, 16)),
+}
+SHAPES = ((4, 4, 4, 4), (4, 6, 5), (4, 6, 4))
+
+
+def _card(plain: str) -> bool:
+    return any(_card_at(plain, at) for at in range(len(plain)) if at == 0 or not _is_part(plain[at - 1]))
+
+
+def _is_part(char: str) -> bool:
+    return _is_word(char) or char in ".@-"
+
+
+def _card_at(plain: str, at: int) -> bool:
+    end = at
+    while end < len(plain) and plain[end] in DIGITS:
+        end += 1
+    if _is_card(plain[at:end]):
+        return True
+    for shape in SHAPES:
+        digits, place = "", at
+        for index, size in enumerate(shape):
+            group = plain[place : place + size]
+            if len(group) < size or not DIGITS.issuperset(group):
+                break
+            digits += group
+            place += size
+            if index < len(shape) - 1:
+                if plain[place : place + 1] not in (" ", "-"):
+                    break
+                place += 1
         else:
-            digits, after_separator = [], False
-            is_other = _is_word(char) or char in ".@-"
+            if (place == len(plain) or plain[place] not in DIGITS) and _is_card(digits):
+                return True
     return False
+
+
+def _is_card(digits: str) -> bool:
+    return len(digits) in ISSUERS.get(digits[:2], ()) and _luhn([int(one) for one in digits])
 
 
 def _luhn(digits: Sequence[int]) -> bool:
@@ -125,7 +211,7 @@ def _luhn(digits: Sequence[int]) -> bool:
     return (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
 
 
-def _email(text: str, plain: str) -> bool:
+def _email(plain: str) -> bool:
     for at in _places(plain, "@"):
         if at == 0 or plain[at - 1] not in LOWER | set("_%+-"):
             continue
@@ -141,50 +227,47 @@ def _email(text: str, plain: str) -> bool:
     return False
 
 
-def _private_key(text: str, plain: str) -> bool:
+def _private_key(plain: str) -> bool:
     kinds = ("", "rsa ", "dsa ", "ec ", "openssh ", "encrypted ", "pgp ")
-    return any(f"-----begin {kind}private key" in plain for kind in kinds)
+    if any(f"-----begin {kind}private key" in plain for kind in kinds):
+        return True
+    ends = {"putty-user-key-file-": 1, "age-secret-key-1": 20}
+    return any(
+        len(rest := plain[at + len(one) : at + len(one) + count]) == count
+        and (DIGITS if count == 1 else LOWER).issuperset(rest)
+        for one, count in ends.items()
+        for at in _places(plain, one)
+    )
 
 
-def _chained_rm(text: str, plain: str) -> bool:
+def _chained_rm(plain: str) -> bool:
     for at in _places(plain, "rm"):
+        if not plain[:at].rstrip(" \t").endswith((";", "|", "&")):
+            continue
         after = plain[at + 2 :]
-        target = after.lstrip(" \t")
-        before = plain[:at].rstrip(" \t")
-        if before.endswith((";", "|", "&&")) and target != after and target[:1] in tuple("-/~*$"):
-            return True
-    return False
-
-
-def _fork_bomb(text: str, plain: str) -> bool:
-    for at in _places(plain, ":"):
-        rest = plain[at + 1 :]
-        for mark, gap in (("(", " \t"), (")", " \t"), ("{", " \t"), (":", " \t\n"), ("|", " \t"), (":", " \t")):
-            rest = rest.lstrip(gap)
-            if not rest.startswith(mark):
-                break
-            rest = rest[1:]
+        if after.startswith("${ifs}"):
+            target = after[len("${ifs}") :]
         else:
+            target = after.lstrip(" \t")
+            if target == after:
+                continue
+        if target and not target[0].isspace() and target[0] not in "=(":
             return True
     return False
 
 
-AGAIN: dict[str, Callable[[str, str], bool]] = {
-    "aws_key_id": _keys(["AKIA", "ASIA", "AGPA", "AROA", "AIDA"], UPPER, 16),
+AGAIN: dict[str, Callable[[str], bool]] = {
+    "aws_key_id": _keys(["akia", "asia", "agpa", "aroa", "aida"], LOWER, 16),
     "card": _card,
     "chained_rm": _chained_rm,
     "email": _email,
-    "fork_bomb": _fork_bomb,
-    "github_token": _github,
-    "gitlab_token": _keys(["glpat-"], ALNUM, 6),
-    "google_key": _keys(["AIzaSy"], ALNUM, 6),
-    "huggingface_token": _keys(["hf_"], ALNUM, 20),
-    "npm_token": _keys(["npm_"], ALNUM, 20),
+    "github_token": _any(*(_hidden(f"gh{kind}_", BODY, 30) for kind in "pousr"), _hidden("github_pat_", BODY, 16)),
+    "huggingface_token": _hidden("hf_", BODY, 30),
     "private_key": _private_key,
-    "sendgrid_key": _keys(["SG."], ALNUM, 8),
-    "sk_key": _sk_key,
-    "slack_token": _keys([f"xox{kind}-" for kind in "abeprs"], ALNUM | {"-"}, 6),
     "ssn": _ssn,
-    "stripe_key": _keys([f"{who}_{mode}_" for who in ("sk", "rk", "pk") for mode in ("live", "test")], ALNUM, 16),
+    "shop_token": _any(
+        _keys([f"shp{kind}_" for kind in ("at", "ss", "ca", "pa")], frozenset("0123456789abcdef"), 32),
+        _keys(["sq0atp-", "sq0csp-"], frozenset(BODY), 20),
+    ),
 }
-"""Whether a pattern occurs in a text, by name. Called with the text and the text without case and width."""
+"""Whether a pattern occurs in a text without case and width, by name."""

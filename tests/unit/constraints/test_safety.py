@@ -182,7 +182,7 @@ def test_original_banned_every_token_with_a_backtick():
 
 
 def test_original_never_caught_what_several_tokens_spell():
-    vocab = Vocab.from_tokens([bytes([b]) for b in range(256)] + [b"", b"rm", b" -", b"rf", b"pass", b"word", b"=h"],
+    vocab = Vocab.from_tokens([bytes([b]) for b in range(256)] + [b"", b"rm", b" -", b"rf", b"pass", b"word", b"=hunter2"],
                               eos_ids=[256])  # fmt: skip
     compiled = Compiler(vocab).compile(Safety("standard"))
     matcher = compiled.matcher()
@@ -255,7 +255,7 @@ def test_a_refusal_names_category_and_pattern():
 
 
 def test_a_schema_whose_only_key_is_a_secret_is_an_error_when_compiled():
-    schema = {"type": "object", "properties": {"password=": {"type": "string"}}, "required": ["password="],
+    schema = {"type": "object", "properties": {"rm -rf /": {"type": "string"}}, "required": ["rm -rf /"],
               "additionalProperties": False}  # fmt: skip
     with pytest.raises(SpecError, match=r"no text satisfies all_of\[0\].json_schema and all_of\[1\].safety at once"):
         Compiler(Vocab.bytes()).compile(AllOf(JsonSchema(schema), Safety("standard")))

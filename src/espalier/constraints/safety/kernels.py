@@ -12,7 +12,7 @@ tables: a tuple of arrays, see `parts.Tables`: points (0x110000,) int16, the cla
 int16, a part's own number of each class; table (cells,) int32, the parts' tables one after another, the next state or
 -1 - i for a match of rule i; first (P,) int64, where a part's table begins; wide (P,) int64, the width of a row; cuts
 (states,) int32, the rule that matches if the text ends in a state, -1 for none; begin (P,) int64, where a part's
-states begin in cuts; busy (states,) uint8, a match may be in progress.
+states begin in cuts; busy (states,) uint8, a match may be in progress; samples and their places, see `_goes_on`.
 
 met: a tuple of arrays: the P states of each number (M, P) int32; the number after each class (M, K) int32, -1 if it
 is not known yet, -2 - i for a match of rule i; the rule that matches if the text ends (M,) int32, -1 for none;
@@ -31,6 +31,8 @@ Array: TypeAlias = Any  # numpy arrays; shapes and types are above
 Filter: TypeAlias = Any
 Met: TypeAlias = Any
 
+BLOCKS, GROUPS = 0x110000 >> 6, 0x110000 >> 12
+"""Beginnings of characters: all but the last byte, all but the last two; then all but the last three."""
 FIRST, SKIP, PLACE, KINDS = 0, 1, 2, 3  # the columns of the trie, as in `automata/masks/kernels.py`
 WRITTEN, DOUBLE, SINGLE = 0, 1, 2
 INVALID = -1
@@ -243,10 +245,54 @@ def _character(begun: int, byte: int) -> Any:
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def read(rows: Array, at: int, byte: int, points: Array, jumps: Array, cuts: Array, low: int, high: int) -> Any:
+def _goes_on(
+    rows: Array,
+    at: int,
+    reading: int,
+    begun: int,
+    points: Array,
+    jumps: Array,
+    cuts: Array,
+    samples: Array,
+    first: Array,
+) -> Any:
+    """Whether a character that has begun can be completed without a match in one reading: 0, else as `read`. samples: one
+    character of each class that a beginning can still become; first: where those of each beginning are."""
+    left, value = begun & 15, begun >> 8
+    place = value if left == 1 else BLOCKS + value if left == 2 else BLOCKS + GROUPS + value
+    number, escape = rows[at, 3 + reading], rows[at, reading]
+    found = INVALID
+    for i in range(first[place], first[place + 1]):
+        unknown, slash, point, is_end = 0, 0, samples[i], False
+        if reading:
+            if escape == OFF:
+                return 0
+            rows[at, reading], unknown, slash, point, is_end = _decode(escape, point, 0)
+        found = _take(rows, at, reading, unknown, slash, point, is_end, points, jumps, cuts)
+        rows[at, 3 + reading] = number
+        if reading:
+            rows[at, reading] = escape
+        if found == 0 or found == MISS:
+            return found
+    return found
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def read(
+    rows: Array,
+    at: int,
+    byte: int,
+    points: Array,
+    jumps: Array,
+    cuts: Array,
+    samples: Array,
+    first: Array,
+    low: int,
+    high: int,
+) -> Any:
     """Read one byte after a row, rows[at]; see INVALID for what it returns, or MISS. The row changes, and is not to be
-    used unless 0 is returned. points: of the filter. jumps, cuts: of `met`. low, high: only these readings are asked,
-    `low <= reading < high`."""
+    used unless 0 is returned. points: of the filter. jumps, cuts: of `met`. samples, first: see `_goes_on`. low, high:
+    only these readings are asked, `low <= reading < high`."""
     is_plain = low == 0 or (rows[at, low] == PLAIN and byte != 92 and byte != (34 if low == 1 else 39))
     if is_plain and high - low == 1 and byte < 128 and rows[at, 0] == 0:
         number = rows[at, 3 + low]  # the usual case, without the rest
@@ -263,6 +309,10 @@ def read(rows: Array, at: int, byte: int, points: Array, jumps: Array, cuts: Arr
     if found < 0:
         return INVALID
     if not found & 1:
+        for reading in range(low, high):
+            hit = _goes_on(rows, at, reading, found >> 1, points, jumps, cuts, samples, first)
+            if hit:
+                return hit
         rows[at, 0] = found >> 1
         return 0
     rows[at, 0] = 0
@@ -325,7 +375,7 @@ def run(state: Array, data: Array, rows: Array, last: Array, tables: Filter, met
             return 0
         for k in range(6):
             rows[1, k] = rows[0, k]
-        found = read(rows, 0, data[i], points, jumps, cuts, 0, 3)
+        found = read(rows, 0, data[i], points, jumps, cuts, tables[8], tables[9], 0, 3)
         if found == MISS:
             if _jump(rows[0, 6], rows[0, 7], tables, met) == -1:
                 return FULL
@@ -371,7 +421,7 @@ def options(rows: Array, codes: Array, low: int, high: int, tables: Filter, met:
     while byte < 256:
         for k in range(6):
             rows[byte, k] = rows[256, k]
-        codes[byte] = read(rows, byte, byte, points, jumps, cuts, low, high)
+        codes[byte] = read(rows, byte, byte, points, jumps, cuts, tables[8], tables[9], low, high)
         if codes[byte] != MISS:
             byte += 1
         elif _jump(rows[byte, 6], rows[byte, 7], tables, met) == -1:
@@ -465,7 +515,7 @@ def walk(
             for k in range(low, high):
                 rows[depth, k] = rows[depth - 1, k]
                 rows[depth, 3 + k] = rows[depth - 1, 3 + k]
-            found = read(rows, depth, byte, points, jumps, cuts, low, high)
+            found = read(rows, depth, byte, points, jumps, cuts, tables[8], tables[9], low, high)
             if found == MISS:
                 if _jump(rows[depth, 6], rows[depth, 7], tables, met) == -1:
                     return FULL

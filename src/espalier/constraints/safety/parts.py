@@ -27,6 +27,7 @@ from espalier.constraints.safety.phrases import Phrase, phrase_automaton, phrase
 from espalier.constraints.safety.spec import Custom
 from espalier.errors import SpecError
 from espalier.grammar.ast import EMPTY, NEVER
+from espalier.grammar.ranges import SURROGATES
 from espalier.grammar.regex.parse import parse_regex
 
 _FLAGS = re.compile(r"\(\?[aimsux]+\)")
@@ -54,6 +55,8 @@ class Tables(NamedTuple):
     cuts: NDArray[np.int32]
     begin: NDArray[np.int64]
     busy: NDArray[np.uint8]
+    samples: NDArray[np.int32]
+    sample_places: NDArray[np.int64]
 
     @property
     def states(self) -> int:
@@ -86,6 +89,12 @@ def _group(names: tuple[str, ...]) -> tuple[CharDfa, Alphabet]:
 def _cards() -> list[tuple[CharDfa, Alphabet]]:
     alphabet = Alphabet(card_sets())
     return [(smallest(dfa), alphabet) for dfa in card_automata(alphabet)]
+
+
+def forget_parts() -> None:
+    """Forget the parts of built-in patterns, for measurements."""
+    _group.cache_clear()
+    _cards.cache_clear()
 
 
 def listed_part(words: Sequence[Phrase]) -> Part:
@@ -166,11 +175,13 @@ def tables_of(parts: Sequence[Part]) -> Tables:
         columns.append(classes[np.searchsorted(firsts, bounds, side="right") - 1])
     letters, which = np.unique(np.array(columns, dtype=np.int16), axis=1, return_inverse=True)  # (P, K)
     lengths = np.diff(np.append(bounds, 0x110000))
+    points = np.repeat(which.reshape(-1), lengths).astype(np.int16)
+    samples, places = _samples(points)
     numbered = [part.dfa if not part.rules else _numbered(part.dfa, list(part.rules)) for part in parts]
     sizes = [len(dfa) for dfa in numbered]
     cells = [dfa.table.size for dfa in numbered]
     return Tables(
-        points=np.repeat(which.reshape(-1), lengths).astype(np.int16),
+        points=points,
         letters=np.ascontiguousarray(letters),
         table=np.concatenate([dfa.table.ravel() for dfa in numbered]).astype(np.int32),
         first=np.cumsum([0, *cells[:-1]]).astype(np.int64),
@@ -178,4 +189,29 @@ def tables_of(parts: Sequence[Part]) -> Tables:
         cuts=np.concatenate([dfa.cuts for dfa in numbered]).astype(np.int32),
         begin=np.cumsum([0, *sizes[:-1]]).astype(np.int64),
         busy=np.concatenate([dfa.busy for dfa in numbered]).astype(np.uint8),
+        samples=samples,
+        sample_places=places,
     )
+
+
+def _samples(points: NDArray[np.int16]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """One character of each class that the beginning of a character in UTF-8 can become: for each beginning that lacks
+    one byte, then two, then three; and where those of each beginning are. points: `(0x110000,)`, the classes."""
+    blocks = points.reshape(-1, 64)  # (17408, 64)
+    order = np.argsort(blocks, axis=1, kind="stable")
+    ranked = np.take_along_axis(blocks, order, axis=1)
+    is_first = np.ones(blocks.shape, dtype=np.bool_)
+    is_first[:, 1:] = ranked[:, 1:] != ranked[:, :-1]
+    is_first[SURROGATES[0] >> 6 : (SURROGATES[1] + 1) >> 6] = False
+    is_first[:2] = False  # ASCII has no beginnings
+    rows, columns = np.nonzero(is_first)
+    characters = rows * 64 + order[rows, columns]  # ascending by block
+    found = [characters]
+    counts = [is_first.sum(axis=1)]
+    for shift, lowest in ((12, 0x800), (18, 0x10000)):
+        keys = (characters >> shift) * 2**16 + points[characters]
+        _, at = np.unique(np.where(characters >= lowest, keys, -1), return_index=True)
+        kept = at[characters[at] >= lowest]
+        found.append(characters[kept])
+        counts.append(np.bincount(characters[kept] >> shift, minlength=0x110000 >> shift if shift == 12 else 5))
+    return np.concatenate(found).astype(np.int32), np.cumsum([0, *np.concatenate(counts)]).astype(np.int64)
