@@ -182,7 +182,8 @@ def test_original_banned_every_token_with_a_backtick():
 
 
 def test_original_never_caught_what_several_tokens_spell():
-    vocab = Vocab.from_tokens([bytes([b]) for b in range(256)] + [b"", b"rm", b" -", b"rf", b"pass", b"word", b"=hunter2"],
+    pieces = [b"", b"rm", b" -", b"rf", b"pass", b"word", b"=hunter2"]
+    vocab = Vocab.from_tokens([bytes([b]) for b in range(256)] + pieces,
                               eos_ids=[256])  # fmt: skip
     compiled = Compiler(vocab).compile(Safety("standard"))
     matcher = compiled.matcher()

@@ -183,3 +183,19 @@ def test_the_verdict_says_where_it_was_found():
     verdict = judge(Safety("minimal"), '{"c": "ls\\nrm -rf x"}')
     assert verdict.valid is False
     assert verdict.errors == ("code_injection/rm_recursive_force at character 11, in decoded text",)
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [b"x & rm \xe1\x9a", b"x & rm \xe1", b'f(x="| \\u0052m  \\u00', b'"; \\u0072m \\u002', b'"; \\u0072m \\'],
+)
+def test_a_character_that_could_only_complete_a_match_was_a_trap(begun):
+    """What may follow is a blank, spelled in several bytes or by an escape: its beginning is allowed as far as a blank
+    begins like that, and no further."""
+    machine = BYTES.compile(Safety("minimal")).machine
+    state = machine.read(machine.start, begun)
+    assert isinstance(state, bytes)
+    assert machine.mask(state).any()
+    assert machine.least(state) < 8
+    for dead in (b"x & rm \xe1\x99", b'f(x="| \\u0052m  \\u004', b'"; \\u0072m \\x6'):
+        assert not isinstance(machine.read(machine.start, dead), bytes)

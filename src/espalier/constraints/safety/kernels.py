@@ -256,7 +256,7 @@ def _goes_on(
     samples: Array,
     first: Array,
 ) -> Any:
-    """Whether a character that has begun can be completed without a match in one reading: 0, else as `read`. samples: one
+    """Whether a character that has begun can be completed without a match in one reading: 0, else as `read`. samples: a
     character of each class that a beginning can still become; first: where those of each beginning are."""
     left, value = begun & 15, begun >> 8
     place = value if left == 1 else BLOCKS + value if left == 2 else BLOCKS + GROUPS + value
@@ -274,6 +274,36 @@ def _goes_on(
             rows[at, reading] = escape
         if found == 0 or found == MISS:
             return found
+    return found
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _escape_goes_on(rows: Array, at: int, reading: int, points: Array, jumps: Array) -> Any:
+    """Whether an escape that has begun can be completed without a match: 0, else as `read`."""
+    escape, number = rows[at, reading], rows[at, 3 + reading]
+    mode, left, value, half = escape & 7, (escape >> 3) & 15, (escape >> 7) & 0xFFFF, escape >> 23
+    begin, count = value << 4 * left, 1 << 4 * left
+    if mode in (HALF, HALF_SLASH):
+        begin, count = 0xDC00, 0x400
+    found = 0
+    for i in range(-1, count):
+        point = UNKNOWN if i < 0 else begin + i
+        if i < 0 and mode == HEX:
+            continue
+        if i >= 0 and mode != HEX:
+            point = 0x10000 + (half << 10) + (point & 0x3FF) if 0xDC00 <= point < 0xE000 else UNKNOWN
+        elif 0xD800 <= point < 0xDC00:
+            point = 0x10000 + ((point & 0x3FF) << 10)  # one of those that its pairs are read as
+        elif 0xDC00 <= point < 0xE000:
+            point = UNKNOWN
+        after = jumps[number, points[point]]
+        if after >= 0:
+            return 0
+        if after == -1:
+            rows[at, 6] = number
+            rows[at, 7] = points[point]
+            return MISS
+        found = 1 + 3 * (-2 - after) + reading
     return found
 
 
@@ -325,6 +355,8 @@ def read(
                 continue
             rows[at, reading], unknown, slash, point, is_end = _decode(escape, point, quote)
         hit = _take(rows, at, reading, unknown, slash, point, is_end, points, jumps, cuts)
+        if hit == 0 and reading and rows[at, reading] & 7 >= HEX:
+            hit = _escape_goes_on(rows, at, reading, points, jumps)
         if hit:
             return hit
     return 0
