@@ -24,7 +24,7 @@ def test_check_says_what_and_where_and_exits_1(capsys):
     assert code == 1
     assert out == (
         "code_injection/rm_recursive_force\tcharacters 2-8\t'rm -rf'\n"
-        "credentials/assignment\tcharacters 11-21\t'password=h'\n"
+        "credentials/assignment\tcharacters 11-27\t'password=hunter2'\n"
     )
     assert err == ""
 

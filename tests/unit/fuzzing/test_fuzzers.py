@@ -107,10 +107,10 @@ def test_the_expression_of_a_word_list() -> None:
 
 
 def test_patterns_written_a_second_time() -> None:
-    names = [one.name for one in PATTERNS if one.name in ("card", "ssn", "email", "fork_bomb", "chained_rm")]
-    for text in ("4111 1111 1111 1111", "x 123-45-6789", "Ａ@b.co", ":(){ :|: & };:", "a && rm -x"):
+    names = [one.name for one in PATTERNS if one.name in ("card", "ssn", "email", "chained_rm")]
+    for text in ("4111 1111 1111 1111", "x 123-45-6789", "Ａ@b.co", "a && rm -x", '{"c": "a\\u003b \\x72m\\tx"}'):
         assert is_found(text, names=names, phrases=[], texts=[]), text
-    for text in ("2024 4111 1111 1111 1111", "666-45-6789", "a@b.c", "rm file"):
+    for text in ("x-4111 1111 1111 1111", "666-45-6789", "a@b.c", "rm file"):
         assert not is_found(text, names=names, phrases=[], texts=[]), text
     assert is_found("GUT PUNCH!", names=[], phrases=["gut punch"], texts=[])
     assert not is_found("gut punches", names=[], phrases=["gut punch"], texts=[])
