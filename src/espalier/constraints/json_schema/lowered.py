@@ -21,6 +21,7 @@ from espalier.constraints.unique.spots import Spots
 from espalier.schema.contract import Contract, Entry, KeywordVerdict
 from espalier.schema.gbnf.convert import convert
 from espalier.schema.gbnf.layout import Layout, layout
+from espalier.schema.gbnf.objects import NAMES
 from espalier.schema.gbnf.rulebook import Converted, Remark
 from espalier.schema.lazy.rules import SchemaRules
 from espalier.schema.normal.expand import Expansion, expand
@@ -83,7 +84,7 @@ class LoweredSchema:
 
     @cached_property
     def _lacks_unique(self) -> bool:
-        return any(gap.keyword == "uniqueItems" for gap in self.rules.gaps)
+        return any(gap.keyword == "uniqueItems" or gap.text == NAMES for gap in self.rules.gaps)
 
     def automaton(self, use: Use) -> Dfa | Network:
         """The automaton of the valid documents. Raises UnsupportedError if this use would leave a keyword unenforced
@@ -121,7 +122,7 @@ class LoweredSchema:
             else:
                 general.setdefault(note.keyword, {})[note.text] = None
         for gap in gaps:
-            watched = gap.keyword == "uniqueItems" and self.items is not None
+            watched = (gap.keyword == "uniqueItems" or gap.text == NAMES) and self.items is not None
             if not (watched and use in ("alone", "watched")):
                 text = f"{gap.text}; {ALONE}" if watched else gap.text
                 changes.append((_at(gap.pointer, gap.keyword), "checked", text))

@@ -72,10 +72,11 @@ def watched_items(shapes: NormalForm) -> WatchedItems | None:
 
 @dataclass(slots=True)
 class _Inside:
-    """The containers that a value may be."""
+    """The containers that a value may be. counted: objects whose undeclared names are counted."""
 
     arrays: list[tuple[Array, NodeId]] = field(default_factory=list)
     objects: list[Object] = field(default_factory=list)
+    counted: list[tuple[Object, NodeId]] = field(default_factory=list)
     lists: list[list[Any]] = field(default_factory=list)
     dicts: list[dict[str, Any]] = field(default_factory=list)
 
@@ -104,6 +105,9 @@ class _Search:
             wanted = [(case, node) for case, node in inside.arrays if case.unique and not self._is_kept(case)]
             if len(self._sets) > MAX_SPOTS or (wanted and not self._any_kind and not self._can_watch(inside)):
                 return None
+            if inside.counted and not self._any_kind:
+                return None
+            self.is_easy = self.is_easy and all(map(_has_names, inside.objects)) if inside.counted else self.is_easy
             if wanted and self._may_repeat(inside):
                 self.narrowed[self._shapes.pointer(wanted[0][1])] = None
             self.is_easy = self.is_easy and all(self._has_room(case) for case, _ in wanted)
@@ -120,7 +124,8 @@ class _Search:
                     other=self._spot(group.node for one in inside.objects for group in one.rest),
                     items=tuple(self._item(i, inside) for i in range(most + 1)),
                     unique=bool(wanted),
-                    pointer=self._shapes.pointer(wanted[0][1]) if wanted else "",
+                    names_differ=bool(inside.counted),
+                    pointer=self._shapes.pointer([*wanted, *inside.counted][0][1]) if wanted or inside.counted else "",
                     plain=all(_is_plain(one) for case, _ in wanted for one in self._strings(case)),
                 )
             )
@@ -155,6 +160,8 @@ class _Search:
                     found.arrays.append((case, node))
                 elif isinstance(case, Object):
                     found.objects.append(case)
+                    if _counts_names(case):
+                        found.counted.append((case, node))
                 elif isinstance(case, Values):
                     values += case.values
         found.lists = [value for value in values if isinstance(value, list)]
@@ -265,6 +272,17 @@ class _Search:
             or (isinstance(case, Values) and any(isinstance(value, str) for value in case.values))
             for case in self._cases(node)
         )
+
+
+def _counts_names(case: Object) -> bool:
+    """Whether `minProperties` may need undeclared names that differ, see `ObjectRules.low`."""
+    required = sum(prop.required for prop in case.properties)
+    return bool(case.rest) and case.min_properties - required > 1
+
+
+def _has_names(case: Object) -> bool:
+    """Whether there are plainly more undeclared names than any text holds."""
+    return case.names is None and any(not group.patterns for group in case.rest)
 
 
 def _is_endless_kind(case: Case) -> bool:

@@ -36,7 +36,8 @@ class StructuralTokens:
 
     Inside a string, a token makes it longer by what stands before its first quotation mark; what follows is its tail.
     tails: the distinct tails, the first one empty. tail: `(V,) int32`, each token's index there, -1 where an escape
-    comes first. opening: ids of tokens with a `[`; reopening: of those with one after a `"`. ids: by the bytes.
+    comes first. opening: ids of tokens with a `[` or a `{`; reopening: of those with one after a `"`. ids: by the
+    bytes.
     """
 
     def __init__(self, vocab: Vocab, trie: TokenTrie) -> None:
@@ -51,9 +52,9 @@ class StructuralTokens:
             head, mark, rest = data.partition(b'"')
             is_escaped = mark and b"\\" in head
             self.tail[token] = -1 if is_escaped else numbers.setdefault(mark + rest, len(numbers))
-            if b"[" in data:
+            if b"[" in data or b"{" in data:
                 opening.append(token)
-                if b"[" in rest:
+                if b"[" in rest or b"{" in rest:
                     reopening.append(token)
         self.tails = tuple(numbers)
         self.opening = np.array(opening, dtype=np.int64)
@@ -249,17 +250,20 @@ class ItemsMatcher(WrappingMatcher[ItemsCompiled, AutomatonMatcher]):
             reason=self._reason(token, clash),
             rule=None if clash is None else clash.pointer or "/",
             offset=0 if clash is None else clash.offset,
-            expected="another item",
+            expected="another name" if clash is not None and clash.is_name else "another item",
         )
 
     def _reason(self, token: int, clash: Clash | None) -> str:
+        if clash is not None and clash.is_name:
+            return f"the name {_shown(clash.item)} is in the object already, and its names are counted"
         if clash is not None:
             return f"the item {_shown(clash.item)} is in the array already, and its items are unique"
         compiled = self._compiled
         rest = compiled.search.plainest(compiled.inner.machine.advance(self._inner.state, token)) or b""
         ended = compiled.tracker.feed(self._held[-1].point, compiled.text_of(token) + rest)
         such = f", such as {_shown(ended.item)}" if isinstance(ended, Clash) else ""
-        return f"what can follow repeats an item of the array{such}"
+        what = "a name of the object" if isinstance(ended, Clash) and ended.is_name else "an item of the array"
+        return f"what can follow repeats {what}{such}"
 
     def shortest_completion(self) -> tuple[int, ...]:
         """The automaton's completion if it repeats nothing; otherwise one that is not always the shortest. Raises

@@ -13,14 +13,15 @@ class Spot:
 
     names: the spot of each member, by its name as written between quotes; other: the spot of members with other names.
     items: the spot of each item; the last one is for all further items. unique: no two of its items may be equal.
-    pointer: the JSON pointer of the array that says so. plain: for arrays of strings alone, appending any letter keeps
-    an item valid.
+    names_differ: no two of its names may be equal, since they are counted. pointer: the JSON pointer of the array or
+    the object that says so. plain: for arrays of strings alone, appending any letter keeps an item valid.
     """
 
     names: Mapping[bytes, int]
     other: int
     items: tuple[int, ...]
     unique: bool = False
+    names_differ: bool = False
     pointer: str = ""
     plain: bool = True
 

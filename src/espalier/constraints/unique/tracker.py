@@ -28,10 +28,10 @@ Chunks: TypeAlias = "tuple[Chunks, bytes] | None"
 
 
 class Frame(NamedTuple):
-    """An open container. spot: the index of its spot. unique: its items are remembered. watched: its own are, or those
-    of an array around it. place: the number of items before, up to the last that the spot tells apart. begin: where
-    the item begins in the recorded text. done: the item is remembered already. seen: the keys of its items so far.
-    items: how many they are."""
+    """An open container. spot: the index of its spot. unique: its items are remembered. named: its names are. watched:
+    its own are, or those of a container around it. place: the number of items before, up to the last that the spot
+    tells apart. begin: where the item begins in the recorded text. done: the item is remembered already. seen: the keys
+    of its items so far, or its names. items: how many they are."""
 
     parent: Frame | None
     spot: int
@@ -43,6 +43,7 @@ class Frame(NamedTuple):
     done: bool = False
     seen: Some = ()
     items: int = 0
+    named: bool = False
 
 
 class Point(NamedTuple):
@@ -63,11 +64,13 @@ class Point(NamedTuple):
 
 
 class Clash(NamedTuple):
-    """A repeated item. item: as written. offset: in the data, of the byte that ends it. pointer: the array's."""
+    """A repeated item. item: as written. offset: in the data, of the byte that ends it. pointer: the array's. is_name:
+    it is a repeated name of an object instead."""
 
     item: bytes
     offset: int
     pointer: str
+    is_name: bool = False
 
 
 class OpenString(NamedTuple):
@@ -182,7 +185,12 @@ class DocumentTracker:
                 if mode == KEY:
                     assert frame is not None
                     spot = spots[frame.spot]
-                    value = spot.names.get(recorded(string, at - 1), spot.other)
+                    name = recorded(string, at - 1)
+                    value = spot.names.get(name, spot.other)
+                    if frame.named:
+                        if any(name in some for some in frame.seen):
+                            return Clash(name, at - 1, spot.pointer, is_name=True), at
+                        frame = frame._replace(seen=_with(frame.seen, name), items=frame.items + 1)
                 if frame is not None and frame.watched:
                     strings = _with(strings, recorded(string, at - 1))
                     if frame.unique and (clash := remember(recorded(frame.begin, at).strip(BLANK), at - 1)):
@@ -217,10 +225,11 @@ class DocumentTracker:
                 if frame is not None and frame.is_array:
                     value = spots[frame.spot].items[frame.place]
                 unique = is_array and spots[value].unique
-                watched = unique or (frame is not None and frame.watched)
+                named = not is_array and spots[value].names_differ
+                watched = unique or named or (frame is not None and frame.watched)
                 if watched and not records:
                     text, size, since, records = None, 0, at - 1, True
-                frame = Frame(frame, value, is_array, unique, watched, begin=size + at - since)
+                frame = Frame(frame, value, is_array, unique, watched, begin=size + at - since, named=named)
                 in_value = False
             elif frame is not None:
                 last = recorded(frame.begin, at - 1).strip(BLANK) if frame.unique and not frame.done else b""

@@ -31,14 +31,15 @@ class Written(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnyOrder:
     """members: the declared members. required: those that must come, a bit for each. others: any other member, NEVER
-    for none. low, high: bounds on the number of members; for `low` at most one of the others counts, since they may
-    come twice."""
+    for none. low, high: bounds on the number of members. counts_others: for `low` every other member counts; else one
+    at most, since they may come twice."""
 
     members: tuple[Node, ...]
     required: int
     others: Node
     low: int
     high: int | None
+    counts_others: bool
     layout: Layout
     depth: int
     brackets: tuple[str, str]
@@ -98,7 +99,8 @@ class AnyOrder:
             lacking = self.low - self._counted(state) - len(more)
             if lacking > 0:
                 free = [one for one, bit in spare if not state.names & bit]
-                free += [] if state.others or self.others is NEVER else [other]
+                if self.others is not NEVER and (self.counts_others or not state.others):
+                    free += [other] * (lacking if self.counts_others else 1)
                 more += sorted(free)[:lacking]
             if not more:
                 return empty if state == Written() else close
@@ -121,15 +123,18 @@ class AnyOrder:
     def _kept(self, names: int, others: int) -> Written:
         """The state with others counted as far as it matters."""
         if self.high is None:
-            others = min(others, 1) if not names or names.bit_count() < self.low else 0
+            lacking = max(0, self.low - names.bit_count())
+            others = min(others, max(lacking if self.counts_others else min(lacking, 1), int(not names)))
         return Written(names, others)
 
     def _counted(self, state: Written) -> int:
-        return state.names.bit_count() + min(state.others, 1)
+        return state.names.bit_count() + (state.others if self.counts_others else min(state.others, 1))
 
     def can_end(self, state: Written) -> bool:
         """Whether the counts can still be kept."""
-        more = len(self.members) - state.names.bit_count() + (self.others is not NEVER and not state.others)
+        more = len(self.members) - state.names.bit_count()
+        if self.others is not NEVER:
+            more += self.low if self.counts_others else int(not state.others)
         if self.high is not None:
             room = self.high - state.names.bit_count() - state.others
             if room < (self.required & ~state.names).bit_count():

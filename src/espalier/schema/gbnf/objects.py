@@ -25,6 +25,8 @@ from espalier.schema.gbnf.rulebook import RuleBook, RuleContext, quoted
 from espalier.schema.gbnf.strings import StringRules
 from espalier.time_limit import check as check_time
 
+NAMES = "undeclared names must differ to count, which a matcher watches"
+"""A gap that a matcher closes, see `constraints/unique/`."""
 MAX_ANY = 8
 """Declared names that may come in any order in a grammar, which has a rule for every set of them."""
 MAX_PROPERTIES = 10_000
@@ -39,6 +41,8 @@ class ObjectRules:
     """Converts objects. value: the reference to the rule of a node, at a depth. cases: the cases of a node."""
 
     brackets: ClassVar[tuple[str, str]] = ("{", "}")
+    counts_others: ClassVar[bool] = False
+    """Whether all undeclared names count for `minProperties`, because a matcher lets none come twice."""
     book: RuleBook
     strings: StringRules
     layout: Layout
@@ -81,6 +85,7 @@ class ObjectRules:
             others=NEVER,
             low=0,
             high=None,
+            counts_others=False,
             layout=self.layout,
             depth=context.depth,
             brackets=self.brackets,
@@ -122,19 +127,34 @@ class ObjectRules:
 
     def any_order(self, case: Object, members: list[Member], others: Node, context: RuleContext) -> AnyOrder:
         """The automaton of these members in every order."""
-        low, count = case.min_properties, len(members)
-        if others is not NEVER and low > sum(member.required for member in members):
-            low = counted_names(low, count, self.book, context)
         return AnyOrder(
             members=tuple(self.member(Literal(member.key), member.value) for member in members),
             required=sum(1 << i for i, member in enumerate(members) if member.required),
             others=others,
-            low=low,
+            low=self.low(case, members, others, context),
             high=case.max_properties,
+            counts_others=self.counts_others,
             layout=self.layout,
             depth=context.depth,
             brackets=self.brackets,
         )
+
+    def low(self, case: Object, members: list[Member], others: Node, context: RuleContext) -> int:
+        """The least number of members that must be counted. What that leaves open becomes a note or a gap."""
+        low, required = case.min_properties, sum(member.required for member in members)
+        if low <= required:
+            return 0
+        if others is NEVER or low - required == 1:  # of others that are all the same, one counts
+            return low
+        if self.counts_others:
+            self.book.gap(context.pointer, "minProperties", NAMES)
+            return low
+        if low > len(members) + 1:
+            text = f"at least {low} names, of which {len(members)} are declared: other names may come twice"
+            self.book.gap(context.pointer, "minProperties", text)
+            return len(members) + 1
+        self.book.note(context.pointer, "minProperties", "one undeclared name at most counts, as it may come twice")
+        return low
 
     def key(self, name: str) -> str:
         """A declared name as it is written."""
@@ -219,16 +239,14 @@ class Chain:
         self._depth = context.depth
         self._written_ends: dict[int, list[Node]] = {}
         self._most = case.max_properties
-        required = sum(member.required for member in members)
         count, any_others = len(members), others is not NEVER
         if self._most is not None and not any_others and self._most >= count:
             self._most = None
-        self._least = case.min_properties if case.min_properties > required else 0
+        self._least = rules.low(case, members, others, context)
+        self._counts_others = rules.counts_others
         self._needed = [0] * (count + 1)  # required properties from here on
         for i in reversed(range(count)):
             self._needed[i] = self._needed[i + 1] + members[i].required
-        if any_others:
-            self._least = counted_names(self._least, count, book, context)
         for keyword, is_counted in (("maxProperties", self._most is not None), ("minProperties", self._least > 0)):
             cap = self._cap()
             if is_counted and (count + 1) * (cap + 1) > MAX_STATES:
@@ -274,7 +292,8 @@ class Chain:
 
     def _is_possible(self, i: int, written: int) -> bool:
         """Whether the counts can still be kept, with `written` members before property `i`."""
-        enough = written + len(self.members) - i + (self._others is not NEVER) >= self._least
+        others = 0 if self._others is NEVER else self._least if self._counts_others else 1
+        enough = written + len(self.members) - i + others >= self._least
         return enough and (self._most is None or written + self._needed[i] <= self._most)
 
     def member_costs(self, cost: Cost) -> list[int]:
@@ -342,12 +361,12 @@ class Chain:
             if least:
                 return []
             return [close if written else empty]
-        if least > 1 or (most is not None and most < least):
+        if (least > 1 and not self._counts_others) or (most is not None and most < least):
             return []
         item = join(layout.between(depth), self._others)
         if written:
             return [join(self._book.counted(item, least, most), close)]
-        more = self._book.counted(item, 0, None if most is None else most - 1)
+        more = self._book.counted(item, max(0, least - 1), None if most is None else most - 1)
         some = join(join(layout.first(depth), self._others), join(more, close))
         return [some] if least else [empty, some]
 
@@ -356,15 +375,3 @@ def _place(state: State) -> tuple[int, int]:
     if not isinstance(state, tuple):
         raise TypeError(f"{state!r} is no state of an object")
     return state
-
-
-def counted_names(least: int, declared: int, book: RuleBook, context: RuleContext) -> int:
-    """How many names are counted up to, of at least `least`, where undeclared ones may occur: one of these at most
-    counts, as it may come twice. What that leaves out is noted."""
-    if least > declared + 1:
-        text = f"at least {least} names, of which {declared} are declared: other names may come twice"
-        book.gap(context.pointer, "minProperties", text)
-        return declared + 1
-    if least > 1:
-        book.note(context.pointer, "minProperties", "one undeclared name at most counts, as it may come twice")
-    return least

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import ClassVar
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.linear import Cost, Edges, KeyChoice, Linear, State
@@ -25,6 +26,7 @@ class LazyObjects(ObjectRules):
     """Converts objects. undeclared: the reference to a rule for a string that is none of these names. of_names: the
     same for an automaton over the characters of names. rule: the same for an automaton of its own."""
 
+    counts_others: ClassVar[bool] = True
     undeclared: Callable[[String, tuple[str, ...], str], Node]
     of_names: Callable[[Dfa | None, str], Node]
     rule: Callable[[Linear], Node]
