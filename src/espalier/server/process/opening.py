@@ -163,7 +163,7 @@ async def _memory_returned(pools: Pools) -> AsyncIterator[None]:
 
 
 def _return_memory() -> None:
-    gc.collect()
+    """Of the allocator alone: a collection of garbage would stop every thread for as long as the heap is large."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None  # of glibc
     if trim is not None:
         trim(0)
