@@ -25,7 +25,8 @@ class Kind:
     spec: the class of its specs, whose `kind` is the kind's name.
     compile: `(spec, compiler) -> Compiled`.
     automaton: `(spec, compiler) -> Dfa | Network`, the accepted texts as an automaton over bytes. Kinds with an
-        automaton can be regions of `Free`, and `AllOf` can search them for common ends. A Network is returned only where no Dfa exists.
+        automaton can be regions of `Free`, and `AllOf` can search them for common ends. A Network is returned only
+        where no Dfa exists.
     watched: `(spec, compiler) -> WatchedLanguage` (`unique/places.py`): the automaton, and the tracker that it needs
         beside it. None: the automaton needs none.
     machine: `(spec, compiler) -> WatchedMachine | None` (`unique/places.py`): the same as a machine that is explored on
