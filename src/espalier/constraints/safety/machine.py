@@ -47,6 +47,8 @@ FIRST_NUMBERS, MAX_NUMBERS = 2**13, 2**17
 NEAR = 8
 """The most tokens that complete a text, after any allowed token, unless a user's own patterns need more: one ends a
 character, and a few bytes lead out of what is pending."""
+LIKELY = b"x \n-\x80\xa0\xbf"
+"""Bytes that complete most texts that one byte can complete: tried before a search."""
 MAX_SEARCHED = 20_000
 MAX_KNOWN = 50_000
 
@@ -203,8 +205,21 @@ class SafetyMachine:
         if found is None:
             if len(self._least) >= MAX_KNOWN:
                 self._least = {}
-            found = self._least[state] = self._search(state)
+            missing = int(np.frombuffer(state, dtype=np.int64, count=1)[0]) & 15  # bytes of a character
+            fewest = max(1, missing)
+            found = self._least[state] = fewest if self._ends_after(state, fewest) else self._search(state)
         return found
+
+    def _ends_after(self, state: bytes, count: int) -> bool:
+        """Whether a few likely bytes complete the text; no fewer than `count` can."""
+        for byte in LIKELY:
+            if byte in self._own and (after := self.step(state, byte)) is not None:
+                if count == 1:
+                    if self.accepts(after):
+                        return True
+                elif self._ends_after(after, count - 1):
+                    return True
+        return False
 
     def _search(self, state: bytes) -> int:
         """The bytes of a shortest completion, over bytes that have a token of their own."""
