@@ -16,6 +16,7 @@ from heapq import heappop, heappush
 from typing import Any, Protocol, TypeAlias
 
 from espalier.automata.languages.nfa import DONE, ByteSet, utf8_edges
+from espalier.automata.lazy.costs import Utf8, least_bytes, rest_of_character
 from espalier.automata.lazy.linear import ENDLESS, Cost, Linear, State, as_keyed
 from espalier.grammar.ast import (
     Alternative,
@@ -26,13 +27,9 @@ from espalier.grammar.ast import (
     Repeat,
     RuleRef,
     Sequence,
-    TokenRef,
-    fold,
 )
 from espalier.time_limit import check as check_time
 
-Utf8: TypeAlias = tuple[tuple[tuple[ByteSet, int], ...], ...]
-"""An automaton that reads one character, see `nfa.utf8_edges`."""
 Start: TypeAlias = Any
 """What a call leads to: a position, opaque here."""
 
@@ -390,7 +387,7 @@ class Items:
         key = (id(nodes), at, after)
         found: Char | None = self._known.get(key)
         if found is None:
-            found = self._known[key] = Char(nodes, at, _rest(nodes, at), after)
+            found = self._known[key] = Char(nodes, at, rest_of_character(nodes, at), after)
         return found
 
     def call(self, start: Start, cost: int, after: Item) -> Item:
@@ -490,39 +487,3 @@ class Items:
 
 
 _NOTHING = End(ENDLESS)
-
-
-def _rest(nodes: Utf8, at: int) -> int:
-    """The least number of bytes from a node to the end of the character."""
-    least, level = 1, {at}
-    while not any(child == DONE for node in level for _, child in nodes[node]):
-        least += 1
-        level = {child for node in level for _, child in nodes[node]}
-    return least
-
-
-def least_bytes(node: Node, of_rule: Callable[[str], int]) -> int:
-    """The least number of bytes that an expression reads, at least ENDLESS where it matches nothing."""
-    match node:
-        case Literal(text):
-            return len(text.encode())
-        case RuleRef(name):
-            return of_rule(name)
-        case CharClass() | AnyChar():
-            nodes = utf8_edges(node.scalars())
-            return _rest(nodes, 0) if nodes and nodes[0] else ENDLESS
-        case TokenRef():
-            return 1
-
-    def visit(inner: Node, parts: list[int]) -> int:
-        match inner:
-            case Repeat(_, low, _):
-                return low * parts[0] if low else 0
-            case Alternative():
-                return min(parts)
-            case Sequence():
-                return sum(parts)
-            case _:
-                return least_bytes(inner, of_rule)
-
-    return min(fold(node, visit), ENDLESS)

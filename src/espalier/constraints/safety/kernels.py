@@ -27,6 +27,18 @@ from typing import Any, TypeAlias
 import numba
 import numpy as np
 
+from espalier.constraints.safety.unescape import (
+    HALF,
+    HALF_SLASH,
+    HEX,
+    OFF,
+    PLAIN,
+    UNKNOWN,
+    decode,
+    flush,
+    next_character,
+)
+
 Array: TypeAlias = Any  # numpy arrays; shapes and types are above
 Filter: TypeAlias = Any
 Met: TypeAlias = Any
@@ -38,13 +50,6 @@ WRITTEN, DOUBLE, SINGLE = 0, 1, 2
 INVALID = -1
 """What `read` returns for a byte that is not valid UTF-8 here; 0 if it may be read; 1 + 3 i + r for a match of rule i
 in reading r."""
-
-OFF, PLAIN, SLASH, HEX, HALF, HALF_SLASH, HALF_HEX = 0, 1, 2, 3, 4, 5, 6
-"""What has been read of an escape: no quotation mark yet; none; a backslash; `\\u` or `\\x` and some digits; half of a
-surrogate pair; that and a backslash; that and the beginning of the other half. In the low three bits; then the number
-of digits that are missing (4 bits), the value of the digits (16 bits), and ten bits of the first half."""
-UNKNOWN = 0xFFFD
-"""What a broken escape, or half of a surrogate pair, is read as."""
 
 
 FULL, MISS = -2, -3
@@ -116,85 +121,6 @@ def _jump(number: int, letter: int, tables: Filter, met: Met) -> Any:
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def _digit(point: int) -> Any:
-    if 48 <= point <= 57:
-        return point - 48
-    point |= 32
-    return point - 87 if 97 <= point <= 102 else -1
-
-
-@numba.njit(cache=True, nogil=True, boundscheck=False)
-def _decode(escape: int, point: int, quote: int) -> Any:
-    """Read one character of the text between quotation marks. Returns the new state of the escape, and what has been
-    decoded by it, in this order: how many UNKNOWN, how many backslashes, one character or -1, whether the string
-    ends."""
-    mode = escape & 7
-    if mode == OFF:
-        return (PLAIN if point == quote else OFF), 0, 0, -1, False
-    unknown = 0
-    if mode in (HEX, HALF_HEX):
-        digit = _digit(point)
-        if digit >= 0:
-            left = ((escape >> 3) & 15) - 1
-            value = (((escape >> 7) & 0xFFFF) << 4) | digit
-            half = escape >> 23
-            if left:
-                return mode | left << 3 | value << 7 | half << 23, 0, 0, -1, False
-            if mode == HALF_HEX:
-                if 0xDC00 <= value < 0xE000:
-                    return PLAIN, 0, 0, 0x10000 + (half << 10) + (value & 0x3FF), False
-                unknown = 1
-            if 0xD800 <= value < 0xDC00:
-                return HALF | (value & 0x3FF) << 23, unknown, 0, -1, False
-            return PLAIN, unknown, 0, UNKNOWN if 0xDC00 <= value < 0xE000 else value, False
-        unknown = 2 if mode == HALF_HEX else 1
-        mode = PLAIN
-    elif mode == HALF:
-        if point == 92:
-            return HALF_SLASH | (escape >> 23) << 23, 0, 0, -1, False
-        unknown = 1
-        mode = PLAIN
-    elif mode == HALF_SLASH:
-        if point == 117:
-            return HALF_HEX | 4 << 3 | (escape >> 23) << 23, 0, 0, -1, False
-        unknown = 1
-        mode = SLASH
-    if mode == SLASH:
-        if point == 117:
-            return HEX | 4 << 3, unknown, 0, -1, False
-        if point == 120:
-            return HEX | 2 << 3, unknown, 0, -1, False
-        slash = 0
-        if point == 110:
-            point = 10
-        elif point == 116:
-            point = 9
-        elif point == 114:
-            point = 13
-        elif point == 98:
-            point = 8
-        elif point == 102:
-            point = 12
-        elif point != 34 and point != 39 and point != 92 and point != 47:
-            slash = 1  # a backslash that begins no escape is read as itself
-        return PLAIN, unknown, slash, point, False
-    if point == quote:
-        return PLAIN, unknown, 0, -1, True
-    if point == 92:
-        return SLASH, unknown, 0, -1, False
-    return PLAIN, unknown, 0, point, False
-
-
-@numba.njit(cache=True, nogil=True, boundscheck=False)
-def _flush(escape: int) -> Any:
-    """The text ends: how many UNKNOWN and backslashes are read for an escape that is not complete, and whether there is
-    a string to end."""
-    mode = escape & 7
-    unknown = 2 if mode == HALF_HEX else 1 if mode >= HEX else 0
-    return unknown, 1 if mode in (SLASH, HALF_SLASH) else 0, mode != OFF
-
-
-@numba.njit(cache=True, nogil=True, boundscheck=False)
 def _take(
     rows: Array, at: int, reading: int, unknown: int, slash: int, point: int, is_end: bool,
     points: Array, jumps: Array, cuts: Array,
@@ -221,30 +147,6 @@ def _take(
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def _character(begun: int, byte: int) -> Any:
-    """The next byte of a character. begun: how many bytes it still needs (4 bits) and its length (4 bits) and the value
-    so far, from 8 on; 0 between characters. Returns -1 for invalid bytes, else 2 * begun, or 2 * point + 1."""
-    if begun == 0:
-        if byte < 0x80:
-            return 2 * byte + 1
-        if 0xC2 <= byte < 0xE0:
-            return 2 * (1 | 2 << 4 | (byte & 31) << 8)
-        if 0xE0 <= byte < 0xF0:
-            return 2 * (2 | 3 << 4 | (byte & 15) << 8)
-        if 0xF0 <= byte < 0xF5:
-            return 2 * (3 | 4 << 4 | (byte & 7) << 8)
-        return -1
-    if byte & 0xC0 != 0x80:
-        return -1
-    left, length, value = (begun & 15) - 1, (begun >> 4) & 15, (begun >> 8) << 6 | (byte & 63)
-    if length == 3 and left == 1 and (value < 0x20 or 0x360 <= value < 0x380):
-        return -1
-    if length == 4 and left == 2 and (value < 0x10 or value > 0x10F):
-        return -1
-    return 2 * value + 1 if left == 0 else 2 * (left | length << 4 | value << 8)
-
-
-@numba.njit(cache=True, nogil=True, boundscheck=False)
 def _goes_on(
     rows: Array,
     at: int,
@@ -267,7 +169,7 @@ def _goes_on(
         if reading:
             if escape == OFF:
                 return 0
-            rows[at, reading], unknown, slash, point, is_end = _decode(escape, point, 0)
+            rows[at, reading], unknown, slash, point, is_end = decode(escape, point, 0)
         found = _take(rows, at, reading, unknown, slash, point, is_end, points, jumps, cuts)
         rows[at, 3 + reading] = number
         if reading:
@@ -335,7 +237,7 @@ def read(
             rows[at, 7] = points[byte]
             return MISS
         return 1 + 3 * (-2 - after) + low
-    found = _character(rows[at, 0], byte)
+    found = next_character(rows[at, 0], byte)
     if found < 0:
         return INVALID
     if not found & 1:
@@ -353,7 +255,7 @@ def read(
             quote = 34 if reading == 1 else 39
             if escape == OFF and point != quote:
                 continue
-            rows[at, reading], unknown, slash, point, is_end = _decode(escape, point, quote)
+            rows[at, reading], unknown, slash, point, is_end = decode(escape, point, quote)
         hit = _take(rows, at, reading, unknown, slash, point, is_end, points, jumps, cuts)
         if hit == 0 and reading and rows[at, reading] & 7 >= HEX:
             hit = _escape_goes_on(rows, at, reading, points, jumps)
@@ -432,7 +334,7 @@ def ends(state: Array, rows: Array, tables: Filter, met: Met) -> Any:
     while reading < 3:
         unknown, slash, is_end = 0, 0, True
         if reading:
-            unknown, slash, is_end = _flush(rows[0, reading])
+            unknown, slash, is_end = flush(rows[0, reading])
         hit = _take(rows, 0, reading, unknown, slash, -1, is_end, points, jumps, cuts)
         if hit == MISS:
             if _jump(rows[0, 6], rows[0, 7], tables, met) == -1:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings
 from espalier.automata.masks.walker import KIND, laid_out
+from espalier.constraints.safety.memory import Met, Recent
 from espalier.constraints.safety.parts import Tables
 from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time
@@ -42,8 +43,6 @@ FAR = 0.5
 """A lane that differs from all of these below more than this share of the trie is walked in full."""
 MAX_ROWS = 2**16
 """The most distinct states after one token."""
-FIRST_NUMBERS, MAX_NUMBERS = 2**13, 2**17
-"""How many combinations of the parts' states are remembered at first, and at most."""
 NEAR = 8
 """The most tokens that complete a text, after any allowed token, unless a user's own patterns need more: one ends a
 character, and a few bytes lead out of what is pending."""
@@ -55,7 +54,6 @@ MAX_KNOWN = 50_000
 
 WRITTEN, DOUBLE, SINGLE = 0, 1, 2
 Result = TypeVar("Result")
-Known = TypeVar("Known")
 
 
 class Hit(NamedTuple):
@@ -71,28 +69,6 @@ class _Lane(NamedTuple):
 
     row: NDArray[np.int64]
     refused: NDArray[np.uint32]
-
-
-class _Recent(Generic[Known]):
-    """What was made last, each with a sign of what follows each byte."""
-
-    def __init__(self, size: int) -> None:
-        self._signs = np.empty((size, 256), dtype=np.int64)
-        self._known: list[Known] = []
-        self._next = 0
-
-    def nearest(self, sign: NDArray[np.int64], weights: NDArray[np.float64]) -> tuple[Known | None, float]:
-        """What is known after which bytes of the least total weight lead elsewhere, and that weight."""
-        if not self._known:
-            return None, np.inf
-        far = (self._signs[: len(self._known)] != sign) @ weights  # (n,)
-        at = int(far.argmin())
-        return self._known[at], float(far[at])
-
-    def add(self, sign: NDArray[np.int64], known: Known) -> None:
-        self._signs[self._next] = sign
-        self._known[self._next : self._next + 1] = [known]
-        self._next = (self._next + 1) % len(self._signs)
 
 
 class SafetyMachine:
@@ -117,12 +93,12 @@ class SafetyMachine:
         self._below: NDArray[np.float64] = np.bincount(bytes_, weights=sizes, minlength=256).astype(np.float64)
         self._lock = threading.Lock()
         self._rows, self._last = np.zeros((2, 8), dtype=np.int64), np.zeros(1, dtype=np.int64)  # scratch
-        self._met = _Met(self._parts, tables.letters.shape[1])
+        self._met = Met(self._parts, tables.letters.shape[1])
         self._masks: ByteCache[bytes, Mask] = ByteCache(CACHE_BYTES)
         self._landings: ByteCache[bytes, Landings] = ByteCache(LANDINGS_BYTES)
         self._lanes: ByteCache[tuple[int, int, int], _Lane] = ByteCache(LANES_BYTES)
-        self._recent: dict[tuple[int, bool], _Recent[_Lane]] = {}
-        self._ends: _Recent[_Landed] = _Recent(MAX_LANDED)
+        self._recent: dict[tuple[int, bool], Recent[_Lane]] = {}
+        self._ends: Recent[_Landed] = Recent(MAX_LANDED)
         self._kinds = (0, int(KIND[34] | KIND[92]), int(KIND[39] | KIND[92]))
         self._special = [self._holding(b""), self._holding(b'"\\'), self._holding(b"'\\")]
         self._accepts: dict[bytes, bool] = {}
@@ -326,7 +302,7 @@ class SafetyMachine:
                 self._met.forget()
                 self._lanes.clear()
                 self._recent.clear()
-                self._ends = _Recent(MAX_LANDED)
+                self._ends = Recent(MAX_LANDED)
 
     def _states(self, rows: NDArray[np.int64]) -> list[bytes]:
         """The states of rows, `(n, 6)` or wider."""
@@ -366,7 +342,7 @@ class SafetyMachine:
             row[reading] = escape
         after, codes = self._options(row, reading, reading + 1)
         sign = np.where(codes == 0, after[:, 3 + reading] << 33 | after[:, reading] * bool(reading), -1)  # (256,)
-        recent = self._recent.setdefault((reading, is_whole), _Recent(MAX_NEAR))
+        recent = self._recent.setdefault((reading, is_whole), Recent(MAX_NEAR))
         nearest, far = recent.nearest(sign, self._below)
         if far > FAR * self._below.sum():
             nearest = None
@@ -484,25 +460,3 @@ def _kernels() -> Any:
 
 def _hit(found: int) -> Hit | None:
     return Hit(*divmod(found - 1, 3)) if found > 0 else None
-
-
-class _Met:
-    """The numbers that the kernels give to combinations of the parts' states; see `kernels.py`."""
-
-    def __init__(self, parts: int, letters: int) -> None:
-        self._shape = (parts, letters)
-        self._size = FIRST_NUMBERS // 2
-        self.forget()
-
-    def forget(self) -> None:
-        """Forget all but the start, and have twice the room up to the limit."""
-        self._size = min(2 * self._size, MAX_NUMBERS)
-        parts, letters = self._shape
-        self.arrays = (
-            np.zeros((self._size, parts), dtype=np.int32),
-            np.full((self._size, letters), -1, dtype=np.int32),
-            np.full(self._size, -1, dtype=np.int32),
-            np.zeros(self._size, dtype=np.uint8),
-            np.full(4 * self._size, -1, dtype=np.int32),
-            np.zeros(1, dtype=np.int64),
-        )

@@ -14,8 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from espalier.automata.languages.dfa import Dfa
+from espalier.automata.lazy.costs import least_bytes
 from espalier.automata.lazy.explored import Explored, Place
-from espalier.automata.lazy.items import Start, least_bytes
+from espalier.automata.lazy.items import Start
 from espalier.automata.lazy.linear import ENDLESS, MOST, Linear
 from espalier.errors import LimitExceeded, SchemaError
 from espalier.grammar.ast import NEVER, Literal, Node, RuleRef
