@@ -73,7 +73,7 @@ def test_a_json_object_of_50_characters_beside_safety_over_http(eng, stream):
     body = {"messages": [{"role": "user", "content": PROMPT}], "seed": 1, "stream": stream, "max_tokens": 60}
     with client(engine=eng) as http:
         reply = http.post("/v1/chat/completions", json=body | {"espalier": {"constraint": SAFE.to_json()}})
-    assert reply.status_code == 200
+    assert reply.status_code == 200, reply.text
     if stream:
         chunks = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")]
         texts = [one["choices"][0]["delta"].get("content") for one in chunks if one["choices"]]

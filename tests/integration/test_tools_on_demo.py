@@ -60,6 +60,7 @@ def test_every_call_parses_validates_and_names_a_tool(eng):
     assert sum(count == 0 for count in calls[2::4]) > 25
 
 
+@pytest.mark.slow
 def test_required_calls_at_least_once_and_no_more_than_the_limit(eng):
     results = runs(eng, tool_choice="required", max_calls=2)
     check(results)
@@ -72,6 +73,7 @@ def test_named_calls_exactly_that(eng):
     assert all([call.name for call in result.tool_calls] == ["get_weather"] for result in results)
 
 
+@pytest.mark.slow
 def test_none_never_calls(eng):
     for result in runs(eng, tool_choice="none"):
         assert result.tool_calls == ()

@@ -36,7 +36,7 @@ def test_a_template_of_ten_billion_turns_ends(source: str) -> None:
     begun = time.thread_time()
     with pytest.raises(EffortExceeded, match="CPU time"):
         ChatTemplate(source).render(USER)
-    assert time.thread_time() - begun < 1.5
+    assert time.thread_time() - begun < 3
 
 
 @pytest.mark.parametrize(

@@ -276,6 +276,7 @@ def test_a_bad_option_names_its_field(field):
     assert caught.value.field == field
 
 
+@pytest.mark.slow
 def test_large_schemas_end_in_bounded_time():
     many = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(30_000)}}
     with pytest.raises(LimitExceeded, match="30000 properties"):

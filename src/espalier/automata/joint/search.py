@@ -24,9 +24,9 @@ DEAD, UNKNOWN = -1, -2
 """What is told of a state instead of the length of its completion."""
 MAX_JUDGED = 100_000
 """States about which something is remembered, about 400 bytes each; past that all is forgotten."""
-MAX_EXPANDED = 500
+MAX_EXPANDED = 200
 """The most states that one search expands."""
-MAX_WORK = 2_000
+MAX_WORK = 400
 """The most states that the searches for one mask expand together."""
 MAX_TRIED = 4_000
 """The longest completion of a member that is tried on the others, in bytes and named tokens."""

@@ -7,6 +7,7 @@ as the rule, and says whether the match is in the decoded text of a string.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from espalier.constraints.safety.parts import Tables, built_in_parts, custom_par
 from espalier.constraints.safety.phrases import Phrase
 from espalier.constraints.safety.spec import Custom, Safety
 from espalier.time_limit import time_limit
+from espalier.tokens.vocab import Vocab
 
 SECONDS = 60.0
 """The time limit for building one filter's DFA; a caller's own limit holds as well."""
@@ -87,8 +89,35 @@ def _numbered(rules: list[FilterRule], new: list[FilterRule]) -> list[int]:
     return list(range(len(rules) - len(new), len(rules)))
 
 
+_LOADED = threading.Event()
+_LOADING = threading.Lock()
+
+
+def load_kernels() -> None:
+    """Load the compiled code of the filters, once in a process. The first time after an installation compiles it, which
+    takes some 15 s: in a thread of its own, so that no limit on a caller's CPU time is charged for it."""
+    with _LOADING:
+        if not _LOADED.is_set():
+            thread = threading.Thread(target=_use_kernels, name="espalier-kernels")
+            thread.start()
+            thread.join()
+            _LOADED.set()
+
+
+def _use_kernels() -> None:
+    """Call each kernel, as a filter does."""
+    compiler = Compiler(Vocab.bytes())
+    machine = SafetyMachine(filter_of(Safety(patterns=["ab"])).tables, compiler.vocab, compiler.trie)
+    machine.mask(machine.start)
+    machine.landings(machine.start)
+    machine.options(machine.start)
+    machine.pending(machine.start)
+    machine.read(machine.start, b'"a')
+
+
 def compile_safety(spec: Safety, compiler: Compiler) -> Compiled:
     """The filter for one vocabulary. Raises as `filter_of` does, and VocabError."""
+    load_kernels()
     found = filter_of(_masking(spec))
     machine = SafetyMachine(found.tables, compiler.vocab, compiler.trie, near=FAR_END if found.is_custom else NEAR)
     strict = SafetyCompiled(spec, compiler, machine, found)

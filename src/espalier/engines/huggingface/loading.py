@@ -16,6 +16,7 @@ from espalier.errors import CapabilityError, InputError, MissingDependency, Unkn
 try:
     import torch
     from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 except ModuleNotFoundError as error:
     raise MissingDependency(error.name or "transformers", extra="transformers") from error
@@ -139,7 +140,10 @@ def local_folder(name: str) -> Path | None:
 
 def cached_folder(name: str) -> Path | None:
     """The folder of a model in the hub's cache; None if it is not there."""
-    found = try_to_load_from_cache(name, "config.json")
+    try:
+        found = try_to_load_from_cache(name, "config.json")
+    except HFValidationError:
+        return None  # no name of the hub; loading says so
     return Path(found).parent if isinstance(found, str) else None
 
 
