@@ -6,6 +6,7 @@ contract says that no keyword is narrowed: then every valid value has a text, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from random import Random
@@ -67,10 +68,13 @@ def written(value: Any, spec: JsonSchema) -> str | None:
     if plain is UNCERTAIN:
         return None
     text = styled(plain, spec.whitespace)
+    if LONG_RUN.search(text):
+        return None  # a run of whitespace is bounded, as the contract says
     return None if any(0xD800 <= ord(char) < 0xE000 for char in text) else text
 
 
 UNCERTAIN = object()
+LONG_RUN = re.compile(r"[ \t\r\n]{41}")
 
 
 def _plain(value: Any) -> Any:

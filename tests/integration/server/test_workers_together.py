@@ -23,7 +23,7 @@ from tests.server_process import ServerProcess, serving
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="workers are told apart in /proc")]
 URL = "/v1/chat/completions"
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "espalier": {"trace": True}}
-FREE, TIGHT = ({"authorization": f"Bearer sk-of-{name}-long"} for name in ("free", "tight"))
+FREE, TIGHT, OTHER = ({"authorization": f"Bearer sk-of-{name}-long"} for name in ("free", "tight", "other"))
 KEYS = """
 [[key]]
 name = "free"
@@ -34,6 +34,10 @@ may_read_metrics = true
 name = "tight"
 key = "sk-of-tight-long"
 requests_per_minute = 6
+
+[[key]]
+name = "other"
+key = "sk-of-other-long"
 """
 
 
@@ -108,7 +112,7 @@ def test_a_limit_holds_for_both_together(server: ServerProcess) -> None:
 def test_a_caller_meets_its_own_traces_alone_whoever_answers(server: ServerProcess) -> None:
     (mine,) = server.post(URL, CHAT, headers=FREE).json()["espalier"]["outputs"]
     for _ in range(6):
-        assert server.get(f"/traces/{mine['trace_id']}", headers=TIGHT).status_code == 404
+        assert server.get(f"/traces/{mine['trace_id']}", headers=OTHER).status_code == 404
 
 
 def test_a_worker_that_is_killed_is_replaced(server: ServerProcess) -> None:
