@@ -473,7 +473,7 @@ def test_an_encoder_is_refused_by_what_it_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("package", ["torch", "transformers", "safetensors"])
+@pytest.mark.parametrize("package", ["torch", "transformers"])
 def test_without_its_packages_the_pip_line_is_said(package: str) -> None:
     code = (
         f"import sys; sys.modules[{package!r}] = None\n"

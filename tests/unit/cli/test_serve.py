@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -225,6 +226,9 @@ def first_answer(server, url):
                 told = json.load(error)["error"]["message"]
             if told != "Loading model":
                 raise AssertionError(told) from error
+            # Each answer is a line in the log, which nobody reads yet: not so many that its pipe is full.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.wait(0.2)
         except urllib.error.URLError as error:
             if not isinstance(error.reason, ConnectionRefusedError):
                 raise
