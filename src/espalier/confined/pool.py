@@ -26,7 +26,6 @@ GRACE_SECONDS = 0.5
 """CPU time that a call may take beyond its limit, until it looks at the limit itself; then the kernel kills."""
 LOOK_SECONDS = 0.02
 """How often a waiting caller looks whether it was cancelled."""
-START_SECONDS = 60.0
 
 
 class ConfinedError(EspalierError):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.hostile.bodies import doubling
 from espalier import Choice, JsonObject, JsonSchema, Regex, Wordlist
 from espalier.confined.pool import is_supported
 from espalier.constraints.judging import ConfinedJudge
@@ -19,18 +20,6 @@ from espalier.time_limit import time_limit
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="this system cannot limit a process")
 WORDS = WordFiles.standard()
-
-
-def doubling(levels: int) -> dict[str, Any]:
-    """A schema of a few kilobytes whose verdict takes a number of steps that doubles with each level."""
-    rules: dict[str, Any] = {"l0": {"enum": ["x"]}}
-    for level in range(1, levels + 1):
-        below = {"$ref": f"#/$defs/l{level - 1}"}
-        rules[f"l{level}"] = {
-            "type": "object", "required": ["c"], "additionalProperties": False, "properties": {"c": below},
-            "allOf": [{"properties": {"c": below}}],
-        }  # fmt: skip
-    return {"$defs": rules, "$ref": f"#/$defs/l{levels}"}
 
 
 def nested(levels: int) -> str:

@@ -12,7 +12,7 @@ import pytest
 import espalier
 from espalier.cli.main import main_code
 from espalier.constraints.ban import Ban
-from espalier.constraints.joining.presets import preset_constraint
+from espalier.constraints.joining.presets import constraints_of, preset_parts
 from espalier.constraints.joining.rule import together
 from espalier.constraints.kinds import KINDS
 from espalier.constraints.safety.spec import Safety
@@ -33,6 +33,11 @@ MINE = Preset(
     ),
 )
 PRESETS = [BUILTIN[name] for name in ("json_strict", "json_loose", "tool_call", "creative")] + [MINE]
+
+
+def preset_constraint(preset):
+    """What a preset alone holds a text to."""
+    return together(*constraints_of(preset_parts(preset)))
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from espalier.automata.ends.closing import Ends
+from espalier.automata.joint.lengths import ENDLESS
 from espalier.automata.joint.machine import JointMachine
 from espalier.automata.masks.machine import State
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
-ENDLESS = 2**31
 MAX_WALKS = 6
 """States that one search under a token limit expands: what follows each is costly to list for several members."""
 SHORTEST_WALKS = 12

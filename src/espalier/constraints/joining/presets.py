@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from espalier.constraints.ban import Ban
 from espalier.constraints.compose.all_of import AllOf
 from espalier.constraints.filters.matcher import schema_spec, tool_calls
-from espalier.constraints.joining.rule import over, together
+from espalier.constraints.joining.rule import over
 from espalier.constraints.safety.spec import Custom, Safety, check_category, preset_categories, preset_texts
 from espalier.constraints.spec import Gbnf, JsonObject, JsonSchema, Spec
 from espalier.constraints.tools.spec import ToolCalls
@@ -184,11 +184,6 @@ def constraints_of(parts: Sequence[Part]) -> list[Spec]:
         found = [AllOf(found, dead_ends="rewind")]
     bans = [part.ban for part in parts if part.ban is not None]
     return [*found, *bans, *([] if safety is None else [safety])]
-
-
-def preset_constraint(preset: Preset) -> Spec | None:
-    """What a preset alone holds a text to. Raises as `preset_parts`."""
-    return together(*constraints_of(preset_parts(preset)))
 
 
 def _named(preset: Preset, make: Callable[[], Any]) -> Any:
