@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.schema.fuzzing.oracle import parse
 from benchmarks.schema.fuzzing.texts import styled
-from espalier.constraints.json_schema.lowered import LoweredSchema
+from espalier.constraints.json_schema.lowered import LoweredSchema, Use
 from espalier.constraints.spec import JsonSchema
 
 DIGITS = 12
@@ -22,12 +22,13 @@ DIGITS = 12
 VARIANTS = 3
 
 
-def takes_any_order(spec: JsonSchema) -> bool:
-    """Whether the contract promises that every valid document has a text, in every order of its names. Keywords that
-    are only checked promise so too. Asserted formats are left out, as the oracle checks only some of them."""
+def takes_any_order(spec: JsonSchema, use: Use) -> bool:
+    """Whether the contract of this use promises that every valid document has a text, in every order of its names.
+    Keywords that are only checked promise so too. Asserted formats are left out: the oracle checks only some of
+    them."""
     if spec.used_order != "any" or (spec.format == "assert" and '"format"' in spec.text):
         return False
-    entries = LoweredSchema(spec).contract("automaton").entries
+    entries = LoweredSchema(spec).contract(use).entries
     return not any(one.verdict == "narrowed" and (one.pointer or one.keyword == "order") for one in entries)
 
 

@@ -17,6 +17,7 @@ from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.free import Free, Region
 from espalier.constraints.json_schema.check import check_schema
+from espalier.constraints.json_schema.lowered import LoweredSchema
 from espalier.constraints.matching.closing import closing, within
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.constraints.unique.matcher import ItemsCompiled
@@ -401,3 +402,47 @@ def test_rollback_and_fork_remember_the_items() -> None:
     assert np.array_equal(fork.mask(), before)
     matcher.rollback(4)
     assert matcher.allows(ord("]"))
+
+
+REPEATING = {
+    "any items": ({"anyOf": [{"uniqueItems": True, "minItems": 2}, {"type": "array"}]}, "[3,null,3]"),
+    "a longer array": (
+        {"anyOf": [{"type": "array", "uniqueItems": True, "maxItems": 3}, {"type": "array", "maxItems": 4}]},
+        "[1,1]",
+    ),
+    "a prefix": (
+        {"anyOf": [{"prefixItems": [{"type": "null"}], "items": {"type": "string"}, "uniqueItems": True},
+                   {"items": True, "maxProperties": 0}]},
+        '[null,"a","a"]',
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", REPEATING)
+def test_an_array_may_repeat_items_where_another_option_plainly_includes_it(which: str) -> None:
+    schema, text = REPEATING[which]
+    spec = JsonSchema(schema)
+    compiled = BYTES.compile(spec)
+    assert compiled.accepts(text)
+    assert not isinstance(compiled, ItemsCompiled)
+    for use in ("alone", "grammar"):
+        entries = LoweredSchema(spec).contract(use).entries
+        assert {one.verdict for one in entries if one.pointer} == {"enforced"}
+
+
+NARROWED = {
+    "in the options": {"anyOf": [unique({"type": "integer"}), {"items": {"type": "number"}, "maxItems": 3}]},
+    "behind references": {
+        "$defs": {"set": {"allOf": [unique({"type": "integer"})]}},
+        "anyOf": [{"$ref": "#/$defs/set"}, {"items": {"type": "number"}, "maxItems": 3}],
+    },
+}
+
+
+@pytest.mark.parametrize("which", NARROWED)
+def test_the_contract_names_uniqueItems_where_it_stands_among_options(which: str) -> None:  # noqa: N802  # the keyword
+    spec = JsonSchema(NARROWED[which], allow="checked")
+    at = "/anyOf/0/uniqueItems" if which == "in the options" else "/$defs/set/allOf/0/uniqueItems"
+    for use, verdict in (("alone", "narrowed"), ("grammar", "checked")):
+        entries = [one for one in LoweredSchema(spec).contract(use).entries if one.keyword == "uniqueItems"]
+        assert [(one.pointer, one.verdict) for one in entries] == [(at, verdict)]

@@ -125,9 +125,10 @@ class LoweredSchema:
             watched = (gap.keyword == "uniqueItems" or gap.text == NAMES) and self.items is not None
             if not (watched and use in ("alone", "watched")):
                 text = f"{gap.text}; {ALONE}" if watched else gap.text
-                changes.append((_at(gap.pointer, gap.keyword), "checked", text))
+                changes += [(at, "checked", text) for at in self.expansion.places_of(gap.pointer, gap.keyword)]
         if use in ("alone", "watched") and self.items is not None and self.unique is None:
-            changes += [(_at(pointer, "uniqueItems"), "narrowed", EVERYWHERE) for pointer in self.items.narrowed]
+            for pointer in self.items.narrowed:
+                changes += [(at, "narrowed", EVERYWHERE) for at in self.expansion.places_of(pointer, "uniqueItems")]
         entries = found.with_changes(changes).entries
         extra = [Entry(pointer="", keyword=name, verdict="narrowed", note="; ".join(texts))
                  for name, texts in general.items()]  # fmt: skip

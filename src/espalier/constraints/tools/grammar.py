@@ -306,9 +306,9 @@ def _converted(
 def _check(expansion: Expansion, found: Converted, checked: bool, is_watched: bool) -> None:
     """Raises UnsupportedError for a keyword that would not be enforced, unless it may be checked afterwards.
     is_watched: a tracker keeps items unique."""
-    contract = expansion.contract.with_changes((f"{gap.pointer}/{gap.keyword}" if gap.keyword else gap.pointer,
-                                                "checked", gap.text) for gap in found.gaps
-                                               if not (is_watched and gap.keyword == "uniqueItems"))  # fmt: skip
+    gaps = [gap for gap in found.gaps if not (is_watched and gap.keyword == "uniqueItems")]
+    places = [(at, gap.text) for gap in gaps for at in expansion.places_of(gap.pointer, gap.keyword)]
+    contract = expansion.contract.with_changes((at, "checked", text) for at, text in places)
     refused = contract.by_verdict("refused")
     left = refused or (() if checked else contract.by_verdict("checked"))
     if left:

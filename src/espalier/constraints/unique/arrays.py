@@ -109,7 +109,7 @@ class _Search:
                 return None
             self.is_easy = self.is_easy and all(map(_has_names, inside.objects)) if inside.counted else self.is_easy
             if wanted and self._may_repeat(inside):
-                self.narrowed[self._shapes.pointer(wanted[0][1])] = None
+                self.narrowed |= dict.fromkeys(self._shapes.pointer(node) for _, node in wanted)
             self.is_easy = self.is_easy and all(self._has_room(case) for case, _ in wanted)
             names: dict[str, None] = {}
             for one in inside.objects:

@@ -26,6 +26,9 @@ ANNOTATIONS = frozenset(
 NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
 """Keywords that assert nothing without another one."""
 
+IN_PLACE = frozenset(("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"))
+"""Keywords whose schemas apply to the same value."""
+
 
 def contract_of(
     store: SchemaStore, reached: set[Subschema], judged: set[Subschema], left: Mapping[str, str], *, formats: bool
@@ -98,6 +101,32 @@ def keyword_of(pointer: str) -> str:
     """The last keyword of a pointer that holds schemas; else the last step."""
     steps = split(pointer)
     return next((step for step in reversed(steps) if step in SCHEMAS_IN), steps[-1] if steps else "")
+
+
+def places_of(store: SchemaStore, reached: set[Subschema], contract: Contract, pointer: str, keyword: str) -> list[str]:
+    """Where in the user's schema a keyword stands that holds for the values of the schema at `pointer`: there, or in
+    the schemas that apply to the same values. Where none of these has it, wherever it stands: a node of the normal form
+    has one pointer, and may come from several schemas."""
+    asserted = [one.pointer for one in contract.entries if one.keyword == keyword and one.verdict != "annotation"]
+    known = set(asserted)
+    start = store.main.subschemas.get(pointer)
+    queue = [] if start is None else [start]
+    seen = set(queue)
+    found: list[str] = []
+    for subschema in queue:  # grows as schemas are met
+        if (at := subschema.at(keyword)) in known:
+            found.append(at)
+        applied: list[Subschema] = []
+        for name, kid in subschema.kids.items():
+            if name in IN_PLACE:
+                applied += kid.values() if isinstance(kid, dict) else [kid]
+        if subschema in reached and isinstance(subschema.value, dict) and "$ref" in subschema.value:
+            applied.append(store.resolve(subschema, subschema.value["$ref"], "$ref")[0])
+        for one in applied:
+            if one not in seen and one in reached:
+                seen.add(one)
+                queue.append(one)
+    return found or asserted or [f"{pointer}/{keyword}" if keyword else pointer]
 
 
 def inside(subschema: Subschema) -> list[Subschema]:

@@ -22,7 +22,7 @@ from espalier.errors import SchemaError
 from espalier.schema.contract import Contract
 from espalier.schema.form import Case, NodeId, Object, Values
 from espalier.schema.normal.cases import led_to, trimmed
-from espalier.schema.normal.contract import contract_of
+from espalier.schema.normal.contract import contract_of, places_of
 from espalier.schema.normal.graph import FALSE, Graph, simplified
 from espalier.schema.normal.inspect import Inspector
 from espalier.schema.normal.judge import ValueJudge
@@ -82,6 +82,10 @@ class Expansion:
                     self._store, self._table.reached, self._graph.judged, left, formats=self._table.formats
                 )
         return self._contract
+
+    def places_of(self, pointer: str, keyword: str) -> list[str]:
+        """Where a keyword stands that holds for the values of the schema at a pointer, see `contract.places_of`."""
+        return places_of(self._store, self._table.reached, self.contract, pointer, keyword)
 
     def cases(self, node: NodeId) -> tuple[Case, ...]:
         found = self._graph.nodes[node].cases

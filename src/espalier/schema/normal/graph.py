@@ -248,7 +248,8 @@ class Graph:
 
 
 def simplified(cases: Iterable[Case]) -> tuple[Case, ...]:
-    """The cases without duplicates, without those that a generic case includes, and with all finite sets as one."""
+    """The cases without duplicates, without those that a generic case includes, without arrays of unique items that an
+    array with repeats plainly includes, and with all finite sets as one."""
     kept: dict[Case, None] = {}
     values: dict[Any, Any] = {}
     at = 0
@@ -260,6 +261,26 @@ def simplified(cases: Iterable[Case]) -> tuple[Case, ...]:
             kept[case] = None
     wide = {type(case) for case in kept if case in _GENERIC}
     found = [case for case in kept if case in _GENERIC or type(case) not in wide]
+    repeating = [case for case in found if isinstance(case, Array) and not case.unique]
+    if repeating:
+        found = [case for case in found if not any(_includes(one, case) for one in repeating)]
     if values:
         found.insert(min(at, len(found)), Values(values=tuple(values.values())))
     return tuple(found)
+
+
+def _includes(wide: Array, case: Case) -> bool:
+    """Whether it is plain to see that an array that may repeat items is every array of this case, whose items are
+    unique."""
+    if not isinstance(case, Array) or not case.unique or wide.min_items > case.min_items:
+        return False
+    if wide.max_items is not None and (case.max_items is None or case.max_items > wide.max_items):
+        return False
+    if wide.contains:
+        return (wide.prefix, wide.items, wide.contains) == (case.prefix, case.items, case.contains)
+    places = range(max(len(wide.prefix), len(case.prefix)) + 1)
+    return all(_at(wide, i) in (ANYTHING, _at(case, i)) or _at(case, i) == FALSE for i in places)
+
+
+def _at(case: Array, place: int) -> NodeId:
+    return case.prefix[place] if place < len(case.prefix) else case.items
