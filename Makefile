@@ -67,6 +67,7 @@ $(VENV)/pyvenv.cfg:
 
 .setup-demo: $(VENV)/pyvenv.cfg $(STATED)
 	$(PIP) -c constraints.txt -e '.[transformers]'
+	$(BIN)/python scripts/compile_kernels.py
 	@touch $@
 
 # pip reads dependency groups from 25.1 on. What has to be compiled comes first: where that fails, it fails at once.
@@ -77,4 +78,5 @@ $(VENV)/pyvenv.cfg:
 		echo "make: llama-cpp-python has to be compiled and there is no C++ compiler:" \
 			"install one (Debian, Ubuntu: apt-get install build-essential)" >&2; exit 1; }
 	$(PIP) -c constraints.txt -e '.[transformers,llamacpp,server,otel]' --group dev
+	$(BIN)/python scripts/compile_kernels.py
 	@touch .setup-demo $@

@@ -19,6 +19,7 @@ EspalierError
 ├── GenerationError            a failure during generation (HTTP 500, exit 1)
 │   ├── TokenRefused           a matcher was advanced with a forbidden token
 │   ├── DeadEnd                no token is allowed and the text is not complete
+│   │   └── Stranded           because the request's own members leave none in common (400)
 │   ├── BudgetExceeded         the token limit was reached before the text was complete (HTTP 400)
 │   ├── LimitExceeded          a limit on states, steps or size was reached
 │   ├── BadLogits              the model returned NaN, or no finite logit
@@ -173,6 +174,13 @@ class TokenRefused(GenerationError):
 
 class DeadEnd(GenerationError):
     """No token is allowed here and the text is not complete."""
+
+
+class Stranded(DeadEnd):
+    """What the request asks for together allows no token here, and the text is not complete."""
+
+    http_status = 400
+    exit_code = 2
 
 
 class BudgetExceeded(GenerationError):

@@ -33,7 +33,9 @@ class Settings:
 
     model: Annotated[str | None, Field("Path or hub name, where none is given; the demo model if empty.")] = None
     options: EngineOptions = DEFAULT
-    cache_dir: Annotated[Path | None, Field("Where token tries are kept; `off`: nowhere.", parse=_cache_folder)] = None
+    cache_dir: Annotated[Path | None, Field("Folder of kept tries and filters; `off`: none.", parse=_cache_folder)] = (
+        None
+    )
     wordlist_dir: Annotated[Path | None, Field("Word lists of your own, `<lang>.txt`.", parse=_folder)] = None
     config_dir: Annotated[Path | None, Field("Where the user's own files are, such as presets.", parse=_folder)] = None
     schema_order: Annotated[

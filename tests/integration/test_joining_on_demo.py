@@ -12,6 +12,7 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 import espalier
 from espalier.cli.main import main_code
 from espalier.constraints.verdict import judge
+from espalier.errors import Stranded
 from espalier.sampling.presets.catalogue import BUILTIN
 from tests.server_app import client
 
@@ -173,3 +174,42 @@ def test_each_preset_gives_what_it_says_over_http(demo_engine, name):
     if name in ("json_strict", "tool_call"):
         assert choice["finish_reason"] == "stop"
         assert isinstance(json.loads(choice["message"]["content"]), dict)
+
+
+APART = espalier.AllOf(
+    espalier.JsonSchema({"type": "array", "items": {"enum": [1, 2]}, "minItems": 2, "uniqueItems": True}),
+    espalier.After("</think>", espalier.Regex("a+")),
+    dead_ends="rewind",
+)
+"""Members of which one has no automaton, so that only trying shows that they share no text."""
+
+
+@pytest.mark.slow
+def test_members_that_share_no_text_were_a_fault_of_the_server(demo_engine):
+    with pytest.raises(
+        Stranded, match=r"all_of\[0\]\.json_schema and all_of\[1\]\.after allow none in common"
+    ) as caught:
+        demo_engine.generate("Hello", constraint=APART, seed=1)
+    assert (caught.value.http_status, caught.value.field) == (400, "constraint")
+    assert caught.value.hint
+    body = {"messages": [{"role": "user", "content": "Hello"}], "seed": 1, "espalier": {"constraint": APART.to_json()}}
+    with client(engine=demo_engine) as http:
+        for stream in (False, True):
+            reply = http.post("/v1/chat/completions", json=body | {"stream": stream})
+            if stream:  # nothing can be sent before it is known
+                error = json.loads(reply.text.split("data: ")[-1])["error"]
+            else:
+                assert reply.status_code == 400
+                error = reply.json()["error"]
+            assert (error["type"], error["code"]) == ("invalid_request_error", "stranded")
+            assert error["param"] == "espalier.constraint"
+            assert "json_schema and all_of[1].after" in error["message"]
+
+
+@pytest.mark.slow
+def test_members_that_share_no_text_end_the_command_with_a_usage_error(generate, tmp_path):
+    path = tmp_path / "apart.json"
+    path.write_text(json.dumps(APART.to_json()))
+    code, _, err = generate("--constraint", str(path), "--seed", "1", "Hello")
+    assert code == 2
+    assert "all_of[0].json_schema and all_of[1].after" in " ".join(err.split())

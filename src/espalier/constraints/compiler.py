@@ -41,8 +41,8 @@ def compiling_for(owner: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folders:
-    """Folders of files. cache: token tries, kept between runs; None keeps none. wordlists: `<lang>.txt` files that
-    replace the lists shipped with Espalier."""
+    """Folders of files. cache: token tries and the automata of filters, kept between runs; None keeps none. wordlists:
+    `<lang>.txt` files that replace the lists shipped with Espalier."""
 
     cache: Path | None = None
     wordlists: Path | None = None
@@ -66,6 +66,11 @@ class Compiler:
         self._compiled: dict[str, OrderedDict[str, Compiled]] = {}  # by owner
         self._kept: dict[str, Compiled] = {}
         self._lock = threading.RLock()
+
+    @property
+    def cache_dir(self) -> Path | None:
+        """Where what is made once is kept between runs; None keeps nothing."""
+        return self._cache_dir
 
     @property
     def trie(self) -> TokenTrie:

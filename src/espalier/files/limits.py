@@ -103,6 +103,10 @@ GGUF = Reader(
     noun="GGUF file", by="espalier.engines.gguf.header:read_header", bytes=16 << 40, field="model",
     count="1 GiB of header, 65,536 keys, 65,536 tensors, 4,194,304 texts of a list, texts of 16 MiB",
 )  # fmt: skip
+FILTER = Reader(
+    noun="automaton of a safety filter", by="espalier.constraints.safety.kept:kept_or_made", bytes=16 * MIB,
+    count="the states and classes that it states",
+)  # fmt: skip
 TRIE = Reader(noun="token trie", by="espalier.tokens.trie:load_trie", bytes=GIB, count="the nodes of its vocabulary")
 SETTINGS = Reader(noun="settings file", by="espalier.server.environment:read_environment", bytes=MIB, field="ENV_FILE")
 KEYS = Reader(
@@ -134,6 +138,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "chat template": TEMPLATE,
         "GGUF": GGUF,
         "token trie": TRIE,
+        "safety automaton": FILTER,
         "settings": SETTINGS,
         "keys": KEYS,
     }

@@ -5,10 +5,6 @@ The trie knows neither automata nor masks: the caller that walks it decides whic
 
 from __future__ import annotations
 
-import hashlib
-import logging
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,18 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.errors import InputError, VocabError
+from espalier.errors import VocabError
+from espalier.files.kept import HEADER_BYTES, keep, kept
 from espalier.files.limits import TRIE
-from espalier.files.reading import read_bytes
 from espalier.tokens.vocab import Vocab
 
 LAYOUT = 1
 """The version of the arrays and of the cache file. Increase it with any change of either."""
 
 _MAX_DEPTH = 0xFFFF
-_HEADER_BYTES = 256  # a multiple of every item size, so that the arrays after it are aligned
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -197,7 +190,7 @@ def load_trie(vocab: Vocab, cache_dir: Path | None) -> TokenTrie:
     found = _read(path, vocab)
     if found is None:
         found = build_trie(vocab.tokens)
-        _write(path, found, vocab.fingerprint)
+        _write(path, found, vocab)
     return found
 
 
@@ -237,28 +230,14 @@ def _frozen(*arrays: NDArray[Any]) -> TokenTrie:
     return TokenTrie(byte=byte, depth=depth, skip=skip, token=token, next_same=next_same)
 
 
-# The cache file: a header of fixed length, then skip, token, next_same, depth, byte, little-endian. The header holds a
-# digest of the rest, which is checked before anything is read.
-
-
-def _header(fingerprint: str, body: memoryview | bytes) -> bytes:
-    digest = hashlib.sha256(body).hexdigest()
-    return f"espalier token trie, layout {LAYOUT}, {fingerprint}, {digest}\n".encode().ljust(_HEADER_BYTES)
+# The cache file's body: skip, token, next_same, depth, byte, little-endian.
 
 
 def _read(path: Path, vocab: Vocab) -> TokenTrie | None:
     nodes = 1 + sum(map(len, vocab.tokens))
-    reader = replace(TRIE, bytes=min(TRIE.bytes, _HEADER_BYTES + 11 * nodes + 4 * len(vocab)))
-    try:
-        if not path.exists():
-            return None
-        data = read_bytes(path, reader)
-    except (OSError, InputError) as error:
-        _log.warning("the token trie %s cannot be read: %s", path, error)
-        return None
-    body = memoryview(data)[_HEADER_BYTES:]
-    if data[:_HEADER_BYTES] != _header(vocab.fingerprint, body):
-        _log.warning("the token trie %s is damaged or another's; it is built again", path)
+    reader = replace(TRIE, bytes=min(TRIE.bytes, HEADER_BYTES + 11 * nodes + 4 * len(vocab)))
+    body = kept(path, _what(vocab), reader)
+    if body is None:
         return None
     ids = len(vocab)
     nodes = (len(body) - 4 * ids) // 11  # 4 + 4 + 2 + 1 bytes a node
@@ -272,8 +251,7 @@ def _read(path: Path, vocab: Vocab) -> TokenTrie | None:
     return _frozen(byte, depth, skip, token, next_same)
 
 
-def _write(path: Path, trie: TokenTrie, fingerprint: str) -> None:
-    """Write to a temporary file and rename it, so that readers see a complete file or none."""
+def _write(path: Path, trie: TokenTrie, vocab: Vocab) -> None:
     body = b"".join(
         (
             trie.skip.astype("<i4").tobytes(),
@@ -283,16 +261,8 @@ def _write(path: Path, trie: TokenTrie, fingerprint: str) -> None:
             trie.byte.tobytes(),
         )
     )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(_header(fingerprint, body))
-                file.write(body)
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
-    except OSError as error:
-        _log.warning("the token trie could not be kept at %s: %s", path, error)
+    keep(path, _what(vocab), body, TRIE)
+
+
+def _what(vocab: Vocab) -> str:
+    return f"token trie, layout {LAYOUT}, {vocab.fingerprint}"

@@ -20,7 +20,10 @@ from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.schema import read_schema_argument
 from espalier.cli.flags.tools import read_tools_file
 from espalier.constraints.json_schema import instances
+from espalier.constraints.safety.compile import filter_of
 from espalier.constraints.safety.lists import read_list
+from espalier.constraints.safety.parts import forget_parts
+from espalier.constraints.safety.spec import Safety
 from espalier.engines.gguf.header import read_header
 from espalier.engines.model_folder import check_folder
 from espalier.errors import EspalierError, InputError, OutputError, TooLarge
@@ -94,7 +97,7 @@ READ: dict[str, Callable[[Path], object]] = {
     "keys": read_key_file,
 }
 """Readers of a path; the others have a test each."""
-OTHERS = {"prompt", "sidecar", "stored trace", "chat template", "GGUF", "token trie"}
+OTHERS = {"prompt", "sidecar", "stored trace", "chat template", "GGUF", "token trie", "safety automaton"}
 NAMES = {"vocabulary file": "v.json", "config of a model": "config.json", "tokenizer.json": "tokenizer.json"}
 BEGINS = {"tokenizer.json": b"{", "config of a model": b"{", "keys": b"[", "schema": b"{"}
 
@@ -279,6 +282,20 @@ def test_a_token_trie_that_is_not_its_own_is_built_again(tmp_path: Path) -> None
     path.unlink()
     path.symlink_to("/dev/zero")
     assert np.array_equal(load_trie(vocab, tmp_path).skip, made.skip)
+
+
+def test_a_safety_automaton_that_is_none_is_made_again(tmp_path: Path) -> None:
+    filter_of.cache_clear()
+    forget_parts()
+    spec = Safety("minimal", exclude=[one.name for one in Safety("minimal").built_in() if one.part != "code_injection"])
+    wanted = filter_of(spec, tmp_path).tables.table
+    (path,) = tmp_path.iterdir()
+    with path.open("r+b") as file:
+        file.truncate(GIB * 64)
+    forget_parts()
+    filter_of.cache_clear()
+    assert np.array_equal(filter_of(spec, tmp_path).tables.table, wanted)
+    assert path.stat().st_size < READERS["safety automaton"].bytes
 
 
 def test_no_limit_is_an_error_of_ours_for_a_server() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 from espalier.automata.masks.machine import Machine, State
@@ -57,14 +58,15 @@ class CompiledFilter(NamedTuple):
 
 
 @lru_cache(maxsize=FILTERS)
-def filter_of(spec: Safety) -> CompiledFilter:
-    """The automata of a filter, whatever its mode. Raises SpecError for a custom pattern that is found in (nearly)
-    every text, RegexError and UnsupportedError for one that cannot be compiled, LimitExceeded."""
+def filter_of(spec: Safety, folder: Path | None = None) -> CompiledFilter:
+    """The automata of a filter, whatever its mode. folder: where those of built-in patterns are kept. Raises
+    SpecError for a custom pattern that is found in (nearly) every text, RegexError and UnsupportedError for one that
+    cannot be compiled, LimitExceeded."""
     with time_limit(SECONDS, what="building the automaton of the safety filter"):
         rules: list[FilterRule] = []
         built_in = spec.built_in()
         numbers = _numbered(rules, [FilterRule(one.category, one.name, one.about) for one in built_in])
-        parts = built_in_parts(built_in, numbers)
+        parts = built_in_parts(built_in, numbers, folder)
         words: list[Phrase] = []
         listed = [FilterRule(name, "list", f"the list of {name}") for name, _ in spec.lists]
         for (_, phrases), number in zip(spec.lists, _numbered(rules, listed), strict=True):
@@ -98,10 +100,16 @@ def load_kernels() -> None:
     takes some 15 s: in a thread of its own, so that no limit on a caller's CPU time is charged for it."""
     with _LOADING:
         if not _LOADED.is_set():
-            thread = threading.Thread(target=_use_kernels, name="espalier-kernels")
+            thread = threading.Thread(target=_use_kernels, name="espalier-kernels", daemon=True)
             thread.start()
             thread.join()
             _LOADED.set()
+
+
+def warm_filters(compiler: Compiler) -> None:
+    """Load the kernels and every built-in pattern, so that the first request with a filter waits for neither."""
+    load_kernels()
+    filter_of(Safety("maximum", lists={"profanity": ["krump"]}), compiler.cache_dir)
 
 
 def _use_kernels() -> None:
@@ -118,7 +126,7 @@ def _use_kernels() -> None:
 def compile_safety(spec: Safety, compiler: Compiler) -> Compiled:
     """The filter for one vocabulary. Raises as `filter_of` does, and VocabError."""
     load_kernels()
-    found = filter_of(_masking(spec))
+    found = filter_of(_masking(spec), compiler.cache_dir)
     machine = SafetyMachine(found.tables, compiler.vocab, compiler.trie, near=FAR_END if found.is_custom else NEAR)
     strict = SafetyCompiled(spec, compiler, machine, found)
     return UndoableCompiled(strict, _Reader(spec, machine)) if spec.rewinds else strict

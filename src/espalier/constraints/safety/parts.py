@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -19,9 +20,10 @@ from numpy.typing import NDArray
 from espalier.constraints.safety.alphabet import Alphabet
 from espalier.constraints.safety.automaton import is_endless, joined, smallest, without_dooms
 from espalier.constraints.safety.cards import card_automata, card_sets
-from espalier.constraints.safety.catalogue import BY_NAME
+from espalier.constraints.safety.catalogue import BY_NAME, PATTERNS
 from espalier.constraints.safety.expressions import CharDfa, PatternParts, PatternPositions, pattern_dfa
 from espalier.constraints.safety.folding import folded_pattern
+from espalier.constraints.safety.kept import Automaton, Segments, kept_or_made
 from espalier.constraints.safety.patterns.pattern import Pattern
 from espalier.constraints.safety.phrases import Phrase, phrase_automaton, phrase_sets
 from espalier.constraints.safety.spec import Custom
@@ -31,16 +33,18 @@ from espalier.grammar.ranges import SURROGATES
 from espalier.grammar.regex.parse import parse_regex
 
 _FLAGS = re.compile(r"\(\?[aimsux]+\)")
+CARD = "card"
 MAX_TOGETHER = 20_000
 """Custom texts and custom expressions become one part if their states multiply to at most so many; then a text that
 satisfies neither alone is found when the filter is made."""
 
 
 class Part(NamedTuple):
-    """A DFA over the classes of its own alphabet. rules: the number of the rule for each number in the DFA."""
+    """A DFA over the classes of its own alphabet, of which only the segments are kept (`Alphabet.segments`). rules: the
+    number of the rule for each number in the DFA."""
 
     dfa: CharDfa
-    alphabet: Alphabet
+    segments: Segments
     rules: tuple[int, ...]
 
 
@@ -63,32 +67,53 @@ class Tables(NamedTuple):
         return len(self.cuts)
 
 
-def built_in_parts(patterns: Sequence[Pattern], numbers: Sequence[int]) -> list[Part]:
-    """The parts of built-in patterns. numbers: of their rules."""
+def built_in_parts(patterns: Sequence[Pattern], numbers: Sequence[int], folder: Path | None = None) -> list[Part]:
+    """The parts of built-in patterns. numbers: of their rules. folder: where parts of whole groups are kept."""
     groups: dict[str, list[tuple[str, int]]] = {}
     found: list[Part] = []
     for one, number in zip(patterns, numbers, strict=True):
-        if one.detector == "card":
-            found += [Part(dfa, alphabet, (number,)) for dfa, alphabet in _cards()]
+        if one.detector == CARD:
+            found += [Part(dfa, segments, (number,)) for dfa, segments in _cards(folder)]
         else:
             groups.setdefault(one.part or one.category, []).append((one.name, number))
     for members in groups.values():
-        dfa, alphabet = _group(tuple(name for name, _ in members))
-        found.append(Part(dfa, alphabet, tuple(number for _, number in members)))
+        dfa, segments = _group(tuple(name for name, _ in members), folder)
+        found.append(Part(dfa, segments, tuple(number for _, number in members)))
     return found
 
 
 @lru_cache(maxsize=64)
-def _group(names: tuple[str, ...]) -> tuple[CharDfa, Alphabet]:
-    places = PatternPositions([_parts(BY_NAME[name]) for name in names])
-    alphabet = Alphabet(places.char_sets)
-    return smallest(pattern_dfa(places, alphabet)), alphabet
+def _group(names: tuple[str, ...], folder: Path | None) -> Automaton:
+    patterns = [BY_NAME[name] for name in names]
+
+    def made() -> list[Automaton]:
+        places = PatternPositions([_parts(one) for one in patterns])
+        alphabet = Alphabet(places.char_sets)
+        return [(smallest(pattern_dfa(places, alphabet)), alphabet.segments)]
+
+    if names != _whole_group(patterns[0]):  # a choice of a request's own: these would be too many to keep
+        folder = None
+    (found,) = kept_or_made(folder, [*patterns], made)
+    return found
 
 
-@lru_cache(maxsize=1)
-def _cards() -> list[tuple[CharDfa, Alphabet]]:
-    alphabet = Alphabet(card_sets())
-    return [(smallest(dfa), alphabet) for dfa in card_automata(alphabet)]
+def _whole_group(member: Pattern) -> tuple[str, ...]:
+    """The names of the patterns that are on by default, of the group of one of them."""
+    part = member.part or member.category
+    return tuple(
+        one.name
+        for one in PATTERNS
+        if (one.part or one.category) == part and not one.is_option and one.detector != CARD
+    )
+
+
+@lru_cache(maxsize=4)
+def _cards(folder: Path | None) -> list[Automaton]:
+    def made() -> list[Automaton]:
+        alphabet = Alphabet(card_sets())
+        return [(smallest(dfa), alphabet.segments) for dfa in card_automata(alphabet)]
+
+    return kept_or_made(folder, [one for one in PATTERNS if one.detector == CARD], made)
 
 
 def forget_parts() -> None:
@@ -126,7 +151,7 @@ def _whole(dfa: CharDfa, alphabet: Alphabet, field: str) -> Part:
         raise SpecError(f"the {field} together leave no text at all", field=field)
     if not is_endless(live):
         raise SpecError(f"the {field} together leave next to no text", field=field)
-    return Part(live, alphabet, ())
+    return Part(live, alphabet.segments, ())
 
 
 def _numbered(dfa: CharDfa, numbers: list[int]) -> CharDfa:
@@ -168,10 +193,10 @@ def checked_parts(custom: Custom) -> PatternParts:
 
 def tables_of(parts: Sequence[Part]) -> Tables:
     """The parts over the classes that all of them together can tell apart."""
-    bounds = np.unique(np.concatenate([part.alphabet.segments[0] for part in parts]))  # (G,)
+    bounds = np.unique(np.concatenate([part.segments[0] for part in parts]))  # (G,)
     columns = []
     for part in parts:
-        firsts, classes = part.alphabet.segments
+        firsts, classes = part.segments
         columns.append(classes[np.searchsorted(firsts, bounds, side="right") - 1])
     letters, which = np.unique(np.array(columns, dtype=np.int16), axis=1, return_inverse=True)  # (P, K)
     lengths = np.diff(np.append(bounds, 0x110000))

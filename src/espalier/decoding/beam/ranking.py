@@ -21,7 +21,6 @@ from espalier.decoding.step.decide import allowed_bits, dead_end
 from espalier.decoding.step.record import RowRecords, Scored, bans_of, refusals
 from espalier.decoding.step.stages import NEG_INF, favourite_of, permitted
 from espalier.decoding.timed_mask import TimedMask
-from espalier.errors import DeadEnd
 from espalier.sampling.chain import Chain
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.fast.candidates import Candidates, allowed, leaders
@@ -131,7 +130,8 @@ class Ranking:
             bits = bits if left is None else early
         left = left or _alive(allowed(row, bits, room))
         if left is None:
-            raise DeadEnd(dead_end(permitted(mask, job.vocab, raw.shape[0]), raw, chain, step))
+            found = permitted(mask, job.vocab, raw.shape[0])
+            raise dead_end(found, raw, chain, step, self._questions.about(matcher))
         return Ranked(
             matcher=matcher, chain=chain, context=context, favourite=favourite, raw=raw, biased=biased, mask=mask,
             free=free, bits=bits, left=left, offset=offset,

@@ -149,7 +149,8 @@ class Proposer:
                 raise DeadEnd(
                     f"truncation left nothing that is allowed at step {step}", hint='target="full" truncates nothing'
                 )
-            raise DeadEnd(dead_end(permitted(mask, self._job.vocab, raw.shape[0]), raw, particle.chain, step))
+            found = permitted(mask, self._job.vocab, raw.shape[0])
+            raise dead_end(found, raw, particle.chain, step, self._questions.about(particle.matcher))
         one = pick(inside, particle.stream.next())
         log_mass = 0.0 if bool(allowed.all()) else -measure(aim.row, allowed).tax_nats
         return DrawnToken(one.token, one.prob, float(inside[one.token]), one.ids, one.probs, inside[one.ids]), log_mass

@@ -21,7 +21,7 @@ from espalier.decoding.matcher_questions import MatcherQuestions, NamedMasks
 from espalier.decoding.plan import Job, Outcome, Plan, Taken
 from espalier.decoding.ports import Append, Need, answered
 from espalier.decoding.rewinding.retries import Retries
-from espalier.decoding.step.decide import Decision, decide
+from espalier.decoding.step.decide import Decision, decide, stranded
 from espalier.decoding.step.stages import CONSTRAINT
 from espalier.decoding.text.run import EndRule, TextRun
 from espalier.decoding.text.token_limit import without_token_limit
@@ -40,7 +40,7 @@ MAX_SHOWN = 5
 def rewind_plan(job: Job) -> Plan:
     """One sequence, one token per forward pass. The job's matcher must be `Rewinding`. Every streamed token is final.
 
-    Raises DeadEnd where no text is left: none at all, none that begins with the shown text, or none within
+    Raises DeadEnd (Stranded, naming them, for the members of a composition) where no text is left: none at all, none that begins with the shown text, or none within
     `max_rewinds`.
     """
     run = _Run(job)
@@ -165,10 +165,11 @@ class _Run:
         DeadEnd."""
         if self._retries.resume():
             return False
-        step, names = len(self.generated), " and ".join(name for name, _ in self._members.member_masks()[:-1])
+        step, members = len(self.generated), self._members.members()
+        names = " and ".join(members)
         reason = f"no token is allowed at step {step} and the text is not complete" if fault is None else fault.message
         if not self._waiting or not self._can_rewind:
-            raise self._stranded(reason, names, fault)
+            raise self._stranded(reason, members, fault)
         together = f"{names} allow no token in common after it" if names else reason
         why = Blame(member=REWIND, reason=together if fault is None else fault.message)
         token = self.generated[-1]
@@ -176,9 +177,9 @@ class _Run:
         self._go_back(step - 1, [token], why)
         return True
 
-    def _stranded(self, reason: str, names: str, fault: DeadEnd | None) -> DeadEnd:
+    def _stranded(self, reason: str, members: Sequence[str], fault: DeadEnd | None) -> DeadEnd:
         if not self._rewinds:
-            return fault or DeadEnd(reason)
+            return fault or (stranded(members, reason) if members else DeadEnd(reason))
         last = ", ".join(repr(one.text) for one in self._rewinds[-MAX_SHOWN:])
         tried = f"text was taken back {len(self._rewinds)} times, last: {last}"
         if not self._can_rewind:
@@ -187,7 +188,8 @@ class _Run:
             hint = "the text before it has been shown and stays"
         else:
             hint = "every text was tried"
-        return DeadEnd(f"{reason}{f' ({names})' if names else ''}; {tried}", hint=hint)
+        reason = f"{reason}; {tried}"
+        return stranded(members, reason, hint=hint) if members else DeadEnd(reason, hint=hint)
 
     def _go_back(self, place: int, tokens: Sequence[int], why: Blame) -> None:
         """Go back to before the token at `place`. tokens: all that are taken back, with a tried one."""

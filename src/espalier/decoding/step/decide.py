@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from espalier.decoding.matcher_questions import NO_MATCHER, MatcherQuestions
 from espalier.decoding.step.record import RowRecords, Scored, Watch, bans_of, refusals
 from espalier.decoding.step.stages import NEG_INF, favourite_of, permitted
-from espalier.errors import DeadEnd
+from espalier.errors import DeadEnd, Stranded
 from espalier.sampling.chain import Chain
 from espalier.sampling.draw import RandomStream
 from espalier.sampling.fast.draw_fast import DrawnToken, choose, heated
@@ -25,6 +25,8 @@ from espalier.tokens.mask import Logits, Mask
 from espalier.tokens.vocab import Vocab
 from espalier.trace.measure import allowed_mass
 from espalier.trace.records import StepRecord
+
+APART = "change a member, so that some text satisfies all of them"
 
 
 class Decision(NamedTuple):
@@ -56,7 +58,7 @@ def decide(
 
     Raises BadLogits for NaN, +inf or nothing finite, DeadEnd where nothing is allowed.
     """
-    step = _Step(raw, vocab, chain, stream, context, watch)
+    step = _Step(raw, vocab, chain, stream, context, watch, questions)
     left = step.left(mask)
     drawn = step.choose(left)
     if not step.is_watched:
@@ -82,7 +84,7 @@ def decide_late(
     refused or the step is recorded, and else not at all. A second draw takes `chain.draws_per_token` numbers more. The
     blame is the reason why the drawn token was refused, or, where it was not, why the favourite was.
     """
-    step = _Step(raw, vocab, chain, stream, context, watch)
+    step = _Step(raw, vocab, chain, stream, context, watch, questions)
     drawn, rejected = step.choose(step.left(None)), None
     if allows(drawn.token):
         if not step.is_watched:
@@ -115,7 +117,8 @@ def record_forced(
     """
     if not watch.is_on:
         return None
-    step = _Step(raw, vocab, chain, RandomStream(0, 0), context, watch)  # nothing is drawn from the stream
+    nothing = RandomStream(0, 0)  # nothing is drawn from it
+    step = _Step(raw, vocab, chain, nothing, context, watch, questions)
     left = step.left(mask)
     step.check_alive(left)
     taken = DrawnToken(token, 1.0, float(raw[token]), np.array([token]), np.ones(1), raw[[token]])
@@ -136,15 +139,22 @@ class _Step:
     """One row of logits: draws under a mask as often as it is asked, and makes the record."""
 
     __slots__ = (
-        "_biased", "_chain", "_context", "_favourite", "_has_row", "_is_early", "_raw", "_stream", "_vocab", "_watch",
-        "is_watched",
+        "_biased", "_chain", "_context", "_favourite", "_has_row", "_is_early", "_questions", "_raw", "_stream",
+        "_vocab", "_watch", "is_watched",
     )  # fmt: skip
 
     def __init__(
-        self, raw: Logits, vocab: Vocab, chain: Chain, stream: RandomStream, context: FilterContext, watch: Watch
+        self,
+        raw: Logits,
+        vocab: Vocab,
+        chain: Chain,
+        stream: RandomStream,
+        context: FilterContext,
+        watch: Watch,
+        questions: MatcherQuestions,
     ) -> None:
         self._raw, self._vocab, self._chain, self._stream = raw, vocab, chain, stream
-        self._context, self._watch = context, watch
+        self._context, self._watch, self._questions = context, watch, questions
         self._favourite = favourite_of(raw, context.step)
         self.is_watched = watch.is_on  # once: a property costs time at every step
         self._is_early = context.step < chain.config.min_tokens
@@ -230,7 +240,7 @@ class _Step:
 
     def _dead_end(self, left: _Left) -> DeadEnd:
         allowed = permitted(left.mask, self._vocab, self._raw.shape[0])
-        return DeadEnd(dead_end(allowed, self._raw, self._chain, self._context.step))
+        return dead_end(allowed, self._raw, self._chain, self._context.step, self._questions)
 
 
 def allowed_bits(raw: Logits, mask: Mask | None, vocab: Vocab, chain: Chain) -> Mask | None:
@@ -258,17 +268,27 @@ def _held_back(biased: Logits, allowed: NDArray[np.bool_] | None, ends: Sequence
     return rest if bool(rest.any()) else allowed
 
 
-def dead_end(allowed: NDArray[np.bool_] | None, raw: Logits, chain: Chain, step: int) -> str:
-    """The message that names what left no token: the constraint, the first field of the config after whose ban none was
-    left, or a filter. allowed: by the constraint alone."""
+def dead_end(
+    allowed: NDArray[np.bool_] | None, raw: Logits, chain: Chain, step: int, questions: MatcherQuestions
+) -> DeadEnd:
+    """The error that names what left no token: the members of the constraint, the first field of the config after whose
+    ban none was left, or a filter. allowed: by the constraint alone. It is Stranded where the request itself asks for
+    things that share no token."""
     left = raw > NEG_INF if allowed is None else allowed & (raw > NEG_INF)  # (V,) bool
     if not bool(left.any()):
-        return f"no token is allowed at step {step} and the text is not complete"
+        reason = f"no token is allowed at step {step} and the text is not complete"
+        names = () if allowed is None or bool(allowed.any()) else questions.members()
+        return stranded(names, reason) if names else DeadEnd(reason)
     for name, banned in chain.fitted.bans:
         left &= ~banned
         if not bool(left.any()):
-            return f"{name} bans every token that is left at step {step}"
-    return f"the filters ({', '.join(chain.filters.names)}) ban every token that is left at step {step}"
+            return Stranded(f"{name} bans every token that is left at step {step}", field=name)
+    return DeadEnd(f"the filters ({', '.join(chain.filters.names)}) ban every token that is left at step {step}")
+
+
+def stranded(names: Sequence[str], reason: str, *, hint: str = APART) -> Stranded:
+    """The error for members of a constraint that allow no token in common."""
+    return Stranded(f"{reason}: {' and '.join(names)} allow none in common", hint=hint, field="constraint")
 
 
 def _unbanned(raw: Logits, biased: Logits, chain: Chain) -> Logits:

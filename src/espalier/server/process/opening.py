@@ -14,6 +14,7 @@ import logging
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,6 +24,7 @@ from pathlib import Path
 from espalier.api import LoadedEngine
 from espalier.confined.pool import is_supported
 from espalier.constraints.judging import ConfinedJudge, Judge, in_this_process
+from espalier.constraints.safety.compile import warm_filters
 from espalier.constraints.spec import JsonSchema, Regex
 from espalier.constraints.words.spec import Wordlist
 from espalier.engines.protocols import Engine, ServingEngine
@@ -139,6 +141,9 @@ def _warm(engine: LoadedEngine) -> None:
     if (compiler := engine.engine.compiler) is not None:
         for spec in (JsonSchema({"type": "object", "properties": {"a": {"type": "string"}}}), Regex("[a-z]{1,9}")):
             compiler.compile(spec).matcher().mask()
+        # The kernels of filters are compiled once for an installation, which takes some 20 s: nobody waits for that.
+        thread = threading.Thread(target=warm_filters, args=(compiler,), name="espalier-filters", daemon=True)
+        thread.start()
 
 
 @asynccontextmanager

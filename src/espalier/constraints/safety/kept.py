@@ -1,0 +1,123 @@
+"""Keeps the automata of built-in patterns in the cache folder, so that a process reads in some milliseconds what takes
+seconds to make.
+
+A file is found by a fingerprint of all that makes it: the patterns, the code, and the version of Python, whose tables
+of Unicode it is made with. What was read is checked before it is used, because the kernels that walk it check nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+import unicodedata
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.constraints.safety.expressions import CharDfa
+from espalier.constraints.safety.patterns.pattern import Pattern
+from espalier.files.kept import keep, keep_newest, kept
+from espalier.files.limits import FILTER
+from espalier.grammar.ranges import MAX_CODE_POINT
+
+LAYOUT = 1
+"""The version of the file's body."""
+SUFFIX = ".filter"
+MOST_FILES = 64
+"""One version of Espalier makes some twenty; older ones are removed."""
+SOURCES = ("constraints/safety/*.py", "grammar/*.py", "grammar/regex/*.py")
+"""The code that makes the automata, below the package."""
+
+Segments: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""The first code point of each segment and its class, `(G,) int64` each: `Alphabet.segments`."""
+Automaton: TypeAlias = tuple[CharDfa, Segments]
+
+_log = logging.getLogger(__name__)
+
+
+def kept_or_made(
+    folder: Path | None, patterns: Sequence[Pattern], make: Callable[[], list[Automaton]]
+) -> list[Automaton]:
+    """The automata of some patterns, read from the folder if they are there, otherwise made and written there.
+
+    A file that is damaged, or made by other code, is replaced. If the folder cannot be written, a warning is logged.
+    folder None: nothing is kept."""
+    code = None if folder is None else _code()
+    if folder is None or code is None:
+        return make()
+    fingerprint = hashlib.sha256(f"{code} {[*patterns]!r}".encode()).hexdigest()
+    path, what = folder / f"{fingerprint[:32]}{SUFFIX}", f"safety filter, layout {LAYOUT}, {fingerprint}"
+    body = kept(path, what, FILTER)
+    found = None if body is None else _unpacked(body, len(patterns))
+    if found is None:
+        if body is not None:
+            _log.warning("the %s %s is not one; it is made again", FILTER.noun, path)
+        found = make()
+        keep(path, what, _packed(found), FILTER)
+        keep_newest(folder, SUFFIX, MOST_FILES)
+    return found
+
+
+@cache
+def _code() -> str | None:
+    """A digest of the code, None where it is not in files."""
+    package = Path(__file__).resolve().parents[2]
+    digest = hashlib.sha256(f"{LAYOUT} {sys.version} {unicodedata.unidata_version} {np.__version__}".encode())
+    count = 0
+    try:
+        for pattern in SOURCES:
+            for path in sorted(package.glob(pattern)):
+                digest.update(path.read_bytes())
+                count += 1
+    except OSError:
+        return None
+    return digest.hexdigest() if count else None
+
+
+# The body: how many automata; of each, the numbers of states, classes and segments; then of each, the table, the cuts,
+# busy, and the segments' first code points and classes: all little-endian, int32.
+
+
+def _packed(automata: Sequence[Automaton]) -> bytes:
+    sizes = [size for dfa, (first, _) in automata for size in (*dfa.table.shape, len(first))]
+    arrays = [np.array([len(automata), *sizes])]
+    for dfa, (first, classes) in automata:
+        arrays += [dfa.table, dfa.cuts, dfa.busy, first, classes]
+    return b"".join(one.astype("<i4").tobytes() for one in arrays)
+
+
+def _unpacked(body: memoryview, rules: int) -> list[Automaton] | None:
+    """None if it is nothing that `_packed` makes of automata with so many patterns."""
+    if len(body) % 4 or not body:
+        return None
+    numbers = np.frombuffer(body, dtype="<i4")
+    count = int(numbers[0])
+    sizes = numbers[1 : 1 + 3 * count].reshape(-1, 3).tolist() if 0 < 3 * count < len(numbers) else []
+    wanted = 1 + 3 * count + sum(states * (width + 2) + 2 * parts for states, width, parts in sizes)
+    if not sizes or min(map(min, sizes)) < 1 or wanted != len(numbers):
+        return None
+    at = 1 + 3 * count
+
+    def take(length: int) -> NDArray[np.int32]:
+        nonlocal at
+        at += length
+        return numbers[at - length : at].astype(np.int32)
+
+    found = []
+    for states, width, parts in sizes:
+        table, cuts, busy, first, classes = map(take, (states * width, states, states, parts, parts))
+        is_sound = (
+            -rules <= table.min() and table.max() < states and cuts.min() >= -1 and cuts.max() < rules
+            and classes.min() >= 0 and classes.max() < width and first[0] == 0 and first[-1] <= MAX_CODE_POINT
+            and bool((np.diff(first) > 0).all()) and bool(np.isin(busy, (0, 1)).all())
+        )  # fmt: skip
+        if not is_sound:
+            return None
+        dfa = CharDfa(table=table.reshape(states, width), cuts=cuts, busy=busy.astype(np.bool_))
+        found.append((dfa, (first.astype(np.int64), classes.astype(np.int64))))
+    return found
