@@ -186,9 +186,7 @@ APART = espalier.AllOf(
 
 @pytest.mark.slow
 def test_members_that_share_no_text_were_a_fault_of_the_server(demo_engine):
-    with pytest.raises(
-        Stranded, match=r"all_of\[0\]\.json_schema and all_of\[1\]\.after allow none in common"
-    ) as caught:
+    with pytest.raises(Stranded, match=r"all_of\[0\].json_schema and all_of\[1\].after allow none") as caught:
         demo_engine.generate("Hello", constraint=APART, seed=1)
     assert (caught.value.http_status, caught.value.field) == (400, "constraint")
     assert caught.value.hint

@@ -40,8 +40,8 @@ MAX_SHOWN = 5
 def rewind_plan(job: Job) -> Plan:
     """One sequence, one token per forward pass. The job's matcher must be `Rewinding`. Every streamed token is final.
 
-    Raises DeadEnd (Stranded, naming them, for the members of a composition) where no text is left: none at all, none that begins with the shown text, or none within
-    `max_rewinds`.
+    Raises DeadEnd where no text is left: none at all, none that begins with the shown text, or none within
+    `max_rewinds`; it is a Stranded that names them where the members of a composition share none.
     """
     run = _Run(job)
     job.chain.start(job.prompt)
