@@ -54,7 +54,7 @@ class MatcherQuestions:
         except (NotAvailable, LimitExceeded):
             return ()  # the record then says how much was removed, and not by which member
 
-    def members(self) -> tuple[str, ...]:
+    def member_names(self) -> tuple[str, ...]:
         """The names of a composition's members, which are those with a place (`all_of[0].regex`); empty without."""
         return tuple(name for name, _ in self.member_masks() if "[" in name)
 

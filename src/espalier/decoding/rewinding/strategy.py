@@ -165,7 +165,7 @@ class _Run:
         DeadEnd."""
         if self._retries.resume():
             return False
-        step, members = len(self.generated), self._members.members()
+        step, members = len(self.generated), self._members.member_names()
         names = " and ".join(members)
         reason = f"no token is allowed at step {step} and the text is not complete" if fault is None else fault.message
         if not self._waiting or not self._can_rewind:

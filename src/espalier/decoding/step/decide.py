@@ -277,7 +277,7 @@ def dead_end(
     left = raw > NEG_INF if allowed is None else allowed & (raw > NEG_INF)  # (V,) bool
     if not bool(left.any()):
         reason = f"no token is allowed at step {step} and the text is not complete"
-        names = () if allowed is None or bool(allowed.any()) else questions.members()
+        names = () if allowed is None or bool(allowed.any()) else questions.member_names()
         return stranded(names, reason) if names else DeadEnd(reason)
     for name, banned in chain.fitted.bans:
         left &= ~banned
