@@ -22,6 +22,7 @@ from espalier.cli import (
     grammar,
     output,
     presets,
+    proxy,
     safety,
     serve,
     vocab,
@@ -68,6 +69,7 @@ app.add_typer(presets.app, name="presets", short_help="List, show, add and remov
 app.add_typer(safety.app, name="safety", short_help="Show what safety filters catch.")
 app.command("vocab", short_help="Show what is in a tokenizer's vocabulary.")(vocab.command)
 app.command("serve", short_help="Serve a model over HTTP, to any OpenAI client.")(serve.command)
+app.command("proxy", short_help="Stand between clients and a llama-server.")(proxy.command)
 app.add_typer(config.app, name="config", short_help="Show the settings and where they come from.")
 app.command("doctor", short_help="Show what is installed and what can run.")(doctor.command)
 

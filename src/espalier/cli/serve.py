@@ -7,15 +7,10 @@ the same. The server's libraries are imported when the command runs, not before.
 from __future__ import annotations
 
 import contextlib
-import errno
-import logging
 import math
 import os
 import shutil
-import signal
 import socket
-import stat
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +21,7 @@ import typer
 from espalier.cli import output
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.server import EnvFile, ServerFlags, need_server, read_server, variables_of
+from espalier.cli.serving import BACKLOG, leave, listen, signals_taken
 from espalier.errors import EspalierError, InputError
 from espalier.server.settings import ServerSettings
 from espalier.version import __version__
@@ -37,7 +33,6 @@ if TYPE_CHECKING:
     from espalier.server.environment import Environment
 
 TARGETS = {"all": "espalier.server.main:app", "chat": "espalier.server.app_chat:app"}
-BACKLOG = 2048
 
 
 @with_flags
@@ -59,7 +54,7 @@ def command(
     keyring = read_keys(read)
     check_bind(read, keyring)
     with contextlib.ExitStack() as stack:
-        listening = stack.enter_context(_listen(read))
+        listening = stack.enter_context(listen(read))
         export_for_libraries(found)
         os.environ.update(flags)
         if found.file is not None:
@@ -69,60 +64,7 @@ def command(
         _announce(found, read, keyring, listening, only)
         caught = _run(TARGETS[only], read, listening)
     if caught:
-        _leave()
-
-
-@contextlib.contextmanager
-def _listen(settings: ServerSettings) -> Iterator[socket.socket]:
-    """A bound socket that does not listen yet. Raises InputError."""
-    if settings.uds is not None:
-        with _unix_socket(Path(settings.uds)) as bound:
-            yield bound
-        return
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.socket(family) as bound:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            bound.bind((settings.host.strip("[]"), settings.port))
-        except (OSError, OverflowError) as error:
-            raise _cannot_listen(
-                f"{settings.host}:{settings.port}", error, "PORT", "--port 0 takes a free one"
-            ) from error
-        bound.set_inheritable(True)
-        yield bound
-
-
-@contextlib.contextmanager
-def _unix_socket(path: Path) -> Iterator[socket.socket]:
-    """A bound UNIX socket for owner and group. A socket file that a dead server left behind is replaced."""
-    with socket.socket(socket.AF_UNIX) as bound:
-        try:
-            if path.exists() and stat.S_ISSOCK(path.stat().st_mode) and not _answers(path):
-                path.unlink()
-            bound.bind(str(path))
-            path.chmod(0o660)
-        except OSError as error:
-            raise _cannot_listen(str(path), error, "UDS", None) from error
-        bound.set_inheritable(True)
-        try:
-            yield bound
-        finally:
-            path.unlink(missing_ok=True)
-
-
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as asking:
-        try:
-            asking.connect(str(path))
-        except ConnectionRefusedError:
-            return False
-    return True
-
-
-def _cannot_listen(where: str, error: Exception, field: str, hint: str | None) -> InputError:
-    if getattr(error, "errno", None) == errno.EADDRINUSE:
-        return InputError(f"{where} is in use already", hint=hint, field=field)
-    return InputError(f"cannot listen on {where}: {getattr(error, 'strerror', None) or error}", field=field)
+        leave()
 
 
 @contextlib.contextmanager
@@ -169,15 +111,6 @@ def _announce(
         output.note(line)
 
 
-def _leave() -> None:
-    """End the process now. Everything is closed; what libraries do at the interpreter's exit can take seconds."""
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(0)
-
-
 def _run(target: str, settings: ServerSettings, listening: socket.socket) -> list[int]:
     """Run until a signal; returns the signals that ended it.
 
@@ -221,7 +154,7 @@ def _run(target: str, settings: ServerSettings, listening: socket.socket) -> lis
     server = uvicorn.Server(config)
     caught: list[int] = []
     try:
-        with _signals_taken(caught):
+        with signals_taken(caught):
             server.run(sockets=[listening])
     except SystemExit as leaving:  # what it raises when the application could not start, having logged why
         failures.append(EspalierError(f"uvicorn has ended with {leaving.code}"))
@@ -235,16 +168,3 @@ def _application(target: str, settings: ServerSettings, failed: Callable[[Except
 
     make = create_chat_app if target == TARGETS["chat"] else create_app
     return make(settings, failed=failed)
-
-
-@contextlib.contextmanager
-def _signals_taken(caught: list[int]) -> Iterator[None]:
-    """Note, and do no more, the signal that uvicorn raises again after it stopped: ending on a signal is no failure.
-    A terminal that closes (SIGHUP) does not end a server."""
-    taken = [found for name in ("SIGTERM", "SIGINT", "SIGHUP") if (found := getattr(signal, name, None)) is not None]
-    before = {one: signal.signal(one, lambda number, _: caught.append(number)) for one in taken}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)

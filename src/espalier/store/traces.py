@@ -33,17 +33,9 @@ def save(
     Raises InputError if it is no trace, OutputError if it could not be written.
     """
     body = pack(trace, what="trace")  # before the transaction: packing a long trace takes time
-    values = _columns(trace)
+    values = columns_of(trace, request_id=request_id, caller=caller, index=index, route=route)
     trace_id, created = ids.new(PREFIX)
-    values.update(
-        id=trace_id,
-        created=created,
-        request_id=rows.column_text(request_id),
-        caller=rows.caller_text(caller),
-        output_index=index,
-        route=rows.optional_text(route),
-        body=body,
-    )
+    values.update(id=trace_id, created=created, body=body)
     with database.writing() as connection:
         connection.execute(insert(TRACES).values(values))
     return trace_id
@@ -78,8 +70,11 @@ def remove(database: Database, trace_id: str, *, caller: str | None) -> bool:
         return connection.execute(statement).rowcount > 0
 
 
-def _columns(trace: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of a list, from the trace. Raises InputError if a value is missing."""
+def columns_of(
+    trace: Mapping[str, Any], *, request_id: str, caller: str, index: int, route: str | None
+) -> dict[str, Any]:
+    """The columns of a list but for `id` and `created`, from the trace and its request. Raises InputError if a value is
+    missing."""
     try:
         metadata, summary = trace["metadata"], trace["summary"]
         verdict, constraint = metadata["verdict"], metadata["constraint"]
@@ -94,6 +89,10 @@ def _columns(trace: Mapping[str, Any]) -> dict[str, Any]:
             "removed_mass": finite(summary["mean_removed_mass"]),
             "rejected_steps": summary["rejected_steps"],
             "changed_steps": summary["changed_steps"],
+            "request_id": rows.column_text(request_id),
+            "caller": rows.caller_text(caller),
+            "output_index": index,
+            "route": rows.optional_text(route),
         }
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise InputError(f"this is not a trace: {type(error).__name__} {error}", field="trace") from error

@@ -63,6 +63,18 @@ class MethodNotAllowed(InputError):
     http_status = 405
 
 
+class BadGateway(EspalierError):
+    """The server behind this proxy does not answer."""
+
+    http_status = 502
+
+
+class GatewayTimeout(EspalierError):
+    """The server behind this proxy did not answer in time."""
+
+    http_status = 504
+
+
 CODES: Mapping[type[EspalierError], str] = {UnknownModel: "model_not_found"}
 """Errors for which OpenAI has a code of its own."""
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error",

@@ -93,7 +93,7 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
             )
         store = parts.store
         if store is None and (_keeps(settings) or _is_one_of_several(settings)):
-            store = await _open_store(stack, settings)
+            store = await open_kept_store(stack, settings)
         judge = parts.judge or await _open_judge(stack, settings)
         running: list[ServingEngine] = []
         pools = make_pools(waiting=settings.queue_size, steps=lambda: _steps(running))
@@ -106,7 +106,7 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         if parts.engine is None:
             await stack.enter_async_context(_memory_returned(pools))
         names = _names(settings, app, engine)
-        gate = parts.gate or _open_gate(stack, settings, store)
+        gate = parts.gate or open_gate(stack, settings, store)
         meter = parts.meter or _open_meter(stack, settings, engine, scheduler, names[0])
         recorders = await _open_recorders(stack, settings, meter)
         spans = telemetry.make_spans(is_on=settings.otel)
@@ -189,7 +189,7 @@ def _short_collections() -> Iterator[None]:
         gc.unfreeze()
 
 
-async def _open_store(stack: AsyncExitStack, settings: ServerSettings) -> Store:
+async def open_kept_store(stack: AsyncExitStack, settings: ServerSettings) -> Store:
     """A store from which old rows are deleted now and then."""
     store = await asyncio.to_thread(open_store, settings.database_url)
     stack.push_async_callback(asyncio.to_thread, store.close)
@@ -210,7 +210,7 @@ async def _retention(store: Store, settings: ServerSettings) -> AsyncIterator[No
             await task
 
 
-def _open_gate(stack: AsyncExitStack, settings: ServerSettings, store: TraceStore | None) -> KeyGate:
+def open_gate(stack: AsyncExitStack, settings: ServerSettings, store: TraceStore | None) -> KeyGate:
     """Workers of one host count requests in their store, so that they hold limits together."""
     counters = None
     if isinstance(store, Store) and _is_one_of_several(settings):

@@ -1,0 +1,101 @@
+"""`espalier proxy`: listens in front of a llama-server, and traces what constraints do there.
+
+Keys, limits, database and log are those of `espalier serve`, from the same variables. The server's libraries are
+imported when the command runs, not before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import socket
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from espalier.cli import output
+from espalier.cli.flags.server import EnvFile, need_server, read_server
+from espalier.cli.serving import BACKLOG, leave, listen, signals_taken
+from espalier.errors import EspalierError
+from espalier.version import __version__
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from espalier.server.settings import ServerSettings
+
+URL, PORT = "http://localhost:8080", 8081
+MODES = ("xray", "log", "off")
+
+
+def command(
+    *,
+    llama_url: Annotated[str, typer.Option(help="The llama-server.")] = URL,
+    port: Annotated[
+        int, typer.Option("--proxy-port", "--port", help="Port of the proxy; 0 takes a free one.", min=0, max=65535)
+    ] = PORT,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    timeout: Annotated[float, typer.Option(help="Seconds without a byte from the server.", min=0.001)] = 600.0,
+    api_key_file: Annotated[str | None, typer.Option(help="TOML file with API keys of the proxy.")] = None,
+    log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
+    env_file: EnvFile = None,
+) -> None:
+    """Pass requests on to a llama-server, within keys and limits of its own. See docs/proxy.md."""
+    need_server()
+    given = {"HOST": host, "PORT": str(port), "API_KEYS_FILE": api_key_file, "LOG_LEVEL": log_level}
+    found, read = read_server({name: value for name, value in given.items() if value is not None}, env_file)
+    from espalier.server.admit.auth import check_bind, read_keys  # noqa: PLC0415
+    from espalier.server.proxy.app import create_proxy_app  # noqa: PLC0415
+    from espalier.server.proxy.settings import ProxySettings  # noqa: PLC0415
+
+    keyring = read_keys(read)
+    check_bind(read, keyring)
+    settings = ProxySettings(
+        llama_url=llama_url,
+        mode="off",
+        upstream_key=found.values.get("LLAMA_API_KEY") or None,
+        read_seconds=timeout,
+    )
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(listen(read))
+        where = f"http://{read.host or '0.0.0.0'}:{listening.getsockname()[1]}"
+        for line in (
+            f"Espalier {__version__} proxy at {where}",
+            f"  server  {settings.llama_url}",
+            f"  auth    {len(keyring) or 'no'} API key{'s' if len(keyring) != 1 else ''}",
+        ):
+            output.note(line)
+        caught = _run(create_proxy_app(read, settings, is_kept=False), read, listening)
+    if caught:
+        leave()
+
+
+def _run(app: FastAPI, settings: ServerSettings, listening: socket.socket) -> list[int]:
+    """Run until a signal; returns the signals that ended it."""
+    import uvicorn  # noqa: PLC0415
+
+    from espalier.server.http.protocol import GuardedProtocol  # noqa: PLC0415
+    from espalier.server.observe.logs import configure  # noqa: PLC0415
+
+    configure(settings)
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,  # the server's own is passed on
+        backlog=BACKLOG,
+        proxy_headers=False,
+        timeout_graceful_shutdown=math.ceil(settings.drain_seconds + 0.5),
+        limit_concurrency=settings.max_connections,
+        http=GuardedProtocol,
+        lifespan="on",
+    )
+    server = uvicorn.Server(config)
+    caught: list[int] = []
+    try:
+        with signals_taken(caught):
+            server.run(sockets=[listening])
+    except SystemExit as leaving:
+        raise EspalierError("the proxy did not start", hint="the log says why") from leaving
+    return caught

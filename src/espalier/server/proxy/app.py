@@ -1,0 +1,115 @@
+"""The proxy's application: `/traces` is its own, every other path and method is the llama-server's.
+
+Nothing is asked of the server before the lifespan begins, and it need not be there then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from espalier.errors import Cancelled
+from espalier.server.asgi import Edge, LocalOnly
+from espalier.server.http import errors
+from espalier.server.observe import logs
+from espalier.server.ports import Gate, TraceStore
+from espalier.server.process.deps import caller_of, request_id_of
+from espalier.server.process.opening import open_gate, open_kept_store
+from espalier.server.process.pools import make_pools
+from espalier.server.proxy.exchange import Exchange, Tracer, pass_only
+from espalier.server.proxy.forward import Incoming, Outgoing, Upstream, make_client
+from espalier.server.proxy.keeping import Keeper, MemoryStore
+from espalier.server.proxy.settings import ProxySettings
+from espalier.server.proxy.state import ProxyProcess
+from espalier.server.routes import traces
+from espalier.server.settings import ServerSettings
+from espalier.version import __version__
+
+log = logging.getLogger(__name__)
+PUBLIC = frozenset({"/health", "/v1/health"})
+"""Paths that need no key, as at llama-server."""
+
+
+def create_proxy_app(
+    settings: ServerSettings,
+    proxy: ProxySettings,
+    *,
+    is_kept: bool = True,
+    gate: Gate | None = None,
+    store: TraceStore | None = None,
+    tracer: Callable[[ProxyProcess], AbstractAsyncContextManager[Tracer]] | None = None,
+) -> FastAPI:
+    """settings: keys, limits, database and log, as of `espalier serve`. is_kept: whether traces are stored; without it
+    the latest are held in memory. Parts that are given stay open. tracer: in place of the one of `proxy.mode`."""
+
+    @asynccontextmanager
+    async def lifespan(api: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            api.state.process = process = await _opened(stack, settings, proxy, gate, store, is_kept=is_kept)
+            api.state.tracer = await stack.enter_async_context((tracer or pass_only)(process))
+            yield
+
+    api = FastAPI(title="Espalier proxy", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None,
+                  redoc_url=None, redirect_slashes=False)  # fmt: skip
+    api.include_router(traces.router)
+    api.router.default = relay
+    errors.install(api)
+    # The last one added is the outermost.
+    api.add_middleware(LocalOnly)
+    api.add_middleware(Edge)
+    api.add_middleware(logs.AccessLog)
+    return api
+
+
+async def _opened(
+    stack: AsyncExitStack, settings: ServerSettings, proxy: ProxySettings, gate: Gate | None, store: TraceStore | None,
+    *, is_kept: bool,
+) -> ProxyProcess:  # fmt: skip
+    if store is None:
+        store = await open_kept_store(stack, settings) if is_kept else MemoryStore(proxy.keep)
+    made = gate or open_gate(stack, settings, store)
+    pools = make_pools(waiting=settings.queue_size)
+    stack.callback(pools.close)
+    client = make_client(connect_seconds=proxy.connect_seconds, read_seconds=proxy.read_seconds)
+    stack.push_async_callback(client.aclose)
+    upstream = Upstream(client, proxy.llama_url, key=proxy.upstream_key, hides_key=not made.is_open)
+    return ProxyProcess(
+        settings=settings, proxy=proxy, gate=made, pools=pools, store=store, upstream=upstream,
+        keeper=Keeper(store, proxy.output_dir),
+    )  # fmt: skip
+
+
+async def relay(scope: Scope, receive: Receive, send: Send) -> None:
+    """Whatever is not ours goes to the server behind the proxy, within the caller's limits."""
+    if scope["type"] != "http":
+        await send({"type": "websocket.close"})
+        return
+    request = Request(scope, receive)
+    process: ProxyProcess = scope["app"].state.process
+    incoming, outgoing = Incoming(receive), Outgoing(scope, send)
+    request_id, caller = request_id_of(request), None
+    if not (scope["path"] in PUBLIC and scope["method"] in ("GET", "HEAD")):
+        caller = caller_of(request)
+    exchange = Exchange(
+        scope=scope, incoming=incoming, outgoing=outgoing, upstream=process.upstream, request_id=request_id,
+        caller="" if caller is None else caller.name,
+    )  # fmt: skip
+    tracer: Tracer = scope["app"].state.tracer
+    try:
+        if caller is None:
+            await exchange.pass_through()
+        else:
+            async with process.gate.admit(caller):
+                await tracer.serve(exchange)
+    except Cancelled as leaving:
+        if not outgoing.has_begun:
+            raise
+        log.info("a reply was not finished: %s", leaving, extra={"fields": {"request_id": request_id}})
+        await outgoing.cut()
+        await asyncio.sleep(0)

@@ -1,0 +1,48 @@
+"""`Exchange`: one request of a client with its reply; and `Tracer`, which serves exchanges. It knows no mode."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from starlette.types import Scope
+
+from espalier.server.proxy.forward import Incoming, Outgoing, Upstream, pass_through
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """request_id: ours. caller: the name of the client's key."""
+
+    scope: Scope
+    incoming: Incoming
+    outgoing: Outgoing
+    upstream: Upstream
+    request_id: str
+    caller: str
+
+    async def pass_through(self, begun: bytes | None = None) -> None:
+        """Pass everything on untouched. begun: the part of the body that was read. Raises as `pass_through`."""
+        await pass_through(self.upstream, self.scope, self.incoming, self.outgoing, begun=begun)
+
+
+class Tracer(Protocol):
+    """Serves the requests of clients."""
+
+    async def serve(self, exchange: Exchange) -> None:
+        """Answer the client. Raises EspalierError before the reply has begun, Cancelled also later."""
+
+
+class PassOnly:
+    """Traces nothing."""
+
+    async def serve(self, exchange: Exchange) -> None:
+        await exchange.pass_through()
+
+
+@asynccontextmanager
+async def pass_only(_process: Any) -> AsyncIterator[Tracer]:
+    """The tracer that traces nothing."""
+    yield PassOnly()

@@ -1,0 +1,28 @@
+"""The headers that a proxy passes on: all but those of one connection. It knows no body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+Headers: TypeAlias = list[tuple[bytes, bytes]]
+
+HOP = frozenset(
+    {b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
+     b"trailer", b"transfer-encoding", b"upgrade"}
+)  # fmt: skip
+"""Headers of one connection (RFC 9110, section 7.6.1)."""
+
+
+def passed_on(headers: Iterable[tuple[bytes, bytes]], *, without: Iterable[bytes] = ()) -> Headers:
+    """The headers in order with names in lower case, but for those of the connection, those that its `Connection`
+    header names, and those in `without`."""
+    given = [(name.lower(), value) for name, value in headers]
+    named = {one.strip().lower() for name, value in given if name == b"connection" for one in value.split(b",")}
+    left_out = HOP | named | set(without)
+    return [(name, value) for name, value in given if name not in left_out]
+
+
+def value_of(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
+    """The first header of this lower-case name."""
+    return next((value for one, value in headers if one.lower() == name), None)

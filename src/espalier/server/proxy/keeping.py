@@ -1,0 +1,125 @@
+"""Keeps traces: in the store, and as files of the output folder; or the latest ones in memory.
+
+A file that cannot be written is logged, and the next one is tried again: the client's reply never waits for it, and
+never fails with it. It knows no model and no request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from espalier.errors import EspalierError, InputError, OutputError
+from espalier.server.ports import TraceStore
+from espalier.store.ids import Ids, is_id
+from espalier.store.traces import PREFIX, columns_of
+from espalier.trace.files import json_text, write_text
+
+log = logging.getLogger(__name__)
+UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+LONGEST = 80
+
+
+class MemoryStore:
+    """A TraceStore of the latest traces, gone with the process."""
+
+    def __init__(self, most: int, *, clock: Callable[[], float] = time.time) -> None:
+        self._most, self._ids = most, Ids(clock)
+        self._kept: OrderedDict[str, tuple[dict[str, Any], Mapping[str, Any]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def save_trace(
+        self, trace: Mapping[str, Any], *, request_id: str, caller: str, index: int, route: str | None = None
+    ) -> str:
+        found, moment = self._ids.new(PREFIX)
+        row = columns_of(trace, request_id=request_id, caller=caller, index=index, route=route)
+        with self._lock:
+            self._kept[found] = {"id": found, "created": moment, **row}, trace
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        return found
+
+    def save_generation(self, row: Mapping[str, Any]) -> None:
+        """Figures are not kept here."""
+
+    def traces(self, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
+        if limit < 1:
+            raise InputError("the limit must be at least 1", field="limit")
+        if after is not None and not is_id(after, PREFIX):
+            raise InputError("`after` is not an id of this list", hint="give the `last_id` of a page", field="after")
+        with self._lock:
+            rows = [row for row, _ in reversed(self._kept.values()) if caller in (None, row["caller"])]
+        return [row for row in rows if after is None or row["id"] < after][:limit]
+
+    def trace(self, trace_id: str, *, caller: str | None) -> Mapping[str, Any] | None:
+        with self._lock:
+            found = self._kept.get(trace_id)
+        return None if found is None or caller not in (None, found[0]["caller"]) else found[1]
+
+    def delete_trace(self, trace_id: str, *, caller: str | None) -> bool:
+        with self._lock:
+            if (found := self._kept.get(trace_id)) is None or caller not in (None, found[0]["caller"]):
+                return False
+            del self._kept[trace_id]
+            return True
+
+    def close(self) -> None:
+        with self._lock:
+            self._kept.clear()
+
+
+class Keeper:
+    """Where the traces of a proxy go. folder: None for no files."""
+
+    def __init__(self, store: TraceStore, folder: Path | None, *, clock: Callable[[], float] = time.time) -> None:
+        self._store, self._folder, self._clock = store, folder, clock
+
+    def path_of(self, request_id: str) -> Path | None:
+        """The file that the trace of this request will be: `combined_<time, UTC, with microseconds>_<request id>.json`.
+        No two requests have one id, so none replaces another's."""
+        if self._folder is None:
+            return None
+        moment = datetime.fromtimestamp(self._clock(), tz=UTC).strftime("%Y%m%d_%H%M%S_%f")
+        return self._folder / f"combined_{moment}_{UNSAFE.sub('-', request_id)[:LONGEST]}.json"
+
+    async def keep(
+        self, trace: Mapping[str, Any], combined: Callable[[], Mapping[str, Any]], *, request_id: str, caller: str,
+        route: str, path: Path | None,
+    ) -> str | None:  # fmt: skip
+        """Store the trace and write its file, each whole or not at all; what fails is logged. Returns the id in the
+        store. combined: the content of the file, made in the thread that writes it."""
+        return await asyncio.to_thread(self._kept, trace, combined, request_id, caller, route, path)
+
+    def _kept(
+        self, trace: Mapping[str, Any], combined: Callable[[], Mapping[str, Any]], request_id: str, caller: str,
+        route: str, path: Path | None,
+    ) -> str | None:  # fmt: skip
+        fields = {"fields": {"request_id": request_id}}
+        found = None
+        try:
+            found = self._store.save_trace(trace, request_id=request_id, caller=caller, index=0, route=route)
+        except EspalierError as error:
+            log.warning("a trace could not be stored: %s", error, extra=fields)
+        if path is not None:
+            try:
+                make_folder(path.parent)
+                write_text(path, json_text(combined(), indent=2))
+            except EspalierError as error:
+                log.warning("a trace could not be written: %s", error, extra=fields)
+        return found
+
+
+def make_folder(folder: Path) -> None:
+    """Raises OutputError naming it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot make the folder {str(folder)!r}: {error.strerror or error}") from error
