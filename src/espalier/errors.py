@@ -149,6 +149,12 @@ class UnknownName(InputError):
     """There is nothing registered under that name."""
 
 
+class NothingMatched(EspalierError):
+    """Two inputs that should be joined share nothing."""
+
+    http_status = 400
+
+
 class UnsupportedError(EspalierError):
     """This cannot be enforced here, so it is refused."""
 

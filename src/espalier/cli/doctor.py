@@ -34,6 +34,7 @@ EXTRAS = (
     ),
     Extra("postgres", ("psycopg",), "the server's store in PostgreSQL"),
     Extra("otel", ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"), "OpenTelemetry spans of the server"),
+    Extra("activations", ("lmdb",), "stores of activations: espalier reconstruct"),
     Extra("wordlists", ("wordfreq",), "word lists by language: espalier wordlist build"),
 )
 ENGINE_NEEDS: dict[str, tuple[str, ...]] = {

@@ -113,6 +113,22 @@ KEYS = Reader(
     noun="file of keys", by="espalier.server.admit.auth:read_key_file", bytes=MIB, field="API_KEYS_FILE", depth=64,
     values=1_000_000,
 )  # fmt: skip
+ACTIVATION_INDEX = Reader(
+    noun="index of a store", by="espalier.activations.foreign.lines:ZarrStore.found", bytes=64 * GIB, field="store",
+    depth=64, values=4_000_000, count="a line is an entry",
+)  # fmt: skip
+ACTIVATION_OLD_INDEX = Reader(
+    noun="index of a store", by="espalier.activations.foreign.lines:JsonStore.found", bytes=GIB, field="store",
+    depth=64, values=16_000_000,
+)  # fmt: skip
+ACTIVATION_ENTRY = Reader(
+    noun="entry of a store", by="espalier.activations.foreign.lines:JsonStore.found", bytes=64 * MIB, field="store",
+    depth=64, values=1_000_000, count="16,000,000 characters of a text, 100,000 values of its messages",
+)  # fmt: skip
+QA_FILE = Reader(
+    noun="QA file", by="espalier.activations.reconstruct.qa_file:read_rows", bytes=64 * GIB, field="qa_output_path",
+    depth=64, values=1_000_000, count="64 MiB a line, which the other limits are for",
+)  # fmt: skip
 
 READERS: Mapping[str, Reader] = MappingProxyType(
     {
@@ -141,6 +157,10 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "safety automaton": FILTER,
         "settings": SETTINGS,
         "keys": KEYS,
+        "index of a store": ACTIVATION_INDEX,
+        "older index of a store": ACTIVATION_OLD_INDEX,
+        "entry of a store": ACTIVATION_ENTRY,
+        "QA file": QA_FILE,
     }
 )
 

@@ -13,6 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from espalier.activations.foreign.open import open_store
+from espalier.activations.foreign.store import Damaged
+from espalier.activations.reconstruct.qa_file import read_rows
 from espalier.chat.prompt.template import ChatTemplate
 from espalier.cli.flags import inputs
 from espalier.cli.flags.constraint import read_grammar, read_spec
@@ -95,9 +98,21 @@ READ: dict[str, Callable[[Path], object]] = {
     "config of a model": lambda path: check_folder(path.parent),
     "settings": lambda path: read_environment({}, env_file=str(path)),
     "keys": read_key_file,
+    "QA file": lambda path: [*read_rows(path)],
 }
 """Readers of a path; the others have a test each."""
-OTHERS = {"prompt", "sidecar", "stored trace", "chat template", "GGUF", "token trie", "safety automaton"}
+OTHERS = {
+    "index of a store",
+    "older index of a store",
+    "entry of a store",
+    "prompt",
+    "sidecar",
+    "stored trace",
+    "chat template",
+    "GGUF",
+    "token trie",
+    "safety automaton",
+}
 NAMES = {"vocabulary file": "v.json", "config of a model": "config.json", "tokenizer.json": "tokenizer.json"}
 BEGINS = {"tokenizer.json": b"{", "config of a model": b"{", "keys": b"[", "schema": b"{"}
 
@@ -122,6 +137,29 @@ def test_a_file_above_the_limit_is_refused_before_it_is_read(kind: str, tmp_path
     with pytest.raises(TooLarge, match=f"is larger than {size_text(READERS[kind].bytes)}") as caught:
         READ[kind](path)
     assert path.name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("index of a store", "meta/index.jsonl"),
+        ("older index of a store", "metadata.json"),
+        ("entry of a store", "activations/k.json"),
+    ],
+)
+def test_a_file_of_a_store_above_the_limit_is_refused_before_it_is_read(kind: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(READERS[kind].bytes + 1)  # a hole
+    if kind != "entry of a store":
+        with pytest.raises(TooLarge, match="is larger than"):
+            [*open_store(tmp_path).found()]
+        return
+    (tmp_path / "metadata.jsonl").write_text('{"key": "k", "prompt": "p"}\n', "utf-8")
+    (found,) = open_store(tmp_path).found()
+    assert isinstance(found, Damaged)
+    assert "is larger than" in found.reason
 
 
 DEEP = {"vocabulary file", "trace", "reply", "schema", "constraint", "tools", "tokenizer.json", "config of a model"}

@@ -1,0 +1,126 @@
+"""One logged request of a foreign store, and what keeps one from being read. It knows no layout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MAX_TEXT = 16_000_000
+"""Characters of a prompt or response."""
+MAX_NODES = 100_000
+"""Values within the messages of one request."""
+OPTIONAL = ("messages", "trim_position")
+"""Fields that an output row has only if the store's entry has them."""
+
+
+class BadEntry(ValueError):
+    """This value of the store is not a logged request; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a store knows of one request.
+
+    key: its name in the store. prompt: the exact text sent to the model. input_length: prompt tokens. timestamp: epoch
+    seconds of logging, None where the layout has none. optional: `messages` and `trim_position`, as far as they are
+    there. request, run: ids, None where the store has none. sample: the number among samples of one prompt.
+    """
+
+    key: str
+    prompt: str
+    response: str
+    model: str
+    input_length: int
+    timestamp: float | None
+    optional: Mapping[str, Any]
+    request: str | None = None
+    run: str | None = None
+    sample: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As `from_json` reads it."""
+        return {
+            "key": self.key, "prompt": self.prompt, "response": self.response, "model": self.model,
+            "input_length": self.input_length, "timestamp": self.timestamp, "optional": dict(self.optional),
+            "request": self.request, "run": self.run, "sample": self.sample,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Entry:
+        """The inverse of `to_json`."""
+        return cls(**value)
+
+
+def entry_of(key: str, fields: Any, *, model: str = "") -> Entry:
+    """The entry that a store's dict describes, field names as HalluLens writes them. model: where the dict has none.
+    Raises BadEntry for a dict that lacks the prompt, or has a field of another type."""
+    if not isinstance(fields, Mapping):
+        raise BadEntry("it is not a dict")
+    optional = {name: _plain(fields[name], name) for name in OPTIONAL if name in fields}
+    prompt = _text(fields, "prompt")
+    if prompt is None:
+        raise BadEntry("it has no prompt")
+    length = _number(fields, "input_length")
+    if length is None:
+        length = _number(fields, "prompt_len")
+    sample = _number(fields, "sample_index")
+    return Entry(
+        key=key,
+        prompt=prompt,
+        response=_text(fields, "response") or "",
+        model=_text(fields, "model") or model,
+        input_length=0 if length is None else int(length),
+        timestamp=_number(fields, "timestamp"),
+        optional=optional,
+        request=_text(fields, "request_id"),
+        run=_text(fields, "run_id"),
+        sample=None if sample is None else int(sample),
+    )
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str | None:
+    found = fields.get(name)
+    if found is None:
+        return None
+    if not isinstance(found, str):
+        raise BadEntry(f"its {name} is not a text")
+    if len(found) > MAX_TEXT:
+        raise BadEntry(f"its {name} has {len(found):,} characters, and the limit is {MAX_TEXT:,}")
+    try:
+        found.encode()
+    except UnicodeEncodeError as error:
+        raise BadEntry(f"its {name} has half a surrogate pair at {error.start}") from None
+    return found
+
+
+def _number(fields: Mapping[str, Any], name: str) -> float | None:
+    found = fields.get(name)
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found) or abs(found) > 2**53:
+        raise BadEntry(f"its {name} is not a number")
+    return found
+
+
+def _plain(value: Any, name: str) -> Any:
+    """The value, if JSON can hold it and it is small: a pickle can name one list twice, and so make a tree of any size
+    out of a few bytes."""
+    left, size, seen = [value], 0, 0
+    while left:
+        one = left.pop()
+        seen += 1
+        if isinstance(one, dict):
+            if not all(isinstance(key, str) for key in one):
+                raise BadEntry(f"its {name} has a key that is not a text")
+            left += [*one, *one.values()]
+        elif isinstance(one, list | tuple):
+            left += one
+        elif isinstance(one, str):
+            size += len(_text({name: one}, name) or "")
+        elif not (one is None or isinstance(one, bool)):
+            _number({name: one}, name)
+        if seen + len(left) > MAX_NODES or size > MAX_TEXT:
+            raise BadEntry(f"its {name} is too large")
+    return value

@@ -1,0 +1,81 @@
+"""LMDB stores: the pair of environments, of which the one for metadata is read, and the single one of the oldest logs.
+
+A worker process reads piece by piece, since a damaged file can end the process that maps it. `lmdb_pages.py` is what
+runs there.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from espalier.activations.foreign.entry import Entry
+from espalier.activations.foreign.store import Damaged, Found, store_error
+from espalier.confined.pool import ConfinedError, Processes
+from espalier.errors import MissingDependency
+from espalier.time_limit import OutOfTime
+
+SUFFIX = "_metadata"
+"""Ends the name of the environment for metadata, beside that for vectors."""
+PIECE_SECONDS = 30.0
+"""CPU time for one piece of a store."""
+WORKER_BYTES = 2_000_000_000
+"""Address space of a worker beside the file that it maps."""
+
+
+@dataclass(frozen=True, slots=True)
+class LmdbStore:
+    """environment: the folder or file that is read. kind: as `lmdb_pages.read_piece` takes it."""
+
+    path: Path
+    environment: Path
+    layout: str
+    kind: str
+
+    def found(self) -> Iterator[Found]:
+        """Raises InputError where the file is damaged, MissingDependency without lmdb."""
+        if importlib.util.find_spec("lmdb") is None:
+            raise MissingDependency("lmdb", extra="activations")
+        size = _data_file(self.environment).stat().st_size
+        with closing(Processes(count=1, memory_bytes=WORKER_BYTES + size)) as workers:
+            after, is_end = "", False
+            while not is_end:
+                given = {"path": str(self.environment), "kind": self.kind, "after": after}
+                try:
+                    piece = workers.call(
+                        "espalier.activations.foreign.lmdb_pages:read_piece", given,
+                        seconds=PIECE_SECONDS, what="reading the store",
+                    )  # fmt: skip
+                except (ConfinedError, OutOfTime) as error:
+                    place = f" after the key {bytes.fromhex(after)!r}" if after else ""
+                    raise store_error(self.environment, f"it is damaged{place} ({error.message})") from error
+                if "fault" in piece:
+                    hint = "mdb_copy makes a whole copy of a store in use" if "is cut" in piece["fault"] else None
+                    raise store_error(self.environment, piece["fault"], hint=hint)
+                yield from (Entry.from_json(one) for one in piece["entries"])
+                yield from (Damaged(key, reason) for key, reason in piece["problems"])
+                after, is_end = piece["last"], piece["is_end"]
+
+
+def lmdb_store(path: Path) -> LmdbStore | None:
+    """The LMDB store at a path: that of vectors, that of metadata, or the single one of the oldest logs. None where
+    there is none."""
+    beside = path.with_name(path.name + SUFFIX)
+    if _is_environment(beside):
+        return LmdbStore(path, beside, "lmdb", "metadata")
+    if not _is_environment(path):
+        return None
+    if path.name.endswith(SUFFIX):
+        return LmdbStore(path, path, "lmdb", "metadata")
+    return LmdbStore(path, path, "lmdb-single", "single")
+
+
+def _is_environment(path: Path) -> bool:
+    return _data_file(path).is_file() and (path.is_dir() or path.suffix in (".mdb", ".lmdb"))
+
+
+def _data_file(path: Path) -> Path:
+    return path / "data.mdb" if path.is_dir() else path

@@ -1,0 +1,38 @@
+"""Finds out which layout a store has, and opens it for reading."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from espalier.activations.foreign.lines import CaptureStore, JsonStore, ZarrStore
+from espalier.activations.foreign.lmdb import lmdb_store
+from espalier.activations.foreign.store import Store, store_error
+
+LAYOUTS = {
+    "lmdb": "two LMDB environments, NAME and NAME_metadata",
+    "lmdb-single": "one LMDB environment (before May 2025)",
+    "zarr": "NAME.zarr with meta/index.jsonl",
+    "json": "a folder with metadata.jsonl or metadata.json",
+    "memmap": "a folder with config.json, meta.jsonl and generation.jsonl",
+}
+
+
+def open_store(path: str | os.PathLike[str]) -> Store:
+    """The store at a path; nothing is read yet and nothing is created. Raises InputError for a path where there is
+    none, naming what was looked for."""
+    given = Path(path).expanduser()
+    found = lmdb_store(given)
+    if found is not None:
+        return found
+    if (given / "meta" / "index.jsonl").is_file():
+        return ZarrStore(given)
+    if (given / "meta.jsonl").is_file() and (given / "generation.jsonl").is_file():
+        return CaptureStore(given)
+    if (given / "metadata.jsonl").is_file() or (given / "metadata.json").is_file():
+        return JsonStore(given)
+    if not given.exists():
+        raise store_error(given, "there is nothing at this path", hint="is the path that of the store itself?")
+    raise store_error(
+        given, "no layout of a store is known that looks so", hint=f"known: {'; '.join(LAYOUTS.values())}"
+    )
