@@ -31,7 +31,8 @@ LLGUIDANCE = "llguidance is a peer in tests and benchmarks only"
 NUMBA = "numba only in the kernels: the walk of the token trie, and the sampling pass"
 SETTINGS = "only wiring reads settings"
 ROOMS = {
-    f"rooms of {name}" for name in ("automata", "chat", "cli", "constraints", "sampling", "schema", "server", "trace")
+    f"rooms of {name}"
+    for name in ("activations", "automata", "chat", "cli", "constraints", "sampling", "schema", "server", "trace")
 }
 ALL = {RANKS, CYCLES, ENGINES, EDGES, STRATEGIES, CORE, LLGUIDANCE, NUMBA, SETTINGS, *ROOMS}
 
@@ -122,6 +123,7 @@ def test_every_contract_holds_on_this_tree() -> None:
                 f"rooms of {package}", {f"{low}/planted.py": f"import {high}"}, id=f"up-the-rooms-of-{package}"
             )
             for package, low, high in (
+                ("activations", "activations/foreign", "espalier.activations.reconstruct"),
                 ("automata", "automata/languages", "espalier.automata.masks"),
                 ("chat", "chat/wire", "espalier.chat.prompt"),
                 ("cli", "cli/flags", "espalier.cli.trace"),
