@@ -258,6 +258,18 @@ class Overloaded(Unavailable):
     """Too many requests are waiting already."""
 
 
+class UpstreamError(EspalierError):
+    """The server or program that does the work failed, or answered what it must not."""
+
+    http_status = 502
+
+
+class UpstreamTimeout(UpstreamError):
+    """The server or program that does the work does not answer."""
+
+    http_status = 504
+
+
 class MissingDependency(EspalierError):
     """An optional part is not installed."""
 
