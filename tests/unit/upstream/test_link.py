@@ -41,9 +41,12 @@ def test_an_address_that_is_none_is_refused(url, said):
 
 
 def test_a_key_is_sent_as_a_header_and_stands_in_no_message():
-    with scripted_server(lambda asked: [reply({"error": {"message": "no"}}, "401 Unauthorized")]) as server, pytest.raises(UpstreamError, match="refuses the key") as caught:
+    with (
+        scripted_server(lambda asked: [reply({"error": {"message": "no"}}, "401 Unauthorized")]) as server,
+        pytest.raises(UpstreamError, match="refuses the key") as caught,
+    ):
         Link(server.address, key="sk-secret").get("/health")
-        assert server.asked[0].headers["authorization"] == "Bearer sk-secret"
+    assert server.asked[0].headers["authorization"] == "Bearer sk-secret"
     assert "sk-secret" not in repr(caught.value) + str(caught.value)
     with pytest.raises(InputError, match="not one line") as wrong:
         Link(server.address, key="sk-secret\r\nX: y")
@@ -63,7 +66,10 @@ def test_a_key_is_sent_as_a_header_and_stands_in_no_message():
 )
 def test_a_status_of_failure_is_an_error_that_says_what_the_server_said(status, kind):
     said = {"error": {"code": 1, "message": "the reason", "type": "x"}}
-    with scripted_server(lambda asked: [reply(said, status, Location="http://example.org/")]) as server, pytest.raises(kind) as caught:
+    with (
+        scripted_server(lambda asked: [reply(said, status, Location="http://example.org/")]) as server,
+        pytest.raises(kind) as caught,
+    ):
         Link(server.address).post("/completion", {})
     assert "the reason" in str(caught.value) or status.startswith("3")
 
@@ -132,14 +138,20 @@ def test_a_stream_that_hangs_is_interrupted_from_another_thread_and_the_server_s
 
 
 def test_a_server_that_is_not_llama_server_is_told_apart():
-    with scripted_server(lambda asked: [reply({"object": "list"})]) as server, pytest.raises(UpstreamError, match="not llama-server's"):
+    with (
+        scripted_server(lambda asked: [reply({"object": "list"})]) as server,
+        pytest.raises(UpstreamError, match="not llama-server's"),
+    ):
         LlamaServer(Link(server.address)).props()
     shown = {"default_generation_settings": {"n_ctx": 8}, "model_path": "/a/b.gguf", "model_alias": "/a/b.gguf"}
     assert Props.from_json(shown).model == "b.gguf"
 
 
 def test_errors_of_servers_fit_on_a_line():
-    with scripted_server(lambda asked: [reply(b"x\n\x1b[31m" * 5000, "500 Oops")]) as server, pytest.raises(EspalierError) as caught:
+    with (
+        scripted_server(lambda asked: [reply(b"x\n\x1b[31m" * 5000, "500 Oops")]) as server,
+        pytest.raises(EspalierError) as caught,
+    ):
         Link(server.address).get("/health")
     assert len(caught.value.message) < 500
     assert caught.value.message.isprintable()
