@@ -203,6 +203,53 @@ def test_memories_that_are_always_full_change_nothing() -> None:
     walk_both(plain, full, Random(1), steps=60, with_masks=True)
 
 
+NESTED: dict[str, Any] = {
+    "$defs": {"t": {"type": "object", "properties": {name: {"$ref": "#/$defs/v"} for name in "abcdef"}},
+              "v": {"anyOf": [{"$ref": "#/$defs/t"}, {"type": "string", "maxLength": 90}, {"type": "integer"}]}},
+    "$ref": "#/$defs/t",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", [*SCHEMAS, NESTED], ids=str)
+def test_a_schema_that_meets_many_positions_forgets_them_and_goes_on(schema: Any) -> None:
+    """Instead of LimitExceeded in the middle of a text; states that someone holds stay as they are."""
+    vocab, trie = small().vocab, small().trie
+    plain = PushdownMachine(LazyNetwork(SchemaRules(expand(schema, order="any"), layout("natural")).start), vocab, trie)
+    rules = SchemaRules(expand(schema, order="any"), layout("natural"))
+    network = LazyNetwork(rules.start, most=20)
+    full = PushdownMachine(network, vocab, trie, shared=SharedParts(vocab, trie))
+    for turn in range(3):
+        walk_both(plain, full, Random(turn), steps=60, with_masks=True)
+
+
+def test_positions_are_bounded_by_those_in_use() -> None:
+    vocab, trie = small().vocab, small().trie
+    names = "abcdefghijkl"
+    form = expand({"type": "object", "properties": {name: {"type": "null"} for name in names}}, order="any")
+
+    def met(most: int) -> tuple[int, int, list[bytes]]:
+        network = LazyNetwork(SchemaRules(form, layout("compact")).start, most=most)
+        machine = PushdownMachine(network, vocab, trie, shared=SharedParts(vocab, trie))
+        found, random, table = [], Random(1), 0
+        for _ in range(15):
+            state = machine.start
+            held = [state]
+            for byte in ("{" + ",".join(f'"{name}":null' for name in random.sample(names, 12)) + "}").encode():
+                after = machine.advance(state, byte)
+                assert after is not None
+                held.append(state := after)
+                found.append(bytes(machine.mask(state)))
+            assert machine.accepts(state)
+            assert [bytes(machine.mask(one)) for one in held[1:]] == found[1 - len(held) :]
+            table = max(table, len(network.places[network.start].explored))
+        return len(network.places), table, found
+
+    plain, forgetting = met(1_000_000), met(400)
+    assert forgetting[2] == plain[2]
+    assert forgetting[0] < 1_000 < plain[0], (forgetting[:2], plain[:2])
+    assert forgetting[1] < plain[1] / 2, (forgetting[:2], plain[:2])
+
+
 def test_threads_share_one_compiled_schema() -> None:
     compiler = Compiler(small().vocab)
     compiled = [compiler.compile(JsonSchema(schema)) for schema in SCHEMAS[:5]]

@@ -1,9 +1,13 @@
-"""The least number of bytes that an expression, or the rest of a character, reads. It knows no items, no positions."""
+"""The least number of bytes that an expression, the rest of a character, or a text without some words reads.
+
+It knows no items, and of positions only what can be read there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from heapq import heappop, heappush
+from typing import Any, TypeAlias
 
 from espalier.automata.languages.nfa import DONE, ByteSet, utf8_edges
 from espalier.automata.lazy.linear import ENDLESS
@@ -19,6 +23,7 @@ from espalier.grammar.ast import (
     TokenRef,
     fold,
 )
+from espalier.time_limit import check as check_time
 
 Utf8: TypeAlias = tuple[tuple[tuple[ByteSet, int], ...], ...]
 """An automaton that reads one character, see `nfa.utf8_edges`."""
@@ -58,3 +63,43 @@ def least_bytes(node: Node, of_rule: Callable[[str], int]) -> int:
                 return least_bytes(inner, of_rule)
 
     return min(fold(node, visit), ENDLESS)
+
+
+def narrowed(words: tuple[bytes, ...], at: int) -> dict[int, tuple[bytes, ...]]:
+    """The words by their byte at `at`, for those that have one."""
+    found: dict[int, list[bytes]] = {}
+    for word in words:
+        if len(word) > at:
+            found.setdefault(word[at], []).append(word)
+    return {byte: tuple(some) for byte, some in found.items()}
+
+
+def least_without(start: Any, words: tuple[bytes, ...], at: int) -> int:
+    """The least number of bytes of a text from the position `start` of a shared automaton on that is none of these
+    words, of which `at` bytes are read; ENDLESS where every text is one: a search along the words, the way that is
+    shortest without them first."""
+    if start.is_over:
+        return ENDLESS if any(len(word) == at for word in words) else 0
+    count = 0
+    heap: list[tuple[int, int, int, Any, tuple[bytes, ...]]] = [(start.least, 0, at, start, words)]
+    while heap:
+        check_time()
+        least, _, depth, place, left = heappop(heap)
+        if not left:
+            return least
+        if place.met().is_over:
+            if not any(len(word) == depth for word in left):
+                return least
+            continue
+        by_byte = narrowed(left, depth)
+        read = depth - at + 1
+        for members, target in place.edges:
+            for byte, some in by_byte.items():
+                if members >> byte & 1:
+                    members &= ~(1 << byte)
+                    count += 1
+                    heappush(heap, (read + target.least, count, depth + 1, target, some))
+            if members:
+                count += 1
+                heappush(heap, (read + target.least, count, depth + 1, target, ()))
+    return ENDLESS

@@ -7,6 +7,7 @@ once, when it is asked for. It knows no stacks and no vocabulary.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterable
 
 from espalier.automata.languages.fragment import disjoint
@@ -25,7 +26,7 @@ class Place:
     after it. calls: (first position of the called rule, position to return to). `edges` and `calls` are filled by
     `met`."""
 
-    __slots__ = ("calls", "core", "edges", "explored", "final", "has_calls", "is_met", "least", "short")
+    __slots__ = ("__weakref__", "calls", "core", "edges", "explored", "final", "has_calls", "is_met", "least", "short")
 
     def __init__(self, explored: Explored, core: frozenset[Item]) -> None:
         self.explored = explored
@@ -50,6 +51,11 @@ class Place:
             self.explored.meet(self)
         return self
 
+    def forget(self) -> None:
+        """Drop what was worked out of it; `met` works it out again."""
+        self.is_met = False
+        self.edges, self.calls, self.short = [], [], None
+
     @property
     def is_over(self) -> bool:
         """Whether the rule ends here and nothing can be read."""
@@ -70,6 +76,23 @@ class Explored:
 
     def __len__(self) -> int:
         return len(self._places) + len(self.items)
+
+    def forget(self) -> None:
+        """Drop all positions that nobody holds, and what was worked out of the others. Those stay valid. Only while no
+        one reads what a position of this table has worked out."""
+        with self._lock:
+            held = self._dropped()
+            self._places = {place.core: place for one in held if (place := one()) is not None}
+
+    def _dropped(self) -> list[weakref.ref[Place]]:
+        self.items.forget()
+        for place in self._places.values():
+            place.forget()
+            for item in place.core:
+                item.forget()
+        held = [weakref.ref(place) for place in self._places.values()]
+        self._places = {}
+        return held
 
     def start(self, options: Iterable[Item]) -> Place:
         """The position at the start of these."""

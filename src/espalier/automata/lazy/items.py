@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable
-from heapq import heappop, heappush
 from typing import Any, Protocol, TypeAlias
 
 from espalier.automata.languages.nfa import DONE, ByteSet, utf8_edges
-from espalier.automata.lazy.costs import Utf8, least_bytes, rest_of_character
+from espalier.automata.lazy.costs import Utf8, least_bytes, least_without, narrowed, rest_of_character
 from espalier.automata.lazy.linear import ENDLESS, Cost, Linear, State, as_keyed
 from espalier.grammar.ast import (
     Alternative,
@@ -47,6 +46,10 @@ class Item:
         self.counted: bool = counted or (after is not None and after.counted)
         self.closed: tuple[Item, ...] | None = None
         self.alone: Any = None
+
+    def forget(self) -> None:
+        """Drop what is cached of the items and positions after this one."""
+        self.closed = self.alone = None
 
     @property
     def reads(self) -> bool:
@@ -82,6 +85,10 @@ class Text(Item):
         self.text, self.at, self.after = text, at, after
         self.following: Item | None = None
 
+    def forget(self) -> None:
+        super().forget()
+        self.following = None
+
     def edges(self, items: Items) -> Iterable[tuple[ByteSet, Item]]:
         if self.following is None:
             last = self.at + 1 == len(self.text)
@@ -102,6 +109,10 @@ class Char(Item):
         super().__init__(rest, after)
         self.nodes, self.at, self.after = nodes, at, after
         self.following: tuple[tuple[ByteSet, Item], ...] | None = None
+
+    def forget(self) -> None:
+        super().forget()
+        self.following = None
 
     def edges(self, items: Items) -> Iterable[tuple[ByteSet, Item]]:
         if self.following is None:
@@ -279,15 +290,6 @@ class Except(Item):
                 yield rest, items.leaf(target, self.after)
 
 
-def narrowed(words: tuple[bytes, ...], at: int) -> dict[int, tuple[bytes, ...]]:
-    """The words by their byte at `at`, for those that have one."""
-    found: dict[int, list[bytes]] = {}
-    for word in words:
-        if len(word) > at:
-            found.setdefault(word[at], []).append(word)
-    return {byte: tuple(some) for byte, some in found.items()}
-
-
 class Walked:
     """A `Linear` automaton with the costs that are known of it."""
 
@@ -308,6 +310,10 @@ class Walked:
             assert self._key_costs is not None
             found = self._costs[place] = [self._key_costs(key, place) for key in range(len(self.keyed.texts))]
         return found
+
+    def forget(self) -> None:
+        """Drop the costs of keys, which are worked out again when they are asked for."""
+        self._costs = {}
 
 
 class Rules(Protocol):
@@ -333,6 +339,18 @@ class Items:
 
     def __len__(self) -> int:
         return len(self._known)
+
+    def forget(self) -> None:
+        """Drop every item. Those in use stay valid; equal ones are made anew."""
+        walked: dict[Walked, None] = {}
+        for one in self._known.values():
+            if isinstance(one, Item):
+                one.forget()
+            if isinstance(one, Point | Keys):
+                walked[one.automaton] = None
+        for automaton in walked:
+            automaton.forget()
+        self._known = {}
 
     def cost(self, node: Node) -> int:
         """The least number of bytes that an expression reads, at least ENDLESS where it matches nothing."""
@@ -452,38 +470,9 @@ class Items:
         key = ("except", start, words, at, after)
         found: Item | None = self._known.get(key)
         if found is None:
-            found = Except(start, words, at, self.without(start, words, at), after)
+            found = Except(start, words, at, least_without(start, words, at), after)
             self._known[key] = found
         return found
-
-    def without(self, start: Start, words: tuple[bytes, ...], at: int) -> int:
-        """The least number of bytes of such a text, ENDLESS where every text is excluded: a search along the words, the
-        way that is shortest without them first."""
-        if start.is_over:
-            return ENDLESS if any(len(word) == at for word in words) else 0
-        count = 0
-        heap: list[tuple[int, int, int, Start, tuple[bytes, ...]]] = [(start.least, 0, at, start, words)]
-        while heap:
-            check_time()
-            least, _, depth, place, left = heappop(heap)
-            if not left:
-                return least
-            if place.met().is_over:
-                if not any(len(word) == depth for word in left):
-                    return least
-                continue
-            by_byte = narrowed(left, depth)
-            read = depth - at + 1
-            for members, target in place.edges:
-                for byte, some in by_byte.items():
-                    if members >> byte & 1:
-                        members &= ~(1 << byte)
-                        count += 1
-                        heappush(heap, (read + target.least, count, depth + 1, target, some))
-                if members:
-                    count += 1
-                    heappush(heap, (read + target.least, count, depth + 1, target, ()))
-        return ENDLESS
 
 
 _NOTHING = End(ENDLESS)

@@ -3,7 +3,8 @@
 It has the attributes of `languages/network.py:Network` that stacks and machines use. `meet` works out what can be read
 at a position; `masks`, `moves` and `calls` have true entries only for those that were met. Whoever puts a position on a
 stack calls `follow_calls`. Machines hold a lock while they walk; `meet`
-has one of its own.
+has one of its own. Whoever
+knows which positions are in use calls `forget` when `is_full`; a number is then given to another position.
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ from espalier.automata.lazy.items import Call, End, Item
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import TokenRef
 
-MAX_POSITIONS = 500_000
-"""The most positions of one schema's texts."""
+MAX_POSITIONS = 250_000
+"""Past so many positions those that no state in use holds are forgotten."""
 
 
 class LazyNetwork:
     """See `Network` for the lists. masks[p]: the bytes of each entry of `moves[p]`. live[p]: something is read there.
     plain[p]: something is read there, nothing is called, and the rule cannot end. places[p]: what the position is."""
 
-    def __init__(self, start: Place) -> None:
+    def __init__(self, start: Place, *, most: int = MAX_POSITIONS) -> None:
+        self._most = self._full = most
+        self._free: list[int] = []
+        self._nowhere = start  # what the number of no position stands for
         self.classes: NDArray[np.uint8] = np.arange(256, dtype=np.uint8)
         self.letters = 256
         self.places: list[Place] = []
@@ -51,26 +55,54 @@ class LazyNetwork:
         """The number of a position."""
         found = self._numbers.get(place)
         if found is None:
-            found = len(self.places)
-            if found >= MAX_POSITIONS:
-                raise LimitExceeded(
-                    f"the text meets more than {MAX_POSITIONS} positions of its schema", hint="lower the counts"
-                )
-            self._numbers[place] = found
-            self.places.append(place)
-            self.masks.append(())
-            self.moves.append(())
-            self.calls.append(())
-            self.tokens.append(())
-            ends, calls = place.final, place.has_calls
-            self.final.append(ends)
-            self.pure.append(place.is_over)
             # Every item but the end and the calls reads something, since all can be finished.
-            self.live.append(not place.is_over and (not calls or any(reads(item) for item in place.core)))
-            self.plain.append(not ends and not calls)
-            self.is_met.append(False)
-            self.least.append(place.least)
+            ends, calls = place.final, place.has_calls
+            live = not place.is_over and (not calls or any(reads(item) for item in place.core))
+            found = self._numbers[place] = self._free.pop() if self._free else self._new()
+            self.places[found] = place
+            self.final[found] = ends
+            self.pure[found] = place.is_over
+            self.live[found] = live
+            self.plain[found] = not ends and not calls
+            self.least[found] = place.least
         return found
+
+    def _new(self) -> int:
+        found = len(self.places)
+        if found >= self._full + MAX_POSITIONS:
+            raise LimitExceeded(
+                f"one token meets more than {MAX_POSITIONS} positions of its schema", hint="lower the counts"
+            )
+        self.places.append(self._nowhere)
+        for many in (self.masks, self.moves, self.calls, self.tokens):
+            many.append(())
+        for flags in (self.final, self.pure, self.live, self.plain, self.is_met):
+            flags.append(False)
+        self.least.append(0)
+        return found
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `forget` is due."""
+        return len(self._numbers) >= self._full
+
+    def forget(self, used: set[int]) -> None:
+        """Drop all positions but these, and what was worked out of these. Not while someone walks."""
+        with self._lock:
+            tables = {place.explored: None for place in self._numbers if not place.explored.is_shared}
+            self._drop({self.start, *used})
+            for explored in tables:
+                explored.forget()
+            self._full = max(self._most, 2 * len(self._numbers))
+
+    def _drop(self, used: set[int]) -> None:
+        for place, number in list(self._numbers.items()):
+            self.is_met[number] = False
+            self.masks[number] = self.moves[number] = self.calls[number] = ()
+            if number not in used:
+                del self._numbers[place]
+                self.places[number] = self._nowhere
+                self._free.append(number)
 
     def follow_calls(self, position: int) -> None:
         """Work out the calls of a position, if it has any, and of those that they lead to."""
@@ -108,11 +140,12 @@ class LazyNetwork:
 
     def reads(self, position: int) -> ByteSet:
         """The bytes that can be read at a position."""
-        if not self.is_met[position]:
-            self.meet(position)
         found: ByteSet = 0
-        for members in self.masks[position]:
-            found |= members
+        with self._lock:  # other threads ask too, and `forget` drops the masks
+            if not self.is_met[position]:
+                self.meet(position)
+            for members in self.masks[position]:
+                found |= members
         return found
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from espalier.automata.languages.network import Network
 from espalier.automata.languages.nfa import ByteSet, bytes_in
+from espalier.automata.lazy.explored import Place
 from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings, missing_bytes, missing_error
@@ -346,10 +347,12 @@ class PushdownMachine:
         self._parts[local, places] = found
         return found
 
-    def part_at(self, position: int) -> MaskPart:
+    def part_at(self, place: Place) -> MaskPart:
         """What a position allows before its rule returns. For `shared.py`."""
+        assert isinstance(self.network, LazyNetwork)
         with self._lock:
             self._tidy()
+            position = self.network.number(place)
             local = self._automaton.push(position, self._automaton.end)
             return self._parts.get((local, self._whole)) or self._part(local, self._whole)
 
@@ -368,7 +371,14 @@ class PushdownMachine:
     def _tidy(self) -> None:
         """Clear the memories that have grown past their bounds, and reset the work counter. Only between walks."""
         self._automaton.spent = 0
-        if self._automaton.interned + self._moves > self._automaton.max_interned:
+        if isinstance(self.network, LazyNetwork) and self.network.is_full:
+            self._masks.clear()
+            self._rows.clear()
+            self._forget_parts()
+            self._reads.clear()
+            self._moves = 0
+            self._automaton.forget_positions()
+        elif self._automaton.interned + self._moves > self._automaton.max_interned:
             self._automaton.forget()
             self._rows.clear()
             self._forget_parts()

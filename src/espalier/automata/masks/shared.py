@@ -80,8 +80,8 @@ class SharedParts:
         if self._machine is None or len(self._machine[0].places) > MAX_POSITIONS:
             network = LazyNetwork(place)
             self._machine = network, PushdownMachine(network, self._vocab, self._trie, shared=_Alone(self))
-        network, machine = self._machine
-        return machine.part_at(network.number(place))
+        _, machine = self._machine
+        return machine.part_at(place)
 
 
 class _Alone:

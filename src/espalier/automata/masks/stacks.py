@@ -13,6 +13,7 @@ state of a frame. It knows no vocabulary and no masks.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -43,7 +44,7 @@ class Stacks:
     interned set of that position on top of this set.
     """
 
-    __slots__ = ("accepting", "closed", "frames", "groups", "items", "least", "moves", "steps")
+    __slots__ = ("__weakref__", "accepting", "closed", "frames", "groups", "items", "least", "moves", "steps")
 
     def __init__(self, items: Items, accepting: bool, least: int) -> None:
         self.items = items
@@ -83,6 +84,7 @@ class StackAutomaton:
         self._known: dict[tuple[Items, bool], Stacks] = {}
         self._held = 0  # items of all sets in `_known`
         self._pushed: list[Stacks] = []  # what is in some set's `frames`
+        self._earlier: dict[int, weakref.ref[Stacks]] = {}  # in use when all was forgotten last
         self._unions: dict[tuple[Stacks, Stacks], Stacks] = {}
         # A network that is explored on demand works out a position when it is first pushed on a stack.
         self._growing = network if isinstance(network, LazyNetwork) else None
@@ -138,10 +140,12 @@ class StackAutomaton:
 
     def forget(self) -> None:
         """Drop every cache but the start. States in use stay valid; their transitions are computed again."""
-        for found in self._known.values():
+        earlier = [made for one in self._earlier.values() if (made := one()) is not None]
+        for found in (*self._known.values(), *self._pushed, *earlier):
             found.forget()
-        for found in self._pushed:
-            found.forget()
+            if self._growing is not None:
+                self._earlier[id(found)] = weakref.ref(found)
+        del earlier, found
         self._known = {}
         self._held = 0
         self._pushed = []
@@ -153,6 +157,17 @@ class StackAutomaton:
                 self._pushed.append(found)
             else:
                 self._known[found.items, found.accepting] = found
+        self._earlier = {at: one for at, one in self._earlier.items() if one() is not None}
+
+    def forget_positions(self) -> None:
+        """The same, and the positions that no state in use holds. For a network that is explored on demand; not while
+        someone walks, nor while a cache of the caller holds states."""
+        assert self._growing is not None
+        self.forget()
+        self._looping.clear()
+        self._outlines.clear()
+        used = [state for one in self._earlier.values() if (state := one()) is not None]
+        self._growing.forget({position for state in used for position, _ in state.items})
 
     @property
     def interned(self) -> int:
