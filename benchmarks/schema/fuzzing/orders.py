@@ -19,17 +19,20 @@ from espalier.constraints.spec import JsonSchema
 
 DIGITS = 12
 """Numbers of more digits than this have no certain spelling here."""
+FRACTION = re.compile("at most ([0-9]+) digits after the point")
 VARIANTS = 3
 
 
-def takes_any_order(spec: JsonSchema, use: Use) -> bool:
-    """Whether the contract of this use promises that every valid document has a text, in every order of its names.
-    Keywords that are only checked promise so too. Asserted formats are left out: the oracle checks only some of
-    them."""
+def promised_digits(spec: JsonSchema, use: Use) -> int | None:
+    """How many digits after the point of a number certainly have a text, if the contract of this use promises that
+    every valid document has one, in every order of its names; None if it does not. Keywords that are only checked
+    promise so too. Asserted formats are left out: the oracle checks only some of them."""
     if spec.used_order != "any" or (spec.format == "assert" and '"format"' in spec.text):
-        return False
+        return None
     entries = LoweredSchema(spec).contract(use).entries
-    return not any(one.verdict == "narrowed" and (one.pointer or one.keyword == "order") for one in entries)
+    if any(one.verdict == "narrowed" and (one.pointer or one.keyword == "order") for one in entries):
+        return None
+    return min([DIGITS, *(int(one) for entry in entries for one in FRACTION.findall(entry.note))])
 
 
 def variants(text: str, random: Random) -> Iterator[Any]:
@@ -63,9 +66,10 @@ def shuffled(value: Any, random: Random) -> Any:
     return [shuffled(one, random) for one in value] if isinstance(value, list) else value
 
 
-def written(value: Any, spec: JsonSchema) -> str | None:
-    """The value in the one spelling of each of its parts; None where that is not certain."""
-    plain = _plain(value)
+def written(value: Any, spec: JsonSchema, digits: int) -> str | None:
+    """The value in the one spelling of each of its parts; None where that is not certain. digits: see
+    `promised_digits`."""
+    plain = _plain(value, digits)
     if plain is UNCERTAIN:
         return None
     text = styled(plain, spec.whitespace)
@@ -78,12 +82,12 @@ UNCERTAIN = object()
 LONG_RUN = re.compile(r"[ \t\r\n]{41}")
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, digits: int) -> Any:
     if isinstance(value, dict):
-        found = {name: UNCERTAIN if name.endswith("\n") else _plain(one) for name, one in value.items()}
+        found = {name: UNCERTAIN if name.endswith("\n") else _plain(one, digits) for name, one in value.items()}
         return UNCERTAIN if any(one is UNCERTAIN for one in found.values()) else found
     if isinstance(value, list):
-        items = [_plain(one) for one in value]
+        items = [_plain(one, digits) for one in value]
         return UNCERTAIN if any(one is UNCERTAIN for one in items) else items
     if isinstance(value, str) and value.endswith("\n"):
         return (
@@ -96,4 +100,6 @@ def _plain(value: Any) -> Any:
         return UNCERTAIN
     if number == int(number):
         return int(number)
+    if -int(number.as_tuple().exponent) > digits:
+        return UNCERTAIN
     return float(number) if "e" not in repr(float(number)) else UNCERTAIN
