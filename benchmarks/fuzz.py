@@ -20,6 +20,7 @@ KINDS = {
     "safety": "benchmarks.fuzzing.safety:SafetyFuzzer",
     "words": "benchmarks.fuzzing.words:WordFuzzer",
     "files": "benchmarks.fuzzing.files.run:FileFuzzer",
+    "merge": "benchmarks.fuzzing.merge.run:MergeFuzzer",
 }
 SHOWN = 50
 

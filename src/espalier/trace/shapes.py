@@ -148,7 +148,7 @@ _STEP = _object(
     },
     {
         "removed_by": _map(_number), "was_changed": _optional(_flag), "rule": _optional(_text),
-        "bounds": _optional(_list(_number, 2)),
+        "bounds": _optional(_list(_number, 2)), "is_unknown": _flag,
     },
     is_open=True,
 )  # fmt: skip
@@ -181,7 +181,8 @@ _SUMMARY = _object(
         ),
     },
     {
-        "rejected_rate": _number, "forced_share": _number, "removed_by": _optional(_map(_number)), "by_path": _COSTS,
+        "unknown_steps": _whole, "rejected_rate": _number, "forced_share": _number,
+        "removed_by": _optional(_map(_number)), "by_path": _COSTS,
         "by_rule": _COSTS, "refused_favourites": _COUNTS, "taken_back": _COUNTS,
     },
 )  # fmt: skip

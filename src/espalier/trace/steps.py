@@ -62,8 +62,9 @@ class StepRecord:
     rejected, why that one was. removed_by: the mass that each part is the first to refuse, together removed_mass: the
     members of a composition, then the composition itself for what only all members together refuse, then the bans
     beside it (`allowed_ids`, `logit_bias`, filters by name, `min_tokens`). Without a composition: `constraint` (or
-    `padding`) and the bans; empty without bans. was_changed: whether the model's favourite was not allowed; None if
-    unknown.
+    `padding`) and the bans; empty without bans. is_unknown: whether it is not known if a token was rejected, as where a
+    rejection log does not cover the step; was_rejected is then false. was_changed: whether the model's favourite was
+    not allowed; None if unknown.
 
     rule: the grammar rule, or the position in the schema, of the token's first byte; None if the constraint cannot
     tell. distribution: the model's own, at level `full`; it is not part of the JSON. bounds: the least and the most
@@ -97,7 +98,13 @@ class StepRecord:
     was_changed: bool | None = None
     rule: str | None = None
     bounds: tuple[float, float] | None = None
+    is_unknown: bool = False
     distribution: Distribution | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def verdict(self) -> Literal["rejected", "accepted", "unknown"]:
+        """Whether a token was drawn and rejected at this step, as far as that is known."""
+        return "unknown" if self.is_unknown else "rejected" if self.was_rejected else "accepted"
 
     @property
     def is_changed(self) -> bool:
@@ -145,6 +152,7 @@ class StepRecord:
             "was_changed": self.was_changed,
             "rule": self.rule,
             **({} if self.bounds is None else {"bounds": list(self.bounds)}),
+            **({"is_unknown": True} if self.is_unknown else {}),
         }
 
     @staticmethod
@@ -168,6 +176,7 @@ class StepRecord:
             was_changed=data.get("was_changed"),
             rule=data.get("rule"),
             bounds=_pair(data.get("bounds")),
+            is_unknown=data.get("is_unknown", False),
             **_stages(data),
             **{name: data[name] for name in plain},
         )

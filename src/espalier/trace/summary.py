@@ -47,6 +47,8 @@ class Measured(Protocol):
     def rule(self) -> str | None: ...
     @property
     def blame(self) -> Blame | None: ...
+    @property
+    def is_unknown(self) -> bool: ...
 
 
 class TakenBack(Protocol):
@@ -69,7 +71,8 @@ class WorstToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """rejected_steps: steps at which a token was drawn and refused; forced_steps: steps at which none was drawn;
+    """rejected_steps: steps at which a token was drawn and refused; unknown_steps: steps of which that is not known,
+    in a trace that was made from a reply or a log; forced_steps: steps at which none was drawn;
     changed_steps: steps at which the model's favourite was not allowed. Taxes and entropies in nats, as totals and
     means per step.
 
@@ -95,11 +98,12 @@ class Summary:
     worst_tokens: tuple[WorstToken, ...] = ()
     refused_favourites: Counts | None = None
     taken_back: Counts | None = None
+    unknown_steps: int = 0
 
     @property
     def rejected_rate(self) -> float:
-        """The share of rejections among the steps at which a token was drawn."""
-        drawn = self.total_steps - self.forced_steps
+        """The share of rejections among the steps at which a token was drawn, as far as that is known."""
+        drawn = self.total_steps - self.forced_steps - self.unknown_steps
         return self.rejected_steps / drawn if drawn else 0.0
 
     @property
@@ -110,6 +114,7 @@ class Summary:
         return {
             "total_steps": self.total_steps,
             "rejected_steps": self.rejected_steps,
+            "unknown_steps": self.unknown_steps,
             "rejected_rate": self.rejected_rate,
             "forced_steps": self.forced_steps,
             "forced_share": self.forced_share,
@@ -180,7 +185,7 @@ class Sums:
     def __init__(self) -> None:
         self._rows: list[tuple[int, str, bytes, bool, str | None]] = []
         self._numbers: list[tuple[float, float, float, float]] = []
-        self._rejected = self._forced = self._changed = 0
+        self._rejected = self._forced = self._changed = self._unknown = 0
         self._removed: dict[str, list[float]] = {}
         self._refused: Counts = {}
         self._taken_back: Counts = {}
@@ -192,6 +197,7 @@ class Sums:
         self._rejected += rejected
         self._forced += forced
         self._changed += changed
+        self._unknown += step.is_unknown
         for name, mass in step.removed_by:
             self._removed.setdefault(name, []).append(mass)
         _count(self._refused, step.blame)
@@ -211,6 +217,7 @@ class Sums:
             rejected_steps=self._rejected,
             forced_steps=self._forced,
             changed_steps=self._changed,
+            unknown_steps=self._unknown,
             total_tax_nats=math.fsum(taxes),
             mean_removed_mass=_mean(masses, count),
             mean_entropy_before=_mean(before, count),

@@ -40,9 +40,15 @@ def run(capfd: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 
 def test_merge_writes_where_it_is_told_and_says_what_it_found(run: Run, tmp_path: Path) -> None:
     code, out, err = run("merge", "reply.json", "log.json")
-    assert (code, out, err) == (0, "", "combined_output.json: 3 steps, 2 rejected (66.7 %)\n")
+    assert (code, out) == (0, "")
+    link, last = err.splitlines()
+    assert link == (
+        "link: task 7 (slot 0) fits: 2 events, of which 2 agree by id, 0 by text, 0 by probability, "
+        "2 are proven by the response (21.6 bits)"
+    )
+    assert last == "combined_output.json: 3 steps, 2 rejected (66.7 %)"
     code, out, err = run("merge", "reply.json", "log.json", "-")
-    assert (code, err) == (0, "3 steps, 2 rejected (66.7 %)\n")
+    assert (code, err.splitlines()[-1]) == (0, "3 steps, 2 rejected (66.7 %)")
     assert json.loads(out) == json.loads((tmp_path / "combined_output.json").read_text())
     code, out, err = run("merge", "--estimate", "reply.json", "e.json")
     assert (code, out) == (0, "")
@@ -55,7 +61,6 @@ def test_merge_writes_where_it_is_told_and_says_what_it_found(run: Run, tmp_path
         (["reply.json"], "there is no rejection log"),
         (["reply.json", "log.json", "x.json", "--estimate"], "--estimate takes no log"),
         (["reply.json", "--estimate", "--task", "3"], "--estimate takes none"),
-        (["reply.json", "log.json", "--temperature", "0"], "--temperature is for --estimate"),
         (["reply.json", "log.json", "--task", "9"], "the log has no task 9"),
         (["reply.json", "log.json", "--choice", "1"], "the response has no choice 1"),
         (["nothing.json", "log.json"], "cannot read the response nothing.json"),

@@ -1,10 +1,8 @@
 """Everything that tells of a generation is read as a trace, and what it does not tell is not made up."""
 
-import csv
 import io
 import json
 import math
-import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +16,16 @@ from espalier.errors import EspalierError, InputError
 from espalier.trace import page
 from espalier.trace.files import json_text
 from espalier.trace.foreign.estimate import estimates
+from espalier.trace.foreign.evidence import Evidence
 from espalier.trace.foreign.log_reader import LogReader
-from espalier.trace.foreign.matching import MatchError, misfit
+from espalier.trace.foreign.matching import MatchError
 from espalier.trace.foreign.merge import estimate, merge, merge_files, save
+from espalier.trace.foreign.placing import Placed
 from espalier.trace.foreign.read import FormatError, has_gaps, read, read_any, trace_of
 from espalier.trace.foreign.responses import ApiStep, ResponseError, read_response, response_of
 from espalier.trace.records import StepRecord, Trace
 from espalier.trace.report.diagnose import diagnose
-from espalier.trace.report.export import COLUMNS, rows, to_csv, to_json_lines, to_svg
+from espalier.trace.report.export import to_csv, to_svg
 from tests.examples import examples
 from tests.traces import sample_trace
 
@@ -84,7 +84,7 @@ LOG = log(event(7, 1, STEPS[1]), event(7, 2, STEPS[2]))
 
 
 def combined() -> dict[str, Any]:
-    return merge(read_response(json.dumps(reply())), lambda: LogReader(io.BytesIO(LOG.encode()))).data
+    return merge(read_response(json.dumps(reply())), lambda: LogReader(io.BytesIO(LOG.encode())), task=7).data
 
 
 def written(folder: Path, content: Any, name: str = "x.json") -> Path:
@@ -209,19 +209,22 @@ def test_a_reply_without_numbers_of_tokens_is_matched_by_bytes(tmp_path: Path) -
     steps = [{name: value for name, value in one.items() if name != "id"} for one in STEPS]
     for one in steps:
         one["top_logprobs"] = [{n: v for n, v in near.items() if n != "id"} for near in one["top_logprobs"]]
-    found = merge(read_response(json.dumps(reply(steps))), lambda: LogReader(io.BytesIO(LOG.encode())))
+    found = merge(read_response(json.dumps(reply(steps))), lambda: LogReader(io.BytesIO(LOG.encode())), task=7)
     second = read_any(written(tmp_path, found.data)).steps[1]
     assert [(one.text, one.allowed) for one in second.pre_masking] == [("c", False), ("b", True)]
     assert second.token_id == -1
 
 
 def test_parts_of_characters_are_told_apart_where_both_sides_spell_them() -> None:
+    def conflict(event: dict[str, Any], step: ApiStep) -> str:
+        return Evidence(Placed(steps=(step,), sure=(True,), is_whole=True), None).compare(event).conflict
+
     half = ApiStep(id=None, text="\ufffd", bytes=(0xC3,), logprob=-1.0, top=())
     other = {"step": 0, "resampled": {"text": "\ufffd", "bytes": [0xE2]}}
-    assert misfit(other, [half])
-    assert not misfit({"step": 0, "resampled": {"text": "\ufffd", "bytes": [0xC3]}}, [half])
+    assert conflict(other, half)
+    assert not conflict({"step": 0, "resampled": {"text": "\ufffd", "bytes": [0xC3]}}, half)
     lossy = ApiStep(id=None, text="\ufffd", bytes=(239, 191, 189), logprob=-1.0, top=())
-    assert not misfit(other, [lossy])
+    assert not conflict(other, lossy)
 
 
 def test_our_own_trace_is_read_as_it_is(tmp_path: Path) -> None:
@@ -439,35 +442,6 @@ def test_any_json_file_is_a_trace_or_a_typed_error(tmp_path: Path, data: Any) ->
         return
     if found.kind != "trace":
         drawn(found.trace)
-
-
-# Export
-
-
-def test_csv_has_a_row_for_each_step_and_parses_back() -> None:
-    trace = sample_trace(40)
-    found = list(csv.DictReader(io.StringIO(to_csv(trace))))
-    assert tuple(found[0]) == COLUMNS
-    assert [json.loads(one["text"]) for one in found] == [one.text for one in trace.steps]
-    assert [float(one["tax_nats"]) for one in found] == [one.tax_nats for one in trace.steps]
-    assert found[-1]["cumulative_tax_nats"] == str(trace.total_tax_nats)
-    assert to_csv(trace).count("\r\n") == len(trace.steps) + 1
-
-
-def test_what_was_not_measured_is_empty_in_a_row(tmp_path: Path) -> None:
-    row = rows(read_any(written(tmp_path, reply(__verbose=GREEDY))))[1]
-    assert (row["entropy_before"], row["allowed_count"], row["exactness"]) == (None, None, "bounded")
-    assert row["removed_mass"] < row["removed_mass_upper"]
-
-
-def test_json_lines_are_the_steps_and_the_drawing_is_xml_that_says_what_it_shows() -> None:
-    trace = sample_trace(25)
-    assert [StepRecord.from_json(json.loads(one)) for one in to_json_lines(trace).splitlines()] == list(trace.steps)
-    for one in (trace, sample_trace(1), Trace(steps=(), text="", finish_reason="stop")):
-        root = ET.fromstring(to_svg(one))
-        assert f"{len(one.steps)} steps" in root.attrib["aria-label"]
-    bars = [one for one in ET.fromstring(to_svg(trace)).iter() if one.tag.endswith("rect")]
-    assert 1 < len(bars) <= 26
 
 
 # Real replies

@@ -70,7 +70,8 @@ def test_an_event_has_the_fields_that_readers_of_llama_cpps_log_look_for(tmp_pat
         "timestamp": "1970-01-01T00:00:00Z",
         "events": [
             {
-                "task_id": 0, "slot_id": 0, "request_id": "req-1", "output": 2, "step": 5, "rejected": refused,
+                "task_id": 0, "slot_id": 0, "request_id": "req-1", "output": 2, "step": 5, "number": 0,
+                    "rejected": refused,
                 "pre_masking": [refused, candidate], "post_grammar": [candidate], "post_chain": [candidate],
                 "resampled": candidate, "blame": Blame(member="grammar", reason="ban").to_json(),
             }
@@ -106,8 +107,8 @@ def test_each_event_is_written_in_one_call(tmp_path: Path, monkeypatch: pytest.M
     pwrite = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda file, data, at: calls.append(bytes(data)) or pwrite(file, data, at))
     write(tmp_path / "log.json", 3)
-    assert len(calls) == 4
-    assert all(call.endswith(b"\n]}\n") for call in calls)
+    assert len(calls) == 5  # the beginning, three events, and the note that the run is over
+    assert all(call.endswith(b"}\n") for call in calls)
 
 
 def test_many_runs_of_many_threads_share_it_while_others_read(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from espalier.cli.trace.read import DatabaseUrl, SourceFlags, TraceArgument, rea
 from espalier.errors import InputError
 from espalier.trace import page
 from espalier.trace.files import write_text
-from espalier.trace.foreign.merge import Combined, estimate, merge_files, read_bytes, save, text_of
+from espalier.trace.foreign.merge import Combined, check_target, estimate, merge_files, read_bytes, save, text_of
 from espalier.trace.foreign.read import has_gaps
 from espalier.trace.foreign.responses import read_response
 from espalier.trace.records import Trace
@@ -153,36 +153,42 @@ def merge_command(
     out: Annotated[str | None, typer.Argument(help=f"Default: {DEFAULT_OUT}; `-` is stdout.")] = None,
     task: Annotated[int | None, typer.Option(help="The task of the log that the reply belongs to.")] = None,
     slot: Annotated[int | None, typer.Option(help="The slot of the log that the reply belongs to.")] = None,
+    request: Annotated[str | None, typer.Option(help="The request_id of the log that the reply belongs to.")] = None,
     choice: Annotated[int, typer.Option(help="Index of the choice in the reply.")] = 0,
     estimated: Annotated[
         bool,
         typer.Option("--estimate", help="Without a log: rejections that the reply alone proves, marked as estimated."),
     ] = False,
-    temperature: Annotated[
-        float | None, typer.Option(help="With --estimate: temperature of the reply, if it does not say.")
-    ] = None,
+    temperature: Annotated[float | None, typer.Option(help="Temperature of the reply, if it does not say.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
-    """Merge a reply with log probabilities and a rejection log into the rejection tracer's combined form."""
+    """Merge a reply with log probabilities and a rejection log into the rejection tracer's combined form.
+
+    Exit code 1, and no file, if nothing of the log is known to belong to the reply.
+    """
     if estimated and out is not None:
         raise InputError("--estimate takes no log", hint="espalier trace merge --estimate RESPONSE [OUT]", field="log")
-    if estimated and (task is not None or slot is not None):
-        raise InputError("--task and --slot choose from a log, and --estimate takes none", field="task")
-    if temperature is not None and not estimated:
-        raise InputError("--temperature is for --estimate", field="temperature")
-    if estimated:
-        made = estimate(read_response(read_bytes(response)), choice=choice, temperature=temperature)
-        target = log or DEFAULT_OUT
-    elif log is None:
+    if estimated and not (task is None and slot is None and request is None):
+        raise InputError("--task, --slot and --request choose from a log, and --estimate takes none", field="task")
+    if not estimated and log is None:
         raise InputError("there is no rejection log", hint="--estimate does without one", field="log")
+    target = (log if estimated else out) or DEFAULT_OUT
+    check_target(target, [response] if estimated or log is None else [response, log], force=force)
+    if estimated or log is None:
+        made = estimate(read_response(read_bytes(response)), choice=choice, temperature=temperature)
     else:
-        made = merge_files(response, log, choice=choice, task=task, slot=slot)
-        target = out or DEFAULT_OUT
+        made = merge_files(
+            response, log, choice=choice, request=request, task=task, slot=slot, temperature=temperature
+        )  # fmt: skip
     _write(made, target)
 
 
 def _write(made: Combined, target: str) -> None:
+    made.check()
     for warning in made.warnings:
         output.note(f"note: {warning}")
+    if made.link is not None:
+        output.note(f"link: {made.link.reason}")
     if target == "-":
         output.data(text_of(made))
     else:
@@ -190,7 +196,8 @@ def _write(made: Combined, target: str) -> None:
     summary = made.data["summary"]
     where = "" if target == "-" else f"{target}: "
     found = "estimated as rejected" if "estimated" in summary else "rejected"
+    unknown = f", {summary['unknown_steps']} unknown" if summary["unknown_steps"] else ""
     output.note(
         f"{where}{summary['total_steps']} steps, {summary['rejected_steps']} {found} "
-        f"({100 * summary['rejection_rate']:.1f} %)"
+        f"({100 * summary['rejection_rate']:.1f} %){unknown}"
     )

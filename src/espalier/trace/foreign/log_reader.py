@@ -65,14 +65,15 @@ class LogReader:
     the next reader.
 
     header: the fields beside the events, such as `log_version` and `timestamp`, as far as read. is_closed: whether the
-    end of the events was reached. offset: after the last returned event; before the first event, after the opening
-    bracket; 0 before that.
+    end of the events was reached; is_cut: whether the file ends within an event. offset: after the last returned event;
+    before the first event, after the opening bracket; 0 before that.
     """
 
     def __init__(self, file: IO[bytes] | IO[str], *, offset: int = 0) -> None:
         self._bytes = _Window(file, offset)
         self.header: dict[str, Any] = {}
         self.is_closed = False
+        self.is_cut = False
         self.offset = offset
         self._goes_on = offset > 0
         self._count = 0
@@ -158,6 +159,7 @@ class LogReader:
         named = f"event {self._count} at byte {place}"
         text = self._bytes.value()
         if text is None:
+            self.is_cut = True
             return None
         if first != b"{":
             raise LogError(f"{named} is no object")

@@ -19,6 +19,7 @@ from espalier.files.reading import open_file, read_within
 from espalier.trace.foreign.estimate import Estimate, estimates
 from espalier.trace.foreign.log_reader import LogReader
 from espalier.trace.foreign.matching import MatchError, TaskKey, Tasks, named_tasks
+from espalier.trace.foreign.placing import placed
 from espalier.trace.foreign.responses import Response, ResponseError, read_response, response_of
 from espalier.trace.foreign.steps import of_combined, of_event, of_reply, text_of
 from espalier.trace.records import StepRecord, Trace, with_sidecar
@@ -59,9 +60,10 @@ def read(
     choice: int = 0,
     task: int | None = None,
     slot: int | None = None,
+    request: str | None = None,
     temperature: float | None = None,
 ) -> Read:
-    """choice: index in a reply. task, slot: ids in a rejection log. temperature: the request's, for a
+    """choice: index in a reply. task, slot, request: ids in a rejection log. temperature: the request's, for a
     reply that does not state it.
 
     Raises FormatError saying what the file looks like, InputError for an option of another kind of file, MatchError for
@@ -72,14 +74,14 @@ def read(
         head = file.read(HEAD).removeprefix(_BOM)
         file.seek(0)
         if _LOG.match(head) or _LOG_FIELD.match(head):
-            _check("log", choice=choice or None, task=task, slot=slot, temperature=temperature)
-            return _of_log(file, path, task=task, slot=slot)
+            _check("log", choice=choice or None, task=task, slot=slot, request=request, temperature=temperature)
+            return _of_log(file, path, task=task, slot=slot, request=request)
         data = _data(path, read_within(file, REPLY, os.fspath(path)))
         file.seek(0)
         if (kind := kind_of(data, path)) == "log":
-            _check(kind, choice=choice or None, task=task, slot=slot, temperature=temperature)
-            return _of_log(file, path, task=task, slot=slot)
-    _check(kind, choice=choice or None, task=task, slot=slot, temperature=temperature)
+            _check(kind, choice=choice or None, task=task, slot=slot, request=request, temperature=temperature)
+            return _of_log(file, path, task=task, slot=slot, request=request)
+    _check(kind, choice=choice or None, task=task, slot=slot, request=request, temperature=temperature)
     if kind == "trace":
         return Read(with_sidecar(trace_of_json(data, os.fspath(path)), path), kind)
     if kind == "combined":
@@ -89,10 +91,10 @@ def read(
     return Read(trace, "response", notes)
 
 
-def _check(kind: Kind, **options: float | None) -> None:
+def _check(kind: Kind, **options: float | str | None) -> None:
     """Raises InputError for an option of another kind of file, so that no option is silently ignored."""
     for name, value in options.items():
-        needs: Kind = "log" if name in ("task", "slot") else "response"
+        needs: Kind = "log" if name in ("task", "slot", "request") else "response"
         if value is not None and kind != needs:
             raise InputError(f"{name} is for a {KIND_NAMES[needs]}, and this is a {KIND_NAMES[kind]} file", field=name)
 
@@ -125,7 +127,7 @@ def trace_of(response: Response, *, choice: int = 0, temperature: float | None =
     """The trace of a reply alone, with estimated rejections, and messages about it. Raises ResponseError if the reply
     has no log probabilities."""
     chosen = response.choice(choice)
-    reported = chosen.steps or ()
+    reported = placed(chosen).steps
     notes: tuple[str, ...]
     found: Sequence[Estimate | None]
     if any(one.after for one in reported):
@@ -177,21 +179,25 @@ def _of_combined(data: Mapping[str, Any], path: str | os.PathLike[str]) -> Trace
     )
 
 
-def _of_log(file: BinaryIO, path: str | os.PathLike[str], *, task: int | None, slot: int | None) -> Read:
+def _of_log(
+    file: BinaryIO, path: str | os.PathLike[str], *, task: int | None, slot: int | None, request: str | None
+) -> Read:
     """The trace of one task of a log: only the steps at which a token was refused."""
     keys: dict[TaskKey, int] = {}
     tasks = Tasks()
     for event in LogReader(file):
         key = tasks.key(event)
-        if task in (None, key.task) and slot in (None, key.slot):
+        if key is None:
+            continue
+        if task in (None, key.task) and slot in (None, key.slot) and request in (None, key.request):
             keys[key] = keys.get(key, 0) + 1
     if not keys:
-        asked = "" if task is None and slot is None else " of that task and slot"
+        asked = "" if task is None and slot is None and request is None else " of that task, slot or request"
         raise FormatError(f"the log {os.fspath(path)!r} has no events{asked}", field="task" if asked else None)
     if len(keys) > 1:
         raise MatchError(
             f"the log holds {len(keys)} tasks: {named_tasks(keys)}",
-            hint="say which with --task or --slot, or merge it with the reply of one",
+            hint="say which with --task, --slot or --request, or merge it with the reply of one",
             field="task",
         )
     (chosen,) = keys

@@ -10,13 +10,15 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from espalier.errors import InputError
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import REPLY
 
+MOST_TOKENS = 1 << 20
+"""No output has more: a larger count is not believed."""
 _LINE_END = re.compile(r"\r\n|\n|\r")
 """Line ends of an event stream; Python's `splitlines` would also split at U+2028, which may occur within a text."""
 
@@ -29,7 +31,8 @@ class ResponseError(InputError):
 class ApiStep:
     """One generated token in a reply. id: None if the server gives none. logprob: ln of its probability, None if not
     finite. top: the listed candidates, unchanged. after: whether the probabilities are those after grammar and samplers
-    (`post_sampling_probs`), which do not show what the model wanted."""
+    (`post_sampling_probs`), which do not show what the model wanted. is_missing: whether the reply has no entry for
+    this token."""
 
     id: int | None
     text: str
@@ -37,28 +40,38 @@ class ApiStep:
     logprob: float | None
     top: tuple[Mapping[str, Any], ...]
     after: bool = False
+    is_missing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiChoice:
-    """One output. steps: None if the reply has no probabilities. text: the content."""
+    """One output. steps: None if the reply has no probabilities. text: the content. tokens: the ids of all its tokens;
+    None if the reply does not list them. total: how many tokens it has; None if the reply does not say. has_all:
+    whether its server gives an entry for every token but those that end the text."""
 
     index: int
     text: str
     reasoning: str
     finish_reason: str | None
     steps: tuple[ApiStep, ...] | None
+    tokens: tuple[int, ...] | None = None
+    total: int | None = None
+    has_all: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One reply. slot: llama-server's, if given. settings: `generation_settings`, empty if not given."""
+    """One reply. seconds: how long it took, 0 if it does not say. slot, task: llama-server's, if given. settings:
+    `generation_settings`, empty if not given. request: the name under which the server logged it, if given."""
 
     request_id: str
     model: str
     created: int
     choices: tuple[ApiChoice, ...]
+    seconds: float = 0.0
     slot: int | None = None
+    task: int | None = None
+    request: str | None = None
     prompt: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -129,20 +142,44 @@ def response_of(data: Any) -> Response:
         if not isinstance(one, Mapping):
             raise ResponseError(f"choices[{place}] is no object but {_kind(one)}")
         found.append(_choice(one, place, verbose if len(choices) == 1 else {}))
+    if len(found) == 1:
+        found = [replace(found[0], total=_total(data, verbose))]
     return _made(data, found, verbose)
+
+
+def _total(data: Mapping[str, Any], verbose: Mapping[str, Any]) -> int | None:
+    """How many tokens the only output of a reply has."""
+    usage, timings = data.get("usage"), data.get("timings")
+    counts = (
+        verbose.get("tokens_predicted"),
+        usage.get("completion_tokens") if isinstance(usage, Mapping) else None,
+        timings.get("predicted_n") if isinstance(timings, Mapping) else None,
+    )
+    return next((one for one in map(whole, counts) if one is not None and 0 <= one <= MOST_TOKENS), None)
 
 
 def _made(data: Mapping[str, Any], choices: Iterable[ApiChoice], verbose: Mapping[str, Any]) -> Response:
     settings = verbose.get("generation_settings")
-    slot, created = verbose.get("id_slot"), data.get("created")
+    slot, created = whole(verbose.get("id_slot")), data.get("created")
+    request = _name(data.get("request_id")) or _name(verbose.get("request_id")) or None
     return Response(
         request_id=str(data.get("id") or "unknown"),
         model=str(data.get("model") or "unknown"),
         created=created if isinstance(created, int) else 0,
-        choices=tuple(choices),
-        slot=slot if isinstance(slot, int) and not isinstance(slot, bool) and slot >= 0 else None,
+        seconds=_seconds(data.get("timings")),
+        choices=tuple(choices if request is None else (replace(one, has_all=True) for one in choices)),
+        slot=slot if slot is not None and slot >= 0 else None,
+        task=whole(data.get("task_id", verbose.get("task_id"))),
+        request=request,
         prompt=verbose["prompt"] if isinstance(verbose.get("prompt"), str) else "",
         settings=settings if isinstance(settings, Mapping) else {},
+    )
+
+
+def _seconds(timings: Any) -> float:
+    parts = ("prompt_ms", "predicted_ms")
+    return (
+        sum(max(0.0, finite(timings.get(one)) or 0.0) for one in parts) / 1000 if isinstance(timings, Mapping) else 0.0
     )
 
 
@@ -159,6 +196,7 @@ def _choice(data: Mapping[str, Any], place: int, verbose: Mapping[str, Any]) -> 
         reasoning=_text(message.get("reasoning_content")),
         finish_reason=_name(data.get("finish_reason")),
         steps=steps,
+        tokens=_ids(data.get("token_ids")) or _ids(verbose.get("tokens")),
     )
 
 
@@ -171,6 +209,8 @@ def _native(data: Mapping[str, Any]) -> ApiChoice:
         reasoning="",
         finish_reason=None if stopped is None else "length" if stopped == "limit" else "stop",
         steps=_steps(data.get("completion_probabilities"), "completion_probabilities"),
+        tokens=_ids(data.get("tokens")),
+        total=_total(data, data),
     )
 
 
@@ -198,7 +238,7 @@ def step_of(data: Any, where: str) -> ApiStep:
     token = data.get("id")
     spelled = data.get("bytes")
     return ApiStep(
-        id=token if isinstance(token, int) and not isinstance(token, bool) else None,
+        id=whole(token),
         text=_text(data.get("token")),
         bytes=spelled_bytes(spelled),
         logprob=finite(logprob),
@@ -240,6 +280,7 @@ class _PartialChoice:
     reasoning: list[str] = field(default_factory=list)
     finish: str | None = None
     steps: list[ApiStep] | None = None
+    tokens: list[int] = field(default_factory=list)
 
 
 def _events(text: str) -> Iterator[Mapping[str, Any]]:
@@ -271,11 +312,13 @@ def _events(text: str) -> Iterator[Mapping[str, Any]]:
 def _streamed(events: Iterable[Mapping[str, Any]]) -> Response:
     first: Mapping[str, Any] = {}
     verbose: Mapping[str, Any] = {}
+    counts: dict[str, Any] = {}
     partial: dict[int, _PartialChoice] = {}
     for event in events:
         if event.get("error") is not None:
             return response_of(event)
         first = first or event
+        counts |= {name: event[name] for name in ("usage", "timings", "request_id") if event.get(name) is not None}
         extra = event.get("__verbose", event if "generation_settings" in event else None)
         verbose = extra if isinstance(extra, Mapping) else verbose
         choices = event.get("choices")
@@ -283,6 +326,7 @@ def _streamed(events: Iterable[Mapping[str, Any]]) -> Response:
             native = partial.setdefault(0, _PartialChoice())
             native.text.append(_text(event.get("content")))
             _extend(native, event.get("completion_probabilities"), "completion_probabilities")
+            native.tokens += _ids(event.get("tokens")) or ()
             native.finish = _native(event).finish_reason if event.get("stop") else native.finish
         for one in choices if isinstance(choices, list) else ():
             if not isinstance(one, Mapping):
@@ -294,8 +338,10 @@ def _streamed(events: Iterable[Mapping[str, Any]]) -> Response:
             mine.reasoning.append(_text(delta.get("reasoning_content")))
             mine.finish = _name(one.get("finish_reason")) or mine.finish
             _extend(mine, one.get("logprobs"), "logprobs")
+            mine.tokens += _ids(one.get("token_ids")) or ()
     if not partial:
         raise ResponseError("the stream holds no choice")
+    total = _total(counts, verbose) if len(partial) == 1 else None
     choices_ = [
         ApiChoice(
             index=index,
@@ -303,10 +349,12 @@ def _streamed(events: Iterable[Mapping[str, Any]]) -> Response:
             reasoning="".join(one.reasoning),
             finish_reason=one.finish,
             steps=None if one.steps is None else tuple(one.steps),
+            tokens=tuple(one.tokens) or None,
+            total=total,
         )
         for index, one in sorted(partial.items())
     ]
-    return _made(first, choices_, verbose)
+    return _made({**counts, **first}, choices_, verbose)
 
 
 def _extend(mine: _PartialChoice, data: Any, where: str) -> None:
@@ -341,6 +389,18 @@ def _ln(prob: Any) -> float | None:
 
 def _name(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def whole(value: Any) -> int | None:
+    """A whole number; None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _ids(value: Any) -> tuple[int, ...] | None:
+    """A list of token ids; None for anything else, and for an empty list."""
+    if not isinstance(value, list) or not value or not all(type(one) is int for one in value):
+        return None
+    return tuple(value)
 
 
 def finite(value: Any) -> float | None:

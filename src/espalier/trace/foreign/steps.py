@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from espalier.automata.reasons.blame import Blame
@@ -25,7 +26,7 @@ def of_reply(place: int, reported: ApiStep, found: Estimate | None) -> StepRecor
     """reported: the step as the reply has it. found: its estimate; None for probabilities after sampling, which prove
     nothing."""
     if found is None:
-        return _record(place, reported, {}, bounds=(0.0, 1.0))
+        return _record(place, reported, {}, bounds=(0.0, 1.0), is_unknown=True)
     event: dict[str, Any] = {}
     if found.rejected is not None:
         event = {"rejected": found.rejected}
@@ -35,6 +36,7 @@ def of_reply(place: int, reported: ApiStep, found: Estimate | None) -> StepRecor
         event,
         bounds=(found.lower, found.upper),
         was_rejected=found.verdict == "rejected",
+        is_unknown=found.verdict == "unknown",
         is_sure=found.rejected is not None and found.lower > 0,
     )
 
@@ -51,12 +53,15 @@ def of_combined(place: int, data: Any, *, after: bool, path: str) -> StepRecord:
     if after and chance is not None:
         chance = math.exp(min(chance, 0.0))
     shape = {"id": token.get("id"), "token": token.get("text"), "bytes": token.get("bytes")}
-    reported = step_of({**shape, names[0]: chance, names[1]: top}, where)
+    reported = replace(
+        step_of({**shape, names[0]: chance, names[1]: top}, where), is_missing=token.get("is_missing") is True
+    )
     event = data.get("rejection_sampling")
     event = event if isinstance(event, Mapping) else {}
     if event.get("was_rejected") is not True:
         bounds = _bounds_of(event.get("removed_mass")) if event.get("estimated") else None
-        return _record(place, reported, {}, bounds=bounds)
+        is_unknown = event.get("was_rejected") is not False or event.get("verdict") == "unknown"
+        return _record(place, reported, {}, bounds=bounds, is_unknown=is_unknown)
     bounds = _bounds_of(event.get("removed_mass"))
     is_sure = bounds is not None and event.get("rejected") is not None and bounds[0] > 0
     return _record(place, reported, event, bounds=bounds, was_rejected=True, is_sure=is_sure)
@@ -86,6 +91,7 @@ def _record(
     *,
     bounds: tuple[float, float] | None = None,
     was_rejected: bool = False,
+    is_unknown: bool = False,
     is_sure: bool = False,
 ) -> StepRecord:
     """is_sure: whether everything more likely than the token was refused."""
@@ -127,8 +133,9 @@ def _record(
         entropy_before=0.0,
         entropy_after=0.0,
         was_rejected=was_rejected,
+        is_unknown=is_unknown,
         rejected=rejected,
-        is_special=not spelled,
+        is_special=not spelled and not reported.is_missing,
         blame=_blame(event.get("blame")),
         exactness="bounded",
         bounds=(lower, upper),

@@ -14,6 +14,7 @@ from pathlib import Path
 from espalier.errors import EspalierError, OutputError, UnsupportedError
 
 CLOSING = b"\n]}\n"
+"""The end of a document without fields after the array."""
 MODE = 0o600
 """Permissions of a new file, which contains private text."""
 
@@ -44,10 +45,13 @@ class LogFile:
         self._begin, self._max, self._keep = begin, max_bytes, keep
         self._file = -1
         self._is_dirty = False  # a write failed half-way
+        self._closing = CLOSING
+        self._written = 0  # bytes of the file, padding included
         try:
             self._file = _locked(path)
             self._end, self._has_any = 0, False  # end: offset after the last element
             if os.fstat(self._file).st_size:
+                self._written = os.fstat(self._file).st_size
                 self._end, self._has_any = _scanned(path, scan)
             self._write(b"" if self._end else begin())
         except BaseException as error:
@@ -59,19 +63,37 @@ class LogFile:
     @property
     def size(self) -> int:
         """In bytes."""
-        return self._end + len(CLOSING)
+        return self._end + len(self._closing)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._file < 0
 
     def append(self, element: bytes) -> None:
-        """Append one element. Raises OutputError; the file is then as before."""
+        """Append one element; there are then no fields after the array. Raises OutputError; the file is then as
+        before."""
         if self._file < 0:
             raise OutputError(f"{self.path} is closed")
+        before, self._closing = self._closing, CLOSING
         try:
             if self._max is not None and self._has_any and self.size + len(element) + 2 > self._max:
                 self._rotate()
             self._write((b",\n" if self._has_any else b"\n") + element)
         except OSError as error:
+            self._closing = before
             raise _cannot(self.path, error) from error
         self._has_any = True
+
+    def end_with(self, fields: bytes) -> None:
+        """Write fields of the document after its array, in place of the ones there. Raises OutputError."""
+        if self._file < 0:
+            raise OutputError(f"{self.path} is closed")
+        before, self._closing = self._closing, b"\n]," + fields + b"}\n" if fields else CLOSING
+        try:
+            self._write(b"")
+        except OSError as error:
+            self._closing = before
+            raise _cannot(self.path, error) from error
 
     def close(self) -> None:
         """May be called twice. The document is complete already, unless the last write failed and could not be
@@ -91,16 +113,17 @@ class LogFile:
             self._file = -1
 
     def _write(self, text: bytes) -> None:
-        """Write text after the last element, and the brackets. Raises OSError; the file is then as before."""
+        """Write text after the last element, and the brackets; white space covers the rest of a longer end that was
+        there, so that a reader meets no remains of it. Raises OSError; the file is then as before."""
         if self._is_dirty:
             self._undo()
-        data = text + CLOSING
+        data = text + self._closing
+        data += b" " * (self._written - self._end - len(data))
         try:
             written = os.pwrite(self._file, data, self._end)
             while written < len(data):  # a full disk: the next try raises
                 written += os.pwrite(self._file, data[written:], self._end + written)
-            if not (text and self._end):  # overwrites old text, which may have been longer
-                os.ftruncate(self._file, self._end + len(data))
+            self._written = self._end + len(data)
         except OSError:
             self._is_dirty = True
             self._undo()
@@ -109,8 +132,9 @@ class LogFile:
 
     def _undo(self) -> None:
         os.ftruncate(self._file, self._end)
+        self._written = self._end
         if self._end:
-            os.pwrite(self._file, CLOSING, self._end)
+            self._written += os.pwrite(self._file, CLOSING, self._end)
         self._is_dirty = False
 
     def _rotate(self) -> None:
@@ -122,8 +146,8 @@ class LogFile:
                 older.replace(_numbered(self.path, number))
         name = self.path.with_name(f".{self.path.name}.new")
         name.unlink(missing_ok=True)  # left by a writer that was killed here: we hold the lock
-        before = self._file, self._end, self._has_any
-        self._file, self._end, self._has_any = _open(name), 0, False
+        before = self._file, self._end, self._has_any, self._written
+        self._file, self._end, self._has_any, self._written = _open(name), 0, False, 0
         try:
             _lock(self._file, self.path)
             self._write(self._begin())
@@ -133,7 +157,7 @@ class LogFile:
             name.replace(self.path)
         except BaseException:
             os.close(self._file)
-            self._file, self._end, self._has_any = before
+            self._file, self._end, self._has_any, self._written = before
             raise
         os.close(before[0])
 

@@ -2,7 +2,9 @@
 
 The events use llama.cpp's names (`log_version`, `timestamp`, `events[]` with `task_id`, `slot_id`, `step`, `rejected`,
 the three stages, `resampled`) and add `request_id`. The file is always valid JSON: where llama.cpp prints a bare
-`-inf`, the candidate has no `logit`. `foreign/log_reader.py` reads such logs; `log_file.py` has the file and its lock.
+`-inf`, the candidate has no `logit`. Events of a run are numbered, and each run that ends leaves a note of how many it
+had, so that a reader can tell "no rejection" from "not in this log". `foreign/log_reader.py` reads such logs;
+`log_file.py` has the file and its lock.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +22,7 @@ from typing import Any, Self
 
 from espalier.errors import InputError
 from espalier.trace.foreign.log_reader import LogError, LogReader
+from espalier.trace.foreign.responses import whole
 from espalier.trace.recorders.log_file import LogFile
 from espalier.trace.recorders.protocol import RunInfo, RunRecorder
 from espalier.trace.records import Candidate, StepRecord, Trace, TraceLevel
@@ -27,6 +30,8 @@ from espalier.trace.records import Candidate, StepRecord, Trace, TraceLevel
 VERSION = "espalier-1"
 LEAST_BYTES = 4096
 """The smallest limit on a file's size."""
+MOST_NOTES = 200
+"""Notes of ended runs that wait for the next event; the oldest is dropped beyond it."""
 
 
 class RejectionLog:
@@ -63,7 +68,10 @@ class RejectionLog:
         self._next_slot = 0
         self._free: list[int] = []  # a heap of free slots below the next new one
         self._events = 0
+        self._ended: list[dict[str, Any]] = []  # notes of runs that ended since the last event
         self._file = LogFile(Path(path), begin=self._head, scan=self._scan, max_bytes=max_bytes, keep=keep)
+        if self._ended:
+            self._file.end_with(self._notes())
 
     @property
     def path(self) -> Path:
@@ -90,15 +98,22 @@ class RejectionLog:
 
     def write(self, event: dict[str, Any]) -> None:
         """Write one event unchanged. Raises OutputError."""
-        text = json.dumps(event, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
         with self._lock:
-            self._file.append(text)
+            notes = {"ended": self._ended} if self._ended else {}
+            self._file.append(_compact({**event, **notes}))
+            self._ended = []
             self._events += 1
 
-    def leave(self, slot: int) -> None:
-        """Free a slot."""
+    def leave(self, slot: int, note: dict[str, Any]) -> None:
+        """A run has ended: free its slot, and write the note. Raises OutputError."""
         with self._lock:
             heapq.heappush(self._free, slot)
+            if not self._file.is_closed:
+                self._ended = [*self._ended, note][-MOST_NOTES:]
+                self._file.end_with(self._notes())
+
+    def _notes(self) -> bytes:
+        return b'"ended":' + _compact(self._ended)
 
     def __enter__(self) -> Self:
         return self
@@ -117,9 +132,10 @@ class RejectionLog:
             log = LogReader(file)
             for event in log:
                 has_any = True
-                task = event.get("task_id")
-                if isinstance(task, int):
-                    self._next_task = max(self._next_task, task + 1)
+                for one in (event, *_notes_of(event)):
+                    task = one.get("task_id")
+                    if isinstance(task, int):
+                        self._next_task = max(self._next_task, task + 1)
             if log.offset == 0:  # a log of Espalier that was cut before its events is restarted
                 file.seek(0)
                 begun, head = file.read(200), self._head()
@@ -128,6 +144,8 @@ class RejectionLog:
                     raise LogError("it has no events")
             elif log.log_version != VERSION:
                 raise LogError(f"its log_version is {log.log_version[:40]!r}, not {VERSION!r}")
+            self._ended = _notes_of(log.header)[-MOST_NOTES:]
+            self._next_task = max([self._next_task, *((whole(one.get("task_id")) or 0) + 1 for one in self._ended)])
         return log.offset, has_any
 
 
@@ -137,24 +155,33 @@ class _Run:
     def __init__(self, log: RejectionLog, info: RunInfo, task: int, slot: int) -> None:
         self._log, self._info, self._task, self._slot = log, info, task, slot
         self._is_over = False
+        self._steps = self._events = 0
 
     def step(self, record: StepRecord) -> None:
+        self._steps += 1
         if record.was_rejected and record.rejected is not None:
-            self._log.write(event_of(record, self._info, task=self._task, slot=self._slot))
+            number, self._events = self._events, self._events + 1  # also if it cannot be written: that is a gap
+            self._log.write(event_of(record, self._info, task=self._task, slot=self._slot, number=number))
 
     def end(self, trace: Trace | None) -> None:
         if not self._is_over:
             self._is_over = True
-            self._log.leave(self._slot)
+            note = run_of(self._info, task=self._task, slot=self._slot)
+            self._log.leave(self._slot, {**note, "steps": self._steps, "events": self._events})
 
 
-def event_of(record: StepRecord, info: RunInfo, *, task: int, slot: int) -> dict[str, Any]:
-    """A step at which a token was refused, as an event of the log. `output` is left out for the first output, `blame`
-    if unknown."""
-    event: dict[str, Any] = {"task_id": task, "slot_id": slot, "request_id": info.request_id}
-    if info.output:
-        event["output"] = info.output
+def run_of(info: RunInfo, *, task: int, slot: int) -> dict[str, Any]:
+    """The fields that name a run. `output` is left out for the first output."""
+    found: dict[str, Any] = {"task_id": task, "slot_id": slot, "request_id": info.request_id}
+    return {**found, "output": info.output} if info.output else found
+
+
+def event_of(record: StepRecord, info: RunInfo, *, task: int, slot: int, number: int) -> dict[str, Any]:
+    """A step at which a token was refused, as an event of the log. number: of the event within its run. `blame` is left
+    out if unknown."""
+    event = run_of(info, task=task, slot=slot)
     event["step"] = record.step
+    event["number"] = number
     if record.rejected is not None:
         event["rejected"] = _candidate(record.rejected)
     event["pre_masking"] = _candidates(record.pre_masking)
@@ -164,6 +191,15 @@ def event_of(record: StepRecord, info: RunInfo, *, task: int, slot: int) -> dict
     if record.blame is not None:
         event["blame"] = record.blame.to_json()
     return event
+
+
+def _notes_of(data: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = data.get("ended")
+    return [dict(one) for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+
+
+def _compact(data: Any) -> bytes:
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
 
 
 def _candidates(found: Sequence[Candidate]) -> list[dict[str, Any]]:

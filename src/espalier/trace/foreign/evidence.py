@@ -1,0 +1,219 @@
+"""Compare an event of a rejection log with the step of a reply that it would belong to.
+
+An event can contradict the reply, agree with it (in the token taken, in the probabilities of the candidates, in a
+rejection that the reply proves by itself), or say nothing. How much an agreement is worth is in bits: the less likely
+it is by chance, the more. This module knows one event and one reply, and nothing of tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from espalier.trace.foreign.estimate import Estimate, ranked_of
+from espalier.trace.foreign.placing import Placed
+from espalier.trace.foreign.responses import ApiStep, finite, spelled_bytes, whole
+
+LOST = "\ufffd".encode()
+"""The bytes that llama-server gives for a part of a character: they carry no information."""
+SAME, OTHER = 0.005, 0.05
+"""Nats: log probabilities within SAME are the same number, those beyond OTHER are two."""
+TELLING = (1e-6, 0.999)
+"""Probabilities between these tell one context from another; 1.0 is common to many."""
+RAREST = 6.0
+PER_PROBABILITY, MOST_FOR_PROBABILITIES = 4.0, 12.0
+PROVEN, SAME_TOKEN = 6.0, 4.0
+COMPARED = 50
+"""The most candidates of an event that are compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """conflict: why the event cannot belong to the reply, "" if it can. by_id, by_text: whether the token taken is the
+    reply's. probabilities: how many candidates have the reply's probability. is_proven: whether the reply itself proves
+    that a token was rejected here; is_same_token: and that it was this one. bits: what all that is worth. drawn: the
+    probability with which the event's token was drawn again, None if it does not say."""
+
+    conflict: str = ""
+    by_id: bool = False
+    by_text: bool = False
+    probabilities: int = 0
+    is_proven: bool = False
+    is_same_token: bool = False
+    bits: float = 0.0
+    drawn: float | None = None
+
+    @property
+    def agrees(self) -> bool:
+        return self.by_id or self.by_text or self.probabilities > 0 or self.is_proven
+
+
+NOTHING = Compared()
+
+
+class Evidence:
+    """The reply's side. found: an estimate for each token of `placed`, None if the reply allows none. is_exact: whether
+    candidates of the log are known to be those of the model before the mask, as in a log of Espalier; another
+    probability is then a contradiction."""
+
+    def __init__(self, reply: Placed, found: Sequence[Estimate] | None, *, is_exact: bool = False) -> None:
+        self.reply, self.found, self.is_exact = reply, found, is_exact
+        self._counts = Counter(_key(one.id, _spelled(one)) for one in reply.steps)
+
+    def compare(self, event: Mapping[str, Any]) -> Compared:
+        place = event["step"]
+        if place < 0:
+            return Compared(conflict=f"step {place} is no step")
+        if place >= len(self.reply.steps):
+            if not self.reply.is_whole:
+                return NOTHING
+            return Compared(conflict=f"step {place} is beyond the {len(self.reply.steps)} tokens of the response")
+        if not self.reply.sure[place]:
+            return NOTHING
+        step = self.reply.steps[place]
+        conflict, by_id, by_text = _same_token(event.get("resampled"), step, place)
+        conflict = conflict or _refused(event, step, place)
+        same, other = _probabilities(event, step)
+        if self.is_exact and other and not conflict:
+            conflict = f"step {place} has other probabilities than the response"
+        estimate = None if self.found is None else self.found[place]
+        if estimate is not None and estimate.verdict == "accepted" and not conflict:
+            conflict = f"step {place} cannot have had a rejection: {estimate.why}"
+        if conflict:
+            return Compared(conflict=conflict)
+        if other > same:
+            same = 0
+        bits = self._rarity(step) if by_id or by_text else 0.0
+        bits += min(MOST_FOR_PROBABILITIES, PER_PROBABILITY * same)
+        is_proven = estimate is not None and estimate.verdict == "rejected"
+        is_same_token = estimate is not None and is_proven and _is_same(event.get("rejected"), estimate.rejected)
+        bits += PROVEN * is_proven + SAME_TOKEN * is_same_token
+        taken = event.get("resampled")
+        return Compared(
+            by_id=by_id,
+            by_text=by_text,
+            probabilities=same,
+            is_proven=is_proven,
+            is_same_token=is_same_token,
+            bits=bits,
+            drawn=finite(taken.get("prob")) if isinstance(taken, Mapping) else None,
+        )
+
+    def _rarity(self, step: ApiStep) -> float:
+        """In bits, how rare the token is in the reply; punctuation and white space are common to all texts."""
+        spelled = _spelled(step)
+        text = (spelled or b"").decode("utf-8", "replace")
+        if not any(one.isalnum() for one in text):
+            return 0.0
+        return min(RAREST, math.log2(len(self.reply.steps) / self._counts[_key(step.id, spelled)]))
+
+    def surprise(self, heat: float | None) -> list[float]:
+        """For each token, in bits, at least how unlikely it was as a first draw: how far it is below the likeliest
+        candidate. It sums to what another run of the same prompt, without a rejection, would have needed to give this
+        text. heat: the temperature; 1 if unknown."""
+        scale = 1.0 if heat is None or heat <= 0 else 1.0 / heat
+        return [_behind(one) * scale for one in self.reply.steps]
+
+
+def _behind(step: ApiStep) -> float:
+    if step.after or step.logprob is None or not (ranked := ranked_of(step)):
+        return 0.0
+    return max(0.0, float(ranked[0]["logprob"]) - step.logprob) / math.log(2)
+
+
+def _same_token(taken: Any, step: ApiStep, place: int) -> tuple[str, bool, bool]:
+    """(a conflict, whether the ids are the same, whether the texts are). Where either side does not know its token,
+    nothing follows."""
+    if not isinstance(taken, Mapping):
+        return "", False, False
+    number = whole(taken.get("id"))
+    if number is not None and step.id is not None:
+        if number != step.id:
+            return f"step {place} took token {number}, the response has {step.id}", False, False
+        return "", True, False
+    text = taken.get("text")
+    if step.is_missing or not isinstance(text, str):
+        return "", False, False
+    exact = spelled_bytes(taken.get("bytes"))
+    if exact is not None and step.bytes is not None and bytes(step.bytes) != LOST:
+        same = exact == step.bytes
+    else:
+        same = text == step.text or (step.bytes is not None and text.encode("utf-8", "replace") == bytes(step.bytes))
+    if not same and _is_end(text, step):
+        return "", False, False
+    return ("", False, True) if same else (f"step {place} took {text!r}, the response has {step.text!r}", False, False)
+
+
+def _is_end(text: str, step: ApiStep) -> bool:
+    """Whether both may be the token that ends the text, which one side spells and the other leaves empty."""
+    return (not step.text and not step.bytes) or not text
+
+
+def _refused(event: Mapping[str, Any], step: ApiStep, place: int) -> str:
+    """A conflict if the event says that the reply's token was refused."""
+    if step.id is None:
+        return ""
+    first = event.get("rejected")
+    if isinstance(first, Mapping) and whole(first.get("id")) == step.id:
+        return f"step {place} refused token {step.id}, which the response has"
+    for one in event.get("post_grammar") or ():
+        if isinstance(one, Mapping) and whole(one.get("id")) == step.id and one.get("logit", 0.0) in (None, -math.inf):
+            return f"step {place} masked token {step.id}, which the response has"
+    return ""
+
+
+def _probabilities(event: Mapping[str, Any], step: ApiStep) -> tuple[int, int]:
+    """How many candidates have the same probability in the event and in the reply, and how many another."""
+    listed = event.get("post_chain" if step.after else "pre_masking")
+    known: dict[Any, float] = {}
+    for one in step.top:
+        value = finite(one.get("prob") if step.after else one.get("logprob"))
+        if value is not None:
+            known[_key(whole(one.get("id")), _bytes_of(one))] = value if not step.after else _ln(value)
+    if not known or not isinstance(listed, list):
+        return 0, 0
+    nameless = all(isinstance(key, bytes) for key in known)
+    same = other = 0
+    for one in listed[:COMPARED]:
+        chance = finite(one.get("prob")) if isinstance(one, Mapping) else None
+        if chance is None or not TELLING[0] <= chance <= TELLING[1]:
+            continue
+        spelled = _bytes_of(one)
+        value = known.get(spelled if nameless else _key(whole(one.get("id")), spelled))
+        if value is not None:
+            away = abs(math.log(chance) - value)
+            same += away <= SAME
+            other += away > OTHER
+    return same, other
+
+
+def _is_same(first: Any, estimated: Mapping[str, Any] | None) -> bool:
+    if not isinstance(first, Mapping) or estimated is None:
+        return False
+    number, other = whole(first.get("id")), whole(estimated.get("id"))
+    if number is not None and other is not None:
+        return number == other
+    return _bytes_of(first) == _bytes_of(estimated)
+
+
+def _key(number: int | None, spelled: bytes | None) -> Any:
+    return number if number is not None else spelled
+
+
+def _spelled(step: ApiStep) -> bytes | None:
+    if step.is_missing:
+        return None
+    return step.text.encode("utf-8", "replace") if step.bytes is None else bytes(step.bytes)
+
+
+def _bytes_of(one: Mapping[str, Any]) -> bytes:
+    exact = spelled_bytes(one.get("bytes"))
+    text = one.get("text", one.get("token", ""))
+    return bytes(exact) if exact is not None else text.encode("utf-8", "replace") if isinstance(text, str) else b""
+
+
+def _ln(chance: float) -> float:
+    return math.log(chance) if chance > 0 else -math.inf
