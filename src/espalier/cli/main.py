@@ -17,6 +17,7 @@ from espalier.cli import (
     check,
     config,
     doctor,
+    evaluate,
     explain,
     generate,
     grammar,
@@ -69,6 +70,7 @@ app.add_typer(trace.app, name="trace", short_help="Show, merge, compare and repl
 app.add_typer(presets.app, name="presets", short_help="List, show, add and remove presets.")
 app.add_typer(safety.app, name="safety", short_help="Show what safety filters catch.")
 app.command("reconstruct", short_help="Rebuild an inference file from logged requests.")(reconstruct.command)
+app.add_typer(evaluate.app, name="eval", short_help="Judge generated answers.")
 app.command("vocab", short_help="Show what is in a tokenizer's vocabulary.")(vocab.command)
 app.command("serve", short_help="Serve a model over HTTP, to any OpenAI client.")(serve.command)
 app.command("proxy", short_help="Stand between clients and a llama-server.")(proxy.command)
