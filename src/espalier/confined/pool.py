@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,6 +27,8 @@ GRACE_SECONDS = 0.5
 """CPU time that a call may take beyond its limit, until it looks at the limit itself; then the kernel kills."""
 LOOK_SECONDS = 0.02
 """How often a waiting caller looks whether it was cancelled."""
+START_SECONDS = 60.0
+"""By the clock, for a process to be ready for its first call: a start that hangs uses no CPU time. It takes about one."""
 
 
 class ConfinedError(EspalierError):
@@ -39,13 +42,20 @@ class Processes:
     functions that every process calls at its start, `module:function`, so that no call pays for what is done once.
 
     A process takes one call at a time. Processes are started by `start`, or by the first call; a killed one is replaced
-    at once, so that the next call finds it warm.
+    at once, so that the next call finds it warm. One that is not ready within start_seconds is killed and replaced too.
     """
 
     def __init__(
-        self, *, count: int, memory_bytes: int = MEMORY_BYTES, nicer: int = 0, warm: Sequence[str] = ()
+        self,
+        *,
+        count: int,
+        memory_bytes: int = MEMORY_BYTES,
+        nicer: int = 0,
+        warm: Sequence[str] = (),
+        start_seconds: float = START_SECONDS,
     ) -> None:
         self._count, self._command = count, _command(memory_bytes, nicer, warm)
+        self._start_seconds = start_seconds
         self._changed = threading.Condition()
         self._idle: deque[_Process] = deque()
         self._all: set[_Process] = set()
@@ -68,11 +78,13 @@ class Processes:
         whether the call is still worth making once a process is free.
 
         Raises OutOfTime once the call has used `seconds` of CPU time or its memory, Cancelled and OutOfTime where
-        `time_limit.check` of the calling thread does, which ends the call, ConfinedError, Unavailable once closed.
+        `time_limit.check` of the calling thread does, which ends the call, ConfinedError (also where the process does
+        not start in time), Unavailable once closed.
         """
         message = frames.packed({"run": run, "given": given, "seconds": seconds, "what": what,
                                  "kill": seconds + GRACE_SECONDS})  # fmt: skip
         process = self._taken()
+        self._wait_until_ready(process)
         if not still():
             self._back(process, is_usable=True)
             raise OutOfTime(f"{what} was not tried")
@@ -119,6 +131,20 @@ class Processes:
                     return self._idle.popleft()
             check()
 
+    def _wait_until_ready(self, process: _Process) -> None:
+        """A caller who leaves meanwhile ends nothing: what has begun to start is of use to the next one. Raises what
+        `check` raises, ConfinedError, Unavailable."""
+        try:
+            process.wait_until_ready(self._start_seconds)
+        except (EOFError, OSError):
+            self._back(process, is_usable=False)
+            if self._is_closed:
+                raise Unavailable("the server is closing") from None
+            raise ConfinedError(f"a worker process ended while it started ({process.ended_by})") from None
+        except BaseException as error:
+            self._back(process, is_usable=not isinstance(error, ConfinedError))
+            raise
+
     def _back(self, process: _Process, *, is_usable: bool) -> None:
         if not is_usable:
             process.kill()
@@ -147,7 +173,7 @@ class _Process:
             )
         except OSError as error:
             raise ConfinedError(f"a worker process cannot be started: {error.strerror or error}") from error
-        self._is_ready = False
+        self._is_ready, self._began = False, time.monotonic()
 
     @property
     def ended_by(self) -> int | None:
@@ -155,13 +181,23 @@ class _Process:
         code = self._process.returncode
         return -code if code is not None and code < 0 else None
 
+    def wait_until_ready(self, seconds: float) -> None:
+        """seconds: since it was started. Raises ConfinedError after them, EOFError or OSError where the process has
+        ended, and what `check` raises."""
+
+        def look() -> None:
+            check()
+            if time.monotonic() - self._began > seconds:
+                raise ConfinedError(f"a worker process did not start within {seconds:g} s")
+
+        if not self._is_ready:
+            self._reply(look)
+            self._is_ready = True
+
     def answer(self, message: bytes, *, look: Callable[[], None]) -> dict[str, Any]:
         """look: called while it waits. Raises EOFError or OSError where the process has ended, and what `look`
         raises."""
         assert self._process.stdin is not None
-        if not self._is_ready:
-            self._reply(_no_look)
-            self._is_ready = True
         self._process.stdin.write(message)
         self._process.stdin.flush()
         return self._reply(look)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 
@@ -73,6 +74,48 @@ def test_a_caller_who_leaves_ends_the_call_at_once(processes: Processes) -> None
         evaluated(processes, FOREVER, seconds=1000)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)  # type: ignore[arg-type]  # a number
+
+
+HANGS = ("signal:pause",)
+"""What a process does first: it waits for a signal that never comes."""
+
+
+def test_a_process_that_hangs_while_it_starts_is_killed_and_replaced() -> None:
+    made = Processes(count=1, warm=HANGS, start_seconds=0.3)
+    try:
+        made.start()
+        [first] = made._all
+        with pytest.raises(ConfinedError, match=r"a worker process did not start within 0\.3 s"):
+            evaluated(made, "1")
+        assert first.ended_by == signal.SIGKILL
+        [second] = made._all
+        assert second is not first
+    finally:
+        made.close()
+
+
+def test_a_caller_who_leaves_while_a_process_starts_does_not_end_it() -> None:
+    made = Processes(count=1, warm=HANGS)
+    try:
+        made.start()
+        [first] = made._all
+        began = time.monotonic()
+        with pytest.raises(Cancelled), time_limit(None, cancelled=lambda: time.monotonic() - began > 0.1):
+            evaluated(made, "1")
+        assert [*made._all] == [first]
+        assert first.ended_by is None
+    finally:
+        made.close()
+
+
+def test_a_process_that_ends_while_it_starts_is_an_error_and_is_replaced() -> None:
+    made = Processes(count=1, warm=("espalier.nowhere:nothing",))
+    try:
+        with pytest.raises(ConfinedError, match="a worker process ended while it started"):
+            evaluated(made, "1")
+        assert len(made._all) == 1
+    finally:
+        made.close()
 
 
 def test_once_closed_nothing_is_called_and_nothing_runs() -> None:
