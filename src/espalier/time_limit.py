@@ -4,11 +4,15 @@
 a defined point. What counts is the CPU time of the thread that works, so that nobody's limit is used up by the work of
 others. Each thread and each async task has its own limit. Without a limit, a check costs one look-up. The module knows
 nothing about the work and starts no threads.
+
+What several threads share is guarded by a `WorkLock`: while a thread holds one, its checks do not wait for its turn, so
+that nobody waits for a thread that waits itself.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -94,9 +98,33 @@ def check() -> None:
         _look(limit)
 
 
+class WorkLock:
+    """A reentrant lock for work that calls `check`. The holder is not paced until it has released every WorkLock."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        _HELD.count += 1
+
+    def __exit__(self, *_: object) -> None:
+        _HELD.count -= 1
+        self._lock.release()
+
+
+class _Held(threading.local):
+    count = 0
+
+
+_HELD = _Held()
+
+
 def _look(limit: _Limit) -> None:
     """Pace the work and raise if the time is up; otherwise set when to look again."""
-    if limit.pace is not None:
+    if limit.pace is not None and _HELD.count == 0:
         limit.pace()
         if limit.cancelled is not None and limit.cancelled():
             raise Cancelled

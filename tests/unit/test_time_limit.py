@@ -11,7 +11,7 @@ from espalier import AllOf, AnyOf, Ban, Choice, Gbnf, JsonObject, JsonSchema, Re
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Spec
 from espalier.errors import Cancelled, LimitExceeded
-from espalier.time_limit import check, time_limit
+from espalier.time_limit import OutOfTime, WorkLock, check, time_limit
 
 NESTED = Gbnf('root ::= "[" (root ("," root)*)? "]" | [0-9]+ | word\nword ::= "a"* "b" word?\n')
 SPECS: dict[str, Callable[[], Spec]] = {
@@ -183,3 +183,25 @@ def test_a_step_that_was_interrupted_can_be_done_again(kind: str) -> None:
         fresh.advance(token)
         if compiled.is_finished:
             break
+
+
+def test_who_holds_a_lock_does_not_wait_for_its_turn_and_keeps_its_limit() -> None:
+    turns: list[str] = []
+    lock, other, clock = WorkLock(), WorkLock(), iter(range(1000))
+    with time_limit(50, clock=lambda: float(next(clock)), pace=lambda: turns.append("turn")):
+        check()
+        before = len(turns)
+        assert before == 1
+        with lock, lock:
+            with other:
+                check()
+            check()
+            assert len(turns) == before
+            for _ in range(60):
+                next(clock)
+            with pytest.raises(OutOfTime):
+                check()
+        assert len(turns) == before
+        with pytest.raises(OutOfTime):
+            check()
+        assert len(turns) == before + 1

@@ -28,7 +28,7 @@ GRACE_SECONDS = 0.5
 LOOK_SECONDS = 0.02
 """How often a waiting caller looks whether it was cancelled."""
 START_SECONDS = 60.0
-"""By the clock, for a process to be ready for its first call: a start that hangs uses no CPU time. It takes about one."""
+"""By the clock, for a process to be ready for its first call, usually a second: a start that hangs uses no CPU time."""
 
 
 class ConfinedError(EspalierError):

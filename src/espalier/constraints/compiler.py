@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Spec
 from espalier.errors import SpecError, UnsupportedError
 from espalier.lexicon.files import WordFiles
+from espalier.time_limit import WorkLock
 from espalier.tokens.trie import TokenTrie, load_trie
 from espalier.tokens.vocab import Vocab
 
@@ -65,7 +65,7 @@ class Compiler:
         self._parts: dict[str, object] = {}
         self._compiled: dict[str, OrderedDict[str, Compiled]] = {}  # by owner
         self._kept: dict[str, Compiled] = {}
-        self._lock = threading.RLock()
+        self._lock = WorkLock()
 
     @property
     def cache_dir(self) -> Path | None:

@@ -9,9 +9,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeAlias
 
+from espalier.computed import computed
 from espalier.errors import InputError, NotAvailable, UnknownName
 from espalier.tokens.categories import CATEGORIES, category_of
 from espalier.tokens.vocab import Vocab
@@ -144,7 +144,7 @@ class VocabReport:
             "categories": self.counts,
         }
 
-    @cached_property
+    @computed
     def _folded(self) -> tuple[str, ...]:
         return tuple(text.casefold() for text in self.texts)
 

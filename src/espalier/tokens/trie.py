@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.computed import computed
 from espalier.errors import VocabError
 from espalier.files.kept import HEADER_BYTES, keep, kept
 from espalier.files.limits import TRIE
@@ -57,7 +57,7 @@ class TokenTrie:
         """The number of nodes, N."""
         return int(self.byte.shape[0])
 
-    @cached_property
+    @computed
     def max_depth(self) -> int:
         """The length of the longest token, in bytes."""
         return int(self.depth.max(initial=0))
@@ -133,12 +133,12 @@ class TokenTrie:
             yield token
             token = int(self.next_same[token])
 
-    @cached_property
+    @computed
     def _views(self) -> tuple[memoryview, memoryview, memoryview]:
         # Plain ints from a memoryview are several times faster than NumPy scalars.
         return self.byte.data, self.skip.data, self.token.data
 
-    @cached_property
+    @computed
     def _first(self) -> list[int]:
         """The first-level node of each byte value, -1 for none."""
         found = [-1] * 256

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from espalier.errors import Cancelled
-from espalier.server.process.turns import Turns
+from espalier.server.process.turns import STUCK_SECONDS, Turns
 from espalier.server.process.workers import LIGHT_SECONDS, Workers
 from espalier.time_limit import check
 
@@ -97,3 +97,17 @@ def test_the_owner_that_waited_longest_is_next_and_an_abandoned_turn_goes_on() -
     turns.leave(third)
     turns.pace(first)
     assert LIGHT_SECONDS > 0
+
+
+def test_who_waits_for_a_lock_of_another_loses_its_turn() -> None:
+    """Otherwise the one who has the lock and waits for its turn would wait for ever."""
+    turns = Turns()
+    stuck, next_one = Piece("a"), Piece("b")
+    turns.pace(stuck)
+    thread = threading.Thread(target=turns.pace, args=(next_one,), daemon=True)
+    thread.start()
+    thread.join(20 + STUCK_SECONDS)
+    assert next_one.turn.is_set()
+    turns.leave(next_one)
+    turns.pace(stuck)  # it comes back, and has its turn again
+    assert stuck.turn.is_set()

@@ -6,11 +6,11 @@ for machines that need no byte without a token of its own, and knows nothing of 
 
 from __future__ import annotations
 
-import threading
 from typing import NamedTuple
 
 from espalier.automata.masks.machine import Machine, State
 from espalier.errors import LimitExceeded
+from espalier.time_limit import WorkLock
 from espalier.time_limit import check as check_time
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
@@ -44,7 +44,7 @@ class Nearest:
         self._tokens = vocab.tokens
         self._longest = trie.max_depth
         self._links: dict[State, _Link] = {}
-        self._lock = threading.Lock()
+        self._lock = WorkLock()
 
     def count(self, state: State) -> int:
         """How many tokens the completion has. Raises LimitExceeded as `completion` does."""

@@ -9,7 +9,6 @@ bounds. It knows no EOS and no constraint.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings, Machine, State
 from espalier.errors import LimitExceeded
+from espalier.time_limit import WorkLock
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 from espalier.tokens.vocab import Vocab
@@ -90,7 +90,7 @@ class JointMachine:
         self.start: State = tuple(machine.start for machine in machines)
         self.may_strand = may_strand
         self._vocab = vocab
-        self._lock = threading.RLock()
+        self._lock = WorkLock()
         self._search = Search(self.members, vocab, **(search or {}))
         self._records: dict[State, _Record] = {}
         self._held = 0  # bytes of all records

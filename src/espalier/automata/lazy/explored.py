@@ -6,7 +6,6 @@ once, when it is asked for. It knows no stacks and no vocabulary.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Iterable
 
@@ -14,6 +13,7 @@ from espalier.automata.languages.fragment import disjoint
 from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.lazy.items import Call, Item, Items, Rules
 from espalier.automata.lazy.linear import ENDLESS
+from espalier.time_limit import WorkLock
 from espalier.time_limit import check as check_time
 
 MAX_LENGTH = 60
@@ -72,7 +72,7 @@ class Explored:
         self.is_shared = is_shared
         self.items = Items(rules)
         self._places: dict[frozenset[Item], Place] = {}
-        self._lock = threading.RLock()
+        self._lock = WorkLock()
 
     def __len__(self) -> int:
         return len(self._places) + len(self.items)

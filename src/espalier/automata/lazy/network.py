@@ -9,8 +9,6 @@ knows which positions are in use calls `forget` when `is_full`; a number is then
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +18,7 @@ from espalier.automata.lazy.explored import Place
 from espalier.automata.lazy.items import Call, End, Item
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import TokenRef
+from espalier.time_limit import WorkLock
 
 MAX_POSITIONS = 250_000
 """Past so many positions those that no state in use holds are forgotten."""
@@ -48,7 +47,7 @@ class LazyNetwork:
         self.least: list[int] = []
         self.refs: tuple[TokenRef, ...] = ()
         self._numbers: dict[Place, int] = {}
-        self._lock = threading.RLock()
+        self._lock = WorkLock()
         self.start = self.number(start)
 
     def number(self, place: Place) -> int:

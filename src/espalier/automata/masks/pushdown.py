@@ -9,7 +9,6 @@ It knows no EOS and no grammar source.
 
 from __future__ import annotations
 
-import threading
 from functools import lru_cache
 
 import numpy as np
@@ -26,6 +25,7 @@ from espalier.automata.masks.stacks import MAX_INTERNED, MAX_WORK, StackAutomato
 from espalier.automata.masks.walker import Walker, WalkerPool
 from espalier.errors import LimitExceeded, VocabError
 from espalier.grammar.ast import TokenRef
+from espalier.time_limit import WorkLock
 from espalier.time_limit import check as check_time
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
@@ -164,7 +164,7 @@ class PushdownMachine:
         self._spreads: dict[tuple[Stacks, TrieNodes], tuple[int, TrieNodes | None]] = {}
         self._widest: dict[Stacks, int] = {}
         self._reads: dict[int, ByteSet] = {}  # by position, the bytes that can come next
-        self._lock = threading.RLock()
+        self._lock = WorkLock()
         self._moves = 0
         self.start = self._automaton.start
 

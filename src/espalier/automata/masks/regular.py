@@ -6,7 +6,6 @@ the states that are co-reachable over tokens are computed once, and a token may 
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 
 import numpy as np
@@ -18,6 +17,7 @@ from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings, missing_bytes, missing_error
 from espalier.automata.masks.walker import WHOLE, Walker
 from espalier.errors import LimitExceeded
+from espalier.time_limit import WorkLock
 from espalier.time_limit import check as check_time
 from espalier.tokens.mask import Mask
 from espalier.tokens.trie import TokenTrie
@@ -59,7 +59,7 @@ class RegularMachine:
         self._rows = _Rows(dfa)
         self._walker: Walker | None = None
         self._trie = trie
-        self._lock = threading.Lock()
+        self._lock = WorkLock()
         self._masks: ByteCache[int, Mask] = ByteCache(cache_bytes)
         self._shared: ByteCache[bytes, Mask] = ByteCache(min(SHARED_BYTES, cache_bytes))
         self._uses: NDArray[np.int32] | None = None

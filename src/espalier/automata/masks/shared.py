@@ -6,8 +6,6 @@ Large counts are alike too: a token is too short to tell 900 more characters fro
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 
 from espalier.automata.lazy.explored import Place
@@ -16,6 +14,7 @@ from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.parts import MaskPart, PartStore
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.walker import WalkerPool
+from espalier.time_limit import WorkLock
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
@@ -37,7 +36,7 @@ class SharedParts:
         self._longest = trie.max_depth + 1
         self._parts: dict[Place, MaskPart] = {}
         self._machine: tuple[LazyNetwork, PushdownMachine] | None = None
-        self._lock = threading.Lock()
+        self._lock = WorkLock()
 
     def part(self, place: Place) -> MaskPart | None:
         """See `Sharing`."""

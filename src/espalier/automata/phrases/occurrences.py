@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.nfa import DONE, bytes_in, utf8_edges
+from espalier.computed import computed
 from espalier.errors import LimitExceeded
 from espalier.time_limit import check as check_time
 from espalier.tokens.trie import build_trie
@@ -51,18 +51,18 @@ class Search:
     parent: NDArray[np.int32]
     byte: NDArray[np.uint8]
 
-    @cached_property
+    @computed
     def kept(self) -> NDArray[np.intp]:
         """The states of `avoiding`, by number: reachable without an occurrence, and not inside a character that can
         only complete one."""
         return self._kept(self.whole & ~self.hit)
 
-    @cached_property
+    @computed
     def avoiding(self) -> Dfa:
         """See `avoiding` below."""
         return Dfa(classes=self.classes, table=self._renumbered(self.kept, -1), accepting=self.whole[self.kept])
 
-    @cached_property
+    @computed
     def until(self) -> Dfa:
         """See `until` below. The last state is the only accept state; the last byte of a phrase leads to it."""
         kept = self._kept(self.whole)

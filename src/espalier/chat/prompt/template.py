@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 
 from jinja2 import TemplateError as JinjaError
@@ -22,6 +21,7 @@ from espalier.chat.messages import check_messages
 from espalier.chat.prompt.abilities import Abilities, find_abilities
 from espalier.chat.prompt.effort import EffortExceeded, exceeded, limited
 from espalier.chat.prompt.sandbox import LimitedEnvironment, counting
+from espalier.computed import computed
 from espalier.errors import TemplateError, TooLarge
 from espalier.files.limits import TEMPLATE, size_text
 from espalier.files.reading import shortened
@@ -78,7 +78,7 @@ class ChatTemplate:
         except _REFUSALS as error:
             raise TemplateError(f"the model's chat template does not parse: {_reason(error)}") from error
 
-    @cached_property
+    @computed
     def abilities(self) -> Abilities:
         """What the template supports of tools, calls and results; found once, by trial. Never raises."""
         spent: list[EffortExceeded] = []

@@ -6,7 +6,6 @@ before it. So every text has one reading. It knows nothing about the marker.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from espalier.automata.masks.cache import ByteCache
 from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Compiled, Matcher
 from espalier.errors import NotAvailable
+from espalier.time_limit import WorkLock
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 from espalier.tokens.trie import TokenTrie
@@ -49,7 +49,7 @@ class Border:
         self._skipped = frozenset(WHITESPACE) - self._first if gap else frozenset()
         self._known: ByteCache[bytes, tuple[int, ...]] = ByteCache(KNOWN_BYTES)
         self._masks: list[Mask] | None = None  # by gap
-        self._lock = threading.Lock()
+        self._lock = WorkLock()
 
     def land(self, data: bytes, gap: int = 0) -> Landing | None:
         """The position after these bytes, read after `gap` whitespace characters; None if they are refused."""

@@ -7,7 +7,6 @@ no kind of constraint: the inner one is used through the interface of `base.py` 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -25,6 +24,7 @@ from espalier.constraints.matching import closing
 from espalier.constraints.matching.base import MatcherBase, check_undo
 from espalier.constraints.spec import Spec
 from espalier.errors import InputError, NotAvailable
+from espalier.time_limit import WorkLock
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 from espalier.tokens.vocab import Vocab
@@ -59,7 +59,7 @@ class AfterCompiled:
         self._opened_in = opened_in
         self._masks: ByteCache[tuple[int, bool], Mask] = ByteCache(CACHE_BYTES)
         self._ends: AfterEnds | None = None
-        self._lock = threading.Lock()
+        self._lock = WorkLock()
 
     @property
     def ends(self) -> AfterEnds:

@@ -6,7 +6,6 @@ opening. It knows no kind of constraint: the answer is used through the contract
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Self
 
@@ -19,6 +18,7 @@ from espalier.constraints.base import Matcher
 from espalier.constraints.matching.parallel import ParallelCompiled, ParallelMatcher
 from espalier.constraints.spec import Spec
 from espalier.errors import NotAvailable
+from espalier.time_limit import WorkLock
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 
@@ -38,7 +38,7 @@ class ThinkingCompiled(ParallelCompiled):
         self.answer = thought.inner
         self._is_begun = is_begun
         self._openers: dict[int, tuple[int, ...]] = {}
-        self._lock = threading.Lock()
+        self._lock = WorkLock()
 
     def matcher(self, *, before: str = "") -> ThinkingMatcher:
         """See `Compiled.matcher`. Raises InputError as the thought's matcher."""

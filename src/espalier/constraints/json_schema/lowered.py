@@ -7,12 +7,12 @@ out as a whole. Every form is computed on first use and is independent of the vo
 from __future__ import annotations
 
 import json
-from functools import cached_property
 from typing import Literal, TypeAlias
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import Network
 from espalier.automata.lazy.explored import Place
+from espalier.computed import computed
 from espalier.constraints.json_schema.document_form import form_entries, ordered_keywords
 from espalier.constraints.matching.automaton import automaton_of
 from espalier.constraints.spec import JsonSchema
@@ -41,20 +41,20 @@ class LoweredSchema:
     def __init__(self, spec: JsonSchema) -> None:
         self.spec = spec
 
-    @cached_property
+    @computed
     def expansion(self) -> Expansion:
         """The normal form. Raises SchemaError, UnsupportedError, LimitExceeded."""
         spec = self.spec
         documents = {uri: json.loads(text) for uri, text in spec.documents}
         return expand(spec.schema, format=spec.format, order=spec.used_order, documents=documents or None)
 
-    @cached_property
+    @computed
     def converted(self) -> Converted:
         """The grammar of the valid documents. Raises as `expansion` does, and SpecError for bad separators."""
         spec = self.spec
         return convert(self.expansion, whitespace=spec.whitespace, indent=spec.indent, separators=spec.separators)
 
-    @cached_property
+    @computed
     def rules(self) -> SchemaRules:
         """The rules of the valid documents, explored on demand. Raises as `converted` does."""
         return SchemaRules(self.expansion, self._layout())
@@ -71,18 +71,18 @@ class LoweredSchema:
         """What the schema demands and is not enforced there."""
         return self.rules.gaps if use == "alone" else self.converted.gaps
 
-    @cached_property
+    @computed
     def unique(self) -> Spots | None:
         """The arrays of strings in which a matcher need only forbid what repeats; None if there are others as well."""
         return unique_spots(self.expansion) if self._lacks_unique else None
 
-    @cached_property
+    @computed
     def items(self) -> WatchedItems | None:
         """The arrays in which a matcher must forbid equal items, because the grammar does not; None if there are none,
         or if there are too many."""
         return watched_items(self.expansion) if self._lacks_unique else None
 
-    @cached_property
+    @computed
     def _lacks_unique(self) -> bool:
         return any(gap.keyword == "uniqueItems" or gap.text == NAMES for gap in self.rules.gaps)
 

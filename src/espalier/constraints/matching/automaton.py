@@ -5,7 +5,6 @@ It does not know how masks are computed (`automata/`). Every EOS id is allowed e
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import Self
 
@@ -21,6 +20,7 @@ from espalier.automata.reasons.explain import Explainer, GrammarExplainer, Plain
 from espalier.constraints.matching.base import MatcherBase, check_undo
 from espalier.constraints.spec import Spec
 from espalier.grammar.ast import Grammar
+from espalier.time_limit import WorkLock
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 from espalier.tokens.trie import TokenTrie
@@ -80,7 +80,7 @@ class AutomatonCompiled:
         self._make_explainer: Callable[[], Explainer] = lambda: PlainExplainer(machine)
         self._explainer: Explainer | None = None
         self._ends: Ends | None = None
-        self._lock = threading.Lock()
+        self._lock = WorkLock()
 
     def explain_with(self, explainer: Callable[[], Explainer]) -> None:
         """Set the factory of the explainer. Call it before the first matcher is made."""

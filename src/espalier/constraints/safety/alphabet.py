@@ -6,12 +6,12 @@ It knows sets of code points and whether they are folded, but no patterns and no
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from espalier.computed import computed
 from espalier.constraints.safety.folding import folded_points
 from espalier.grammar.ranges import MAX_CODE_POINT, SURROGATES, Ranges
 
@@ -57,7 +57,7 @@ class Alphabet:
         """The first character of each segment of equivalent characters, ascending, and its class, `(G,) int64` each."""
         return self._first, self._which
 
-    @cached_property
+    @computed
     def points(self) -> NDArray[np.int16]:
         """The class of each code point, `(0x110000,) int16`; -1 for surrogates."""
         lengths = np.diff(np.append(self._first, MAX_CODE_POINT + 1))

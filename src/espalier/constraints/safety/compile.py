@@ -26,7 +26,7 @@ from espalier.constraints.safety.machine import NEAR, Hit, SafetyMachine
 from espalier.constraints.safety.parts import Tables, built_in_parts, custom_parts, listed_part, tables_of
 from espalier.constraints.safety.phrases import Phrase
 from espalier.constraints.safety.spec import Custom, Safety
-from espalier.time_limit import time_limit
+from espalier.time_limit import check, time_limit
 from espalier.tokens.vocab import Vocab
 
 SECONDS = 60.0
@@ -93,17 +93,26 @@ def _numbered(rules: list[FilterRule], new: list[FilterRule]) -> list[int]:
 
 _LOADED = threading.Event()
 _LOADING = threading.Lock()
+_LOOK_SECONDS = 0.02
 
 
 def load_kernels() -> None:
     """Load the compiled code of the filters, once in a process. The first time after an installation compiles it, which
-    takes some 15 s: in a thread of its own, so that no limit on a caller's CPU time is charged for it."""
-    with _LOADING:
-        if not _LOADED.is_set():
-            thread = threading.Thread(target=_use_kernels, name="espalier-kernels", daemon=True)
-            thread.start()
-            thread.join()
-            _LOADED.set()
+    takes some 15 s: in a thread of its own, so that no limit on a caller's CPU time is charged for it. A caller who
+    leaves does not wait any longer. Raises what `check` raises."""
+    if _LOADED.is_set():
+        return
+    if _LOADING.acquire(blocking=False):  # by whoever comes first, and never given back
+        threading.Thread(target=_load, name="espalier-kernels", daemon=True).start()
+    while not _LOADED.wait(_LOOK_SECONDS):
+        check()
+
+
+def _load() -> None:
+    try:
+        _use_kernels()
+    finally:  # what fails here fails again for the caller
+        _LOADED.set()
 
 
 def warm_filters(compiler: Compiler) -> None:

@@ -8,7 +8,6 @@ A state is the bytes of its row. It knows no patterns.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from espalier.automata.masks.walker import KIND, laid_out
 from espalier.constraints.safety.memory import Met, Recent
 from espalier.constraints.safety.parts import Tables
 from espalier.errors import LimitExceeded
+from espalier.time_limit import WorkLock
 from espalier.time_limit import check as check_time
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
@@ -91,7 +91,7 @@ class SafetyMachine:
         heads, bytes_ = self._laid.heads.T
         sizes = (self._laid.nodes[heads, kernels.SKIP] - heads).astype(np.float64)  # nodes below each first byte
         self._below: NDArray[np.float64] = np.bincount(bytes_, weights=sizes, minlength=256).astype(np.float64)
-        self._lock = threading.Lock()
+        self._lock = WorkLock()
         self._rows, self._last = np.zeros((2, 8), dtype=np.int64), np.zeros(1, dtype=np.int64)  # scratch
         self._met = Met(self._parts, tables.letters.shape[1])
         self._masks: ByteCache[bytes, Mask] = ByteCache(CACHE_BYTES)

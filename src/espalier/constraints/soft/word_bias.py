@@ -6,7 +6,6 @@ list until the next separator. It knows no model; the automata come from `words/
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from espalier.constraints.words.spec import Wordlist
 from espalier.errors import UnsupportedError
 from espalier.lexicon.languages import language
 from espalier.sampling.filters import FilterContext, Priority
+from espalier.time_limit import WorkLock
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits
 from espalier.tokens.trie import TokenTrie
@@ -110,7 +110,7 @@ class WordPenalties:
         self.found: ByteCache[tuple[int, TierStates], NDArray[np.float32]] = ByteCache(CACHE_BYTES)
         self._kept: OrderedDict[tuple[int, int, float, float], Tiers] = OrderedDict()
         self._made = 0
-        self._lock = threading.Lock()
+        self._lock = WorkLock()
 
     def tiers(self, spec: SoftWordlist, compiler: Compiler) -> Tiers:
         """The automata of both tiers, compiled if needed. Raises SpecError, UnknownName, VocabError."""

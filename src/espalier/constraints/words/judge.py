@@ -10,9 +10,9 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 from typing import NamedTuple
 
+from espalier.computed import computed
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict
 from espalier.constraints.words.spec import Wordlist, check_top
@@ -122,7 +122,7 @@ class Reader:
         forms = (self.always, self.capital, self.elided, self.capital_elided, self.clitics)
         self._lengths = sorted({len(form) for group in forms for form in group})
 
-    @cached_property
+    @computed
     def alphabet(self) -> frozenset[str]:
         """All characters of words and names, in lower case and as capitals."""
         forms = (self.always, self.capital, self.elided, self.capital_elided, self.clitics)

@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 
 from espalier.chat.prompt.template import ChatTemplate
+from espalier.computed import computed
 from espalier.constraints.compiler import NOWHERE, Compiler, Folders
 from espalier.constraints.joining.rule import with_bad_words
 from espalier.constraints.kinds import KINDS
@@ -152,7 +153,7 @@ class LocalEngine:
                 field="prompt",
             )
 
-    @cached_property
+    @computed
     def _longest_token(self) -> int:
         """Bytes of the longest token, special ones included."""
         special = (len(text.encode()) for text in self._vocab.special_texts.values())

@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from espalier.chat.prompt.past import has_past_calls
@@ -21,6 +20,7 @@ from espalier.chat.reading.turn_parser import TurnParser
 from espalier.chat.reasoning import REASONING, Reasoning, detect_reasoning
 from espalier.chat.wire.detect import detect_format
 from espalier.chat.wire.formats import WireFormat, wire_format
+from espalier.computed import computed
 from espalier.constraints.after.thinking import Thinking
 from espalier.constraints.joining.rule import is_filter, split, together
 from espalier.constraints.spec import JsonSchema, Regex, Spec
@@ -95,12 +95,12 @@ class TurnMaker:
             notes=_notes(request, content, calls, shown_reasoning),
         )
 
-    @cached_property
+    @computed
     def _shown_format(self) -> str | None:
         """How calls are written, as the template shows it."""
         return None if self._template is None else detect_format(self._template.source)
 
-    @cached_property
+    @computed
     def _shown_reasoning(self) -> Reasoning | None:
         """The reasoning markers that the template or the vocabulary shows."""
         return detect_reasoning("" if self._template is None else self._template.source, _markers(self._vocab))

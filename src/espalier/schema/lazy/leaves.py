@@ -92,7 +92,6 @@ class Leaves:
     def __init__(self) -> None:
         self.explored = Explored(_NoRules(), is_shared=True)
         self._known: dict[tuple[LeafCase, str], Leaf] = {}
-        self._lock = threading.RLock()
 
     @property
     def is_full(self) -> bool:
@@ -102,12 +101,10 @@ class Leaves:
         """The automaton of a case. keyword: that of its patterns, in gaps."""
         key = (case, keyword)
         found = self._known.get(key)
-        if found is None:
-            with self._lock:
-                found = self._known.get(key)
-                if found is None:
-                    automaton, remarks = converted(case, keyword)
-                    found = self._known[key] = Leaf(None if automaton is None else self.start(automaton), remarks)
+        if found is None:  # worked out without a lock: another schema must not wait for a costly pattern of this one
+            automaton, remarks = converted(case, keyword)
+            made = Leaf(None if automaton is None else self.start(automaton), remarks)
+            found = self._known.setdefault(key, made)
         return found
 
     def start(self, automaton: Node | Linear) -> Place | None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import ClassVar
 
 from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.linear import Cost, Edges, KeyChoice, Linear, State
+from espalier.computed import computed
 from espalier.grammar.ast import Node
 from espalier.schema.form import Object, Rest, String
 from espalier.schema.gbnf.any_order import AnyOrder, Written
@@ -52,12 +52,12 @@ class LazyObjects(ObjectRules):
 class KeyedChain(Chain):
     """A chain whose next key is one of those up to the next required property."""
 
-    @cached_property
+    @computed
     def _order(self) -> list[int]:
         """The properties in the order of their keys."""
         return sorted(range(len(self.members)), key=lambda i: self.members[i].key.encode())
 
-    @cached_property
+    @computed
     def texts(self) -> Sequence[bytes]:
         """See `Keyed`."""
         return [self.members[i].key.encode() for i in self._order]
@@ -98,12 +98,12 @@ class KeyedAnyOrder(AnyOrder):
     declared: tuple[Member, ...]
     colon: Node
 
-    @cached_property
+    @computed
     def _order(self) -> list[int]:
         """The members in the order of their keys."""
         return sorted(range(len(self.declared)), key=lambda i: self.declared[i].key.encode())
 
-    @cached_property
+    @computed
     def texts(self) -> Sequence[bytes]:
         """See `Keyed`."""
         return [self.declared[i].key.encode() for i in self._order]

@@ -141,6 +141,10 @@ def _warm(engine: LoadedEngine) -> None:
     if (compiler := engine.engine.compiler) is not None:
         for spec in (JsonSchema({"type": "object", "properties": {"a": {"type": "string"}}}), Regex("[a-z]{1,9}")):
             compiler.compile(spec).matcher().mask()
+    if engine.capabilities.logits:  # the kernels that draw; after an installation they are compiled here
+        for heat in (0.0, 1.0):
+            engine.generate("a", raw=True, max_tokens=2, temperature=heat, constraint=Regex("[a-z]{1,9}"))
+        engine.generate("a", raw=True, max_tokens=2, temperature=1.0)
         # The kernels of filters are compiled once for an installation, which takes some 20 s: nobody waits for that.
         thread = threading.Thread(target=warm_filters, args=(compiler,), name="espalier-filters", daemon=True)
         thread.start()

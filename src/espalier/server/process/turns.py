@@ -18,6 +18,8 @@ STEPS = 2
 PAUSE_SECONDS = 0.3
 """The longest pause: a step that takes longer is not waited for."""
 LOOK_SECONDS = 0.05
+STUCK_SECONDS = 0.15
+"""Whose turn it is loses it after so long without a look: it waits for somebody, or runs code that does not look."""
 
 
 class Heavy(Protocol):
@@ -42,11 +44,13 @@ class Turns:
         self._served: dict[str, int] = {}  # by owner: the number of its latest slice
         self._slices = 0
         self._steps_before: int | None = None
+        self._looked = 0.0  # when the holder last called, by the clock
 
     def pace(self, work: Heavy) -> None:
         """Called by heavy work now and then: returns when it is its turn, or when nobody wants it any more."""
         with self._lock:
             if self._holder is work:
+                self._looked = time.monotonic()
                 if time.thread_time() - work.slice_began < SLICE_SECONDS:
                     return
                 self._release()
@@ -57,6 +61,7 @@ class Turns:
             if work.is_abandoned:
                 self.leave(work)
                 return
+            self._take_over()
         self._pause(work)
         work.slice_began = time.thread_time()
 
@@ -66,6 +71,12 @@ class Turns:
             if work in self._waiting:
                 self._waiting.remove(work)
             if self._holder is work:
+                self._release()
+                self._grant()
+
+    def _take_over(self) -> None:
+        with self._lock:
+            if self._holder is not None and time.monotonic() - self._looked > STUCK_SECONDS:
                 self._release()
                 self._grant()
 
@@ -79,6 +90,7 @@ class Turns:
             steps = self._steps()
             if steps is None or steps >= before + STEPS:
                 return
+            self._looked = time.monotonic()
             time.sleep(PAUSE_SECONDS / 100)
 
     def _grant(self) -> None:
@@ -87,7 +99,7 @@ class Turns:
             return
         following = min(self._waiting, key=lambda one: self._served.get(one.owner, 0))
         self._waiting.remove(following)
-        self._holder = following
+        self._holder, self._looked = following, time.monotonic()
         self._slices += 1
         self._served[following.owner] = self._slices
         if len(self._served) > 1000:
