@@ -133,6 +133,7 @@ class OneKeyGate:
         self._key, self._is_full = key, is_full
         self.inside = 0
         self.is_open = False
+        self.charged: dict[str, float] = {}
 
     def identify(self, authorization: str | None, query_token: str | None) -> Caller:
         if authorization != f"Bearer {self._key}":
@@ -141,6 +142,13 @@ class OneKeyGate:
 
     def admit(self, caller: Caller, *, requests: int = 1) -> AbstractAsyncContextManager[None]:
         return self._admit(requests)
+
+    def admit_cheap(self, caller: Caller) -> None:
+        if self._is_full:
+            raise TooManyRequests("full", retry_after=7)
+
+    def charge(self, name: str, seconds: float) -> None:
+        self.charged[name] = self.charged.get(name, 0.0) + seconds
 
     @contextlib.asynccontextmanager
     async def _admit(self, requests: int) -> Any:

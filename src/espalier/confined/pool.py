@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from espalier.confined import frames
@@ -71,11 +72,21 @@ class Processes:
                 self._all.add(made)
                 self._idle.append(made)
 
-    def call(self, run: str, given: Any, *, seconds: float, what: str, ends: bool = True,
-             still: Callable[[], bool] = lambda: True) -> Any:  # fmt: skip
+    def call(
+        self,
+        run: str,
+        given: Any,
+        *,
+        seconds: float,
+        what: str,
+        ends: bool = True,
+        still: Callable[[], bool] = lambda: True,
+        used: Callable[[float], None] = lambda seconds: None,
+    ) -> Any:
         """What the function `run` (`module:function`) returns for `given`; both are JSON. what: names the work in
         messages. ends: whether a caller who leaves ends the process; for short calls a new one would cost more. still:
-        whether the call is still worth making once a process is free.
+        whether the call is still worth making once a process is free. used: told the CPU seconds that the call took,
+        however it ended.
 
         Raises OutOfTime once the call has used `seconds` of CPU time or its memory, Cancelled and OutOfTime where
         `time_limit.check` of the calling thread does, which ends the call, ConfinedError (also where the process does
@@ -89,11 +100,13 @@ class Processes:
             self._back(process, is_usable=True)
             raise OutOfTime(f"{what} was not tried")
         reply: dict[str, Any] | None = None
+        before = process.cpu()
         try:
             reply = process.answer(message, look=check if ends else _no_look)
         except (EOFError, OSError):
             pass  # it has ended: by its limit, or by `close`
         finally:
+            used(reply["cpu"] if reply is not None else process.cpu() - before)
             self._back(process, is_usable=reply is not None and not reply["is_last"])
         if reply is None:
             if process.ended_by == signal.SIGPROF:
@@ -173,7 +186,7 @@ class _Process:
             )
         except OSError as error:
             raise ConfinedError(f"a worker process cannot be started: {error.strerror or error}") from error
-        self._is_ready, self._began = False, time.monotonic()
+        self._is_ready, self._began, self._cpu = False, time.monotonic(), 0.0
 
     @property
     def ended_by(self) -> int | None:
@@ -211,9 +224,19 @@ class _Process:
         try:
             found: dict[str, Any] = frames.read(self._process.stdout)
         except EOFError:
+            self._cpu = self.cpu()  # what a process has used is gone once its exit status is taken
             self._process.wait()
             raise
         return found
+
+    def cpu(self) -> float:
+        """CPU seconds that it has used; on a system that does not say, 0.0."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii", errors="replace")
+            ticks = fields.rpartition(")")[2].split()[11:13]
+            return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError):
+            return self._cpu
 
     def kill(self) -> None:
         """End it and take its exit status."""

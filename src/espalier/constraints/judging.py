@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -43,6 +43,7 @@ class ConfinedJudge:
     `time_limit.check` of the calling thread that nobody waits any more, which ends the process.
 
     seconds: of CPU time, for one verdict. quick, slow: how many processes. clock: seconds, to forget what was slow.
+    charge: told how many CPU seconds the verdicts of an owner took.
     """
 
     def __init__(
@@ -52,8 +53,9 @@ class ConfinedJudge:
         quick: int = 2,
         slow: int = 1,
         clock: Callable[[], float] = time.monotonic,
+        charge: Callable[[str, float], None] = lambda owner, seconds: None,
     ) -> None:
-        self._seconds, self._clock = seconds, clock
+        self._seconds, self._clock, self._charge = seconds, clock, charge
         self._quick = Processes(count=quick, warm=WARM)
         self._slow = Processes(count=slow, nicer=NICER, warm=WARM)
         self._lock = threading.Lock()
@@ -76,11 +78,11 @@ class ConfinedJudge:
             if self._seconds > QUICK_SECONDS and not self._is_slow(owner, key):
                 try:
                     return self._called(
-                        self._quick, given, QUICK_SECONDS, what, still=lambda: not self._is_slow(owner, key)
+                        self._quick, given, QUICK_SECONDS, what, owner, still=lambda: not self._is_slow(owner, key)
                     )
                 except OutOfTime:
                     self._remember(owner, key)
-            return self._called(self._slow, given, self._seconds, what)
+            return self._called(self._slow, given, self._seconds, what, owner)
         except OutOfTime as error:
             return Verdict(valid=None, judge="none", errors=(f"could not judge: {error.message}",))
         except Unavailable:
@@ -99,11 +101,12 @@ class ConfinedJudge:
         given: Mapping[str, Any],
         seconds: float,
         what: str,
+        owner: str,
         still: Callable[[], bool] = lambda: True,
     ) -> Verdict:
         found = processes.call(
             "espalier.constraints.judging:judged", given, seconds=seconds, what=what, ends=processes is self._slow,
-            still=still,
+            still=still, used=partial(self._charge, owner),
         )  # fmt: skip
         return Verdict(valid=found["valid"], judge=found["judge"], errors=tuple(found["errors"]))
 

@@ -34,6 +34,14 @@ class Gate(Protocol):
         """Held open while a generation runs. requests: how many outputs. Raises TooManyRequests with `retry_after`."""
         ...
 
+    def admit_cheap(self, caller: Caller) -> None:
+        """Count a request of a route that costs nearly nothing. Raises TooManyRequests with `retry_after`."""
+        ...
+
+    def charge(self, name: str, seconds: float) -> None:
+        """CPU seconds were spent for the caller of this name. Any thread may call it."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:

@@ -115,6 +115,9 @@ class ServerSettings:
         int | None, Field("Outputs at once, for keys that do not say otherwise.", least=1)
     ] = None
     requests_per_minute: Annotated[int | None, Field("For keys that do not say otherwise.", least=1)] = None
+    cpu_seconds_per_minute: Annotated[
+        float | None, Field("Of CPU time, the model's apart, for keys that do not say otherwise.", above=0)
+    ] = 60.0
     drain_seconds: Annotated[float, Field("How long requests may still run when the server stops.", least=0)] = 30.0
     sse_ping_seconds: Annotated[float, Field("Between comments in a silent stream.", above=0)] = 15.0
 

@@ -76,6 +76,26 @@ def test_a_caller_who_leaves_ends_the_call_at_once(processes: Processes) -> None
         os.kill(pid, 0)  # type: ignore[arg-type]  # a number
 
 
+def test_the_cpu_time_of_a_call_is_told_however_it_ends(processes: Processes) -> None:
+    used: list[float] = []
+
+    def call(text: str, seconds: float) -> object:
+        return processes.call("builtins:eval", text, seconds=seconds, what="this work", used=used.append)
+
+    call("sum(range(3_000_000))", 20)
+    assert 0.005 < used[-1] < 20
+    with pytest.raises(OutOfTime):
+        call(FOREVER, 0.1)
+    assert used[-1] >= 0.1
+    began = time.monotonic()
+    with pytest.raises(Cancelled), time_limit(None, cancelled=lambda: time.monotonic() - began > 1.0):
+        call(FOREVER, 1000)
+    assert used[-1] > 0
+    with pytest.raises(ConfinedError):
+        call("1 / 0", 20)
+    assert len(used) == 4
+
+
 HANGS = ("signal:pause",)
 """What a process does first: it waits for a signal that never comes."""
 

@@ -12,6 +12,7 @@ pytest.importorskip("sqlalchemy", reason="the extra [server] is not installed")
 
 from espalier.errors import InputError, OutputError, TooManyRequests, Unauthorized
 from espalier.server.admit.auth import Key, Keyring
+from espalier.server.admit.cpu_accounts import CpuAccounts
 from espalier.server.admit.gate import KeyGate, make_gate
 from espalier.server.admit.limits import LocalCounters
 from espalier.server.ports import Caller
@@ -208,3 +209,69 @@ def test_without_keys_whatever_header_there_is_lets_in():
     gate = make_gate(settings_of({}))
     assert gate.is_open
     assert gate.identify("Basic x", "y").name == gate.identify(None, None).name == "anonymous"
+
+
+def test_cheap_routes_have_a_limit_of_their_own_ten_times_as_large():
+    async def main():
+        clock = Clock()
+        gate = gate_of(clock=clock)
+        for _ in range(30):
+            gate.admit_cheap(TEAM)
+        with pytest.raises(TooManyRequests, match="30 times a minute") as caught:
+            gate.admit_cheap(TEAM)
+        assert caught.value.retry_after == 2
+        for _ in range(3):
+            await admit(gate)  # generating has its own
+        for _ in range(100):
+            gate.admit_cheap(OTHER)  # no limit is set
+
+    asyncio.run(main())
+
+
+def cpu_gate(now, **given) -> KeyGate:
+    gate = gate_of(**given)
+    gate._cpu = CpuAccounts(gate._cpu_limit, now=now)
+    return gate
+
+
+def test_a_key_that_has_used_its_cpu_time_is_refused_until_it_is_earned_again():
+    async def main():
+        now = Clock()
+        gate = cpu_gate(now, CPU_SECONDS_PER_MINUTE="6")
+        gate.charge("team", 6.0)
+        await admit(gate)  # it may use all of it
+        gate.charge("team", 1.0)
+        with pytest.raises(TooManyRequests, match="6 CPU seconds a minute") as caught:
+            await admit(gate)
+        assert caught.value.retry_after == pytest.approx(10.0)
+        await admit(gate, OTHER)
+        now.now += 9.0
+        with pytest.raises(TooManyRequests):
+            await admit(gate)
+        now.now += 1.5
+        await admit(gate)
+        now.now += 60.0
+        gate.charge("team", 6.0)  # idle time earns no more than a minute's share
+        gate.charge("team", 0.5)
+        with pytest.raises(TooManyRequests):
+            await admit(gate)
+
+    asyncio.run(main())
+
+
+def test_a_key_may_have_its_own_share_of_cpu_time_and_callers_without_a_key_have_no_limit():
+    async def main():
+        keys = Keyring([Key(name="team", digest=b"x", cpu_seconds_per_minute=1.0), Key(name="other", digest=b"y")])
+        gate = KeyGate(settings_of({}), keys, LocalCounters())
+        for name in ("team", "other", "anonymous"):
+            gate.charge(name, 2.0)
+        with pytest.raises(TooManyRequests, match="1 CPU seconds"):
+            await admit(gate)
+        await admit(gate, OTHER)
+        gate.charge("other", 60.0)
+        with pytest.raises(TooManyRequests, match="60 CPU seconds"):
+            await admit(gate, OTHER)
+        gate.charge("anonymous", 1e9)
+        await admit(gate, Caller(name="anonymous"))
+
+    asyncio.run(main())

@@ -59,7 +59,8 @@ class Scheduler:
     its plan and all plans of the same owner with the same `cost_key`, and these are refused for a minute; None for no
     limit. plan_seconds: limit for all steps of one plan together, not counting STEP_SHARE for each; None for no limit.
     clock: seconds, for deadlines. cpu: CPU seconds of the thread that calls `round`, for the limits of steps: no plan
-    is charged for what others do meanwhile; by default the clock. Raises InputError for a number out of range.
+    is charged for what others do meanwhile; by default the clock. charge: told once a round how much of it the steps of
+    an owner took, passes of the model apart. Raises InputError for a number out of range.
 
     Plans with slow steps get half of the time at most while others run: cheap plans go first in every round, and after
     a slow step no other slow one begins for as long as it took.
@@ -79,6 +80,7 @@ class Scheduler:
         prefix_sequences: int = KEPT_SEQUENCES,
         step_seconds: float | None = STEP_SECONDS,
         plan_seconds: float | None = PLAN_SECONDS,
+        charge: Callable[[str, float], None] = lambda owner, seconds: None,
     ) -> None:
         for name, number, least in (
             ("prefill_chunk", prefill_chunk, 1), ("queue_size", queue_size, 1), ("lanes", lanes, 1),
@@ -90,7 +92,7 @@ class Scheduler:
             if seconds is not None and not seconds > 0:
                 raise InputError(f"{name} is a number above 0, not {seconds}", field=name)
         self._model, self._deliver, self._clock, self._cpu = model, deliver, clock, cpu or clock
-        self._step_seconds, self._plan_seconds = step_seconds, plan_seconds
+        self._step_seconds, self._plan_seconds, self._charge = step_seconds, plan_seconds, charge
         self._costly = CostlyKeys()
         self._queue_size = queue_size
         self._most = min(lanes, model.max_sequences)
@@ -212,6 +214,8 @@ class Scheduler:
                 if lane.cost >= CHEAP_STEP:
                     self._tell()  # what is known need not wait for a step that may be slow
                 self._advance(lane, spent)
+        for owner, seconds in spent.items():
+            self._charge(owner, seconds)
         self._debts = {owner: debt * DEBT_KEPT for owner, debt in self._debts.items() if debt > SLOW_STEP / 100}
         self._tell()
         with self._changed:

@@ -31,7 +31,18 @@ WEAK = frozenset(
      "test", "default", "admin", "example", "sk-xxx", "empty", "none", "null"}
 )  # fmt: skip
 """Tokens that examples show, which are no secrets."""
-FIELDS = frozenset({"name", "key", "sha256", "requests_per_minute", "concurrent", "expires", "may_read_metrics"})
+FIELDS = frozenset(
+    {
+        "name",
+        "key",
+        "sha256",
+        "requests_per_minute",
+        "concurrent",
+        "cpu_seconds_per_minute",
+        "expires",
+        "may_read_metrics",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +54,7 @@ class Key:
     digest: bytes
     requests_per_minute: int | None = None
     concurrent: int | None = None
+    cpu_seconds_per_minute: float | None = None
     expires: float | None = None
     may_read_metrics: bool = False
 
@@ -202,6 +214,9 @@ def _key(row: Mapping[str, Any], where: str) -> Key:
         value = row.get(limit)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise wrong(f"`{limit}` must be a whole number, at least 1")
+    spends = row.get("cpu_seconds_per_minute")
+    if spends is not None and (isinstance(spends, bool) or not isinstance(spends, int | float) or not 0 < spends < 1e9):
+        raise wrong("`cpu_seconds_per_minute` must be a number above 0")
     if not isinstance(row.get("may_read_metrics", False), bool):
         raise wrong("`may_read_metrics` must be true or false")
     return Key(
@@ -209,6 +224,7 @@ def _key(row: Mapping[str, Any], where: str) -> Key:
         digest=digest,
         requests_per_minute=row.get("requests_per_minute"),
         concurrent=row.get("concurrent"),
+        cpu_seconds_per_minute=spends,
         expires=_expires(row["expires"], wrong) if "expires" in row else None,
         may_read_metrics=row.get("may_read_metrics", False),
     )

@@ -20,12 +20,15 @@ import anyio
 
 from espalier.errors import EspalierError, InputError, TooManyRequests, Unauthorized
 from espalier.server.admit.auth import Keyring, bearer, read_keys
+from espalier.server.admit.cpu_accounts import CpuAccounts
 from espalier.server.admit.limits import LEASE_SECONDS, Counters, LocalCounters
 from espalier.server.ports import Caller
 from espalier.server.settings import ServerSettings
 
 T = TypeVar("T")
 BUSY_SECONDS = 1.0  # retry-after while all slots are taken; when one becomes free is unknown
+CHEAP_TIMES = 10
+"""How many requests of routes that cost nearly nothing a key may send for each other one."""
 log = logging.getLogger(__name__)
 
 
@@ -43,6 +46,8 @@ class KeyGate:
         self._settings = settings
         self.keyring = keyring
         self._counters = counters
+        self._cheap = LocalCounters()
+        self._cpu = CpuAccounts(self._cpu_limit)
         self._now = now
         self._held: set[str] = set()
         self._renewing: asyncio.Task[None] | None = None
@@ -69,10 +74,33 @@ class KeyGate:
         InputError for more outputs than the key's limit."""
         return self._admit(caller, requests)
 
+    def admit_cheap(self, caller: Caller) -> None:
+        """Count a request of a route that costs nearly nothing, in this process alone and apart from other routes.
+        Raises TooManyRequests."""
+        rate = self._rate(caller)
+        if rate is not None and (wait := self._cheap.take(caller.name, rate * CHEAP_TIMES, self._now())):
+            raise TooManyRequests(f"this key may ask such routes {rate * CHEAP_TIMES} times a minute", retry_after=wait)
+
+    def charge(self, name: str, seconds: float) -> None:
+        """CPU seconds were spent for a caller of this name. Any thread may call it."""
+        self._cpu.charge(name, seconds)
+
+    def _rate(self, caller: Caller) -> int | None:
+        key = self.keyring.named(caller.name)
+        return (key.requests_per_minute if key else None) or self._settings.requests_per_minute
+
+    def _cpu_limit(self, name: str) -> float | None:
+        """None for callers without a key, who cannot be told apart."""
+        key = self.keyring.named(name)
+        return None if key is None else key.cpu_seconds_per_minute or self._settings.cpu_seconds_per_minute
+
     @asynccontextmanager
     async def _admit(self, caller: Caller, requests: int) -> AsyncIterator[None]:
-        key = self.keyring.named(caller.name)
-        rate = (key.requests_per_minute if key else None) or self._settings.requests_per_minute
+        if wait := self._cpu.wait(caller.name):
+            raise TooManyRequests(
+                f"this key has used its {self._cpu_limit(caller.name):g} CPU seconds a minute", retry_after=wait
+            )
+        key, rate = self.keyring.named(caller.name), self._rate(caller)
         slots = (key.concurrent if key else None) or self._settings.concurrent_per_key
         for limit, what in ((rate, "a minute"), (slots, "at once")):
             if limit is not None and requests > limit:

@@ -6,10 +6,11 @@ Routes read bodies themselves (`http/body.py`), so this module adds the schemas 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from html import escape
 from typing import Any, Literal
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -17,6 +18,7 @@ from starlette.responses import HTMLResponse, Response
 
 from espalier.server.bodies.llama import DetokenizeBody, LlamaBody, TokenizeBody
 from espalier.server.bodies.openai import ChatBody, CompletionBody, ErrorReply
+from espalier.server.http.wire import JsonResponse, to_bytes
 
 BODIES: tuple[type[BaseModel], ...] = (ChatBody, CompletionBody, LlamaBody, TokenizeBody, DetokenizeBody)
 REF = "#/components/schemas/{model}"
@@ -34,7 +36,10 @@ def describe(app: FastAPI, bodies: tuple[type[BaseModel], ...] = BODIES) -> Call
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+            made = get_openapi(
+                title=app.title, version=app.version, description=app.description, routes=app.routes,
+                servers=[{"url": app.root_path}] if app.root_path else None,
+            )  # fmt: skip
             parts = made.setdefault("components", {})
             kinds: list[tuple[type[BaseModel], Literal["validation", "serialization"]]]
             named: tuple[type[BaseModel], ...] = (*bodies, ErrorReply)
@@ -51,6 +56,28 @@ def describe(app: FastAPI, bodies: tuple[type[BaseModel], ...] = BODIES) -> Call
         return app.openapi_schema
 
     return openapi
+
+
+def add_routes(app: FastAPI, count: Callable[[Request], None]) -> None:
+    """`/openapi.json` and `/docs`, each made once. count: called with every request."""
+
+    @cache
+    def document() -> bytes:
+        return to_bytes(app.openapi())
+
+    @cache
+    def page() -> bytes:
+        return bytes(docs_page(app).body)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def openapi_json(request: Request) -> Response:
+        count(request)
+        return JsonResponse(document())
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs(request: Request) -> Response:
+        count(request)
+        return HTMLResponse(page())
 
 
 def _request_body(cls: type[BaseModel]) -> dict[str, Any]:

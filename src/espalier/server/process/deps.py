@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from espalier.errors import Cancelled, Unavailable
+from espalier.errors import Cancelled, Unauthorized, Unavailable
+from espalier.server.admit.auth import ANONYMOUS
 from espalier.server.ports import Caller
 from espalier.server.process.state import Process
 
@@ -36,6 +37,28 @@ def request_id_of(request: Request) -> str:
     """The request's id in the log, the reply and the store."""
     found: str = request.state.request_id
     return found
+
+
+def cheap_caller_of(request: Request) -> Caller:
+    """As `caller_of`, for a route that costs nearly nothing: within the caller's limit on such requests. Raises
+    TooManyRequests too."""
+    caller = caller_of(request)
+    process_of(request).gate.admit_cheap(caller)
+    return caller
+
+
+def count_public(request: Request) -> None:
+    """Count a request of a public route for the caller, or among those of all who have no right key; while the model is
+    loading there are no limits yet. Raises TooManyRequests."""
+    try:
+        gate = process_of(request).gate
+    except Unavailable:
+        return
+    try:
+        caller = caller_of(request)
+    except Unauthorized:
+        caller = Caller(name=ANONYMOUS)
+    gate.admit_cheap(caller)
 
 
 @asynccontextmanager

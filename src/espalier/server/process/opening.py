@@ -94,10 +94,11 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         store = parts.store
         if store is None and (_keeps(settings) or _is_one_of_several(settings)):
             store = await open_kept_store(stack, settings)
-        judge = parts.judge or await _open_judge(stack, settings)
+        gate = parts.gate or open_gate(stack, settings, store)
+        judge = parts.judge or await _open_judge(stack, settings, gate)
         running: list[ServingEngine] = []
-        pools = make_pools(waiting=settings.queue_size, steps=lambda: _steps(running))
-        scheduler = (parts.serve or _server(settings, judge, pools))(engine.engine)
+        pools = make_pools(waiting=settings.queue_size, steps=lambda: _steps(running), charge=gate.charge)
+        scheduler = (parts.serve or _server(settings, judge, pools, gate))(engine.engine)
         running.append(scheduler)
         ending = _ending(settings, scheduler, pools)
         stack.callback(pools.close)
@@ -106,7 +107,6 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         if parts.engine is None:
             await stack.enter_async_context(_memory_returned(pools))
         names = _names(settings, app, engine)
-        gate = parts.gate or open_gate(stack, settings, store)
         meter = parts.meter or _open_meter(stack, settings, engine, scheduler, names[0])
         recorders = await _open_recorders(stack, settings, meter)
         spans = telemetry.make_spans(is_on=settings.otel)
@@ -145,6 +145,7 @@ def _warm(engine: LoadedEngine) -> None:
         for heat in (0.0, 1.0):
             engine.generate("a", raw=True, max_tokens=2, temperature=heat, constraint=Regex("[a-z]{1,9}"))
         engine.generate("a", raw=True, max_tokens=2, temperature=1.0)
+    if compiler is not None:
         # The kernels of filters are compiled once for an installation, which takes some 20 s: nobody waits for that.
         thread = threading.Thread(target=warm_filters, args=(compiler,), name="espalier-filters", daemon=True)
         thread.start()
@@ -265,23 +266,23 @@ async def _close(scheduler: ServingEngine, ending: Ending) -> None:
     await asyncio.to_thread(scheduler.close, drain=ending.left())
 
 
-async def _open_judge(stack: AsyncExitStack, settings: ServerSettings) -> Judge:
+async def _open_judge(stack: AsyncExitStack, settings: ServerSettings, gate: Gate) -> Judge:
     """Verdicts in worker processes; where the system has none that can be limited, in this process."""
     if not is_supported():
         log.warning("verdicts have no limit on this system")
         return in_this_process
-    made = ConfinedJudge(seconds=settings.verdict_seconds)
+    made = ConfinedJudge(seconds=settings.verdict_seconds, charge=gate.charge)
     stack.callback(made.close)
     await asyncio.to_thread(made.start)
     return made.judge
 
 
-def _server(settings: ServerSettings, judge: Judge, pools: Pools) -> Callable[[Engine], ServingEngine]:
+def _server(settings: ServerSettings, judge: Judge, pools: Pools, gate: Gate) -> Callable[[Engine], ServingEngine]:
     def serve(engine: Engine) -> ServingEngine:
         return serve_engine(
             engine, queue_size=settings.queue_size, step_seconds=settings.step_seconds,
             plan_seconds=settings.plan_seconds, prefix_tokens=settings.prefix_tokens, judge=judge,
-            aside=pools.results.aside,
+            aside=pools.results.aside, charge=gate.charge,
         )  # fmt: skip
 
     return serve

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from espalier.server.process.turns import Turns
-from espalier.server.process.workers import Workers
+from espalier.server.process.workers import Charge, Workers, nobody
 
 PREPARING = 4
 
@@ -38,12 +38,13 @@ class Pools:
             getattr(self, one.name).close()
 
 
-def make_pools(*, waiting: int, steps: Callable[[], int | None] = lambda: None) -> Pools:
-    """waiting: how many tasks may wait in each pool. steps: how many steps the model has made, None while it rests."""
+def make_pools(*, waiting: int, steps: Callable[[], int | None] = lambda: None, charge: Charge = nobody) -> Pools:
+    """waiting: how many tasks may wait in each pool. steps: how many steps the model has made, None while it rests.
+    charge: see `Workers`."""
     turns = Turns(steps)
 
     def pool(threads: int, name: str) -> Workers:
-        return Workers(threads=threads, waiting=waiting, turns=turns, name=name)
+        return Workers(threads=threads, waiting=waiting, turns=turns, name=name, charge=charge)
 
     return Pools(
         preparing=pool(PREPARING, "preparing"), tokens=pool(2, "tokens"), bodies=pool(2, "bodies"),

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from espalier.engines.serving.fair_queue import FairQueue
 from espalier.errors import Cancelled, Overloaded, Unavailable
@@ -22,12 +22,18 @@ from espalier.server.process.turns import Turns
 from espalier.time_limit import time_limit
 
 T = TypeVar("T")
+Charge: TypeAlias = Callable[[str, float], None]
+"""Told how many CPU seconds were spent for an owner; any thread calls it."""
 LIGHT_SECONDS = 0.02
 """CPU time after which work is heavy: from then on it takes turns."""
 SHORT_SECONDS = 0.25
 """After which work that only waits gives its place to the next one."""
 MOST_LONG = 64
 """Long works at once; beyond them, long work keeps its place."""
+
+
+def nobody(owner: str, seconds: float) -> None:
+    """Charges nobody."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -40,6 +46,7 @@ class _Task:
     turn: threading.Event = field(default_factory=threading.Event)
     slice_began: float = 0.0
     cpu_began: float = 0.0
+    cpu_charged: float = 0.0
     began: float = 0.0
     is_long: bool = False
 
@@ -51,10 +58,19 @@ class _Task:
 class Workers:
     """threads: how many tasks run at once, long ones not counted. waiting: how many may wait. One owner gets at most
     all threads but one (or the only one), so that slow work of one owner leaves a thread to the others. turns: shared
-    by pools of one process. ended_long: how many long tasks have ended. name: for the threads and in messages."""
+    by pools of one process. ended_long: how many long tasks have ended. name: for the threads and in messages. charge:
+    told how many CPU seconds were spent for an owner, while long work runs and at the end."""
 
-    def __init__(self, *, threads: int, waiting: int, turns: Turns | None = None, name: str = "work") -> None:
-        self._name, self._turns = name, turns or Turns()
+    def __init__(
+        self,
+        *,
+        threads: int,
+        waiting: int,
+        turns: Turns | None = None,
+        name: str = "work",
+        charge: Charge = nobody,
+    ) -> None:
+        self._name, self._turns, self._charge = name, turns or Turns(), charge
         self._threads, self._limit = threads, threads + waiting
         self._for_one = max(1, threads - 1)
         self._lock = threading.Lock()
@@ -138,6 +154,7 @@ class Workers:
         """A thread's function."""
         self._local.task = task
         task.began, task.cpu_began = time.monotonic(), time.thread_time()
+        task.cpu_charged = task.cpu_began
         try:
             with time_limit(None, cancelled=task.abandoned.is_set, pace=self._pace):
                 found = task.work()
@@ -159,9 +176,17 @@ class Workers:
                     task.is_long = True
                     self._leave_place(task)
         if is_heavy:
+            self._charge_for(task)
             self._turns.pace(task)
 
+    def _charge_for(self, task: _Task) -> None:
+        """In the task's own thread."""
+        now = time.thread_time()
+        self._charge(task.owner, now - task.cpu_charged)
+        task.cpu_charged = now
+
     def _ended(self, task: _Task) -> None:
+        self._charge_for(task)
         self._turns.leave(task)
         with self._lock:
             self._tasks.discard(task)

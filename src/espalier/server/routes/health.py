@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 
 from espalier.errors import Forbidden, Unavailable
 from espalier.server.observe.metrics import CONTENT_TYPE
-from espalier.server.process.deps import caller_of, process_of
+from espalier.server.process.deps import cheap_caller_of, count_public, process_of
 from espalier.server.process.state import Process
 from espalier.version import __version__
 
@@ -65,6 +65,7 @@ async def ready(request: Request) -> Response:
 @router.get("/version", summary="Versions of server and model")
 async def version(request: Request) -> dict[str, Any]:
     """vLLM's field `version`, and the names of the engine and the model."""
+    count_public(request)
     process = _loaded(request)
     if process is None:
         return {"version": __version__, "engine": None, "model": None}
@@ -87,10 +88,12 @@ async def version(request: Request) -> dict[str, Any]:
 async def metrics(request: Request) -> Response:
     """Metrics in Prometheus' text format 0.0.4."""
     process = process_of(request)
-    if not process.settings.metrics_public and not caller_of(request).may_read_metrics:
+    if process.settings.metrics_public:
+        count_public(request)
+    elif not cheap_caller_of(request).may_read_metrics:
         raise Forbidden("this key may not read the metrics", hint="may_read_metrics = true in the key file")
     # In a thread, since files are read with several workers; one at a time, however many ask.
-    text = await process.pools.replies.run(process.meter.text, owner="metrics")
+    text = await process.pools.replies.run(process.meter.text, owner="")
     return Response(text, headers={"content-type": CONTENT_TYPE})
 
 

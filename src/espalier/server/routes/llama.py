@@ -16,7 +16,7 @@ from espalier.server.bodies.llama import LlamaBody
 from espalier.server.bodies.openapi import STREAM
 from espalier.server.http.errors import GENERATION_ERRORS, READING_ERRORS, documented
 from espalier.server.http.wire import JsonResponse
-from espalier.server.process.deps import caller_of, process_of
+from espalier.server.process.deps import cheap_caller_of, process_of
 from espalier.version import __version__
 
 ROUTE = "/completion"
@@ -53,7 +53,7 @@ async def complete(request: Request) -> Response:
 async def props(request: Request) -> Response:
     """The model, its chat template and context size, and the default sampling of `/completion`."""
     process = process_of(request)
-    caller_of(request)
+    cheap_caller_of(request)
     engine = process.engine.engine
     template, vocab = engine.template, engine.vocab
     return JsonResponse(

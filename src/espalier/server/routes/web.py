@@ -20,7 +20,7 @@ from espalier.errors import EspalierError
 from espalier.sampling.presets.catalogue import Presets
 from espalier.server.http.errors import READING_ERRORS, NotFound, documented
 from espalier.server.http.wire import JsonResponse
-from espalier.server.process.deps import caller_of, process_of
+from espalier.server.process.deps import cheap_caller_of, count_public, process_of
 
 HTML, CSS, JS, SVG = "text/html", "text/css", "text/javascript", "image/svg+xml"
 PARTS: Mapping[str, str] = {
@@ -53,31 +53,39 @@ router = APIRouter()
 
 
 @router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
-def playground(request: Request) -> Response:
+async def playground(request: Request) -> Response:
     """The playground page."""
+    count_public(request)
     return _answer(request, "playground.html", HTML)
 
 
 @router.api_route("/playground/{name}", methods=["GET", "HEAD"], include_in_schema=False)
-def part(request: Request, name: str) -> Response:
+async def part(request: Request, name: str) -> Response:
     """One file of the page."""
+    count_public(request)
     if name not in PARTS:
         raise NotFound()
     return _answer(request, name, PARTS[name])
 
 
 @router.api_route("/favicon.ico", methods=["GET", "HEAD"], include_in_schema=False)
-def icon(request: Request) -> Response:
+async def icon(request: Request) -> Response:
     """The icon, which browsers request for every page."""
+    count_public(request)
     return _answer(request, "icon.svg", SVG)
 
 
 @router.get("/espalier/presets", tags=["espalier"], responses=documented(*READING_ERRORS))
-def list_presets(request: Request) -> Response:
+async def list_presets(request: Request) -> Response:
     """The names that `espalier.preset` takes; `problem` says why one cannot be used."""
-    caller_of(request)
-    presets = process_of(request).presets
-    return JsonResponse({"object": "list", "data": [_preset(presets, name) for name in presets.names()]})
+    caller = cheap_caller_of(request)
+    process = process_of(request)
+
+    def work() -> dict[str, Any]:  # it reads files
+        presets = process.presets
+        return {"object": "list", "data": [_preset(presets, name) for name in presets.names()]}
+
+    return JsonResponse(await process.pools.replies.run(work, owner=caller.name))
 
 
 def _preset(presets: Presets, name: str) -> dict[str, Any]:

@@ -1,0 +1,83 @@
+"""Every route passes the gate, those that only read as well; liveness alone does not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the extra [server] is not installed")
+pytest.importorskip("httpx", reason="httpx is not installed")
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute, Route
+from starlette.testclient import TestClient
+
+from tests.server_app import OneKeyGate, make_app, settings
+
+FREE = {"/health", "/ready"}
+KEY = {"authorization": "Bearer sk-good"}
+VALUES = {"{model:path}": "fake", "{trace_id}": "a", "{name}": "playground.js"}
+BODIES = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}]},
+    "/v1/completions": {"prompt": "a"},
+    "/completion": {"prompt": "a"},
+    "/completions": {"prompt": "a"},
+}
+
+
+def declared(routes: list[BaseRoute]) -> Iterator[tuple[str, str]]:
+    """Method and path of each route, with something for its parameters."""
+    for route in routes:
+        included = getattr(route, "original_router", None)  # as FastAPI keeps the routers of `include_router`
+        if included is not None:
+            yield from declared(included.routes)
+            continue
+        assert isinstance(route, Route | APIRoute), f"a route of another kind: {route}"
+        path = re.sub(r"\{.*?\}", lambda found: VALUES[found[0]], route.path)
+        for method in sorted(route.methods or ()):
+            yield method, path
+
+
+@pytest.mark.parametrize("metrics_public", ["true", "false"])
+def test_every_route_is_refused_by_a_gate_that_is_full(metrics_public: str) -> None:
+    app: FastAPI = make_app(gate=OneKeyGate(is_full=True), config=settings(metrics_public=metrics_public))
+    found = list(declared(app.routes))
+    assert {path for _, path in found} >= FREE | {"/v1/models", "/props", "/espalier/presets", "/metrics", "/version",
+                                                 "/openapi.json", "/docs", "/", "/traces", "/tokenize"}  # fmt: skip
+    with TestClient(app, raise_server_exceptions=False) as client:
+        for method, path in found:
+            reply = client.request(method, path, headers=KEY, json=BODIES.get(path))
+            assert reply.status_code == (200 if path in FREE else 429), (method, path, reply.text)
+            if reply.status_code == 429:
+                assert reply.headers["retry-after"] == "7"
+
+
+def test_public_routes_need_no_key_and_count_those_who_have_none_together() -> None:
+    seen: list[str] = []
+
+    class Counting(OneKeyGate):
+        def admit_cheap(self, caller: object) -> None:
+            seen.append(caller.name)  # type: ignore[attr-defined]
+
+    with TestClient(make_app(gate=Counting()), raise_server_exceptions=False) as client:
+        for path in ("/", "/playground/form.js", "/favicon.ico", "/version", "/openapi.json", "/docs"):
+            for headers in ({}, {"authorization": "Bearer sk-wrong"}, KEY):
+                assert client.get(path, headers=headers).status_code == 200
+            assert seen[-3:] == ["anonymous", "anonymous", "tester"], path
+        for path in ("/v1/models", "/props", "/espalier/presets", "/metrics"):
+            assert client.get(path).status_code == 401
+            assert client.get(path, headers=KEY).status_code == 200
+            assert seen[-1] == "tester"
+
+
+def test_the_cpu_time_of_a_request_is_charged_to_its_key() -> None:
+    gate = OneKeyGate()
+    schema = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(200)}}
+    body = {"prompt": "a", "max_tokens": 5, "json_schema": schema}
+    with TestClient(make_app(gate=gate), raise_server_exceptions=False) as client:
+        assert client.post("/v1/completions", json=body, headers=KEY).status_code == 200
+    assert set(gate.charged) <= {"tester", ""}
+    assert gate.charged["tester"] > 0.001
