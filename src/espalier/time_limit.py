@@ -23,6 +23,7 @@ from espalier.errors import Cancelled, LimitExceeded
 Clock = Callable[[], float]
 Flag = Callable[[], bool]
 Pace = Callable[[], None]
+Spent = Callable[[float], None]
 PACE_SECONDS = 0.005
 """How often `pace` is called, at most."""
 
@@ -35,13 +36,20 @@ class _Limit:
     """look: the clock that says whether there can be something to do, cheap to read: since no thread gets more CPU time
     than time passes, nothing can end before `look_at`. clock, ends: the limit itself."""
 
-    __slots__ = ("cancelled", "clock", "ends", "look", "look_at", "message", "pace")
+    __slots__ = ("cancelled", "clock", "ends", "look", "look_at", "message", "pace", "spent")
 
     def __init__(
-        self, look: Clock, clock: Clock, ends: float, message: str, cancelled: Flag | None, pace: Pace | None
+        self,
+        look: Clock,
+        clock: Clock,
+        ends: float,
+        message: str,
+        cancelled: Flag | None,
+        pace: Pace | None,
+        spent: Spent | None,
     ) -> None:
         self.look, self.clock, self.ends, self.message = look, clock, ends, message
-        self.cancelled, self.pace = cancelled, pace
+        self.cancelled, self.pace, self.spent = cancelled, pace, spent
         # A clock that was given is read once for each check.
         self.look_at = ends if look is clock and pace is None else -math.inf
 
@@ -57,28 +65,30 @@ def time_limit(
     clock: Clock | None = None,
     cancelled: Flag | None = None,
     pace: Pace | None = None,
+    spent: Spent | None = None,
 ) -> Iterator[None]:
     """Limit the work inside: `check` raises OutOfTime, a LimitExceeded, once it has taken `seconds` of the CPU time of
     this thread; None sets no limit. The work must stay in this thread.
 
     what: names the work in the message. clock: counts instead of the CPU time. cancelled: called at every check, in the
     thread of the work; once it returns True, `check` raises Cancelled. pace: called at checks, every few milliseconds;
-    it may wait, which costs no CPU time. Inside another limit, the earlier end counts, the `cancelled` of both, and the
-    inner `pace` if there is one.
+    it may wait, which costs no CPU time. spent: told of CPU seconds that `spend` reports. Inside another limit, the
+    earlier end counts, the `cancelled` of both, and the inner `pace` and `spent` if there are any.
     """
-    if seconds is None and cancelled is None and pace is None:
+    if seconds is None and cancelled is None and pace is None and spent is None:
         yield
         return
     outer = _LIMIT.get()
     flag = _either(cancelled, None if outer is None else outer.cancelled)
     pace = pace or (None if outer is None else outer.pace)
+    spent = spent or (None if outer is None else outer.spent)
     look, clock = (time.monotonic, time.thread_time) if clock is None else (clock, clock)
     ends, message = (
         (math.inf, "") if seconds is None else (clock() + seconds, f"{what} takes longer than {seconds:g} s")
     )
-    made = _Limit(look, clock, ends, message, flag, pace)
+    made = _Limit(look, clock, ends, message, flag, pace, spent)
     if outer is not None and (seconds is None or (outer.ends <= ends and outer.clock is clock)):
-        made = _Limit(outer.look, outer.clock, outer.ends, outer.message, flag, pace)
+        made = _Limit(outer.look, outer.clock, outer.ends, outer.message, flag, pace, spent)
     token = _LIMIT.set(made)
     try:
         yield
@@ -133,6 +143,22 @@ def _look(limit: _Limit) -> None:
         raise OutOfTime(limit.message, hint="make it smaller, or raise the limit on time")
     if limit.look is not limit.clock:
         limit.look_at = limit.look() + (left if limit.pace is None else min(left, PACE_SECONDS))
+
+
+def left() -> float:
+    """Seconds that the calling work may still take by the clock of its limit; infinity without one."""
+    limit = _LIMIT.get()
+    return math.inf if limit is None else max(0.0, limit.ends - limit.clock())
+
+
+def spend(seconds: float) -> None:
+    """Another process has worked for so many CPU seconds for the calling work: they count against its limit."""
+    limit = _LIMIT.get()
+    if limit is not None:
+        limit.ends -= seconds
+        limit.look_at = -math.inf
+        if limit.spent is not None:
+            limit.spent(seconds)
 
 
 def is_limited() -> bool:

@@ -11,7 +11,7 @@ from espalier import AllOf, AnyOf, Ban, Choice, Gbnf, JsonObject, JsonSchema, Re
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.spec import Spec
 from espalier.errors import Cancelled, LimitExceeded
-from espalier.time_limit import OutOfTime, WorkLock, check, time_limit
+from espalier.time_limit import OutOfTime, WorkLock, check, left, spend, time_limit
 
 NESTED = Gbnf('root ::= "[" (root ("," root)*)? "]" | [0-9]+ | word\nword ::= "a"* "b" word?\n')
 SPECS: dict[str, Callable[[], Spec]] = {
@@ -205,3 +205,18 @@ def test_who_holds_a_lock_does_not_wait_for_its_turn_and_keeps_its_limit() -> No
         with pytest.raises(OutOfTime):
             check()
         assert len(turns) == before + 1
+
+
+def test_what_another_process_spends_counts_against_the_limit_and_is_told() -> None:
+    told: list[float] = []
+    assert left() == float("inf")
+    spend(5.0)
+    with time_limit(None, spent=told.append), time_limit(10, clock=lambda: 0.0):
+        spend(4.0)
+        assert left() == 6.0
+        check()
+        spend(7.0)
+        assert left() == 0.0
+        with pytest.raises(OutOfTime):
+            check()
+    assert told == [4.0, 7.0]

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from espalier.errors import VocabError
+from espalier.tokens.far_tokenizer import FarTokenizer
 from espalier.tokens.pieces import SPACE_MARK, PieceDecoder, piece_decoder
 from espalier.tokens.raw import RawVocab, find_eos, name_of, named_eos
 from espalier.tokens.tokenizer_json import check_tokenizer, foreign_faults
@@ -62,8 +63,11 @@ class _Encoder:
         self._factory = factory
         self._spec_json = spec_json
         self._tokenizer: Any = None
+        self._far = FarTokenizer(spec_json, spells_specials=False)
 
     def __call__(self, text: str) -> list[int]:
+        if self._far.takes(text):
+            return self._far.encode(text)
         if self._tokenizer is None:
             with foreign_faults("the tokenizer"):
                 tokenizer = self._factory.from_str(self._spec_json)

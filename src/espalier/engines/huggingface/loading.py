@@ -24,6 +24,7 @@ except ModuleNotFoundError as error:
 from espalier.engines.huggingface.errors import first_line, mapped, mapped_loading, quiet
 from espalier.engines.local.ports import EncodePrompt
 from espalier.engines.model_folder import check_folder
+from espalier.tokens.far_tokenizer import FarTokenizer
 from espalier.tokens.tokenizer_json import foreign_faults
 
 DTYPES: dict[str, Any] = {
@@ -78,9 +79,12 @@ def eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
 def make_encode(tokenizer: Any) -> EncodePrompt:
     """Prompt text to ids with the tokenizer. Special tokens spelled in the text become their ids, a BOS is never
     doubled, and an EOS that the tokenizer would append is left out, since the model continues the prompt."""
+    far = far_tokenizer(tokenizer)
 
     def encode(text: str, *, add_special: bool) -> list[int]:
         def ids(special: bool) -> list[int]:
+            if far is not None and far.takes(text):
+                return far.encode(text, special=special)
             # verbose=False: we raise an error for a prompt that is too long, instead of a warning.
             with foreign_faults("the tokenizer"):
                 return list(tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"])
@@ -97,6 +101,17 @@ def make_encode(tokenizer: Any) -> EncodePrompt:
         return full
 
     return encode
+
+
+def far_tokenizer(tokenizer: Any) -> FarTokenizer | None:
+    """The same tokenizer for long texts, in worker processes; None for one that cannot be written as JSON."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or getattr(tokenizer, "split_special_tokens", False):
+        return None
+    try:
+        return FarTokenizer(backend.to_str(), spells_specials=True)
+    except Exception:  # noqa: BLE001  # a part in Python cannot be written; such a text is encoded in place
+        return None
 
 
 def _device(name: str | None) -> torch.device:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from espalier.engines.serving.fair_queue import FairQueue
@@ -156,7 +157,8 @@ class Workers:
         task.began, task.cpu_began = time.monotonic(), time.thread_time()
         task.cpu_charged = task.cpu_began
         try:
-            with time_limit(None, cancelled=task.abandoned.is_set, pace=self._pace):
+            charge = partial(self._charge, task.owner)
+            with time_limit(None, cancelled=task.abandoned.is_set, pace=self._pace, spent=charge):
                 found = task.work()
         except BaseException as error:  # noqa: BLE001  # raised in the task that awaits the result
             self._ended(task)

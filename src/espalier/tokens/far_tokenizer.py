@@ -1,0 +1,88 @@
+"""Encodes long texts in a worker process that can be ended: a `tokenizers` library looks at no limit while it works.
+
+Only work with a limit goes there (a server's); anybody else's texts are encoded where they are. It reads the JSON form
+of a tokenizer and knows no `Vocab`.
+"""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+import threading
+import weakref
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from espalier.confined.pool import Processes, is_supported
+from espalier.time_limit import is_limited, left, spend
+
+LONG = 65_536
+"""Characters; fewer take some tenths of a second at most."""
+PROCESSES = 2
+MOST_SECONDS = 60.0
+"""Of CPU time for one text, where the limit of the caller leaves more."""
+NICER = 5
+WHAT = "encoding the text"
+
+
+class FarTokenizer:
+    """One tokenizer. spec: its JSON. spells_specials: whether text that looks like a special token becomes its id.
+    Thread-safe; the processes begin with the first long text and end with the object."""
+
+    def __init__(self, spec: str, *, spells_specials: bool) -> None:
+        self._spec, self._spells_specials = spec, spells_specials
+        self._lock = threading.Lock()
+        self._begun: tuple[Processes, Any] | None = None
+
+    def takes(self, text: str) -> bool:
+        """Whether this text is better encoded here."""
+        return len(text) > LONG and is_limited() and is_supported()
+
+    def encode(self, text: str, *, special: bool = False) -> list[int]:
+        """The ids. special: with the special tokens that the tokenizer adds. Raises OutOfTime once the limit of the
+        caller is used up, Cancelled, ConfinedError."""
+        processes, file = self._started()
+        given = {"file": file.name, "spells_specials": self._spells_specials, "special": special, "text": text}
+        found = processes.call(
+            "espalier.tokens.far_tokenizer:encoded", given, seconds=min(left(), MOST_SECONDS), what=WHAT, used=spend
+        )
+        ids: list[int] = np.frombuffer(base64.b64decode(found), dtype="<i4").tolist()
+        return ids
+
+    def _started(self) -> tuple[Processes, Any]:
+        with self._lock:
+            if self._begun is None:
+                # Closed, and so deleted, with this object.
+                file = tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8")  # noqa: SIM115
+                file.write(self._spec)
+                file.flush()
+                processes = Processes(count=PROCESSES, nicer=NICER)
+                weakref.finalize(self, _end, processes, file)
+                self._begun = processes, file
+            return self._begun
+
+
+def _end(processes: Processes, file: Any) -> None:
+    processes.close()
+    file.close()
+
+
+def encoded(given: dict[str, Any]) -> str:
+    """What a worker process does: the ids as base64 of `(T,) int32`, little endian: a list of a million numbers would
+    take the parent a tenth of a second to read."""
+    tokenizer = _tokenizer(given["file"], given["spells_specials"])
+    ids = tokenizer.encode(given["text"], add_special_tokens=given["special"]).ids
+    return base64.b64encode(np.asarray(ids, dtype="<i4").tobytes()).decode()
+
+
+@lru_cache(maxsize=4)
+def _tokenizer(file: str, spells_specials: bool) -> Any:
+    from tokenizers import Tokenizer  # noqa: PLC0415  # only worker processes need it
+
+    found = Tokenizer.from_file(file)
+    found.encode_special_tokens = not spells_specials
+    found.no_truncation()
+    found.no_padding()
+    return found
