@@ -7,6 +7,7 @@ It does not know values: what an item holds is another rule.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -232,7 +233,7 @@ class ArrayRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Bracketed:
+class _Bracketed(ABC):
     """An array as an automaton. item: an item with the separator before it, given how many are written. close: the
     closing bracket. low, high: the least and the most items."""
 
@@ -251,8 +252,8 @@ class _Bracketed:
     def least(self, cost: Cost) -> Callable[[State], int]:
         return nearest(self, cost)
 
-    def edges(self, state: State) -> Edges:
-        raise NotImplementedError
+    @abstractmethod
+    def edges(self, state: State) -> Edges: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
