@@ -24,6 +24,8 @@ Clock = Callable[[], float]
 Flag = Callable[[], bool]
 Pace = Callable[[], None]
 Spent = Callable[[float], None]
+WAIT_SECONDS = 0.02
+"""How often who waits for a `WorkLock` looks at its limit."""
 PACE_SECONDS = 0.005
 """How often `pace` is called, at most."""
 
@@ -109,19 +111,24 @@ def check() -> None:
 
 
 class WorkLock:
-    """A reentrant lock for work that calls `check`. The holder is not paced until it has released every WorkLock."""
+    """A reentrant lock for work that calls `check`. Who waits for it looks at its limit meanwhile, so entering raises
+    what `check` raises. is_paced: whether the holder waits for its turn at checks, for long work of one request that
+    its other requests alone wait for; otherwise not until it has released every such lock."""
 
-    __slots__ = ("_lock",)
+    __slots__ = ("_counts", "_lock")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_paced: bool = False) -> None:
         self._lock = threading.RLock()
+        self._counts = 0 if is_paced else 1
 
     def __enter__(self) -> None:
-        self._lock.acquire()
-        _HELD.count += 1
+        if not self._lock.acquire(blocking=False):
+            while not self._lock.acquire(timeout=WAIT_SECONDS):
+                check()
+        _HELD.count += self._counts
 
     def __exit__(self, *_: object) -> None:
-        _HELD.count -= 1
+        _HELD.count -= self._counts
         self._lock.release()
 
 

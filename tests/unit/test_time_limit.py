@@ -1,5 +1,6 @@
 """A limit on the time of a compilation: it is looked at everywhere, and what was interrupted can be done again."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
@@ -205,6 +206,37 @@ def test_who_holds_a_lock_does_not_wait_for_its_turn_and_keeps_its_limit() -> No
         with pytest.raises(OutOfTime):
             check()
         assert len(turns) == before + 1
+
+
+def test_who_waits_for_a_lock_looks_at_its_limit() -> None:
+    lock, entered, done = WorkLock(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            entered.set()
+            done.wait(20)
+
+    holder = threading.Thread(target=hold, daemon=True)
+    holder.start()
+    assert entered.wait(20)
+    turns: list[str] = []
+    with (
+        time_limit(None, cancelled=lambda: len(turns) > 2, pace=lambda: turns.append("turn")),
+        pytest.raises(Cancelled),
+        lock,
+    ):
+        raise AssertionError("it is held")
+    done.set()
+    holder.join(20)
+    with lock:
+        pass
+
+
+def test_the_holder_of_a_paced_lock_waits_for_its_turn() -> None:
+    turns: list[str] = []
+    with time_limit(None, pace=lambda: turns.append("turn")), WorkLock(is_paced=True):
+        check()
+    assert turns
 
 
 def test_what_another_process_spends_counts_against_the_limit_and_is_told() -> None:

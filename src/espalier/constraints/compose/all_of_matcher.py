@@ -6,7 +6,6 @@ It does not know how the members were joined.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self
@@ -15,6 +14,7 @@ from espalier.automata.reasons.blame import Blame
 from espalier.constraints.base import Compiled, Matcher, Ruled
 from espalier.constraints.matching.base import WrappingCompiled, WrappingMatcher, blame_of
 from espalier.errors import EspalierError, NotAvailable, TokenRefused
+from espalier.time_limit import WorkLock
 from espalier.tokens.mask import Mask
 
 TOGETHER = "each member allows it, but no text that goes on satisfies all of them"
@@ -31,7 +31,7 @@ class AllOfCompiled(WrappingCompiled):
         self._make = make
         self._members: list[Compiled] | None = None
         self._fault = ""
-        self._lock = threading.Lock()
+        self._lock = WorkLock(is_paced=True)
 
     def members(self) -> list[Compiled]:
         """The members, each compiled alone. Raises NotAvailable where one cannot be compiled alone."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from threading import RLock
 from typing import Any
 
 from espalier.errors import SchemaError
@@ -31,6 +30,7 @@ from espalier.schema.normal.unsatisfiable import unsatisfiable
 from espalier.schema.order import DEFAULT, ORDERS, Order
 from espalier.schema.read.documents import SchemaStore
 from espalier.schema.read.drafts import Draft
+from espalier.time_limit import WorkLock
 
 
 class Expansion:
@@ -45,7 +45,7 @@ class Expansion:
         self._order = order
         self._table = LiteralTable(store, formats=formats)
         self._graph = Graph(Inspector(self._table, ValueJudge(self._table)))
-        self._lock = RLock()
+        self._lock = WorkLock(is_paced=True)
         self._contract: Contract | None = None
         top = self._table.literal(store.main.root, None, True)
         self._root = self._graph.node((top,))

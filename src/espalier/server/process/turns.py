@@ -18,8 +18,9 @@ STEPS = 2
 PAUSE_SECONDS = 0.3
 """The longest pause: a step that takes longer is not waited for."""
 LOOK_SECONDS = 0.05
-STUCK_SECONDS = 0.15
-"""Whose turn it is loses it after so long without a look: it waits for somebody, or runs code that does not look."""
+STUCK_SECONDS = 0.5
+"""By the clock: whose turn it is loses it after so long, however little it computes, if another one waits: it waits for
+somebody itself, or runs code that does not look."""
 
 
 class Heavy(Protocol):
@@ -44,14 +45,15 @@ class Turns:
         self._served: dict[str, int] = {}  # by owner: the number of its latest slice
         self._slices = 0
         self._steps_before: int | None = None
-        self._looked = 0.0  # when the holder last called, by the clock
+        self._looked = self._began = 0.0  # when the holder last called, and when its slice began, by the clock
 
     def pace(self, work: Heavy) -> None:
         """Called by heavy work now and then: returns when it is its turn, or when nobody wants it any more."""
         with self._lock:
             if self._holder is work:
-                self._looked = time.monotonic()
-                if time.thread_time() - work.slice_began < SLICE_SECONDS:
+                now = self._looked = time.monotonic()
+                waits = self._waiting and now - self._began > STUCK_SECONDS
+                if not waits and time.thread_time() - work.slice_began < SLICE_SECONDS:
                     return
                 self._release()
             work.turn.clear()
@@ -63,6 +65,7 @@ class Turns:
                 return
             self._take_over()
         self._pause(work)
+        self._began = time.monotonic()
         work.slice_began = time.thread_time()
 
     def leave(self, work: Heavy) -> None:
