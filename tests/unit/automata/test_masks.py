@@ -15,6 +15,7 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.automata.languages.network import build_network
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.regular import RegularMachine
+from espalier.automata.masks.walker import ANY_BYTE, WHOLE, Walker, Words
 from espalier.errors import GrammarError
 from espalier.grammar.ast import Grammar
 from espalier.grammar.parser import parse
@@ -192,3 +193,32 @@ def test_forgetting_everything_changes_nothing(grammar, rng):
         one, other = kept.advance(one, token), forgetful.advance(other, token)
         assert kept.accepts(one) == forgetful.accepts(other)
         assert kept.least(one) == forgetful.least(other)
+
+
+@pytest.mark.parametrize("seed", range(examples(40)))
+def test_words_along_the_trie_equal_words_compared_with_every_token(seed):
+    rng = random.Random(seed)
+
+    def text(most: int) -> bytes:
+        return bytes(rng.choice(b"abc") for _ in range(rng.randint(1, most)))
+
+    tokens = [text(6) for _ in range(80)]
+    trie = build_trie(tokens)
+    walker = Walker(trie, 80)
+    words = sorted({text(5) for _ in range(rng.randint(1, 12))})
+    begins = sorted({data[:n] for data in tokens for n in (1, 2) if len(data) > n})
+    for before in (b"", rng.choice(begins)):
+        nodes = np.array([trie.node(before)], dtype=np.int32) if before else WHOLE
+        below = [(i, data[len(before) :]) for i, data in enumerate(tokens) if data.startswith(before)]
+        for last in (-1, ord("b"), ANY_BYTE):
+            bits, ends, which = walker.spell(Words.of(words).some(range(len(words)), 0), nodes, last=last)
+            expected = [i for i, data in below if data and any(word.startswith(data) for word in words)]
+            assert masks.allowed_ids(bits, 80).tolist() == expected
+
+            def goes_on(word: bytes, last: int = last, below: list[tuple[int, bytes]] = below) -> bool:
+                more = {data[len(word) : len(word) + 1] for _, data in below if data.startswith(word)}
+                wanted = more if last < 0 else more - {b""} if last == ANY_BYTE else more & {bytes([last])}
+                return bool(wanted)
+
+            found = [(trie.node(before + word), i) for i, word in enumerate(words) if goes_on(word)]
+            assert list(zip(ends.tolist(), which.tolist(), strict=True)) == found

@@ -47,6 +47,14 @@ WORDS = [
     "]]",
     ", ",
     "12",
+    'a"',
+    'a":',
+    'b":"',
+    'a":null,"a',
+    ',"a',
+    '},{"',
+    "red",
+    'd"}',
 ]
 
 
@@ -133,6 +141,12 @@ SCHEMAS: list[Any] = [
     {"type": "object", "properties": {"a": {}, "": {}}, "propertyNames": {"maxLength": 2}},
     {"type": "object", "properties": {name: {"type": "null"} for name in ("a", "b", "c")}, "required": ["b"],
      "additionalProperties": False},
+    # Names that begin one another; the quotation mark that ends one comes before and after other characters.
+    {"type": "object", "properties": {"a": {"type": "null"}, "ab": {"type": "object", "properties": {"a b": {}}},
+                                      "a!": {"enum": ["red", "re", "rod"]}, "a b": {"type": "array"}, "": True}},
+    {"type": "object", "additionalProperties": False, "required": ["ab"],
+     "properties": {"a": {"type": "object", "properties": {"b": {"const": {"a": ["red", 1]}}}},
+                    "ab": {"anyOf": [{"type": "null"}, {"type": "array", "items": {"type": "object"}}]}}},
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from espalier.automata.languages.fragment import disjoint
 from espalier.automata.languages.nfa import ByteSet
-from espalier.automata.lazy.items import Call, Item, Items, Rules
+from espalier.automata.lazy.items import Call, Item, Items, Keys, Rules
 from espalier.automata.lazy.linear import ENDLESS
 from espalier.time_limit import WorkLock
 from espalier.time_limit import check as check_time
@@ -24,9 +24,11 @@ class Place:
     """A position. core: its items. least: the least number of bytes to the end of its rule. final: the rule may end
     here. has_calls: other rules begin here. edges: the disjoint sets of bytes that can be read, each with the position
     after it. calls: (first position of the called rule, position to return to). `edges` and `calls` are filled by
-    `met`."""
+    `met`. apart: whether masks find what it allows without its rows, None while unknown; see `masks/shared.py`."""
 
-    __slots__ = ("__weakref__", "calls", "core", "edges", "explored", "final", "has_calls", "is_met", "least", "short")
+    __slots__ = (
+        "__weakref__", "apart", "calls", "core", "edges", "explored", "final", "has_calls", "is_met", "least", "short",
+    )  # fmt: skip
 
     def __init__(self, explored: Explored, core: frozenset[Item]) -> None:
         self.explored = explored
@@ -44,6 +46,7 @@ class Place:
         self.edges: list[tuple[ByteSet, Place]] = []
         self.calls: list[tuple[Place, Place]] = []
         self.short: dict[int, Place] | None = None
+        self.apart: bool | None = None
 
     def met(self) -> Place:
         """Itself, with what follows worked out."""
@@ -99,14 +102,18 @@ class Explored:
         with self._lock:
             return self._place(tuple(options))
 
+    def after_key(self, keys: Keys, key: int) -> Place:
+        """The position after the text of a key."""
+        with self._lock:
+            return self._place((keys.after(self.items, key),))
+
     def meet(self, place: Place) -> None:
         """Work out what can be read at a position."""
         with self._lock:
             if place.is_met:
                 return
             check_time()
-            if len(place.core) == 1 and not place.has_calls:
-                (one,) = place.core
+            if len(place.core) == 1 and not place.has_calls and not isinstance(one := next(iter(place.core)), Keys):
                 alone: dict[Place, ByteSet] = {}
                 for members, target in one.edges(self.items):  # disjoint already
                     after = target.alone or self._place((target,))

@@ -11,12 +11,14 @@ lead to. This module knows neither positions nor vocabularies.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
+from itertools import groupby
 from typing import Any, Protocol, TypeAlias
 
 from espalier.automata.languages.nfa import DONE, ByteSet, utf8_edges
 from espalier.automata.lazy.costs import Utf8, least_bytes, least_without, narrowed, rest_of_character
-from espalier.automata.lazy.linear import ENDLESS, Cost, Linear, State, as_keyed
+from espalier.automata.lazy.linear import ENDLESS, Linear, State
+from espalier.automata.lazy.walked import Walked
 from espalier.grammar.ast import (
     Alternative,
     AnyChar,
@@ -26,6 +28,7 @@ from espalier.grammar.ast import (
     Repeat,
     RuleRef,
     Sequence,
+    seq,
 )
 from espalier.time_limit import check as check_time
 
@@ -57,7 +60,8 @@ class Item:
         return True
 
     def edges(self, items: Items) -> Iterable[tuple[ByteSet, Item]]:
-        """The bytes that can be read, each with the item after them; the sets of bytes are disjoint."""
+        """The bytes that can be read, each with the item after them; the sets of bytes are disjoint, but for those of
+        `Keys`, of which two may be equal."""
         return ()
 
     def ways(self, items: Items) -> Iterable[Item]:
@@ -246,14 +250,20 @@ class Keys(Item):
             if past < len(wanted) and texts[wanted[past]][at] == byte:
                 # The texts are sorted, so those with this byte are neighbours.
                 past = bisect_left(wanted, byte + 1, lo=past, key=lambda i: texts[i][at])
-            if past == first + 1 and at + 1 == len(text):
-                label, target = walked.keyed.member(wanted[first], place)
-                yield 1 << byte, items.at(label, items.point(walked, target))
-            else:
-                found = items.keys(walked, wanted[first:past], at + 1, place)
-                assert found is not None
+            if at + 1 == len(text):  # the shortest comes first
+                yield 1 << byte, self.after(items, wanted[first])
+                first += 1
+            found = items.keys(walked, wanted[first:past], at + 1, place)
+            if found is not None:
                 yield 1 << byte, found
             first = past
+
+    def after(self, items: Items, key: int) -> Item:
+        """What follows the text of a key."""
+        walked = self.automaton
+        assert walked.keyed is not None
+        label, target = walked.keyed.member(key, self.place)
+        return items.at(label, items.point(walked, target))
 
 
 class Except(Item):
@@ -268,12 +278,20 @@ class Except(Item):
 
     def is_plain(self) -> bool:
         """Whether the words are all that matters: along each of them the shared automaton stays where it is, and it can
-        go on with other bytes too. Then the tokens are those of the shared automaton but for those that end a word."""
-        loops = sum(members for members, target in self.start.met().edges if target is self.start)
+        go on with other bytes too; or so it is after the first byte of all. Then the tokens are those of the shared
+        automaton but for those that end a word."""
+        start, at = self.start, self.at
+        if at == 0 and len({word[:1] for word in self.words}) == 1 and self.words[0]:
+            byte = self.words[0][0]
+            start = next((target for members, target in start.met().edges if members >> byte & 1), start)
+            at = 1
+        if any(len(word) <= at for word in self.words):
+            return False
+        loops = sum(members for members, target in start.met().edges if target is start)
         used = 0
-        for byte in set(b"".join([word[self.at : -1] for word in self.words])):
+        for byte in set(b"".join([word[at:-1] for word in self.words])):
             used |= 1 << byte
-        return not used & ~loops and bool(loops & ~used) and all(len(word) > self.at for word in self.words)
+        return not used & ~loops and bool(loops & ~used)
 
     def edges(self, items: Items) -> Iterable[tuple[ByteSet, Item]]:
         at = self.at
@@ -290,32 +308,6 @@ class Except(Item):
                 yield rest, items.leaf(target, self.after)
 
 
-class Walked:
-    """A `Linear` automaton with the costs that are known of it."""
-
-    __slots__ = ("_costs", "_key_costs", "keyed", "least", "linear")
-
-    def __init__(self, linear: Linear, cost: Cost) -> None:
-        self.linear = linear
-        self.keyed = as_keyed(linear)
-        self.least: Callable[[State], int] = linear.least(cost)
-        self._key_costs = None if self.keyed is None else self.keyed.key_costs(cost)
-        self._costs: dict[Hashable, list[int]] = {}
-
-    def costs(self, place: Hashable) -> list[int]:
-        """For each key the least number of bytes of it and all that follows it."""
-        found = self._costs.get(place)
-        if found is None:
-            assert self.keyed is not None
-            assert self._key_costs is not None
-            found = self._costs[place] = [self._key_costs(key, place) for key in range(len(self.keyed.texts))]
-        return found
-
-    def forget(self) -> None:
-        """Drop the costs of keys, which are worked out again when they are asked for."""
-        self._costs = {}
-
-
 class Rules(Protocol):
     """The rules that expressions name."""
 
@@ -325,6 +317,10 @@ class Rules(Protocol):
 
     def cost_of(self, name: str) -> int:
         """The least number of bytes of a rule."""
+        ...
+
+    def shared(self, node: Node) -> Start | None:
+        """The first position of an expression that all schemas share; None for one that is read in place."""
         ...
 
 
@@ -366,10 +362,12 @@ class Items:
         todo = [node]
         while todo:
             node = todo.pop()
-            if isinstance(node, Literal):
+            if not isinstance(node, RuleRef) and (start := self._rules.shared(node)) is not None:
+                after = self.call(start, start.least, after)
+            elif isinstance(node, Literal):
                 after = self.text(node.text.encode(), 0, after)
             elif isinstance(node, Sequence):
-                todo += node.items
+                todo += self._in_runs(node.items)
             elif isinstance(node, RuleRef):
                 cost = self._rules.cost_of(node.name)
                 after = _NOTHING if cost >= ENDLESS else self.call(self._rules.start_of(node.name), cost, after)
@@ -385,6 +383,15 @@ class Items:
             if after.least >= ENDLESS:
                 return after
         return after
+
+    def _in_runs(self, nodes: tuple[Node, ...]) -> list[Node]:
+        """The nodes, with neighbours that all schemas share as one."""
+
+        def is_shared(node: Node) -> bool:
+            return not isinstance(node, RuleRef) and self._rules.shared(node) is not None
+
+        runs = groupby(nodes, is_shared)
+        return [node for shared, run in runs for node in ([seq(*run)] if shared else run)]
 
     def begin(self, automaton: Node | Linear) -> Item:
         """The start of an expression or an automaton that is a whole rule."""

@@ -111,17 +111,21 @@ class KeyChoice:
 
 
 class Keyed(Linear, Protocol):
-    """A `Linear` with a choice of keys. texts: the keys, sorted; none is the beginning of another one."""
+    """A `Linear` with a choice of keys. texts: the keys without their last byte, sorted, all different and none empty.
+    last: the byte that ends each key, with which begins what follows it; a text may be the beginning of another one."""
 
     @property
     def texts(self) -> Sequence[bytes]: ...
+
+    @property
+    def last(self) -> int: ...
 
     def explore(self, state: State) -> tuple[Edges, KeyChoice | None]:
         """Instead of `edges`: the expressions that can be read, and the keys."""
         ...
 
     def member(self, key: int, place: Hashable) -> tuple[Node, State]:
-        """What follows a key, and the next state."""
+        """What follows a key's text, its last byte included, and the next state."""
         ...
 
     def key_costs(self, cost: Cost) -> Callable[[int, Hashable], int]:

@@ -190,3 +190,81 @@ def land(
             stack[depth] = state
             i += 1
     return opened
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def spell(
+    trie: Array,
+    heads: Array,
+    ids: Array,
+    data: Array,
+    begins: Array,
+    stops: Array,
+    nodes: Array,
+    last: int,
+    path: Array,
+    bits: Array,
+    found_nodes: Array,
+    found_words: Array,
+) -> int:
+    """Follow words below each of `nodes`, or from the root for -1, as far as the trie has them, and set the bits of the
+    tokens that end on the way. data: the bytes of all words, (B,) uint8; begins, stops: where each one is read from and
+    where it ends, (K,) int32; sorted words share the work for what they have in common. path: (depth + 2,) int32,
+    scratch.
+
+    Fills found_nodes and found_words, (M,) int32: the node at which a word ends, and its number; with `last` >= 0 only
+    where a token goes on with that byte, 256 for any. Returns how many, -1 if M is too small."""
+    found = 0
+    for k in range(nodes.shape[0]):
+        path[0] = nodes[k]
+        matched = 0  # bytes of the word before that the trie has
+        failed = False  # the trie lacks its next byte
+        for w in range(begins.shape[0]):
+            begin, size = begins[w], stops[w] - begins[w]
+            if w:
+                before, common = begins[w - 1], 0
+                most = min(size, stops[w - 1] - before, matched + 1)
+                while common < most and data[begin + common] == data[before + common]:
+                    common += 1
+                if failed and common > matched:
+                    continue  # it has the byte that the trie lacks
+                matched = min(matched, common)
+            failed = False
+            while matched < size:
+                byte, node = data[begin + matched], path[matched]
+                child = -1
+                if node < 0:
+                    for r in range(heads.shape[0]):
+                        if heads[r, 1] == byte:
+                            child = heads[r, 0]
+                            break
+                else:
+                    at, past = node + 1, trie[node, SKIP]
+                    while at < past and trie[at, PLACE] & 255 < byte:
+                        at = trie[at, SKIP]
+                    if at < past and trie[at, PLACE] & 255 == byte:
+                        child = at
+                if child < 0:
+                    failed = True
+                    break
+                matched += 1
+                path[matched] = child
+                for token in ids[trie[child, FIRST] : trie[child + 1, FIRST]]:
+                    bits[token >> 5] |= 1 << (token & 31)
+            if failed or path[size] < 0:
+                continue
+            if last == 256:
+                if path[size] + 1 == trie[path[size], SKIP]:
+                    continue
+            elif last >= 0:
+                at, past = path[size] + 1, trie[path[size], SKIP]
+                while at < past and trie[at, PLACE] & 255 < last:
+                    at = trie[at, SKIP]
+                if at >= past or trie[at, PLACE] & 255 != last:
+                    continue
+            if found == found_nodes.shape[0]:
+                return -1
+            found_nodes[found] = path[size]
+            found_words[found] = w
+            found += 1
+    return found

@@ -19,6 +19,7 @@ from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 
 PARTS_BYTES = 64 * 2**20
+NO_NODES = np.empty(0, dtype=np.int32)
 SPARSE = 8
 """A part of a mask is stored sparsely (nonzero words and their indices) if fewer than one word in so many is
 nonzero."""
@@ -48,12 +49,25 @@ class MaskWords:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Hand:
+    """Nodes at which a walk stopped, since what follows is found without it. position: where the text goes on. pushed:
+    the positions between it and what lies below the walk, lowest first. is_frame: the calls of the position are yet to
+    be followed, see `stacks.py`."""
+
+    nodes: TrieNodes
+    position: int
+    pushed: tuple[int, ...] = ()
+    is_frame: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class MaskPart:
     """The result of one walk. words: the tokens allowed, None for none. exits: the nodes inside tokens at which the
-    rule may have returned, None for none."""
+    rule may have returned, None for none. hands: what the walk left to others."""
 
     words: MaskWords | None
     exits: TrieNodes | None
+    hands: tuple[Hand, ...] = ()
 
 
 class Sharing(Protocol):
@@ -65,8 +79,14 @@ class Sharing(Protocol):
     @property
     def walkers(self) -> WalkerPool: ...
 
-    def part(self, place: Place) -> MaskPart | None:
-        """What a position of a shared automaton allows before its rule returns; None where the caller has to walk."""
+    def is_apart(self, place: Place) -> bool:
+        """Whether what a position allows is found without rows: it is one of a shared automaton, or it reads only keys
+        and texts, or names that are none of some others."""
+        ...
+
+    def part(self, place: Place, nodes: TrieNodes) -> MaskPart | None:
+        """What such a position allows below these nodes before its rule returns; None for one of keys and
+        texts."""
         ...
 
 
@@ -84,20 +104,27 @@ class PartStore:
         self._joined: dict[frozenset[MaskWords], Mask] = {}
         self._lock = threading.Lock()
 
-    def part(self, bits: Mask, exits: NDArray[np.int32]) -> MaskPart:
-        """The part with these words, and these nodes at which the rule may have returned."""
-        at = np.flatnonzero(bits != 0)  # several times faster than `flatnonzero(bits)`
+    def part(self, bits: Mask, exits: NDArray[np.int32], hands: tuple[Hand, ...] = ()) -> MaskPart:
+        """The part with these words, these nodes at which the rule may have returned, and what is left to others."""
+        at = (bits != 0).nonzero()[0]  # several times faster than `bits.nonzero()`
         with self._lock:
             if self._size > self._limit:
                 self._forget()
-            below: TrieNodes | None = None
-            if exits.size:
-                key = exits.tobytes()
-                below = self._places.get(key)
-                if below is None:
-                    below = self._places[key] = TrieNodes(exits)
-                    self._size += 500 + 2 * exits.nbytes
-            return MaskPart(words=self._same_words(bits, at) if at.size else None, exits=below)
+            below = self._same_nodes(exits) if exits.size else None
+            return MaskPart(self._same_words(bits, at) if at.size else None, below, hands)
+
+    def nodes(self, nodes: NDArray[np.int32]) -> TrieNodes:
+        """The interned nodes. nodes: `(n,)`, ascending."""
+        with self._lock:
+            return self._same_nodes(nodes)
+
+    def _same_nodes(self, nodes: NDArray[np.int32]) -> TrieNodes:
+        key = nodes.tobytes()
+        found = self._places.get(key)
+        if found is None:
+            found = self._places[key] = TrieNodes(nodes)
+            self._size += 500 + 2 * nodes.nbytes
+        return found
 
     def joined(self, parts: frozenset[MaskWords]) -> Mask:
         """The mask of these words together, `(W,) int32`, read-only."""
@@ -116,7 +143,7 @@ class PartStore:
 
     def words(self, bits: Mask) -> MaskWords | None:
         """The interned words of a whole mask, None for an empty one."""
-        return self.part(bits, np.empty(0, dtype=np.int32)).words
+        return self.part(bits, NO_NODES).words
 
     def _same_words(self, bits: Mask, at: NDArray[np.intp]) -> MaskWords:
         """The interned words with these bits, which are nonzero at `at`."""

@@ -4,29 +4,40 @@ A token is allowed if its bytes can be read from any stack of the state. What a 
 does not depend on the stack below it, so that part of the mask is computed once, as a walk of the token trie over the
 empty stack. The walk also gives the trie nodes at which the rule may have returned in the middle of a token; from there
 the walk goes on with the stacks below. Nesting therefore makes new states, but no new walks.
+
+Where a network is explored on demand, a walk stops at positions whose part is found in another way (`parts.py:Hand`):
+those that all schemas share, and those inside names and constants, which are looked up in the trie without rows.
 It knows no EOS and no grammar source.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 from numpy.typing import NDArray
 
 from espalier.automata.languages.network import Network
-from espalier.automata.languages.nfa import ByteSet, bytes_in
+from espalier.automata.languages.nfa import ByteSet
 from espalier.automata.lazy.explored import Place
+from espalier.automata.lazy.items import Keys, Text
 from espalier.automata.lazy.network import LazyNetwork
 from espalier.automata.masks.cache import ByteCache
 from espalier.automata.masks.machine import Landings, missing_bytes, missing_error
-from espalier.automata.masks.parts import PARTS_BYTES, MaskPart, MaskWords, PartStore, Sharing, TrieNodes
+from espalier.automata.masks.parts import (
+    NO_NODES,
+    PARTS_BYTES,
+    Hand,
+    MaskPart,
+    MaskWords,
+    PartStore,
+    Sharing,
+    TrieNodes,
+)
+from espalier.automata.masks.rows import HandedStates, StackRows
 from espalier.automata.masks.stacks import MAX_INTERNED, MAX_WORK, StackAutomaton, Stacks
-from espalier.automata.masks.walker import Walker, WalkerPool
-from espalier.errors import LimitExceeded, VocabError
+from espalier.automata.masks.walker import ANY_BYTE, Walker, WalkerPool, Words
+from espalier.errors import VocabError
 from espalier.grammar.ast import TokenRef
 from espalier.time_limit import WorkLock
-from espalier.time_limit import check as check_time
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Mask
 from espalier.tokens.trie import TokenTrie
@@ -37,86 +48,6 @@ MAX_PARTS = 50_000
 """Parts that are remembered by position."""
 MAX_ROWS = 100_000
 """The most states whose transitions are kept as rows of a table; past that the table is rebuilt."""
-
-
-class StackRows:
-    """The states met so far as rows of a table, see `walker.Rows`. Clear it only between walks."""
-
-    def __init__(self, automaton: StackAutomaton, max_rows: int) -> None:
-        self._automaton = automaton
-        self._max_rows = max_rows
-        self.classes = automaton.network.classes
-        self._letters = automaton.network.letters
-        self.number: dict[Stacks, int] = {}
-        self.states: list[Stacks] = []
-        self._allocate(256)
-
-    def clear(self) -> None:
-        self.number = {}
-        self.states = []
-        self._allocate(256)
-
-    def _allocate(self, size: int) -> None:
-        old = len(self.states)
-        table = np.full((size, self._letters), -1, dtype=np.int32)  # (S, C)
-        flags = np.zeros((3, size), dtype=np.uint8)
-        if old:
-            table[:old] = self.table[:old]
-            flags[:, :old] = (self.known[:old], self.leaves[:old], self.ends[:old])
-        self.table: NDArray[np.int32] = table
-        self.known: NDArray[np.uint8] = flags[0]
-        self.leaves: NDArray[np.uint8] = flags[1]
-        self.ends: NDArray[np.uint8] = flags[2]
-        self.ends[:] = 1
-
-    def row(self, state: Stacks) -> int:
-        """The number of a state's row, a new one if it has none."""
-        found = self.number.get(state)
-        if found is None:
-            check_time()
-            found = len(self.states)
-            if found >= self._max_rows:
-                raise LimitExceeded(
-                    f"one mask of the grammar meets more than {self._max_rows} states",
-                    hint="the grammar is highly ambiguous; write it with repetitions",
-                )
-            if found >= self.table.shape[0]:
-                self._allocate(2 * found)
-            self.number[state] = found
-            self.states.append(state)
-            self.leaves[found] = state.accepting
-        return found
-
-    def fill(self, number: int) -> None:
-        automaton = self._automaton
-        state = self.states[number]
-        network = automaton.network
-        if isinstance(network, LazyNetwork):
-            found = [(_selector(members), self._number(after)) for members, after in automaton.spread(state)]
-            row = self.table[number]  # the table may have been replaced by a larger one meanwhile
-            for selector, target in found:
-                row[selector] = target
-            self.known[number] = 1
-            return
-        if len(state.items) == 1:
-            position, below = state.items[0]
-            filled = [
-                self._number(automaton.enter(targets[0], below) if len(targets) == 1 else automaton.follow(state, (i,)))
-                for i, targets in enumerate(network.moves[position])
-            ]
-            filled.append(-1)
-            self.table[number] = np.array(filled, dtype=np.int32)[network.which[position]]
-        elif state.items:
-            keys = list(zip(*[automaton.row_of(position) for position, _ in state.items], strict=True))
-            known = {key: self._number(automaton.follow(state, key)) for key in dict.fromkeys(keys)}
-            self.table[number] = [known[key] for key in keys]
-        self.known[number] = 1
-
-    def _number(self, state: Stacks | None) -> int:
-        if state is None:
-            return -1
-        found = self.number.get(state)
-        return self.row(state) if found is None else found
 
 
 class PushdownMachine:
@@ -155,6 +86,9 @@ class PushdownMachine:
         self._max_rows = max_rows
         self._walker: Walker | None = None
         self._shared = shared
+        if shared is not None and isinstance(network, LazyNetwork):
+            places, is_apart = network.places, shared.is_apart
+            self._automaton.is_apart = lambda position: is_apart(places[position])
         self._store = PartStore(vocab.width, parts_bytes) if shared is None else shared.store
         self._whole = self._store.whole
         self._named = [self._store.words(ref) for ref in self._refs]
@@ -293,11 +227,12 @@ class PushdownMachine:
     def _spread(self, local: Stacks, places: TrieNodes) -> tuple[int, TrieNodes | None]:
         """The largest `least` that a token below these trie nodes leads to, over the empty stack; and the nodes at
         which the rule may have returned."""
-        exits = (self._parts.get((local, places)) or self._part(local, places)).exits
-        first = self._walk().reach(self._rows, self._rows.row(local), places.nodes)
+        row = self._rows.row(local)
+        first = self._walk().reach(self._rows, row, places.nodes)
+        _, exits = self._walk().walk(self._rows, row, places.nodes)
         states = self._rows.states
         far = max((states[row].least for row in np.flatnonzero(first >= 0).tolist()), default=0)
-        found = self._spreads[local, places] = (far, exits)
+        found = self._spreads[local, places] = (far, self._store.nodes(exits) if exits.size else None)
         return found
 
     def _plainest(self, ref: int) -> int:
@@ -328,6 +263,15 @@ class PushdownMachine:
                     if following not in seen:
                         seen.add(following)
                         todo.append(following)
+                for hand in part.hands:
+                    under = below
+                    for position in hand.pushed:
+                        under = automaton.push(position, under)
+                    enter = automaton.enter if hand.is_frame else automaton.push
+                    following = (hand.nodes, enter(hand.position, under))
+                    if following not in seen:
+                        seen.add(following)
+                        todo.append(following)
         for ref in self._refs_of(state):
             if (named := self._named[ref]) is not None:
                 parts.add(named)
@@ -338,23 +282,54 @@ class PushdownMachine:
         if len(self._parts) > MAX_PARTS:
             self._forget_parts()
         found: MaskPart | None = None
-        if self._shared is not None and places is self._store.whole and isinstance(self.network, LazyNetwork):
-            ((position, _), *more) = local.items
-            if not more:
-                found = self._shared.part(self.network.places[position])
-        if found is None:
+        if self._shared is None:
             found = self._store.part(*self._walk().walk(self._rows, self._rows.row(local), places.nodes))
+        elif len(local.items) == 1 and isinstance(self.network, LazyNetwork):
+            place = self.network.places[local.items[0][0]]
+            if self._shared.is_apart(place):
+                found = self._shared.part(place, places) or self._words(self._shared, self.network, place, places)
+        if found is None:
+            handed = HandedStates(self._rows)
+            bits, exits = self._walk().walk(self._rows, self._rows.row(local), places.nodes, handed=handed)
+            found = self._store.part(bits, exits, handed.hands(self._store))
         self._parts[local, places] = found
         return found
 
-    def part_at(self, place: Place) -> MaskPart:
-        """What a position allows before its rule returns. For `shared.py`."""
+    def _words(self, shared: Sharing, network: LazyNetwork, place: Place, places: TrieNodes) -> MaskPart:
+        """What a position of words alone allows: the tokens that begin a key or a text, and what follows those that end
+        within a token."""
+        bits = masks.empty(self._vocab.width)
+        ends: list[tuple[Place, NDArray[np.int32]]] = []
+        explored = place.explored
+        texts: list[Text] = []
+        for item in place.core:
+            if isinstance(item, Text):
+                texts.append(item)
+            elif isinstance(item, Keys):
+                words, last = packed(item)
+                found, nodes, which = shared.walkers.spell(words.some(item.wanted, item.at), places.nodes, last=last)
+                bits |= found
+                ends += [
+                    (explored.after_key(item, item.wanted[one]), nodes[which == one])
+                    for one in dict.fromkeys(which.tolist())
+                ]
+        if texts:
+            texts.sort(key=lambda text: text.text[text.at :])
+            words = Words.of([text.text[text.at :] for text in texts])
+            found, nodes, which = shared.walkers.spell(words, places.nodes, last=ANY_BYTE)
+            bits |= found
+            ends += [(explored.start([texts[one].after]), nodes[which == one]) for one in dict.fromkeys(which.tolist())]
+        hands = [Hand(self._store.nodes(np.unique(at)), network.number(after), is_frame=True) for after, at in ends]
+        return self._store.part(bits, NO_NODES, tuple(hands))
+
+    def part_at(self, place: Place, nodes: TrieNodes) -> MaskPart:
+        """What a position allows below these nodes before its rule returns. For `shared.py`."""
         assert isinstance(self.network, LazyNetwork)
         with self._lock:
             self._tidy()
             position = self.network.number(place)
             local = self._automaton.push(position, self._automaton.end)
-            return self._parts.get((local, self._whole)) or self._part(local, self._whole)
+            return self._parts.get((local, nodes)) or self._part(local, nodes)
 
     def _forget_parts(self) -> None:
         self._parts.clear()
@@ -387,11 +362,14 @@ class PushdownMachine:
             self._rows.clear()
 
 
-@lru_cache(maxsize=4096)
-def _selector(members: ByteSet) -> int | NDArray[np.intp]:
-    """A set of bytes as an index into a row."""
-    found = bytes_in(members)
-    return found[0] if len(found) == 1 else np.array(found, dtype=np.intp)
+def packed(item: Keys) -> tuple[Words, int]:
+    """The keys of an object as arrays, made once, and the byte with which what follows them begins."""
+    keyed = item.automaton.keyed
+    if keyed is None:
+        raise TypeError("an automaton without keys")
+    if item.automaton.packed is None:
+        item.automaton.packed = Words.of(keyed.texts)
+    return item.automaton.packed, keyed.last
 
 
 def _matching(ref: TokenRef, vocab: Vocab, trie: TokenTrie) -> Mask:

@@ -9,18 +9,18 @@ from __future__ import annotations
 import numpy as np
 
 from espalier.automata.lazy.explored import Place
-from espalier.automata.lazy.items import Except
+from espalier.automata.lazy.items import Call, End, Except, Keys, Text
 from espalier.automata.lazy.network import LazyNetwork
-from espalier.automata.masks.parts import MaskPart, PartStore
+from espalier.automata.masks.parts import NO_NODES, MaskPart, PartStore, TrieNodes
 from espalier.automata.masks.pushdown import PushdownMachine
-from espalier.automata.masks.walker import WalkerPool
+from espalier.automata.masks.walker import WalkerPool, Words
 from espalier.time_limit import WorkLock
 from espalier.tokens import mask as masks
 from espalier.tokens.trie import TokenTrie
 from espalier.tokens.vocab import Vocab
 
 MAX_KNOWN = 20_000
-"""Positions whose part is remembered; past that all are forgotten."""
+"""Positions and nodes whose part is remembered; past that all are forgotten."""
 MAX_POSITIONS = 100_000
 """Positions met by the walks; past that they start anew."""
 
@@ -34,53 +34,69 @@ class SharedParts:
         self._vocab = vocab
         self._trie = trie
         self._longest = trie.max_depth + 1
-        self._parts: dict[Place, MaskPart] = {}
+        self._parts: dict[tuple[Place, TrieNodes], MaskPart] = {}
         self._machine: tuple[LazyNetwork, PushdownMachine] | None = None
         self._lock = WorkLock()
 
-    def part(self, place: Place) -> MaskPart | None:
+    def is_apart(self, place: Place) -> bool:
+        """See `Sharing`."""
+        found = place.apart
+        if found is None:
+            found = place.explored.is_shared
+            if not found:
+                read = [item for item in place.core if not isinstance(item, Call | End)]
+                found = bool(read) and all(isinstance(item, Keys | Text) for item in read)
+                if not found and len(read) == 1:
+                    (item,) = read
+                    found = isinstance(item, Except) and item.after is place.explored.items.end and item.is_plain()
+            place.apart = found
+        return found
+
+    def part(self, place: Place, nodes: TrieNodes) -> MaskPart | None:
         """See `Sharing`."""
         if place.explored.is_shared:
-            return self._part(place)
-        if len(place.core) == 1:
-            (item,) = place.core
-            if isinstance(item, Except) and item.after is place.explored.items.end and item.is_plain():
-                return self._without(item)
-        return None
+            return self._part(place, nodes)
+        item = next((item for item in place.core if isinstance(item, Except)), None)
+        return None if item is None else self._without(item, nodes)
 
-    def _without(self, item: Except) -> MaskPart:
+    def _without(self, item: Except, below: TrieNodes) -> MaskPart:
         """What a shared automaton allows, without the tokens that end one of the words."""
-        whole = self._part(item.start)
-        found = [self._trie.node(word[item.at :]) for word in item.words]
-        nodes = [node for node in found if node >= 0]
+        whole = self._part(item.start, below)
+        words = Words.of(item.words)
+        _, found, _ = self.walkers.spell(words.some(range(len(item.words)), item.at), below.nodes)
+        nodes = found.tolist()
         if not nodes:
             return whole
         bits = masks.empty(self._vocab.width)
         if whole.words is not None:
             whole.words.put(bits)
         masks.set_bits_inplace(bits, tuple(token for node in nodes for token in self._trie.ids_at(node)), False)
-        exits = np.empty(0, dtype=np.int32) if whole.exits is None else whole.exits.nodes
-        return self.store.part(bits, exits[~np.isin(exits, nodes)])
+        exits = NO_NODES if whole.exits is None else whole.exits.nodes
+        kept = np.ones(exits.size, dtype=np.bool_)
+        if exits.size:
+            at = np.minimum(np.searchsorted(exits, found), exits.size - 1)
+            kept[at[exits[at] == found]] = False
+        return self.store.part(bits, exits[kept])
 
-    def _part(self, place: Place) -> MaskPart:
-        found = self._parts.get(place)
+    def _part(self, place: Place, nodes: TrieNodes) -> MaskPart:
+        found = self._parts.get((place, nodes))
         if found is None:
             short = place.explored.shortened(place, self._longest)
-            found = self._parts.get(short)
+            found = self._parts.get((short, nodes))
             if found is None:
                 with self._lock:
-                    found = self._walked(short)
+                    found = self._walked(short, nodes)
             if len(self._parts) > MAX_KNOWN:
                 self._parts = {}
-            self._parts[place] = self._parts[short] = found
+            self._parts[place, nodes] = self._parts[short, nodes] = found
         return found
 
-    def _walked(self, place: Place) -> MaskPart:
+    def _walked(self, place: Place, nodes: TrieNodes) -> MaskPart:
         if self._machine is None or len(self._machine[0].places) > MAX_POSITIONS:
             network = LazyNetwork(place)
             self._machine = network, PushdownMachine(network, self._vocab, self._trie, shared=_Alone(self))
         _, machine = self._machine
-        return machine.part_at(place)
+        return machine.part_at(place, nodes)
 
 
 class _Alone:
@@ -90,5 +106,8 @@ class _Alone:
         self.store = whole.store
         self.walkers = whole.walkers
 
-    def part(self, place: Place) -> None:
+    def is_apart(self, place: Place) -> bool:
+        return False
+
+    def part(self, place: Place, nodes: TrieNodes) -> None:
         return None

@@ -14,7 +14,7 @@ state of a frame. It knows no vocabulary and no masks.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TypeAlias
@@ -92,6 +92,8 @@ class StackAutomaton:
         self._targets: list[list[Targets] | None] = [None] * len(network.final)
         self._looping: dict[int, bool] = {}
         self._outlines: dict[int, _Outline] = {}
+        self._entered_once: set[int] = set()  # an outline is worth its work from the second time on
+        self.is_apart: Callable[[int], bool] | None = None  # whether a position makes a group of its own
         if isinstance(network, LazyNetwork):
             self._live, self._plain = network.live, network.plain
         else:
@@ -166,6 +168,7 @@ class StackAutomaton:
         self.forget()
         self._looping.clear()
         self._outlines.clear()
+        self._entered_once.clear()
         used = [state for one in self._earlier.values() if (state := one()) is not None]
         self._growing.forget({position for state in used for position, _ in state.items})
 
@@ -302,8 +305,11 @@ class StackAutomaton:
                 continue
             if len(current.items) == 1 and not current.accepting and not plainly:
                 position, below = current.items[0]
-                outline = self._outlines.get(position) or self._outline(position)
-                if outline.holds and below is not self.end:
+                outline = self._outlines.get(position)
+                if outline is None and position in self._entered_once:
+                    outline = self._outline(position)
+                self._entered_once.add(position)
+                if outline is not None and outline.holds and below is not self.end:
                     if not outline.accepting or below.closed is not None:
                         current.closed = self._filled_in(outline, below)
                         self.spent += len(current.closed.items)
@@ -334,27 +340,28 @@ class StackAutomaton:
     def _outline(self, position: int) -> _Outline:
         """The state of a frame of this position, whatever set lies below."""
         net = self.network
+        if self._growing is not None:
+            self._growing.follow_calls(position)
         holds = True
         reached = {position}
         todo = [position]
         while todo and holds:
-            at = todo.pop()
-            # Where `_expand` looks at the set below, the result depends on that set.
-            holds = all(net.pure[after] or not self._loops(after) for _, after in net.calls[at])
-            fresh = {place for call in net.calls[at] for place in call} - reached
-            reached |= fresh
-            todo += fresh
+            for call in net.calls[todo.pop()]:
+                # Where `_expand` looks at the set below, the result depends on that set.
+                holds = holds and (net.pure[call[1]] or not self._loops(call[1]))
+                for place in call:
+                    if place not in reached:
+                        reached.add(place)
+                        if not self._plain[place]:
+                            todo.append(place)
         items: list[tuple[int, tuple[int, ...]]] = []
         found = _Outline((), False, False)
         if holds:
             local = self.close(self.push(position, self.end), plainly=True)
             for top, below in local.items:
-                pushed: list[int] = []
-                while len(below.items) == 1 and not below.accepting:
-                    pushed.append(below.items[0][0])
-                    below = below.items[0][1]
-                holds = holds and below is self.end
-                items.append((top, tuple(reversed(pushed))))
+                pushed = self.pushed(below)
+                holds = holds and pushed is not None
+                items.append((top, pushed or ()))
             found = _Outline(tuple(items), local.accepting, holds)
         self._outlines[position] = found
         return found
@@ -390,6 +397,8 @@ class StackAutomaton:
                 continue
             below = reached[position]
             work += 1
+            if self._growing is not None:
+                self._growing.follow_calls(position)  # they may have been forgotten since it was pushed
             if self._live[position]:
                 self._put(result, position, below)
             if net.final[position]:
@@ -467,11 +476,24 @@ class StackAutomaton:
     def groups(self, state: Stacks) -> tuple[tuple[Stacks, Stacks], ...]:
         """The state's pairs grouped by the set below: (their positions over the empty stack, the set below)."""
         if state.groups is None:
-            by_below: dict[Stacks, list[tuple[int, Stacks]]] = {}
+            alone, by_below = list[tuple[Stacks, Stacks]](), dict[Stacks, list[tuple[int, Stacks]]]()
             for position, below in state.items:
-                by_below.setdefault(below, []).append((position, self.end))
-            state.groups = tuple((self.make(tuple(items), False), below) for below, items in by_below.items())
+                if self.is_apart is not None and self.is_apart(position):
+                    alone.append((self.push(position, self.end), below))
+                else:
+                    by_below.setdefault(below, []).append((position, self.end))
+            state.groups = (*alone, *[(self.make(tuple(items), False), below) for below, items in by_below.items()])
         return state.groups
+
+    def pushed(self, below: Stacks) -> tuple[int, ...] | None:
+        """The positions of a set that is one stack, lowest first; None for others."""
+        found: list[int] = []
+        while below is not self.end:
+            if len(below.items) != 1 or below.accepting:
+                return None
+            position, below = below.items[0]
+            found.append(position)
+        return tuple(reversed(found))
 
 
 def _pair(one: Stacks, other: Stacks) -> tuple[Stacks, Stacks]:

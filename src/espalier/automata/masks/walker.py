@@ -6,7 +6,7 @@ not know what a state means. Numba is loaded with the first walker, not with the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -21,9 +21,11 @@ from espalier.time_limit import check as check_time
 from espalier.tokens.mask import Mask, words
 from espalier.tokens.trie import TokenTrie
 
+ANY_BYTE = 256
 WHOLE = np.array([-1], dtype=np.int32)
 """Start nodes that stand for the whole trie."""
 _NOWHERE = np.empty(0, dtype=np.int32)
+_NOUGHT = np.zeros(1, dtype=np.int32)
 _MAX_OPEN = 16_000_000
 _ALIKE = (
     "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789", " ", "\t", "\n", "\r", '"', "\\", "'",
@@ -58,6 +60,37 @@ class Rows(Protocol):
         ...
 
 
+class Handed(Protocol):
+    """Takes states whose rows a walk does not need: the caller knows another way to what they allow."""
+
+    def takes(self, state: int) -> bool: ...
+
+    def take(self, state: int, nodes: NDArray[np.int32]) -> None:
+        """The walk leaves out what is below these nodes. It may come more than once for a state."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Words one after the other. data: their bytes, `(B,) uint8`. begins, stops: where each one is read from and where
+    it ends, `(K,) int32`."""
+
+    data: NDArray[np.uint8]
+    begins: NDArray[np.int32]
+    stops: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, words: Sequence[bytes]) -> Words:
+        stops = np.array([len(word) for word in words], dtype=np.int32).cumsum(dtype=np.int32)
+        begins = np.concatenate([_NOUGHT, stops[:-1]])
+        return cls(np.frombuffer(b"".join(words), dtype=np.uint8), begins, stops)
+
+    def some(self, which: Sequence[int], at: int) -> Words:
+        """Some of the words, from their byte `at` on."""
+        chosen = np.array(which, dtype=np.intp)
+        return Words(self.data, self.begins[chosen] + np.int32(at), self.stops[chosen])
+
+
 class Walker:
     """Walks one trie; holds the buffers for the results. Not thread-safe."""
 
@@ -73,11 +106,17 @@ class Walker:
         self._open_states = np.empty(total + 1, dtype=np.int32)
 
     def walk(
-        self, rows: Rows, state: int, nodes: NDArray[np.int32], *, first: NDArray[np.bool_] | None = None
+        self,
+        rows: Rows,
+        state: int,
+        nodes: NDArray[np.int32],
+        *,
+        first: NDArray[np.bool_] | None = None,
+        handed: Handed | None = None,
     ) -> tuple[Mask, NDArray[np.int32]]:
         """The packed mask of the tokens below `nodes` that `state` reads, `(W,) int32`, and the nodes, ascending, at
         which the rule may return in the middle of a token. first: with WHOLE, only tokens whose first byte is set,
-        `(256,) bool`."""
+        `(256,) bool`. handed: takes the states below whose nodes the caller walks."""
         trie = self._trie
         heads = trie.heads if first is None else trie.heads[first[trie.heads[:, 1]]]  # (R, 2)
         bits = np.zeros(self._words, dtype=np.uint32)
@@ -94,7 +133,7 @@ class Walker:
             return int(opened)
 
         try:
-            self._until_closed(rows, state, nodes, run)
+            self._until_closed(rows, state, nodes, run, handed)
         except BaseException:
             # After an error between two passes (a limit, an interrupt) no mark may be left for the next walk.
             self._was_left.fill(0)
@@ -104,6 +143,22 @@ class Walker:
         if left and not bool(np.all(exits[1:] > exits[:-1])):  # sorted already if nothing was resumed
             exits.sort()
         return bits.view(np.int32), exits
+
+    def spell(
+        self, words: Words, nodes: NDArray[np.int32], *, last: int = -1
+    ) -> tuple[Mask, NDArray[np.int32], NDArray[np.int32]]:
+        """The packed mask of the tokens below `nodes` that are the beginning of a word, `(W,) int32`; and the nodes at
+        which words end, with their numbers, both `(n,) int32`. last: only nodes below which a token goes on with this
+        byte; ANY_BYTE for any, -1 for all nodes."""
+        bits = np.zeros(self._words, dtype=np.uint32)
+        while True:
+            count = self._kernels.spell(
+                self._trie.nodes, self._trie.heads, self._trie.ids, words.data, words.begins, words.stops,
+                nodes, last, self._stack, bits, self._open_nodes, self._open_states,
+            )  # fmt: skip
+            if count >= 0:
+                return bits.view(np.int32), self._open_nodes[:count].copy(), self._open_states[:count].copy()
+            self._grow()
 
     def reach(self, rows: Rows, state: int, nodes: NDArray[np.int32] = WHOLE) -> NDArray[np.int32]:
         """For each state the lowest id of a token below `nodes` that leads there, -1 for none, `(S,) int32`."""
@@ -150,6 +205,7 @@ class Walker:
         state: int,
         nodes: NDArray[np.int32],
         run: Callable[[NDArray[np.int32], NDArray[np.int32]], int],
+        handed: Handed | None = None,
     ) -> None:
         """Run a kernel, fill the rows that it met, and resume below them, until no subtree is open."""
         if not rows.known[state]:
@@ -162,16 +218,29 @@ class Walker:
                 return
             if opened < 0:
                 # Repeating this round is safe: it finds the same tokens again.
-                size = 4 * self._open_nodes.shape[0]
-                if size > _MAX_OPEN:
-                    raise LimitExceeded("the grammar is too ambiguous for this vocabulary: too much is open at once")
-                self._open_nodes = np.empty(size, dtype=np.int32)
-                self._open_states = np.empty(size, dtype=np.int32)
+                self._grow()
                 continue
             nodes = self._open_nodes[:opened].copy()
             states = self._open_states[:opened].copy()
-            for unknown in dict.fromkeys(states.tolist()):
-                rows.fill(unknown)
+            unknown = list(dict.fromkeys(states.tolist()))
+            if handed is not None and (given := [one for one in unknown if handed.takes(one)]):
+                for one in given:
+                    handed.take(one, nodes[states == one])
+                if len(given) == len(unknown):
+                    return
+                kept = ~np.isin(states, given)
+                nodes, states = nodes[kept], states[kept]
+                unknown = [one for one in unknown if one not in given]
+            for one in unknown:
+                rows.fill(one)
+
+    def _grow(self) -> None:
+        """More room for what is open."""
+        size = 4 * self._open_nodes.shape[0]
+        if size > _MAX_OPEN:
+            raise LimitExceeded("the grammar is too ambiguous for this vocabulary: too much is open at once")
+        self._open_nodes = np.empty(size, dtype=np.int32)
+        self._open_states = np.empty(size, dtype=np.int32)
 
 
 class WalkerPool:
@@ -188,11 +257,23 @@ class WalkerPool:
         except IndexError:
             return Walker(self._trie, self._width)
 
-    def walk(self, rows: Rows, state: int, nodes: NDArray[np.int32]) -> tuple[Mask, NDArray[np.int32]]:
+    def walk(
+        self, rows: Rows, state: int, nodes: NDArray[np.int32], *, handed: Handed | None = None
+    ) -> tuple[Mask, NDArray[np.int32]]:
         """See `Walker.walk`."""
         walker = self._take()
         try:
-            return walker.walk(rows, state, nodes)
+            return walker.walk(rows, state, nodes, handed=handed)
+        finally:
+            self._free.append(walker)
+
+    def spell(
+        self, words: Words, nodes: NDArray[np.int32], *, last: int = -1
+    ) -> tuple[Mask, NDArray[np.int32], NDArray[np.int32]]:
+        """See `Walker.spell`."""
+        walker = self._take()
+        try:
+            return walker.spell(words, nodes, last=last)
         finally:
             self._free.append(walker)
 

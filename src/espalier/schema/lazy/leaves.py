@@ -16,7 +16,18 @@ from espalier.automata.lazy.explored import Explored, Place
 from espalier.automata.lazy.items import Start
 from espalier.automata.lazy.linear import Linear, Table
 from espalier.errors import LimitExceeded
-from espalier.grammar.ast import EMPTY, NEVER, Node, Repeat, RuleRef, fold, seq
+from espalier.grammar.ast import (
+    EMPTY,
+    NEVER,
+    CharClass,
+    Literal,
+    Node,
+    Repeat,
+    RuleRef,
+    Sequence,
+    fold,
+    seq,
+)
 from espalier.grammar.ranges import Ranges
 from espalier.schema.form import Boolean, Null, Number, String
 from espalier.schema.gbnf.dfa_rules import dfa_table
@@ -28,6 +39,8 @@ from espalier.schema.gbnf.strings import MAX_MINIMISED, QUOTE, StringRules
 MAX_TABLE = 400_000
 """Items and positions of the shared table, about; each takes some hundred bytes."""
 MAX_LEAVES = 20_000
+STRUCTURE = "{}[],: \t\n\r"
+"""The characters between names and values."""
 
 LeafCase = String | Number | Boolean | Null
 
@@ -48,6 +61,16 @@ class Leaf:
 
     start: Place | None
     remarks: Remarks
+
+
+def _is_structure(node: Node) -> bool:
+    match node:
+        case Literal(text):
+            return not text.strip(STRUCTURE)
+        case CharClass():
+            return all(chr(low) in STRUCTURE and high - low < 2 for low, high in node.scalars())
+        case _:
+            return isinstance(node, Repeat | Sequence) and node != EMPTY
 
 
 class ExpressionBook(RuleBook):
@@ -85,6 +108,9 @@ class _NoRules:
     def cost_of(self, name: str) -> int:
         raise AssertionError(f"a shared automaton refers to the rule {name}")
 
+    def shared(self, node: Node) -> None:
+        return None
+
 
 class Leaves:
     """The shared table."""
@@ -92,10 +118,11 @@ class Leaves:
     def __init__(self) -> None:
         self.explored = Explored(_NoRules(), is_shared=True)
         self._known: dict[tuple[LeafCase, str], Leaf] = {}
+        self._structure: dict[Node, Place | None] = {}
 
     @property
     def is_full(self) -> bool:
-        return len(self.explored) > MAX_TABLE or len(self._known) > MAX_LEAVES
+        return len(self.explored) > MAX_TABLE or max(len(self._known), len(self._structure)) > MAX_LEAVES
 
     def leaf(self, case: LeafCase, keyword: str = "pattern") -> Leaf:
         """The automaton of a case. keyword: that of its patterns, in gaps."""
@@ -111,6 +138,30 @@ class Leaves:
         """The first position of an expression or an automaton; None where no text fits."""
         found = self.explored.start([self.explored.items.begin(automaton)])
         return found if found.core else None
+
+    def structure(self, node: Node) -> Place | None:
+        """The first position of brackets, commas and whitespace; None for other expressions."""
+        if isinstance(node, Literal):
+            if node.text.strip(STRUCTURE):
+                return None
+        elif not isinstance(node, Repeat | Sequence) or node == EMPTY:
+            return None
+        found = self._structure.get(node)
+        if found is None:
+            todo: list[Node] = [node]
+            while todo:
+                one = todo.pop()
+                if not _is_structure(one):
+                    return None
+                todo += one.children()
+            found = self._structure[node] = self.start(node)
+        return found
+
+    def after(self, prefix: Node, start: Place) -> Place:
+        """A position from which this expression is read, and then what is read from `start`, a position of this
+        table."""
+        items = self.explored.items
+        return self.explored.start([items.at(prefix, item) for item in start.core])
 
 
 _CURRENT = [Leaves()]

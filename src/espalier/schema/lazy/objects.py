@@ -15,7 +15,6 @@ from espalier.computed import computed
 from espalier.grammar.ast import Node
 from espalier.schema.form import Object, Rest, String
 from espalier.schema.gbnf.any_order import AnyOrder, Written
-from espalier.schema.gbnf.linear import join
 from espalier.schema.gbnf.objects import Chain, Member, ObjectRules
 from espalier.schema.gbnf.rulebook import RuleContext
 from espalier.time_limit import check as check_time
@@ -24,12 +23,15 @@ from espalier.time_limit import check as check_time
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LazyObjects(ObjectRules):
     """Converts objects. undeclared: the reference to a rule for a string that is none of these names. of_names: the
-    same for an automaton over the characters of names. rule: the same for an automaton of its own."""
+    same for an automaton over the characters of names. rule: the same for an automaton of its own. member_of: what
+    follows the text of a name, from its closing quotation mark on, given what comes between a name and its value, and
+    the value."""
 
     counts_others: ClassVar[bool] = True
     undeclared: Callable[[String, tuple[str, ...], str], Node]
     of_names: Callable[[Dfa | None, str], Node]
     rule: Callable[[Linear], Node]
+    member_of: Callable[[Node, Node], Node]
 
     def chain(self, case: Object, members: list[Member], others: Node, context: RuleContext) -> Chain:
         return KeyedChain(case, members, others, self, context)
@@ -37,7 +39,7 @@ class LazyObjects(ObjectRules):
     def any_order(self, case: Object, members: list[Member], others: Node, context: RuleContext) -> AnyOrder:
         plain = ObjectRules.any_order(self, case, members, others, context)
         given = {one.name: getattr(plain, one.name) for one in fields(plain)}
-        return KeyedAnyOrder(**given, declared=tuple(members), colon=self.colon())
+        return KeyedAnyOrder(**given, declared=tuple(members), colon=self.colon(), member_of=self.member_of)
 
     def constant(self, members: list[Node], context: RuleContext) -> Node:
         return self.rule(self.every_order(members, context))
@@ -49,18 +51,31 @@ class LazyObjects(ObjectRules):
         return self.of_names(self._allowed(group, declared, allowed, context), context.pointer)
 
 
+def text_of(member: Member) -> bytes:
+    """The name of a member as it is written, without the closing quotation mark."""
+    return member.key.encode()[:-1]
+
+
 class KeyedChain(Chain):
     """A chain whose next key is one of those up to the next required property."""
 
+    last = ord('"')
+
+    def __init__(
+        self, case: Object, members: list[Member], others: Node, rules: LazyObjects, context: RuleContext
+    ) -> None:
+        super().__init__(case, members, others, rules, context)
+        self._member_of = rules.member_of
+
     @computed
     def _order(self) -> list[int]:
-        """The properties in the order of their keys."""
-        return sorted(range(len(self.members)), key=lambda i: self.members[i].key.encode())
+        """The properties in the order of their names."""
+        return sorted(range(len(self.members)), key=lambda i: text_of(self.members[i]))
 
     @computed
     def texts(self) -> Sequence[bytes]:
         """See `Keyed`."""
-        return [self.members[i].key.encode() for i in self._order]
+        return [text_of(self.members[i]) for i in self._order]
 
     def explore(self, state: State) -> tuple[Edges, KeyChoice | None]:
         if not isinstance(state, tuple):
@@ -83,7 +98,7 @@ class KeyedChain(Chain):
 
     def member(self, key: int, place: Hashable) -> tuple[Node, State]:
         i = self._order[key]
-        return join(self.colon, self.members[i].value), (i + 1, place)
+        return self._member_of(self.colon, self.members[i].value), (i + 1, place)
 
     def key_costs(self, cost: Cost) -> Callable[[int, Hashable], int]:
         costs, least, order = self.member_costs(cost), self.least(cost), self._order
@@ -93,20 +108,22 @@ class KeyedChain(Chain):
 @dataclass(frozen=True, kw_only=True)
 class KeyedAnyOrder(AnyOrder):
     """Members in every order, whose next key is any that is not written. declared: the members in their parts. colon:
-    what comes between a name and its value."""
+    what comes between a name and its value. member_of: see `LazyObjects`."""
 
+    last: ClassVar[int] = ord('"')
     declared: tuple[Member, ...]
     colon: Node
+    member_of: Callable[[Node, Node], Node]
 
     @computed
     def _order(self) -> list[int]:
-        """The members in the order of their keys."""
-        return sorted(range(len(self.declared)), key=lambda i: self.declared[i].key.encode())
+        """The members in the order of their names."""
+        return sorted(range(len(self.declared)), key=lambda i: text_of(self.declared[i]))
 
     @computed
     def texts(self) -> Sequence[bytes]:
         """See `Keyed`."""
-        return [self.declared[i].key.encode() for i in self._order]
+        return [text_of(self.declared[i]) for i in self._order]
 
     def explore(self, state: State) -> tuple[Edges, KeyChoice | None]:
         check_time()
@@ -128,7 +145,7 @@ class KeyedAnyOrder(AnyOrder):
         if not isinstance(place, Written):
             raise TypeError(f"{place!r} is no state of an object")
         i = self._order[key]
-        return join(self.colon, self.declared[i].value), self.with_name(place, i)
+        return self.member_of(self.colon, self.declared[i].value), self.with_name(place, i)
 
     def member_costs(self, cost: Cost) -> list[int]:
         colon = cost(self.colon)

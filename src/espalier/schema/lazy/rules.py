@@ -34,11 +34,11 @@ from espalier.schema.form import (
 )
 from espalier.schema.gbnf.arrays import ArrayRules
 from espalier.schema.gbnf.layout import Layout
-from espalier.schema.gbnf.linear import choice
+from espalier.schema.gbnf.linear import choice, join
 from espalier.schema.gbnf.node_rules import MAX_PARTS, recursive_nodes
 from espalier.schema.gbnf.rulebook import Remark, RuleContext, quoted
 from espalier.schema.gbnf.spelling import Members, literals
-from espalier.schema.gbnf.strings import StringRules
+from espalier.schema.gbnf.strings import QUOTE, StringRules
 from espalier.schema.lazy.leaves import ExpressionBook, Leaf, LeafCase, Remarks, converted, current, quoted_dfa
 from espalier.schema.lazy.objects import LazyObjects
 from espalier.time_limit import check as check_time
@@ -75,12 +75,13 @@ class SchemaRules:
         self._by_name: dict[str, _Rule | Place] = {}
         self._values: dict[tuple[NodeId, int], Node] = {}
         self._leaf_refs: dict[Place, Node] = {}
+        self._members_of: dict[Node, Node] = {}
         self._queue: list[_Rule] = []
         self._current: _Rule | None = None
         self._recursive: frozenset[NodeId] | None = None
         self._objects = LazyObjects(
             book=book, strings=StringRules(book), layout=written, value=self._value, cases=form.cases,
-            undeclared=self._undeclared, of_names=self._of_names, rule=self._own_rule,
+            undeclared=self._undeclared, of_names=self._of_names, rule=self._own_rule, member_of=self._member_of,
         )  # fmt: skip
         self._arrays = ArrayRules(book=book, layout=written, value=self._value, cases=form.cases, members=self._members)
         root = self._rule(form.root, 0, shallow=False)
@@ -197,6 +198,20 @@ class SchemaRules:
             self._current.uses.append(rule)
         return RuleRef(f"n{rule.number}")
 
+    def _member_of(self, colon: Node, value: Node) -> Node:
+        """See `LazyObjects`. All schemas share what leads to a value, and a value without structure with it."""
+        if self._named:
+            return join(QUOTE, join(colon, value))
+        found = self._members_of.get(value)
+        if found is None:
+            leaf = self._by_name[value.name] if isinstance(value, RuleRef) else None
+            if isinstance(leaf, Place) and leaf.explored is self._leaves.explored:
+                found = self._leaf_ref(self._leaves.after(join(QUOTE, colon), leaf))
+            else:
+                found = join(self._leaf_ref(self._leaves.start(join(QUOTE, colon))), value)
+            self._members_of[value] = found
+        return found
+
     def _leaf_ref(self, start: Place | None) -> Node:
         if start is None:
             return NEVER
@@ -263,6 +278,10 @@ class SchemaRules:
         return found.least if isinstance(found, Place) else found.cost
 
     # Positions
+
+    def shared(self, node: Node) -> Start | None:
+        """See `Rules`."""
+        return None if self._named else self._leaves.structure(node)
 
     def start_of(self, name: str) -> Start:
         """See `Rules`."""

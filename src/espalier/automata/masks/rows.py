@@ -1,0 +1,143 @@
+"""Sets of stacks as rows of the table that walks of the token trie read, filled when a walk meets them; and the states
+that a walk leaves to others. It knows no vocabulary.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.automata.languages.nfa import ByteSet, bytes_in
+from espalier.automata.lazy.network import LazyNetwork
+from espalier.automata.masks.parts import Hand, PartStore
+from espalier.automata.masks.stacks import StackAutomaton, Stacks
+from espalier.errors import LimitExceeded
+from espalier.time_limit import check as check_time
+
+
+class StackRows:
+    """The states met so far as rows of a table, see `walker.Rows`. Clear it only between walks."""
+
+    def __init__(self, automaton: StackAutomaton, max_rows: int) -> None:
+        self.automaton = automaton
+        self._max_rows = max_rows
+        self.classes = automaton.network.classes
+        self._letters = automaton.network.letters
+        self.number: dict[Stacks, int] = {}
+        self.states: list[Stacks] = []
+        self._allocate(256)
+
+    def clear(self) -> None:
+        self.number = {}
+        self.states = []
+        self._allocate(256)
+
+    def _allocate(self, size: int) -> None:
+        old = len(self.states)
+        table = np.full((size, self._letters), -1, dtype=np.int32)  # (S, C)
+        flags = np.zeros((3, size), dtype=np.uint8)
+        if old:
+            table[:old] = self.table[:old]
+            flags[:, :old] = (self.known[:old], self.leaves[:old], self.ends[:old])
+        self.table: NDArray[np.int32] = table
+        self.known: NDArray[np.uint8] = flags[0]
+        self.leaves: NDArray[np.uint8] = flags[1]
+        self.ends: NDArray[np.uint8] = flags[2]
+        self.ends[:] = 1
+
+    def row(self, state: Stacks) -> int:
+        """The number of a state's row, a new one if it has none."""
+        found = self.number.get(state)
+        if found is None:
+            check_time()
+            found = len(self.states)
+            if found >= self._max_rows:
+                raise LimitExceeded(
+                    f"one mask of the grammar meets more than {self._max_rows} states",
+                    hint="the grammar is highly ambiguous; write it with repetitions",
+                )
+            if found >= self.table.shape[0]:
+                self._allocate(2 * found)
+            self.number[state] = found
+            self.states.append(state)
+            self.leaves[found] = state.accepting
+        return found
+
+    def fill(self, number: int) -> None:
+        automaton = self.automaton
+        state = self.states[number]
+        network = automaton.network
+        if isinstance(network, LazyNetwork):
+            found = [(_selector(members), self._number(after)) for members, after in automaton.spread(state)]
+            row = self.table[number]  # the table may have been replaced by a larger one meanwhile
+            for selector, target in found:
+                row[selector] = target
+            self.known[number] = 1
+            return
+        if len(state.items) == 1:
+            position, below = state.items[0]
+            filled = [
+                self._number(automaton.enter(targets[0], below) if len(targets) == 1 else automaton.follow(state, (i,)))
+                for i, targets in enumerate(network.moves[position])
+            ]
+            filled.append(-1)
+            self.table[number] = np.array(filled, dtype=np.int32)[network.which[position]]
+        elif state.items:
+            keys = list(zip(*[automaton.row_of(position) for position, _ in state.items], strict=True))
+            known = {key: self._number(automaton.follow(state, key)) for key in dict.fromkeys(keys)}
+            self.table[number] = [known[key] for key in keys]
+        self.known[number] = 1
+
+    def _number(self, state: Stacks | None) -> int:
+        if state is None:
+            return -1
+        found = self.number.get(state)
+        return self.row(state) if found is None else found
+
+
+class HandedStates:
+    """The states of one walk all of whose positions are apart, see `Sharing`; and the nodes below which the walk left
+    them out."""
+
+    def __init__(self, rows: StackRows) -> None:
+        self._rows = rows
+        self._found: dict[int, list[NDArray[np.int32]]] = {}
+        self._known: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
+
+    def takes(self, state: int) -> bool:
+        found = self._known.get(state)
+        if found is None:
+            found = self._known[state] = self._stacks(state)
+        return bool(found)
+
+    def take(self, state: int, nodes: NDArray[np.int32]) -> None:
+        self._found.setdefault(state, []).append(nodes)
+
+    def hands(self, store: PartStore) -> tuple[Hand, ...]:
+        found: list[Hand] = []
+        for state, some in self._found.items():
+            nodes = store.nodes(np.unique(np.concatenate(some)) if len(some) > 1 else np.unique(some[0]))
+            found += [Hand(nodes, position, pushed) for position, pushed in self._known[state]]
+        return tuple(found)
+
+    def _stacks(self, state: int) -> list[tuple[int, tuple[int, ...]]]:
+        """The stacks of a state, empty if they are not simple or not all apart."""
+        automaton = self._rows.automaton
+        found: list[tuple[int, tuple[int, ...]]] = []
+        for position, below in self._rows.states[state].items:
+            if automaton.is_apart is None or not automaton.is_apart(position):
+                return []
+            pushed = automaton.pushed(below)
+            if pushed is None:
+                return []
+            found.append((position, pushed))
+        return found
+
+
+@lru_cache(maxsize=4096)
+def _selector(members: ByteSet) -> int | NDArray[np.intp]:
+    """A set of bytes as an index into a row."""
+    found = bytes_in(members)
+    return found[0] if len(found) == 1 else np.array(found, dtype=np.intp)
