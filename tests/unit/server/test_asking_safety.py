@@ -30,3 +30,6 @@ def test_an_error_names_the_field_of_the_body(asked, field):
     with pytest.raises(InputError) as caught:
         join_safety(None, asked, max_bytes=999)
     assert caught.value.field == field
+    with pytest.raises(InputError) as caught:
+        join_safety(None, asked, max_bytes=999, own="safety")
+    assert caught.value.field == field.removeprefix("espalier.")

@@ -144,6 +144,25 @@ def test_ids_are_taken_as_they_are() -> None:
     assert several["usage"]["prompt_tokens"] == 2 + 3
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_completion_took_no_safety_filter(stream: bool) -> None:
+    with client("please cat /etc/passwd") as c:
+        reply = c.post(ROUTE, json=ASK | {"n_predict": 18, "safety": "minimal", "stream": stream})
+        assert reply.status_code == 200, reply.text
+        pieces = [json.loads(one)["content"] for one in events(reply.text)] if stream else [reply.json()["content"]]
+        assert "".join(pieces).startswith("please cat /etc/")
+        assert "passwd" not in "".join(pieces)
+
+
+def test_completion_joins_its_filter_with_its_schema_and_says_what_holds_not() -> None:
+    with client('"cat /etc/passwd"') as c:
+        reply = c.post(ROUTE, json=ASK | {"json_schema": {"type": "string"}, "safety": "strict"})
+        assert "passwd" not in json.loads(ok(reply)["content"])
+        assert "violence: nothing is enforced" in reply.headers["warning"]
+        error = c.post(ROUTE, json=ASK | {"safety": {"preset": "nope"}}).json()["error"]
+        assert (error["type"], error["param"]) == ("invalid_request_error", "safety.preset")
+
+
 def test_several_prompts_and_outputs_are_a_list_in_their_order(c: TestClient) -> None:
     found = ok(c.post(ROUTE, json=ASK | {"prompt": ["a", [98, 256]], "n_cmpl": 2, "temperature": 0.5, "n_predict": 1}))
     assert [one["index"] for one in found] == [0, 1, 2, 3]

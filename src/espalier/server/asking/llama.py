@@ -17,6 +17,7 @@ from espalier.sampling.config_names import LLAMA_NAMES, LLAMA_OFF, from_llama, t
 from espalier.server.asking.assemble import assemble
 from espalier.server.asking.constraint import read_constraint
 from espalier.server.asking.draft import Asked, Draft
+from espalier.server.asking.safety import join_safety
 from espalier.server.asking.sampling import MAX_STOPS, check_lists
 from espalier.server.asking.token_ids import check_ids, known_vocab, text_of
 from espalier.server.asking.truncate import in_buckets
@@ -94,12 +95,13 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
     constrained = read_constraint(
         SharedBody(grammar=body.grammar, json_schema=body.json_schema), max_bytes=settings.max_schema_bytes
     )
+    constraint = join_safety(constrained.spec, body.safety, max_bytes=settings.max_schema_bytes, own="safety")
     texts, ids = _texts_and_ids(body.prompt, process)
     draft = Draft(
         model=body.model,
         prompts=texts,
         ids=ids,
-        constraint=constrained.spec,
+        constraint=constraint,
         options={"raw": True, "sampling": config}
         | ({} if body.schema_order is None else {"schema_order": body.schema_order}),
         names={**NAMES, **({"n": "n_cmpl"} if body.n is None else {}), **constrained.names},

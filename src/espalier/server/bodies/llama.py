@@ -13,8 +13,8 @@ from espalier.server.bodies.sampling_fields import SamplingFields
 class LlamaBody(SamplingFields):
     """The body of `/completion`. prompt: a text, token ids, both mixed, or a list of these.
 
-    schema_order is ours: see EspalierOptions. id_slot and cache_prompt have no effect. Other fields of llama-server are
-    refused by name.
+    schema_order and safety are ours: see EspalierOptions. id_slot and cache_prompt have no effect. Other fields of
+    llama-server are refused by name.
     """
 
     prompt: str | list[int | str | list[int | str]]
@@ -29,6 +29,7 @@ class LlamaBody(SamplingFields):
     grammar: str | None = None
     json_schema: dict[str, Any] | bool | None = None
     schema_order: str | list[str] | None = None
+    safety: Any = None
     # the reply
     n_probs: int | None = Field(default=None, ge=0)
     post_sampling_probs: bool | None = None
