@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.safety.decoded import strings_of
+from espalier.constraints.safety.decoded import nested_strings, strings_of
 from espalier.constraints.safety.judge import find
 from espalier.constraints.safety.spec import Safety
 from espalier.constraints.verdict import judge
@@ -65,6 +65,55 @@ def test_an_escape_hid_a_match():
     assert accepts('{"command": "cd /tmp\\nls -la"}', Safety("minimal"))
 
 
+@pytest.mark.parametrize("depth", [2, 3, 5])
+@pytest.mark.parametrize("content", CONTENTS)
+def test_json_in_a_string_of_json_hid_a_match(content, depth):
+    text = json.dumps({"command": content})
+    for _ in range(depth - 1):
+        text = json.dumps({"arguments": text})
+    assert not accepts(text)
+
+
+def test_arguments_as_openai_writes_them_hid_a_match():
+    arguments = json.dumps({"command": "cd /tmp\nrm -rf /"})
+    call = {"id": "call_1", "type": "function", "function": {"name": "run", "arguments": arguments}}
+    text = json.dumps({"role": "assistant", "tool_calls": [call]})
+    assert "\\\\nrm -rf" in text
+    assert not accepts(text, Safety("minimal"))
+    (found,) = find(Safety("minimal"), text)
+    assert (text[found.start : found.end], found.decoded) == ("rm -rf", True)
+    assert accepts(text.replace("-rf /", "-r x"), Safety("minimal"))
+
+
+@pytest.mark.parametrize(
+    ("text", "decoded"),
+    [
+        (r'"{\"a\nb\"}"', "a\nb"),
+        (r'"\"a\\nb\""', "a\nb"),
+        (r'"\"\\u0061\\ud83d\\ude00\""', "a😀"),
+        (r'"\"a\\\"b\" c"', 'a"b'),
+        (r'"\"\\ud83d\\\"b\""', '\ufffd"b'),
+        (r'"\"\\ud83d\""', "\ufffd"),
+        (r'"\"\\q\\\\\\z"', "\\q\\z"),
+        (r'"\"abc', "abc"),
+        (r'"\"abc"', "abc"),
+        (r'"\"ab\\u00"', "ab\ufffd"),
+        ('"\\"abc\\', "abc\\"),
+    ],
+)
+def test_escapes_of_a_string_in_a_string_are_decoded(text, decoded):
+    assert next(nested_strings(text)).text == decoded
+    exact = "".join(f"\\u{ord(one):04x}" if ord(one) < 0x10000 else one for one in decoded)
+    assert not accepts(text, Safety(patterns=[{"regex": f"^{exact}$"}]))
+
+
+def test_what_stands_outside_of_strings_in_strings_is_not_read_as_one():
+    spec = Safety(patterns=[{"regex": "^ab$"}])
+    assert accepts(r'"x \\nab"', spec)
+    assert accepts(r'{"a": "\"x\"", "b": "\\" , ab}', spec)
+    assert not accepts(r'{"a": "\"x\"", "b": "\"ab\""}', spec)
+
+
 def test_the_ends_of_a_string_are_those_of_a_text():
     spec = Safety(patterns=[{"regex": "^ab"}, {"regex": "cd$"}])
     assert not accepts('x "ab', spec)
@@ -108,9 +157,11 @@ def test_what_json_writes_is_decoded_as_json_reads_it(text):
         assert one.text == json.loads(shown)
 
 
-PIECES = ["rm", " -rf", " ", "\\n", "\\u0072", "\\u", "\\ud83d", "\\ude00", "\\x6d", "\\", "\\\\", '\\"', "\\'", '"',
-"'",
-          "krump", "é", "\n", "sudo apt", "m", "u", "d8", "0", "ｒ", ", "]  # fmt: skip
+PIECES = [
+    "\\\\n", '\\"', '\\"', '\\\\\\"', "\\\\ud83d", "\\\\\\ude00", "rm", " -rf", " ", "\\n", "\\u0072", "\\u",
+    "\\ud83d", "\\ude00", "\\x6d", "\\", "\\\\", '\\"', "\\'", '"', "'", "krump", "é", "\n", "sudo apt", "m", "u",
+    "d8", "0", "ｒ", ", ",
+]  # fmt: skip
 MIXED = Safety("minimal", categories=["hate"], lists={"hate": ["krump"]}, patterns=["0u", {"regex": "^m|d8$"}])
 
 

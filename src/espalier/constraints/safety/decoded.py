@@ -20,6 +20,12 @@ _ESCAPE = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\u[0-9a-fA-F]{0,3}"
     r"|\\x[0-9a-fA-F]{2}|\\x[0-9a-fA-F]?|\\[\"'\\/bfnrt]"
 )
+_NESTED_ESCAPE = re.compile(
+    r"\\+u[dD][89abAB][0-9a-fA-F]{2}\\+u[dD][c-fC-F][0-9a-fA-F]{2}|\\+u[0-9a-fA-F]{4}|\\+u[0-9a-fA-F]{0,3}"
+    r"|\\+x[0-9a-fA-F]{2}|\\+x[0-9a-fA-F]?|\\+[\"'/bfnrt]|\\+"
+)
+_BEGIN_NESTED = re.compile(r'\\"')
+_END_NESTED = re.compile(r'(?<!\\)(?:\\)?"')
 _STRINGS = {quote: re.compile(rf"{quote}((?:[^{quote}\\]|\\.)*\\?)", re.DOTALL) for quote in QUOTES}
 
 
@@ -38,18 +44,36 @@ def strings_of(text: str) -> Iterator[Decoded]:
         while at >= 0:
             found = _STRINGS[quote].match(text, at)
             assert found is not None, "it begins with the quotation mark"
-            yield _decoded(text, *found.span(1))
+            yield _decoded(text, *found.span(1), _ESCAPE)
             at = found.end() if found.end() < len(text) else -1
+    yield from nested_strings(text)
 
 
-def _decoded(text: str, start: int, end: int) -> Decoded:
+def nested_strings(text: str) -> Iterator[Decoded]:
+    """The strings that stand in strings, however deep: between quotation marks with one backslash, or several at the
+    beginning."""
+    begin = _BEGIN_NESTED.search(text)
+    while begin is not None:
+        at = begin.end()
+        while True:
+            end = _END_NESTED.search(text, at)
+            yield _decoded(text, at, len(text) if end is None else end.start(), _NESTED_ESCAPE)
+            if end is None:
+                return
+            at = end.end()
+            if end[0] == QUOTES[0]:
+                break
+        begin = _BEGIN_NESTED.search(text, at)
+
+
+def _decoded(text: str, start: int, end: int, escape: re.Pattern[str]) -> Decoded:
     if text.find("\\", start, end) < 0:
         return Decoded(text[start:end], range(start, end + 1))
     pieces: list[str] = []
     places: list[int] = []
     at = start
     while at < end:
-        found = _ESCAPE.match(text, at, end)
+        found = escape.match(text, at, end)
         piece, after = (text[at], at + 1) if found is None else (_meaning(found[0]), found.end())
         pieces.append(piece)
         places.append(at)
@@ -58,7 +82,10 @@ def _decoded(text: str, start: int, end: int) -> Decoded:
 
 
 def _meaning(escape: str) -> str:
-    """The character of an escape."""
+    """The character of an escape, with one backslash or several."""
+    escape = re.sub(r"\\+", r"\\", escape)
+    if escape == "\\":
+        return escape
     if escape[1] == "x":
         return chr(int(f"0{escape[1:]}", 0)) if len(escape) == 4 else UNKNOWN
     if escape[1] == "'":

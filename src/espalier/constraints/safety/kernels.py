@@ -1,12 +1,13 @@
 """The numba kernels of safety filters: read bytes with all parts of a filter at once, as written and as decoded.
 Imported with the first machine. They know numbers only.
 
-Outside, a state is N = 3 + 3 P integers, `(N,) int64`: the bytes read of an unfinished character, what has been read
-of an escape between double and between single quotation marks, then the states of the P parts in three readings of the
-text: as it is written, between double quotation marks with escapes decoded, between single ones with escapes decoded.
+Outside, a state is N = 4 + 4 P integers, `(N,) int64`: the bytes read of an unfinished character, what has been read
+of an escape in each reading but the first, then the states of the P parts in four readings of the text: as it is
+written, and with escapes decoded between double quotation marks, between single ones, and between double ones that are
+escaped themselves, as in a string of JSON inside a string.
 
 Inside a kernel, the P states of a reading are one number, which is made when they are met for the first time: a row is
-then six integers, and two more for `read`. The numbers are memory only, and may be forgotten between two calls.
+then eight integers, and two more for `read`. The numbers are memory only, and may be forgotten between two calls.
 
 tables: a tuple of arrays, see `parts.Tables`: points (0x110000,) int16, the class of each character; letters (P, K)
 int16, a part's own number of each class; table (cells,) int32, the parts' tables one after another, the next state or
@@ -35,6 +36,7 @@ from espalier.constraints.safety.unescape import (
     PLAIN,
     UNKNOWN,
     decode,
+    decode_nested,
     flush,
     next_character,
 )
@@ -46,9 +48,12 @@ Met: TypeAlias = Any
 BLOCKS, GROUPS = 0x110000 >> 6, 0x110000 >> 12
 """Beginnings of characters: all but the last byte, all but the last two; then all but the last three."""
 FIRST, SKIP, PLACE, KINDS = 0, 1, 2, 3  # the columns of the trie, as in `automata/masks/kernels.py`
-WRITTEN, DOUBLE, SINGLE = 0, 1, 2
+WRITTEN, DOUBLE, SINGLE, NESTED = 0, 1, 2, 3
+READINGS = 4
+NUMBER, KEPT, WIDTH = READINGS, 2 * READINGS, 2 * READINGS + 2
+"""Of a row: where the numbers begin, after the character and the escapes; how many integers it is; and with scratch."""
 INVALID = -1
-"""What `read` returns for a byte that is not valid UTF-8 here; 0 if it may be read; 1 + 3 i + r for a match of rule i
+"""What `read` returns for a byte that is not valid UTF-8 here; 0 if it may be read; 1 + 4 i + r for a match of rule i
 in reading r."""
 
 
@@ -126,24 +131,32 @@ def _take(
     points: Array, jumps: Array, cuts: Array,
 ) -> Any:  # fmt: skip
     """Read what was decoded, in one of the readings; as `read`."""
-    number = rows[at, 3 + reading]
+    number = rows[at, NUMBER + reading]
     for i in range(unknown + slash + (point >= 0)):
         letter = points[UNKNOWN if i < unknown else 92 if i < unknown + slash else point]
         after = jumps[number, letter]
         if after < 0:
             if after == -1:
-                rows[at, 6] = number
-                rows[at, 7] = letter
+                rows[at, KEPT] = number
+                rows[at, KEPT + 1] = letter
                 return MISS
-            return 1 + 3 * (-2 - after) + reading
+            return 1 + READINGS * (-2 - after) + reading
         number = after
     if is_end:
         rule = cuts[number]
         if rule >= 0:
-            return 1 + 3 * rule + reading
+            return 1 + READINGS * rule + reading
         number = 0
-    rows[at, 3 + reading] = number
+    rows[at, NUMBER + reading] = number
     return 0
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def _decoded(escape: int, point: int, reading: int) -> Any:
+    """See `decode`."""
+    if reading == NESTED:
+        return decode_nested(escape, point)
+    return decode(escape, point, 39 if reading == SINGLE else 34)
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
@@ -155,16 +168,16 @@ def _goes_on(
     character of each class that a beginning can still become; first: where those of each beginning are."""
     left, value = begun & 15, begun >> 8
     place = value if left == 1 else BLOCKS + value if left == 2 else BLOCKS + GROUPS + value
-    number, escape = rows[at, 3 + reading], rows[at, reading]
+    number, escape = rows[at, NUMBER + reading], rows[at, reading]
     found = INVALID
     for i in range(first[place], first[place + 1]):
         unknown, slash, point, is_end = 0, 0, samples[i], False
         if reading:
-            if escape == OFF:
+            if escape & 7 == OFF:
                 return 0
-            rows[at, reading], unknown, slash, point, is_end = decode(escape, point, 0)
+            rows[at, reading], unknown, slash, point, is_end = _decoded(escape, point, reading)
         found = _take(rows, at, reading, unknown, slash, point, is_end, points, jumps, cuts)
-        rows[at, 3 + reading] = number
+        rows[at, NUMBER + reading] = number
         if reading:
             rows[at, reading] = escape
         if found == 0 or found == MISS:
@@ -175,7 +188,7 @@ def _goes_on(
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def _escape_goes_on(rows: Array, at: int, reading: int, points: Array, jumps: Array) -> Any:
     """Whether an escape that has begun can be completed without a match: 0, else as `read`."""
-    escape, number = rows[at, reading], rows[at, 3 + reading]
+    escape, number = rows[at, reading], rows[at, NUMBER + reading]
     mode, left, value, half = escape & 7, (escape >> 3) & 15, (escape >> 7) & 0xFFFF, escape >> 23
     begin, count = value << 4 * left, 1 << 4 * left
     if mode in (HALF, HALF_SLASH):
@@ -195,10 +208,10 @@ def _escape_goes_on(rows: Array, at: int, reading: int, points: Array, jumps: Ar
         if after >= 0:
             return 0
         if after == -1:
-            rows[at, 6] = number
-            rows[at, 7] = points[point]
+            rows[at, KEPT] = number
+            rows[at, KEPT + 1] = points[point]
             return MISS
-        found = 1 + 3 * (-2 - after) + reading
+        found = 1 + READINGS * (-2 - after) + reading
     return found
 
 
@@ -210,18 +223,18 @@ def read(
     """Read one byte after a row, rows[at]; see INVALID for what it returns, or MISS. The row changes, and is not to be
     used unless 0 is returned. points: of the filter. jumps, cuts: of `met`. samples, first: see `_goes_on`. low, high:
     only these readings are asked, `low <= reading < high`."""
-    is_plain = low == 0 or (rows[at, low] == PLAIN and byte != 92 and byte != (34 if low == 1 else 39))
+    is_plain = low == 0 or (rows[at, low] == PLAIN and byte != 92 and byte != (39 if low == SINGLE else 34))
     if is_plain and high - low == 1 and byte < 128 and rows[at, 0] == 0:
-        number = rows[at, 3 + low]  # the usual case, without the rest
+        number = rows[at, NUMBER + low]  # the usual case, without the rest
         after = jumps[number, points[byte]]
         if after >= 0:
-            rows[at, 3 + low] = after
+            rows[at, NUMBER + low] = after
             return 0
         if after == -1:
-            rows[at, 6] = number
-            rows[at, 7] = points[byte]
+            rows[at, KEPT] = number
+            rows[at, KEPT + 1] = points[byte]
             return MISS
-        return 1 + 3 * (-2 - after) + low
+        return 1 + READINGS * (-2 - after) + low
     found = next_character(rows[at, 0], byte)
     if found < 0:
         return INVALID
@@ -237,10 +250,10 @@ def read(
         unknown, slash, point, is_end = 0, 0, found >> 1, False
         if reading:
             escape = rows[at, reading]
-            quote = 34 if reading == 1 else 39
-            if escape == OFF and point != quote:
+            begins = 92 if reading == NESTED else 39 if reading == SINGLE else 34
+            if escape == OFF and point != begins:
                 continue
-            rows[at, reading], unknown, slash, point, is_end = decode(escape, point, quote)
+            rows[at, reading], unknown, slash, point, is_end = _decoded(escape, point, reading)
         hit = _take(rows, at, reading, unknown, slash, point, is_end, points, jumps, cuts)
         if hit == 0 and reading and rows[at, reading] & 7 >= HEX:
             hit = _escape_goes_on(rows, at, reading, points, jumps)
@@ -251,34 +264,34 @@ def read(
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def enter(state: Array, row: Array, tables: Filter, met: Met) -> Any:
-    """Fill the row, (8,) int64, of a state, (N,) int64. 0, or FULL."""
+    """Fill the row, (10,) int64, of a state, (N,) int64. 0, or FULL."""
     count = tables[3].shape[0]
     states = np.empty(count, dtype=np.int32)
-    for i in range(3):
+    for i in range(READINGS):
         row[i] = state[i]
         for k in range(count):
-            states[k] = state[3 + i * count + k]
-        row[3 + i] = number_of(states, tables, met)
-        if row[3 + i] == FULL:
+            states[k] = state[READINGS + i * count + k]
+        row[NUMBER + i] = number_of(states, tables, met)
+        if row[NUMBER + i] == FULL:
             return FULL
     return 0
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def leave_all(rows: Array, states: Array, met: Met) -> None:
-    """Fill the states, (n, N) int64, of rows, (n, 8) int64."""
+    """Fill the states, (n, N) int64, of rows, (n, 10) int64."""
     parts = met[0]
     count = parts.shape[1]
     for at in range(rows.shape[0]):
-        for i in range(3):
+        for i in range(READINGS):
             states[at, i] = rows[at, i]
             for k in range(count):
-                states[at, 3 + i * count + k] = parts[rows[at, 3 + i], k]
+                states[at, READINGS + i * count + k] = parts[rows[at, NUMBER + i], k]
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def run(state: Array, data: Array, rows: Array, last: Array, tables: Filter, met: Met) -> Any:
-    """Read several bytes, (n,) uint8, from a state, (N,) int64; as `read`, and stops at a refusal. rows: (2, 8) int64;
+    """Read several bytes, (n,) uint8, from a state, (N,) int64; as `read`, and stops at a refusal. rows: (2, 10) int64;
     the first is filled with the row after the bytes. last: (1,) int64, filled with how many bytes were read when no
     match, character or escape was in progress last, -1 if one always was."""
     points, jumps, cuts, busy = tables[0], met[1], met[2], met[3]
@@ -287,18 +300,20 @@ def run(state: Array, data: Array, rows: Array, last: Array, tables: Filter, met
     last[0] = -1
     i = 0
     while True:
-        is_plain = rows[0, 0] == 0 and rows[0, 1] & 7 <= PLAIN and rows[0, 2] & 7 <= PLAIN
-        if is_plain and not (busy[rows[0, 3]] or busy[rows[0, 4]] or busy[rows[0, 5]]):
+        is_idle = rows[0, 0] == 0
+        for reading in range(READINGS):
+            is_idle &= (reading == 0 or rows[0, reading] & 7 <= PLAIN) and not busy[rows[0, NUMBER + reading]]
+        if is_idle:
             last[0] = i
         if i == data.shape[0]:
             return 0
-        for k in range(6):
+        for k in range(KEPT):
             rows[1, k] = rows[0, k]
-        found = read(rows, 0, data[i], points, jumps, cuts, tables[8], tables[9], 0, 3)
+        found = read(rows, 0, data[i], points, jumps, cuts, tables[8], tables[9], 0, READINGS)
         if found == MISS:
-            if _jump(rows[0, 6], rows[0, 7], tables, met) == -1:
+            if _jump(rows[0, KEPT], rows[0, KEPT + 1], tables, met) == -1:
                 return FULL
-            for k in range(6):
+            for k in range(KEPT):
                 rows[0, k] = rows[1, k]
         elif found:
             return found
@@ -308,21 +323,21 @@ def run(state: Array, data: Array, rows: Array, last: Array, tables: Filter, met
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def ends(state: Array, rows: Array, tables: Filter, met: Met) -> Any:
-    """What the text's end would complete; see INVALID, here for the middle of a character, or FULL. rows: (1, 8) int64,
-    scratch."""
+    """What the text's end would complete; see INVALID, here for the middle of a character, or FULL. rows: (1, 10)
+    int64, scratch."""
     if state[0]:
         return INVALID
     points, jumps, cuts = tables[0], met[1], met[2]
     if enter(state, rows[0], tables, met):
         return FULL
     reading = 0
-    while reading < 3:
+    while reading < READINGS:
         unknown, slash, is_end = 0, 0, True
         if reading:
             unknown, slash, is_end = flush(rows[0, reading])
         hit = _take(rows, 0, reading, unknown, slash, -1, is_end, points, jumps, cuts)
         if hit == MISS:
-            if _jump(rows[0, 6], rows[0, 7], tables, met) == -1:
+            if _jump(rows[0, KEPT], rows[0, KEPT + 1], tables, met) == -1:
                 return FULL
         elif hit:
             return hit
@@ -333,17 +348,17 @@ def ends(state: Array, rows: Array, tables: Filter, met: Met) -> Any:
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
 def options(rows: Array, codes: Array, low: int, high: int, tables: Filter, met: Met) -> Any:
-    """Read each byte after rows[256]: rows (257, 8) int64 and codes (256,) int64 are filled with the row and what
+    """Read each byte after rows[256]: rows (257, 10) int64 and codes (256,) int64 are filled with the row and what
     `read` returns. low, high: see `read`. 0, or FULL."""
     points, jumps, cuts = tables[0], met[1], met[2]
     byte = 0
     while byte < 256:
-        for k in range(6):
+        for k in range(KEPT):
             rows[byte, k] = rows[256, k]
         codes[byte] = read(rows, byte, byte, points, jumps, cuts, tables[8], tables[9], low, high)
         if codes[byte] != MISS:
             byte += 1
-        elif _jump(rows[byte, 6], rows[byte, 7], tables, met) == -1:
+        elif _jump(rows[byte, KEPT], rows[byte, KEPT + 1], tables, met) == -1:
             return FULL
     return 0
 
@@ -353,14 +368,14 @@ def _keep(rows: Array, place: int, kept: Array, count: int, slots: Array) -> Any
     """The number of rows[place] among kept[:count], or `count` if it was new and is now there; -1 if there is no
     room. slots: (2 ** k,) int32 of -1, at least twice as many as rows."""
     mixed = np.uint64(14695981039346656037)
-    for i in range(6):
+    for i in range(KEPT):
         mixed = (mixed ^ np.uint64(rows[place, i])) * np.uint64(1099511628211)
         mixed ^= mixed >> np.uint64(29)
     at = np.int64(mixed & np.uint64(slots.shape[0] - 1))
     while slots[at] >= 0:
         other = slots[at]
         same = True
-        for i in range(6):
+        for i in range(KEPT):
             if kept[other, i] != rows[place, i]:
                 same = False
                 break
@@ -369,7 +384,7 @@ def _keep(rows: Array, place: int, kept: Array, count: int, slots: Array) -> Any
         at = (at + 1) & (slots.shape[0] - 1)
     if count == kept.shape[0]:
         return -1
-    for i in range(6):
+    for i in range(KEPT):
         kept[count, i] = rows[place, i]
     slots[at] = count
     return count
@@ -383,16 +398,16 @@ def walk(
     """Find the tokens that a state refuses, and the row after each other token, by what differs from another state.
 
     Where both have become one, the subtree is left as it is. Inputs: trie (N + 1, 4) int32 and ids (T,) int32 as in
-    `automata/masks/kernels.py`; stack, beside (depth + 2, 8) int64, the first rows are those of the state and of the
+    `automata/masks/kernels.py`; stack, beside (depth + 2, 10) int64, the first rows are those of the state and of the
     other one, the rest is scratch; kind (256,) int32, the kind of each byte as one bit; low, high: see `read`; kinds:
     if not 0, only tokens that hold a byte of one of these kinds are to be right. Outputs: bits (W,)
     uint32, the refused tokens, must be those of `other`; landed (V,) int32, the number of the row after each token that
-    was visited, -1 if it is refused, else left as it is; not filled if it is empty. kept (M, 8) int64: rows by
+    was visited, -1 if it is refused, else left as it is; not filled if it is empty. kept (M, 10) int64: rows by
     number, of which `count` are there. slots: see `_keep`. Returns how many rows there are, -1 if kept is too small,
     FULL. has_other: if not, bits must be 0."""
     points, jumps, cuts = tables[0], met[1], met[2]
     is_alone = high - low == 1
-    quote = 0 if low == 0 else 34 if low == 1 else 39
+    quote = 39 if low == SINGLE else 34
     wants = landed.shape[0] > 0
     # How far the other state can be followed: depths from `dead` on lie behind its refusal.
     dead = 2**30
@@ -422,16 +437,16 @@ def walk(
             if low == 0 or (stack[depth - 1, low] == PLAIN and byte != 92 and byte != quote):
                 stack[depth, 0] = 0
                 stack[depth, low] = stack[depth - 1, low]
-                target = jumps[stack[depth - 1, 3 + low], letter]
-                stack[depth, 3 + low] = target
+                target = jumps[stack[depth - 1, NUMBER + low], letter]
+                stack[depth, NUMBER + low] = target
                 if target != -1:
                     which = 1
                     refused = target < 0
             if which and not gone and (low == 0 or (beside[depth - 1, low] == PLAIN and byte != 92 and byte != quote)):
                 beside[depth, 0] = 0
                 beside[depth, low] = beside[depth - 1, low]
-                target = jumps[beside[depth - 1, 3 + low], letter]
-                beside[depth, 3 + low] = target
+                target = jumps[beside[depth - 1, NUMBER + low], letter]
+                beside[depth, NUMBER + low] = target
                 if target != -1:
                     which = 2
                     if target < 0:
@@ -442,10 +457,10 @@ def walk(
             rows[depth, 0] = rows[depth - 1, 0]
             for k in range(low, high):
                 rows[depth, k] = rows[depth - 1, k]
-                rows[depth, 3 + k] = rows[depth - 1, 3 + k]
+                rows[depth, NUMBER + k] = rows[depth - 1, NUMBER + k]
             found = read(rows, depth, byte, points, jumps, cuts, tables[8], tables[9], low, high)
             if found == MISS:
-                if _jump(rows[depth, 6], rows[depth, 7], tables, met) == -1:
+                if _jump(rows[depth, KEPT], rows[depth, KEPT + 1], tables, met) == -1:
                     return FULL
                 continue
             if found:
@@ -468,7 +483,7 @@ def walk(
         if not gone:
             same = stack[depth, 0] == beside[depth, 0]
             for k in range(low, high):
-                same &= stack[depth, 3 + k] == beside[depth, 3 + k]
+                same &= stack[depth, NUMBER + k] == beside[depth, NUMBER + k]
                 same &= k == 0 or stack[depth, k] == beside[depth, k]
             if same:
                 i = after

@@ -52,20 +52,23 @@ MAX_SEARCHED = 20_000
 MAX_KNOWN = 50_000
 
 
-WRITTEN, DOUBLE, SINGLE = 0, 1, 2
+WRITTEN, DOUBLE, SINGLE, NESTED = 0, 1, 2, 3
+READINGS = 4
+NUMBER, KEPT, ROW = READINGS, 2 * READINGS, 2 * READINGS + 2
+"""Of a row, as in `kernels.py`."""
 Result = TypeVar("Result")
 
 
 class Hit(NamedTuple):
     """A match. rule: its number. reading: 0 as the text is written, 1 between double quotation marks with escapes
-    decoded, 2 between single ones."""
+    decoded, 2 between single ones, 3 between double ones that are escaped."""
 
     rule: int
     reading: int
 
 
 class _Lane(NamedTuple):
-    """One reading of a state whose tokens are known. row: `(8,) int64`. refused: the tokens, `(W,) uint32`."""
+    """One reading of a state whose tokens are known. row: `(10,) int64`. refused: the tokens, `(W,) uint32`."""
 
     row: NDArray[np.int64]
     refused: NDArray[np.uint32]
@@ -79,7 +82,7 @@ class SafetyMachine:
         self._kernels = kernels
         self._filter = tuple(tables)
         self._parts = len(tables.first)
-        self._size = 3 + 3 * self._parts
+        self._size = READINGS * (1 + self._parts)
         self._width = vocab.width
         self._near = near
         self._eos = frozenset(vocab.eos_ids)
@@ -92,15 +95,17 @@ class SafetyMachine:
         sizes = (self._laid.nodes[heads, kernels.SKIP] - heads).astype(np.float64)  # nodes below each first byte
         self._below: NDArray[np.float64] = np.bincount(bytes_, weights=sizes, minlength=256).astype(np.float64)
         self._lock = WorkLock()
-        self._rows, self._last = np.zeros((2, 8), dtype=np.int64), np.zeros(1, dtype=np.int64)  # scratch
+        self._rows, self._last = np.zeros((2, ROW), dtype=np.int64), np.zeros(1, dtype=np.int64)  # scratch
         self._met = Met(self._parts, tables.letters.shape[1])
         self._masks: ByteCache[bytes, Mask] = ByteCache(CACHE_BYTES)
         self._landings: ByteCache[bytes, Landings] = ByteCache(LANDINGS_BYTES)
         self._lanes: ByteCache[tuple[int, int, int], _Lane] = ByteCache(LANES_BYTES)
         self._recent: dict[tuple[int, bool], Recent[_Lane]] = {}
         self._ends: Recent[_Landed] = Recent(MAX_LANDED)
-        self._kinds = (0, int(KIND[34] | KIND[92]), int(KIND[39] | KIND[92]))
-        self._special = [self._holding(b""), self._holding(b'"\\'), self._holding(b"'\\")]
+        double, single = int(KIND[34] | KIND[92]), int(KIND[39] | KIND[92])
+        self._kinds = (0, double, single, double)
+        special = self._holding(b'"\\')
+        self._special = [self._holding(b""), special, self._holding(b"'\\"), special]
         self._accepts: dict[bytes, bool] = {}
         self._least: dict[bytes, int] = {}
         self._own = frozenset(range(256)) - frozenset(vocab.missing_bytes())
@@ -271,20 +276,20 @@ class SafetyMachine:
         return self._call(lambda met: self._kernels.ends(row, self._rows, self._filter, met))
 
     def _enter(self, state: bytes) -> NDArray[np.int64]:
-        """The row of a state, `(8,) int64`. It holds as long as nothing is forgotten."""
-        row = np.zeros(8, dtype=np.int64)
+        """The row of a state, `(10,) int64`. It holds as long as nothing is forgotten."""
+        row = np.zeros(ROW, dtype=np.int64)
         given = self._row(state)
         self._call(lambda met: self._kernels.enter(given, row, self._filter, met))
         return row
 
     def _options(
-        self, row: NDArray[np.int64], low: int = 0, high: int = 3
+        self, row: NDArray[np.int64], low: int = 0, high: int = READINGS
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The rows after each byte, `(256, 6)`, and what reading it returned, `(256,)`, `int64`. Raises _Forgotten."""
-        rows, codes = np.zeros((257, 8), dtype=np.int64), np.empty(256, dtype=np.int64)
+        """The rows after each byte, `(256, 8)`, and what reading it returned, `(256,)`, `int64`. Raises _Forgotten."""
+        rows, codes = np.zeros((257, ROW), dtype=np.int64), np.empty(256, dtype=np.int64)
         rows[256] = row
         self._once(self._kernels.options(rows, codes, low, high, self._filter, self._met.arrays))
-        return rows[:256, :6], codes
+        return rows[:256, :KEPT], codes
 
     def _once(self, found: int) -> int:
         """Raises _Forgotten if a kernel had no room: its rows then mean nothing any more."""
@@ -305,24 +310,25 @@ class SafetyMachine:
                 self._ends = Recent(MAX_LANDED)
 
     def _states(self, rows: NDArray[np.int64]) -> list[bytes]:
-        """The states of rows, `(n, 6)` or wider."""
+        """The states of rows, `(n, 8)` or wider."""
         found = np.empty((len(rows), self._size), dtype=np.int64)
         self._kernels.leave_all(np.ascontiguousarray(rows), found, self._met.arrays)
         return [row.tobytes() for row in found]
 
     def _refused(self, state: bytes) -> NDArray[np.uint32]:
-        """The refused tokens, `(W,) uint32`: by the text as it is written, and by the two decoded ones where a token
+        """The refused tokens, `(W,) uint32`: by the text as it is written, and by the decoded ones where a token
         holds a quotation mark or a backslash; otherwise these read it as the first does."""
         row = self._enter(state)
         if row[0]:
             found = np.zeros(self._words, dtype=np.uint32)
-            self._walk(row, None, found, 0, 3, 0)
+            self._walk(row, None, found, 0, READINGS, 0)
             return found
-        found = self._lane(row, WRITTEN, 0, int(row[3]), is_whole=True).copy()
-        for reading in (DOUBLE, SINGLE):
-            escape, number = int(row[reading]), int(row[3 + reading])
-            is_whole = escape > self._kernels.PLAIN
-            if escape == self._kernels.PLAIN and number != row[3]:
+        written = int(row[NUMBER])
+        found = self._lane(row, WRITTEN, 0, written, is_whole=True).copy()
+        for reading in (DOUBLE, SINGLE, NESTED):
+            escape, number = int(row[reading]), int(row[NUMBER + reading])
+            is_whole = escape & 7 > self._kernels.PLAIN
+            if escape == self._kernels.PLAIN and number != written:
                 found |= self._lane(row, WRITTEN, 0, number, is_whole=True) & ~self._special[reading]
             found |= self._lane(row, reading, escape, number, is_whole=is_whole)
         return found
@@ -336,12 +342,12 @@ class SafetyMachine:
         known = self._lanes.get(key)
         if known is not None:
             return known.refused
-        row = np.zeros(8, dtype=np.int64)
-        row[3 + reading] = number
+        row = np.zeros(ROW, dtype=np.int64)
+        row[NUMBER + reading] = number
         if reading:
             row[reading] = escape
         after, codes = self._options(row, reading, reading + 1)
-        sign = np.where(codes == 0, after[:, 3 + reading] << 33 | after[:, reading] * bool(reading), -1)  # (256,)
+        sign = np.where(codes == 0, after[:, NUMBER + reading] << 33 | after[:, reading] * bool(reading), -1)  # (256,)
         recent = self._recent.setdefault((reading, is_whole), Recent(MAX_NEAR))
         nearest, far = recent.nearest(sign, self._below)
         if far > FAR * self._below.sum():
@@ -368,7 +374,7 @@ class SafetyMachine:
     ) -> int:
         """Fill the refused tokens, and the rows after the others where `ends` is given; returns how many rows there
         are. Raises _Forgotten."""
-        stack = np.empty((2, self._depth, 8), dtype=np.int64)
+        stack = np.empty((2, self._depth, ROW), dtype=np.int64)
         stack[0, 0] = row
         stack[1, 0] = row if other is None else other
         at = _NO_ENDS if ends is None else ends
@@ -391,10 +397,10 @@ class SafetyMachine:
         refused = np.zeros(self._words, dtype=np.uint32)
         if nearest is None or far > FAR * self._below.sum():
             ends = _Ends.empty(32 * self._words)
-            ends.count = self._walk(row, None, refused, 0, 3, 0, ends)
+            ends.count = self._walk(row, None, refused, 0, READINGS, 0, ends)
         else:
             ends = nearest.ends.copy()
-            ends.count = self._walk(row, nearest.row, refused, 0, 3, 0, ends)
+            ends.count = self._walk(row, nearest.row, refused, 0, READINGS, 0, ends)
         ends.forget_unused()
         self._ends.add(sign, _Landed(row, ends))
         ids = np.flatnonzero(ends.landed >= 0).astype(np.int32)
@@ -403,7 +409,7 @@ class SafetyMachine:
 
 @dataclass(slots=True)
 class _Ends:
-    """Where tokens lead. landed: the number of the row after each, -1 for none, `(32 W,) int32`. kept: rows, `(M, 8)
+    """Where tokens lead. landed: the number of the row after each, -1 for none, `(32 W,) int32`. kept: rows, `(M, 10)
     int64`, of which `count` are there. slots: see `kernels._keep`, `(2 M,) int32`."""
 
     landed: NDArray[np.int32]
@@ -415,13 +421,13 @@ class _Ends:
     def empty(size: int) -> _Ends:
         return _Ends(
             np.full(size, -1, dtype=np.int32),
-            np.empty((MAX_ROWS, 8), dtype=np.int64),
+            np.empty((MAX_ROWS, ROW), dtype=np.int64),
             0,
             np.full(2 * MAX_ROWS, -1, dtype=np.int32),
         )
 
     def copy(self) -> _Ends:
-        kept = np.empty((MAX_ROWS, 8), dtype=np.int64)
+        kept = np.empty((MAX_ROWS, ROW), dtype=np.int64)
         kept[: self.count] = self.kept[: self.count]
         return _Ends(self.landed.copy(), kept, self.count, np.full(2 * MAX_ROWS, -1, dtype=np.int32))
 
@@ -438,14 +444,14 @@ class _Ends:
 
 
 class _Landed(NamedTuple):
-    """A state whose landings are known. row: `(8,) int64`."""
+    """A state whose landings are known. row: `(10,) int64`."""
 
     row: NDArray[np.int64]
     ends: _Ends
 
 
-_NO_ENDS = _Ends(np.empty(0, dtype=np.int32), np.empty((0, 8), dtype=np.int64), 0, np.empty(1, dtype=np.int32))
-_MIXING = np.random.default_rng(20_26).integers(-(2**62), 2**62, size=6, dtype=np.int64)
+_NO_ENDS = _Ends(np.empty(0, dtype=np.int32), np.empty((0, ROW), dtype=np.int64), 0, np.empty(1, dtype=np.int32))
+_MIXING = np.random.default_rng(20_26).integers(-(2**62), 2**62, size=KEPT, dtype=np.int64)
 """Makes one number of a row, to compare rows by; it only decides which known state a new one is compared with."""
 
 
@@ -459,4 +465,4 @@ def _kernels() -> Any:
 
 
 def _hit(found: int) -> Hit | None:
-    return Hit(*divmod(found - 1, 3)) if found > 0 else None
+    return Hit(*divmod(found - 1, READINGS)) if found > 0 else None

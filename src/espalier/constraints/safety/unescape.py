@@ -11,6 +11,8 @@ OFF, PLAIN, SLASH, HEX, HALF, HALF_SLASH, HALF_HEX = 0, 1, 2, 3, 4, 5, 6
 """What has been read of an escape: no quotation mark yet; none; a backslash; `\\u` or `\\x` and some digits; half of a
 surrogate pair; that and a backslash; that and the beginning of the other half. In the low three bits; then the number
 of digits that are missing (4 bits), the value of the digits (16 bits), and ten bits of the first half."""
+MORE = 8
+"""With SLASH or HALF_SLASH of a nested string: there were several backslashes. With OFF: a backslash."""
 UNKNOWN = 0xFFFD
 """What a broken escape, or half of a surrogate pair, is read as."""
 
@@ -83,6 +85,33 @@ def decode(escape: int, point: int, quote: int) -> Any:
     if point == 92:
         return SLASH, unknown, 0, -1, False
     return PLAIN, unknown, 0, point, False
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def decode_nested(escape: int, point: int) -> Any:
+    """As `decode`, for the strings inside of strings, at any depth: between quotation marks that a backslash escapes.
+    However many backslashes begin an escape, it is that escape; a quotation mark with several is a part of the text,
+    one with none ends the string outside, and with it this one."""
+    mode = escape & 7
+    if mode == OFF:
+        if point == 92:
+            return OFF | MORE, 0, 0, -1, False
+        return (PLAIN if escape == OFF | MORE and point == 34 else OFF), 0, 0, -1, False
+    if point == 92 and mode in (SLASH, HALF_SLASH):
+        return escape | MORE, 0, 0, -1, False
+    if point == 34 and mode in (SLASH, HALF_SLASH):
+        unknown = 1 if mode == HALF_SLASH else 0
+        if escape & MORE:
+            return PLAIN, unknown, 0, 34, False
+        return PLAIN, unknown, 0, -1, True
+    if mode == HALF_SLASH:
+        escape &= ~MORE
+    elif mode == SLASH:
+        escape = SLASH
+    if point == 34:
+        _, unknown, slash, _, _ = decode(escape, 32, -1)  # what is cut off here
+        return OFF, unknown, slash, -1, True
+    return decode(escape, point, -1)
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
