@@ -32,11 +32,12 @@ from espalier.constraints.safety.unescape import (
     HALF,
     HALF_SLASH,
     HEX,
+    NESTED,
     OFF,
     PLAIN,
+    SINGLE,
     UNKNOWN,
-    decode,
-    decode_nested,
+    decode_as,
     flush,
     next_character,
 )
@@ -48,10 +49,9 @@ Met: TypeAlias = Any
 BLOCKS, GROUPS = 0x110000 >> 6, 0x110000 >> 12
 """Beginnings of characters: all but the last byte, all but the last two; then all but the last three."""
 FIRST, SKIP, PLACE, KINDS = 0, 1, 2, 3  # the columns of the trie, as in `automata/masks/kernels.py`
-WRITTEN, DOUBLE, SINGLE, NESTED = 0, 1, 2, 3
 READINGS = 4
-NUMBER, KEPT, WIDTH = READINGS, 2 * READINGS, 2 * READINGS + 2
-"""Of a row: where the numbers begin, after the character and the escapes; how many integers it is; and with scratch."""
+NUMBER, KEPT = READINGS, 2 * READINGS
+"""Of a row: where the numbers begin, after the character and the escapes; how many integers it is without scratch."""
 INVALID = -1
 """What `read` returns for a byte that is not valid UTF-8 here; 0 if it may be read; 1 + 4 i + r for a match of rule i
 in reading r."""
@@ -152,14 +152,6 @@ def _take(
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
-def _decoded(escape: int, point: int, reading: int) -> Any:
-    """See `decode`."""
-    if reading == NESTED:
-        return decode_nested(escape, point)
-    return decode(escape, point, 39 if reading == SINGLE else 34)
-
-
-@numba.njit(cache=True, nogil=True, boundscheck=False)
 def _goes_on(
     rows: Array, at: int, reading: int, begun: int, points: Array, jumps: Array, cuts: Array, samples: Array,
     first: Array,
@@ -175,7 +167,7 @@ def _goes_on(
         if reading:
             if escape & 7 == OFF:
                 return 0
-            rows[at, reading], unknown, slash, point, is_end = _decoded(escape, point, reading)
+            rows[at, reading], unknown, slash, point, is_end = decode_as(escape, point, reading)
         found = _take(rows, at, reading, unknown, slash, point, is_end, points, jumps, cuts)
         rows[at, NUMBER + reading] = number
         if reading:
@@ -253,7 +245,7 @@ def read(
             begins = 92 if reading == NESTED else 39 if reading == SINGLE else 34
             if escape == OFF and point != begins:
                 continue
-            rows[at, reading], unknown, slash, point, is_end = _decoded(escape, point, reading)
+            rows[at, reading], unknown, slash, point, is_end = decode_as(escape, point, reading)
         hit = _take(rows, at, reading, unknown, slash, point, is_end, points, jumps, cuts)
         if hit == 0 and reading and rows[at, reading] & 7 >= HEX:
             hit = _escape_goes_on(rows, at, reading, points, jumps)

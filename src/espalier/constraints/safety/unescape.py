@@ -7,6 +7,9 @@ from typing import Any
 
 import numba
 
+DOUBLE, SINGLE, NESTED = 1, 2, 3
+"""What is decoded: the text between double quotation marks, between single ones, between double ones with backslashes.
+"""
 OFF, PLAIN, SLASH, HEX, HALF, HALF_SLASH, HALF_HEX = 0, 1, 2, 3, 4, 5, 6
 """What has been read of an escape: no quotation mark yet; none; a backslash; `\\u` or `\\x` and some digits; half of a
 surrogate pair; that and a backslash; that and the beginning of the other half. In the low three bits; then the number
@@ -112,6 +115,14 @@ def decode_nested(escape: int, point: int) -> Any:
         _, unknown, slash, _, _ = decode(escape, 32, -1)  # what is cut off here
         return OFF, unknown, slash, -1, True
     return decode(escape, point, -1)
+
+
+@numba.njit(cache=True, nogil=True, boundscheck=False)
+def decode_as(escape: int, point: int, reading: int) -> Any:
+    """As `decode`, in one of the readings."""
+    if reading == NESTED:
+        return decode_nested(escape, point)
+    return decode(escape, point, 39 if reading == SINGLE else 34)
 
 
 @numba.njit(cache=True, nogil=True, boundscheck=False)
