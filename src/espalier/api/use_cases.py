@@ -147,8 +147,9 @@ class PresetBuilder(preset_values.PresetBuilder):
     """A preset step by step: `PresetBuilder("mine").temperature(0.2).grammar("@json_object").build_and_register()`."""
 
     def build_and_register(self, app: App | None = None) -> Preset:
-        """Register it in this process: `preset="mine"` then names it. Raises InputError and SamplingError, naming the
-        field."""
+        """Register it in this process: `preset="mine"` then names it. It is tried first, as `try_preset` does. Raises
+        InputError and SamplingError, naming the field, and what `try_preset` raises; nothing is registered then."""
         made = self.build()
+        try_preset(made, app=app)
         (app or default_app()).presets.register(made)
         return made

@@ -132,7 +132,10 @@ class Compiler:
         make = KINDS.find(spec.kind, "automaton")
         if make is None:
             raise UnsupportedError(
-                f"{wanted_by} cannot hold {spec.kind} yet", hint=f"it can hold: {with_automaton()}", field="constraint"
+                f"{wanted_by} cannot hold {spec.kind} yet",
+                hint=f"put it beside the whole, where it holds for all of the text: AllOf(..., {spec.kind}); "
+                f"inside can be: {with_automaton()}",
+                field="constraint",
             )
         found: Dfa | Network = make(spec, self)
         return found

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tests.tokenizers as tokenizers
-from espalier import AllOf, Ban, Choice, Gbnf, JsonObject, JsonSchema, Regex, Safety, ToolCalls, Wordlist
+from espalier import AllOf, Ban, Choice, Free, Gbnf, JsonObject, JsonSchema, Regex, Safety, ToolCalls, Wordlist
 from espalier.automata.joint.machine import JointMachine
 from espalier.constraints.after.spec import After
 from espalier.constraints.compiler import Compiler
@@ -16,6 +16,7 @@ from espalier.constraints.compose.all_of_matcher import AllOfCompiled
 from espalier.constraints.compose.side_by_side import SideBySideCompiled
 from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import judge
+from espalier.errors import SpecError, UnsupportedError
 from espalier.tokens import mask as masks
 
 ARITHMETIC = Path(__file__).parents[3] / "examples" / "arithmetic.gbnf"
@@ -122,3 +123,23 @@ def test_what_begins_after_a_marker_beside_a_ban(compiler):
 @pytest.mark.parametrize("spec", [CASES["two grammars"][0], AllOf(JsonObject(), SAFE, dead_ends="refuse")])
 def test_json_and_back(spec):
     assert Spec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+def test_a_word_list_beside_json_said_no_way_out(compiler):
+    spec = AllOf(JsonObject(), Wordlist(["name", "rosa"]))
+    with pytest.raises(SpecError, match="no text satisfies") as caught:
+        compiler.compile(spec)
+    assert "separators=" in caught.value.hint
+    joined = compiler.compile(AllOf(JsonObject(), Wordlist(["name", "rosa"], separators='{}":')))
+    assert joined.accepts('{"name": "rosa"}')
+    assert not joined.accepts('{"name": "emma"}')
+
+
+def test_a_filter_inside_of_free_said_no_way_out(compiler):
+    for region in (Safety("minimal"), AllOf(JsonObject(), Safety("minimal"))):
+        with pytest.raises(UnsupportedError, match="cannot hold safety") as caught:
+            compiler.compile(Free({"<a>": region}))
+        assert "AllOf(..., safety)" in caught.value.hint
+    beside = compiler.compile(AllOf(Free({"<a>": JsonObject()}), Safety("minimal")))
+    assert beside.accepts('x <a>{"command": "ls"}')
+    assert not beside.accepts('x <a>{"command": "cd /tmp\\nrm -rf /"}')

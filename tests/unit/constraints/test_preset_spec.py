@@ -341,3 +341,12 @@ def test_on_an_engine_the_text_is_what_the_preset_promises(name):
     assert json.loads(result.text) == result.parsed
     if name == "tool_call":
         assert list(result.parsed) == ["name", "args"]
+
+
+def test_a_preset_that_cannot_be_used_was_registered():
+    app = App(Settings())
+    wrong = espalier.PresetBuilder("apart").grammar('root ::= "rm -rf /"').safety_preset("minimal")
+    with pytest.raises(InputError, match=r"the preset 'apart' cannot be used: no text satisfies .*gbnf and .*safety"):
+        wrong.build_and_register(app)
+    with pytest.raises(UnknownName):
+        app.presets.get("apart")

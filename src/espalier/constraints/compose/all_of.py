@@ -166,7 +166,7 @@ def _side_by_side(members: Sequence[_Member], spec: AllOf, compiler: Compiler) -
 def all_of_language(spec: AllOf, compiler: Compiler) -> Dfa | Network:
     """The intersection, for constraints that hold an `AllOf`. Raises as `compile_all_of`, and UnsupportedError for
     members without an automaton and for two that are not regular."""
-    return _intersected(spec, lambda member: compiler.language(member, wanted_by="AllOf"))
+    return _intersected(spec, lambda member: compiler.language(member, wanted_by="an AllOf inside another constraint"))
 
 
 def all_of_watched(spec: AllOf, compiler: Compiler) -> WatchedLanguage:
@@ -174,7 +174,7 @@ def all_of_watched(spec: AllOf, compiler: Compiler) -> WatchedLanguage:
     found: list[WatchedLanguage] = []
 
     def language(member: Spec) -> Dfa | Network:
-        found.append(watched_language(member, compiler, wanted_by="AllOf"))
+        found.append(watched_language(member, compiler, wanted_by="an AllOf inside another constraint"))
         return found[-1].automaton
 
     automaton = _intersected(spec, language)

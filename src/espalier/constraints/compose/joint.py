@@ -199,9 +199,20 @@ def _contradiction(parts: Sequence[Part], compiler: Compiler) -> SpecError | Voc
             break
     return SpecError(
         f"no text satisfies {' and '.join(guilty or names)} at once",
-        hint="the members contradict one another" if guilty or len(names) == 2 else "they do so only all together",
+        hint=_why(guilty or (tuple(names) if len(names) == 2 else ())),
         field="members",
     )
+
+
+def _why(guilty: Sequence[str]) -> str:
+    """A hint for members that share no text. guilty: two of them, or none alone."""
+    if not guilty:
+        return "they do so only all together"
+    if any(name.endswith("].wordlist") for name in guilty):
+        return (
+            "a word list takes no marks but its own: give those of the other member as its separators=, or digits=True"
+        )
+    return "the members contradict one another"
 
 
 def _contradict(parts: Sequence[Part], compiler: Compiler) -> bool:
