@@ -57,7 +57,8 @@ def from_bytes(data: bytes | memoryview, dtype: str, shape: tuple[int, int]) -> 
         split = shape[0] * SCALE_BYTES
         scales = np.frombuffer(data[:split], dtype="<f4")[:, None]
         values: npt.NDArray[np.int8] = np.frombuffer(data[split:], dtype=np.int8)
-        return values.reshape(shape).astype(np.float32) * scales
+        scaled: npt.NDArray[np.float32] = values.reshape(shape).astype(np.float32) * scales
+        return scaled
     if dtype == "bfloat16":
         return from_bfloat16_bits(np.frombuffer(data, dtype="<u2").reshape(shape))
     found: npt.NDArray[Any] = np.frombuffer(data, dtype=np.dtype(dtype).newbyteorder("<"))
