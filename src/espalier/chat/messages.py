@@ -7,6 +7,7 @@ reads is not known here.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from espalier.errors import InputError
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 CALL_SHAPE = '{"id": ..., "type": "function", "function": {"name": ..., "arguments": "{...}"}}'
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _TEXTS = {"assistant": ("reasoning_content", "reasoning"), "tool": ("tool_call_id", "name")}
 """Role -> fields that must be text if they are given; null counts as missing."""
 
@@ -69,7 +71,7 @@ def _text(message: dict[str, Any], name: str, where: str) -> None:
 
 
 def _unicode(text: str, where: str, name: str) -> None:
-    if any(0xD800 <= ord(c) < 0xE000 for c in text):
+    if _SURROGATE.search(text):
         raise InputError(f"{where}: {name} is not valid Unicode", field=f"{where}.{name}")
 
 

@@ -175,3 +175,19 @@ def test_what_is_compiled_for_a_client_that_left_stops() -> None:
         workers.close()
 
     asyncio.run(check())
+
+
+def test_works_that_do_not_look_give_their_places_to_those_that_wait() -> None:
+    async def main() -> None:
+        workers, door = Workers(threads=2, waiting=20), threading.Event()
+        stuck = [asyncio.create_task(workers.run(lambda: door.wait(60), owner="a")) for _ in range(5)]
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(workers.run(lambda: "light", owner="a"), 30) == "light"
+        assert not any(task.done() for task in stuck)
+        door.set()
+        assert await asyncio.gather(*stuck) == [True] * 5
+        assert workers._long == 0
+        assert workers._running.total() == 0
+        workers.close()
+
+    asyncio.run(main())

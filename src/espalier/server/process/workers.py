@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -102,7 +103,10 @@ class Workers:
         task.future.add_done_callback(lambda _: _on_loop(loop, ended.set))
         is_taken = False
         try:
-            await ended.wait()
+            while not ended.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(ended.wait(), SHORT_SECONDS)
+                self._relieve()
             is_taken = True
             if task.future.cancelled():  # by `close`
                 raise Unavailable("the server is closing")
@@ -173,13 +177,26 @@ class Workers:
         is_heavy = time.thread_time() - task.cpu_began >= LIGHT_SECONDS
         if not task.is_long and (is_heavy or time.monotonic() - task.began >= SHORT_SECONDS):
             with self._lock:
-                if self._long < MOST_LONG:
-                    self._long += 1
-                    task.is_long = True
-                    self._leave_place(task)
+                self._make_long(task)
         if is_heavy:
             self._charge_for(task)
             self._turns.pace(task)
+
+    def _relieve(self) -> None:
+        """Give the places of works that have not looked for long to those that wait."""
+        with self._lock:
+            if not len(self._queue):
+                return
+            ends = time.monotonic() - SHORT_SECONDS
+            for task in [one for one in self._tasks if 0 < one.began <= ends]:
+                self._make_long(task)
+
+    def _make_long(self, task: _Task) -> None:
+        """The caller holds the lock."""
+        if not task.is_long and task in self._tasks and self._long < MOST_LONG:
+            self._long += 1
+            task.is_long = True
+            self._leave_place(task)
 
     def _charge_for(self, task: _Task) -> None:
         """In the task's own thread."""
