@@ -33,7 +33,7 @@ def write_log(requests: Sequence[Request], random: Random) -> Log:
     is_own = random.random() < 0.5
     candidates = random.choice((0, 3, 10))
     log = Log(text="", is_own=is_own)
-    rows = _in_order([_rows(one, candidates=candidates, is_own=is_own) for one in requests], random)
+    rows = _in_order([rows_of(one, candidates=candidates, is_own=is_own) for one in requests], random)
     begun = START - 60
     damage = random.choice(("none", "none", "cut", "task", "drop", "twice", "rotate", "open", "null"))
     twins = len({one.prompt for one in requests}) < len(requests)
@@ -57,7 +57,7 @@ def write_log(requests: Sequence[Request], random: Random) -> Log:
         rows = rows[at:]
     head = datetime.fromtimestamp(begun, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     version = "espalier-1" if is_own else "2"
-    whole = f'{{"log_version":"{version}","timestamp":"{head}","events":[' + _written(rows)
+    whole = f'{{"log_version":"{version}","timestamp":"{head}","events":[' + written(rows)
     if damage == "open":
         whole = whole.rpartition("]")[0].rstrip() + random.choice(("", ","))
     elif damage == "cut":
@@ -67,7 +67,7 @@ def write_log(requests: Sequence[Request], random: Random) -> Log:
     return log
 
 
-def _rows(request: Request, *, candidates: int, is_own: bool) -> list[dict[str, Any]]:
+def rows_of(request: Request, *, candidates: int, is_own: bool) -> list[dict[str, Any]]:
     """Its events, and in a log of Espalier the note of its end; each with the time."""
     found: list[dict[str, Any]] = []
     named = {"request_id": request.name} if is_own else {}
@@ -90,7 +90,7 @@ def _in_order(lists: list[list[dict[str, Any]]], random: Random) -> list[dict[st
     return [next(left[i]) for _, _, i, _ in order]
 
 
-def _written(rows: Sequence[dict[str, Any]]) -> str:
+def written(rows: Sequence[dict[str, Any]]) -> str:
     """Events, each with the notes since the last one, and the notes after the last event."""
     events, notes = [], []
     for row in rows:

@@ -40,6 +40,7 @@ export function drawStats(node, trace) {
     tile("Mean removed mass", tax.limit + prob(meanMass(trace)), "of the model’s probability, per step"),
     tile("Favourite forbidden", known ? count(sum.changed_steps ?? 0) : "not recorded", known ? share(sum.changed_steps ?? 0) : ""),
     sum.rejected_steps && tile("First draw refused", count(sum.rejected_steps), share(sum.rejected_steps)),
+    sum.unknown_steps && tile("Rejection not known", count(sum.unknown_steps), share(sum.unknown_steps)),
     forced && tile("Forced", count(forced), share(forced)),
     meta.closed_by_budget && tile("Closed by the budget", "yes", "closed within the token limit", "bad"),
     meta.rewinds?.length && tile("Undone", count(meta.rewinds.length), many(meta.rewinds.reduce((n, one) => n + one.tokens.length, 0), "token")),

@@ -4,7 +4,7 @@
 const CSV_COLUMNS = [
   "step", "token_id", "text_json", "stage", "logprob", "removed_mass", "removed_at_most", "tax_nats", "cumulative_tax_nats",
   "entropy_before", "entropy_after", "allowed_count", "was_rejected", "was_forced", "was_changed", "exactness", "path", "rule",
-  "rejected_json",
+  "rejected_json", "verdict",
 ];
 
 /* RFC 4180. A model's text is a JSON string: line ends stay visible, and spreadsheets see no formula. */
@@ -20,7 +20,7 @@ export function stepsCsv(steps, paths) {
     t.step, t.token.id, JSON.stringify(t.token.text), STAGES[stageOf(t)], t.token.logprob === null ? "-inf" : t.token.logprob,
     massOf(t), t.bounds ? t.bounds[1] : t.removed_mass, taxOf(t), totals[i], ...(knowsAllowed(t) ? [t.entropy_before, t.entropy_after, t.allowed_count] : [null, null, null]),
     t.was_rejected, t.was_forced, isForbidden(t), t.bounds ? "bounded" : t.exactness, named(paths?.[i]), named(t.rule),
-    t.rejected ? JSON.stringify(t.rejected.text) : "",
+    t.rejected ? JSON.stringify(t.rejected.text) : "", t.is_unknown ? "unknown" : t.was_rejected ? "rejected" : "accepted",
   ]);
   return [CSV_COLUMNS, ...rows].map((row) => `${row.map(cell).join(",")}\r\n`).join("");
 }

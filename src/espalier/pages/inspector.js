@@ -166,6 +166,7 @@ function describe(step, i) {
   if (massOf(step) >= BINS[0]) said.push(`${limitOf(step)}${prob(massOf(step))} removed`);
   if (isForbidden(step)) said.push("favourite forbidden");
   if (step.was_rejected) said.push("first draw refused");
+  if (step.is_unknown) said.push("not known whether a draw was refused");
   if (step.was_forced) said.push("forced");
   return said.join(", ");
 }
@@ -292,6 +293,7 @@ export function drawLegend(node, steps, scale = massScale()) {
     h("span", { class: "marks" },
       key(swatch("forb"), "favourite forbidden"),
       steps.some((t) => t.was_rejected) && key(swatch("rej"), "first draw refused"),
+      steps.some((t) => t.is_unknown) && key(swatch("unsure"), "not known whether a draw was refused"),
       steps.some((t) => t.was_forced) && key(swatch("forced"), "forced"),
       steps.some((t) => t.token.is_special) && key(swatch("pill", "end"), "special token")),
   );
@@ -351,8 +353,8 @@ export function inspector({ list, panel, onShow = () => {}, onPin = () => {}, ke
 
   function node(step, i) {
     const marks = [
-      `tok ${paint(step)}`, isForbidden(step) && "forb", step.was_rejected && "rej", step.was_forced && "forced",
-      step.token.is_special && "pill",
+      `tok ${paint(step)}`, isForbidden(step) && "forb", step.was_rejected && "rej", step.is_unknown && "unsure",
+      step.was_forced && "forced", step.token.is_special && "pill",
     ];
     return h("span", {
       class: marks.filter(Boolean).join(" "), role: "option", id: `t${i}`, "data-i": i, tabindex: "-1",
@@ -445,6 +447,7 @@ export function inspector({ list, panel, onShow = () => {}, onPin = () => {}, ke
           isFolded ? "More" : "Less")));
     const tags = [
       isForbidden(step) && tag("favourite forbidden", "bad"), step.was_rejected && tag("first draw refused", "bad"),
+      step.is_unknown && tag("rejection not known", "plain"),
       step.was_forced && tag("forced", "plain"), step.token.is_special && tag("special token", "plain"),
       (step.bounds || step.exactness === "bounded") && tag("bounded, not exact", "plain"),
     ].filter(Boolean);

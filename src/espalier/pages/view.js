@@ -24,6 +24,7 @@ export const COLOURS = {
 export const FILTERS = {
   all: ["All", () => true],
   rejected: ["Rejected", (step) => step.was_rejected],
+  unknown: ["Not known", (step) => step.is_unknown],
   forced: ["Forced", (step) => step.was_forced],
   changed: ["Changed", isForbidden],
 };
@@ -92,7 +93,8 @@ export function viewer({ steps, bar, legend, tokens, onChange }) {
   let isOut = () => false;
 
   const colours = chooser("Colour", Object.entries(COLOURS).map(([name, one]) => [name, one.label]), paint);
-  const counted = Object.entries(FILTERS).map(([name, [label, passes]]) => [name, label, name === "all" ? undefined : count(steps.filter(passes).length)]);
+  const offered = Object.entries(FILTERS).filter(([name, [, passes]]) => name !== "unknown" || steps.some(passes));
+  const counted = offered.map(([name, [label, passes]]) => [name, label, name === "all" ? undefined : count(steps.filter(passes).length)]);
   const filters = chooser("Show", counted, filter);
   const field = h("input", { type: "search", id: "search", placeholder: "Search", "aria-label": "Search the text", autocomplete: "off", spellcheck: "false", enterkeyhint: "search" });
   const said = h("span", { class: "note found", role: "status" });
@@ -201,7 +203,7 @@ export function viewer({ steps, bar, legend, tokens, onChange }) {
   const keys = {
     n: () => move(1), N: () => move(-1), p: () => move(-1),
     "/": () => (field.focus(), field.select()),
-    f: () => filter(cycled(Object.keys(FILTERS), show)),
+    f: () => filter(cycled(offered.map(([name]) => name), show)),
     c: () => paint(cycled(Object.keys(COLOURS), colour)),
   };
   return {

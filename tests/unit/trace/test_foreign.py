@@ -244,7 +244,6 @@ def test_our_own_trace_is_read_as_it_is(tmp_path: Path) -> None:
         ('{"a": 1, "b": 2}', "a JSON object with 'a', 'b'"),
         ("{}", "an empty JSON object"),
         ('{"type": "object", "properties": {}}', "a JSON Schema"),
-        ('{"trace_version": "1.0", "events": []}', "a grammar trace"),
         ('{"text": "", "usage": {}, "finish_reason": "stop"}', "which holds no steps: use --trace"),
         ('{"step": 0}\n{"end": true}\n', "lines of JSON, as JsonLinesRecorder"),
     ],

@@ -65,8 +65,9 @@ def html_command(
 ) -> None:
     """Write a trace, or two side by side, as one self-contained HTML file."""
     target = Path(out or f"{trace}.html" if source.database else out or Path(trace).with_suffix(".html")).expanduser()
-    if out != "-" and target.exists() and not force:
-        raise InputError(f"{target} exists already", hint="--force overwrites it", field="out")
+    if out != "-":
+        inputs = [one for one in (None if source.database else trace, beside) if one is not None]
+        check_target(str(target), inputs, force=force)
     read = read_trace(trace, source)
     if beside is None:
         text = page.render(read.to_json(), findings=_found(read))

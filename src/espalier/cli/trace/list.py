@@ -56,13 +56,14 @@ def _row(path: Path) -> dict[str, Any]:
         steps=sums["total_steps"],
         tax_nats=sums["total_tax_nats"],
         rejected_steps=sums["rejected_steps"],
+        unknown_steps=sums["unknown_steps"],
         finish_reason=trace.finish_reason,
         bounded=kind != "trace",
     )
 
 
 def _values(name: str, **values: Any) -> dict[str, Any]:
-    sums = dict.fromkeys(("steps", "tax_nats", "rejected_steps"))
+    sums = dict.fromkeys(("steps", "tax_nats", "rejected_steps", "unknown_steps"))
     return {"name": name, "kind": "", "model": "", **sums, "finish_reason": "", "bounded": False, **values}
 
 
@@ -112,7 +113,7 @@ def draw(rows: list[dict[str, Any]], to: Console) -> None:
             printable(str(row["model"]), newline="\\n"),
             "" if row["steps"] is None else str(row["steps"]),
             tax,
-            "" if row["rejected_steps"] is None else str(row["rejected_steps"]),
+            "" if row["rejected_steps"] is None else f"{row['rejected_steps']}{' ?' if row['unknown_steps'] else ''}",
             printable(str(row["finish_reason"]), newline="\\n"),
         )
     to.print(table)

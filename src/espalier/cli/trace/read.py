@@ -31,6 +31,7 @@ class SourceFlags:
     choice: Annotated[int, typer.Option(help="Reply: index of the choice.")] = 0
     task: Annotated[int | None, typer.Option(help="Rejection log: id of the task.")] = None
     slot: Annotated[int | None, typer.Option(help="Rejection log: id of the slot.")] = None
+    request: Annotated[str | None, typer.Option(help="Rejection log: the request_id.")] = None
     temperature: Annotated[float | None, typer.Option(help="Reply: its temperature, if it does not say.")] = None
     database: DatabaseUrl = None
 

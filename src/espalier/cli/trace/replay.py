@@ -18,6 +18,7 @@ from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.inputs import check_trace_path, read_text
 from espalier.cli.flags.model import EngineFlags, Model, load
 from espalier.cli.flags.schema import parse_json
+from espalier.cli.trace.read import SourceFlags, read_trace
 from espalier.cli.vocab import read as read_vocab
 from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Gbnf, JsonSchema, Spec
@@ -26,6 +27,7 @@ from espalier.decoding.replay import Divergence
 from espalier.errors import InputError
 from espalier.grammar.check import validate
 from espalier.grammar.parser import parse
+from espalier.trace.foreign.read import has_gaps
 from espalier.trace.records import Trace
 from espalier.trace.report.diff import clip, diff
 from espalier.wiring import build_app
@@ -84,18 +86,26 @@ def replay_command(
 
 
 def diff_command(
-    left: Annotated[str, typer.Argument(help="A trace written as .json.")],
-    right: Annotated[str, typer.Argument(help="Another trace.")],
+    left: Annotated[str, typer.Argument(help="A trace, a merged file or a reply.")],
+    right: Annotated[str, typer.Argument(help="Another.")],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Compare two traces: their first difference, and costs by path and by rule. Exit code 0: equal; 1: not."""
-    found = diff(Trace.load(left), Trace.load(right))
+    found = diff(*(whole_trace(one) for one in (left, right)))
     if as_json:
         output.data_json(found.to_json())
     else:
         names = (Path(left).name, Path(right).name)
         output.data("\n".join(found.lines(names if names[0] != names[1] else (left, right))))
     raise typer.Exit(0 if found.is_same else 1)
+
+
+def whole_trace(path: str) -> Trace:
+    """The trace of a file of any kind. Raises InputError for a rejection log, which has only some of the steps."""
+    found = read_trace(path, SourceFlags())
+    if has_gaps(found):
+        raise InputError(f"{path} is a rejection log, and has not all steps of a run", hint="espalier trace merge")
+    return found
 
 
 def is_here(name: str) -> bool:

@@ -82,6 +82,8 @@ def head(trace: Trace) -> list[str]:
     if trace.constraint is not None:
         facts.append(f"constraint {trace.constraint.get('kind', '?')}")
     rejected = f"{sums['rejected_steps']} rejected ({100 * sums['rejected_rate']:.1f} %)"
+    if sums["unknown_steps"]:
+        rejected += f" · {sums['unknown_steps']} unknown"
     lines = [
         printable(" · ".join(one for one in facts if one), newline=" "),
         f"{sums['total_steps']} steps · {rejected} · {sums['forced_steps']} forced · "
@@ -91,6 +93,8 @@ def head(trace: Trace) -> list[str]:
     ]
     if trace.decoding.get("estimated"):
         lines.append("rejections are estimated, not recorded")
+    if sums["unknown_steps"]:
+        lines.append(f"whether a token was rejected is not known at {sums['unknown_steps']} steps")
     if trace.rewinds:
         lines.append(f"{len(trace.rewinds)} rewinds")
     if trace.verdict is not None and trace.verdict.get("valid") is False:
@@ -101,6 +105,8 @@ def head(trace: Trace) -> list[str]:
 def _tokens(trace: Trace, to: Console, limit: int) -> None:
     """Print the tokens in order. Without colour a high tax is marked by brackets, and a rejection by ^."""
     is_plain = not to.is_terminal or to.no_color
+    is_blind = all(one.is_unknown for one in trace.steps)  # then the head says so
+    some = not is_blind and any(one.is_unknown for one in trace.steps)
     line = Text()
     last = -1
     for one in trace.steps[:limit]:
@@ -110,15 +116,19 @@ def _tokens(trace: Trace, to: Console, limit: int) -> None:
         shown = printable(one.text, newline="↵\n") or ("⟨end⟩" if one.is_special else "⟨⟩")
         if is_plain:
             dear = one.tax_nats >= LEVELS[1][0]
-            line.append(f"{'^' if one.was_rejected else ''}{f'[{shown}]' if dear else shown}")
+            mark = "^" if one.was_rejected else "?" if one.is_unknown and not is_blind else ""
+            line.append(f"{mark}{f'[{shown}]' if dear else shown}")
         else:
             style = next(style for below, style in LEVELS if one.tax_nats < below or math.isinf(below))
-            line.append(shown, style=f"{style} underline" if one.was_rejected else style)
+            unknown = one.is_unknown and not is_blind
+            line.append(shown, style=f"{style} underline" if one.was_rejected else f"{style} dim" if unknown else style)
     rest = len(trace.steps) - limit
     if rest > 0:
         line.append(f" … {rest} more (--limit 0)")
     to.print(line)
     marks = "[ ] tax of 0.7 nats or more   ^ rejected before it" if is_plain else "colour: tax   underlined: rejected"
+    if some:
+        marks += "   ? not known" if is_plain else "   faint: not known"
     to.print(Text(marks, style="" if is_plain else "dim"))
 
 
@@ -205,6 +215,8 @@ def _step_head(one: StepRecord) -> list[str]:
             f"removed mass {one.removed_mass:.4f} · tax {one.tax_nats:.3f} nats · {one.allowed_count} allowed · "
             f"entropy {one.entropy_before:.3f} → {one.entropy_after:.3f}"
         )
+    if one.is_unknown:
+        lines.append("whether a token was rejected here is not known")
     if one.rejected is not None:
         lines.append(f"rejected: {visible(one.rejected.text)} {one.rejected.prob:.4f}")
     if one.was_forced:

@@ -35,10 +35,18 @@ def finish_llama(reply: Json, running: Generation) -> Any:
     assert isinstance(asked, LlamaAsked)
     began = running.began if running.submitted is None else running.submitted
     found = [
-        _picked(asked, {**one, "timings": timings(usage, began=began, first=output.first, last=output.last)})
+        _picked(
+            asked,
+            {**one, **named_by(running), "timings": timings(usage, began=began, first=output.first, last=output.last)},
+        )
         for (one, usage), output in zip(reply["results"], running.outputs, strict=True)
     ]
     return found[0] if len(found) == 1 else found
+
+
+def named_by(running: Generation) -> Json:
+    """The name under which a rejection log has the request, if the reply can be merged with one."""
+    return {"request_id": running.request_id} if running.asked.top_logprobs is not None else {}
 
 
 def timings(usage: Usage, *, began: float, first: float | None, last: float) -> Json:
@@ -171,7 +179,7 @@ class LlamaChunks(Chunks):
             first=self._first.get(index),
             last=self._last.get(index, self.begun),
         )
-        return [*pieces, _picked(asked, {**final, "timings": took})]
+        return [*pieces, _picked(asked, {**final, **self.head.named(), "timings": took})]
 
     def _piece(self, asked: LlamaAsked, index: int, text: str) -> Json:
         found: Json = {

@@ -23,18 +23,23 @@ class Logprobs(Protocol):
 
 class ChatLogprobs:
     """`{"content": [{token, bytes, logprob, top_logprobs}]}`, one entry per generated token without EOS. top: how many
-    most probable tokens each entry has."""
+    most probable tokens each entry has. with_ids: whether tokens also have their `id`, as in llama-server's replies."""
 
-    def __init__(self, top: int) -> None:
-        self._top = top
+    def __init__(self, top: int, *, with_ids: bool = False) -> None:
+        self._top, self._with_ids = top, with_ids
 
     def of(self, steps: Sequence[StepRecord]) -> dict[str, Any]:
         return {"content": [self._one(step) for step in steps], "refusal": None}
 
     def _one(self, step: StepRecord) -> dict[str, Any]:
         best = step.pre_masking[: self._top]
-        tops = [_token(one.text, one.bytes) | {"logprob": of_probability(one.prob)} for one in best]
-        return _token(step.text, step.bytes) | {"logprob": finite(step.logprob), "top_logprobs": tops}
+        tops = [self._token(one.id, one.text, one.bytes) | {"logprob": of_probability(one.prob)} for one in best]
+        token = self._token(step.token_id, step.text, step.bytes)
+        return token | {"logprob": finite(step.logprob), "top_logprobs": tops}
+
+    def _token(self, number: int, text: str, raw: bytes) -> dict[str, Any]:
+        named = {"token": text, "bytes": list(raw)}
+        return {"id": number, **named} if self._with_ids else named
 
 
 class TextLogprobs:
@@ -64,10 +69,6 @@ class TextLogprobs:
             found.setdefault(spelled(one.text, one.bytes), of_probability(one.prob))
         found.setdefault(spelled(step.text, step.bytes), finite(step.logprob))
         return found
-
-
-def _token(text: str, raw: bytes) -> dict[str, Any]:
-    return {"token": text, "bytes": list(raw)}
 
 
 def spelled(text: str, raw: bytes) -> str:

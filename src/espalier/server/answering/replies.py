@@ -1,7 +1,7 @@
 """Builds OpenAI's replies as JSON: whole completions and stream chunks. It waits for nothing and runs nothing.
 
-Beyond OpenAI's fields there are only `reasoning` (vLLM's) with `reasoning_content` (llama-server's), and on request
-`token_ids` and the key `espalier`.
+Beyond OpenAI's fields there are only `reasoning` (vLLM's) with `reasoning_content` (llama-server's), `request_id`
+beside log probabilities, and on request `token_ids`, an `id` for each candidate, and the key `espalier`.
 """
 
 from __future__ import annotations
@@ -24,20 +24,25 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The fields with which a reply and each of its chunks begin."""
+    """The fields with which a reply and each of its chunks begin. request_id: under which a rejection log has the
+    request; in replies with log probabilities, which can be merged with one."""
 
     id: str
     kind: str
     created: int
     model: str
     fingerprint: str
+    request_id: str = ""
 
     def json(self, *, chunk: bool = False) -> Json:
         kind = f"{self.kind}.chunk" if chunk and self.kind == "chat.completion" else self.kind
         return {
             "id": self.id, "object": kind, "created": self.created, "model": self.model,
-            "system_fingerprint": self.fingerprint,
+            "system_fingerprint": self.fingerprint, **self.named(),
         }  # fmt: skip
+
+    def named(self) -> Json:
+        return {"request_id": self.request_id} if self.request_id else {}
 
 
 def chat_head(asked: Asked, fingerprint: str) -> Head:
@@ -111,7 +116,7 @@ def whole_chat(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
             message["tool_calls"] = [call.to_json() for call in result.tool_calls]
         choice: Json = {"index": index, "message": message, "logprobs": None, "finish_reason": result.finish_reason}
         if asked.top_logprobs is not None:
-            choice["logprobs"] = ChatLogprobs(asked.top_logprobs).of(_steps(asked, result))
+            choice["logprobs"] = ChatLogprobs(asked.top_logprobs, with_ids=asked.token_ids).of(_steps(asked, result))
         choices.append(_with_ids(choice, asked, result))
     return head.json() | {"choices": choices, "usage": usage(results, asked.n)}
 
@@ -286,7 +291,7 @@ class ChatChunks(ChoiceChunks):
         return {"delta": {}, "finish_reason": result.finish_reason}
 
     def logprobs(self) -> Logprobs:
-        return ChatLogprobs(self.asked.top_logprobs or 0)
+        return ChatLogprobs(self.asked.top_logprobs or 0, with_ids=self.asked.token_ids)
 
 
 def _delta(one: Delta) -> Json:

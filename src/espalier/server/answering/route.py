@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -105,7 +105,8 @@ async def _begin(
         log_state=request.scope["state"],
     )  # fmt: skip
     running = await while_connected(request, stack.enter_async_context(begin))
-    return running, dialect.head(asked, process.fingerprint)
+    head = dialect.head(asked, process.fingerprint)
+    return running, head if asked.top_logprobs is None else replace(head, request_id=request_id)
 
 
 async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:

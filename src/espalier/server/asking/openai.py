@@ -58,9 +58,20 @@ def ask_chat(body: ChatBody, process: Process) -> Asked:
             "tools": tools, "tool_choice": body.tool_choice, "parallel_tool_calls": body.parallel_tool_calls,
         },
         request=variables,
-        top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+        top_logprobs=_top(body),
     )  # fmt: skip
     return assemble(draft, process, Asked)
+
+
+def _top(body: ChatBody) -> int | None:
+    """How many candidates beside each token; None without log probabilities. Raises BadRequest."""
+    if not body.logprobs:
+        return None
+    if body.logprobs is True:
+        return body.top_logprobs or 0
+    if body.top_logprobs not in (None, body.logprobs):
+        raise BadRequest("logprobs and top_logprobs are two different numbers", field="top_logprobs")
+    return body.logprobs
 
 
 def ask_completion(body: CompletionBody, process: Process) -> Asked:

@@ -6,7 +6,7 @@ in `fields.py`.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -161,9 +161,11 @@ class SharedBody(SamplingFields):
 
 
 class ChatBody(SharedBody):
+    """logprobs: true, or as llama-server takes it, the number of candidates, which is then `top_logprobs`."""
+
     messages: list[ChatMessage] = Field(min_length=1)
     max_completion_tokens: int | None = None
-    logprobs: bool | None = None
+    logprobs: bool | Annotated[int, Field(ge=0)] | None = None
     top_logprobs: int | None = Field(default=None, ge=0)
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None

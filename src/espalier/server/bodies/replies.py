@@ -60,11 +60,13 @@ class Completion(Reply):
     created: int
     model: str
     system_fingerprint: str
+    request_id: str | None = None
     usage: Usage
     espalier: Report | None = None
 
 
 class TopLogprob(Reply):
+    id: int | None = None
     token: str
     bytes: list[int]
     logprob: float

@@ -69,6 +69,7 @@ def whole_seed_chat(asked: Asked, head: Head, results: Sequence[Result]) -> dict
     """The word-list server's reply, in which absent values are left out instead of null."""
     reply = whole_chat(asked, head, results)
     del reply["system_fingerprint"]
+    reply.pop("request_id", None)
     reply["usage"] = {name: reply["usage"][name] for name in USAGE}
     for choice in reply["choices"]:
         del choice["message"]["refusal"]

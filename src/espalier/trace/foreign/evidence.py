@@ -115,7 +115,14 @@ class Evidence:
         candidate. It sums to what another run of the same prompt, without a rejection, would have needed to give this
         text. heat: the temperature; 1 if unknown."""
         scale = 1.0 if heat is None or heat <= 0 else 1.0 / heat
-        return [_behind(one) * scale for one in self.reply.steps]
+        return [
+            _behind(one) * scale if is_sure else 0.0
+            for one, is_sure in zip(self.reply.steps, self.reply.sure, strict=True)
+        ]
+
+    def proves(self, place: int) -> bool:
+        """Whether the reply itself proves that a token was rejected here."""
+        return self.found is not None and self.reply.sure[place] and self.found[place].verdict == "rejected"
 
 
 def _behind(step: ApiStep) -> float:

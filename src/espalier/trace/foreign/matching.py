@@ -14,6 +14,7 @@ import math
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 from espalier.errors import EspalierError, InputError
@@ -30,6 +31,8 @@ APART = 8.0
 """Bits by which the best task must lead."""
 KEPT = 256
 """Agreeing events whose place is kept for each task, to see what several tasks have in common."""
+MOST_STEPS = 16_384
+"""Events whose step is kept for each task."""
 REMEMBERED = 4096
 """Events that are remembered, so that one that stands twice counts once."""
 How = Literal["request", "task", "fit", "none"]
@@ -125,9 +128,9 @@ class TaskFit:
     bits: float = 0.0
     drawn: float = 0.0
     last: int = -1
-    last_event: int = -1
     tokens: int | None = None
     agreed: list[tuple[tuple[int, Any], float]] = field(default_factory=list)
+    steps: set[int] = field(default_factory=set)
 
     @property
     def agrees(self) -> bool:
@@ -177,11 +180,9 @@ class Survey:
         self._tasks = Tasks()
         self._slots: dict[int, TaskKey] = {}
         self._kept: dict[TaskKey, list[Mapping[str, Any]]] | None = {} if keep else None
-        total, sums = 0.0, []
-        for one in evidence.surprise(heat):
-            total += one
-            sums.append(total)
-        self._surprise = sums
+        self._surprise = evidence.surprise(heat)
+        sums = list(accumulate(self._surprise))
+        self._sums = sums
 
     def add(self, event: Mapping[str, Any]) -> None:
         for run in _runs(event.get("ended")):
@@ -194,7 +195,8 @@ class Survey:
             self._moved_on(key)
         fit.coverage.add(event)
         fit.events += 1
-        fit.last_event = event["step"]
+        if len(fit.steps) < MOST_STEPS:
+            fit.steps.add(event["step"])
         compared = self._evidence.compare(event)
         if compared.conflict:
             fit.conflicts += 1
@@ -327,9 +329,9 @@ class Survey:
             return Link(how="none", reason=f"none of the log's {len(fits)} tasks agrees with the response{found}")
         ranked = self._ranked(agreeing)
         key, fit = ranked[0]
-        rivals = [one for one, other in ranked if other.bits > fit.bits - APART]
-        if len(rivals) > 1 and fit.bits >= ENOUGH:
-            raise self._several(rivals, "this response")
+        rivals = [one for one, other in named.items() if one != key and self._is_rival(other, fit)]
+        if rivals and fit.bits >= ENOUGH:
+            raise self._several([key, *rivals], "this response")
         common = Counter(mark for other in agreeing.values() for mark, _ in other.agreed)
         if not self._is_enough(fit, common):
             reason = f"{key} does not contradict the response, which is not enough: {fit}"
@@ -338,6 +340,18 @@ class Survey:
 
     def _ranked(self, fits: Mapping[TaskKey, TaskFit]) -> list[tuple[TaskKey, TaskFit]]:
         return sorted(fits.items(), key=lambda one: -one[1].bits)
+
+    def _is_rival(self, other: TaskFit, best: TaskFit) -> bool:
+        """Whether the reply may as well be of another task: it does not contradict it, and that it has no events where
+        the best has some is no proof against it."""
+        if other.conflicts or not other.events:
+            return False
+        if self.is_complete or (other.coverage.numbered and not other.coverage.gaps):
+            only = [step for step in best.steps - other.steps if step < len(self._surprise)]
+            if math.fsum(self._surprise[step] for step in only) >= UNSHARED:
+                return False
+            return not any(self._evidence.proves(step) for step in only)
+        return other.bits > best.bits - APART or other.by_probability > 0 or len(other.agreed) < min(other.events, KEPT)
 
     def _is_enough(self, fit: TaskFit, common: Mapping[tuple[int, Any], int]) -> bool:
         """Whether chance, another request with the same schema, and one with the same prompt are unlikely. What another
@@ -348,9 +362,7 @@ class Survey:
         if self.is_alone or fit.same_token or fit.drawn >= UNSHARED:
             return True
         # Had this output no events, each token was a first draw; where events may be lost, nothing follows.
-        return self.is_complete and (
-            fit.proven > 0 or self._surprise[min(fit.last, len(self._surprise) - 1)] >= UNSHARED
-        )
+        return self.is_complete and (fit.proven > 0 or self._sums[min(fit.last, len(self._sums) - 1)] >= UNSHARED)
 
     def _several(self, keys: Sequence[TaskKey], what: str) -> MatchError:
         return MatchError(

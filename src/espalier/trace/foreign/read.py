@@ -1,6 +1,6 @@
-"""Read any file about a generation as a Trace: our own, the combined form, a rejection log, the reply of a server.
+"""Read any file about a generation as a Trace: our own, the combined form, a rejection log, a reply, a grammar trace.
 
-Missing values of the other three are not made up: such steps have exactness `bounded`, and bounds on the removed mass.
+Missing values of the others are not made up: such steps have exactness `bounded`, and bounds on the removed mass.
 The kind of a file is detected from its content. The steps are read by `steps.py`.
 """
 
@@ -17,6 +17,7 @@ from espalier.files.json_shape import check_shape
 from espalier.files.limits import LOG, REPLY
 from espalier.files.reading import open_file, read_within
 from espalier.trace.foreign.estimate import Estimate, estimates
+from espalier.trace.foreign.grammar_trace import grammar_trace
 from espalier.trace.foreign.log_reader import LogReader
 from espalier.trace.foreign.matching import MatchError, TaskKey, Tasks, named_tasks
 from espalier.trace.foreign.placing import placed
@@ -25,9 +26,10 @@ from espalier.trace.foreign.steps import of_combined, of_event, of_reply, text_o
 from espalier.trace.records import StepRecord, Trace, with_sidecar
 from espalier.trace.records import trace_of as trace_of_json
 
-Kind = Literal["trace", "combined", "log", "response"]
+Kind = Literal["trace", "combined", "log", "response", "grammar"]
 KIND_NAMES: Mapping[Kind, str] = {
     "trace": "trace", "combined": "merged", "log": "rejection log", "response": "reply",
+    "grammar": "grammar trace",
 }  # fmt: skip
 HEAD = 4096
 
@@ -84,6 +86,8 @@ def read(
     _check(kind, choice=choice or None, task=task, slot=slot, request=request, temperature=temperature)
     if kind == "trace":
         return Read(with_sidecar(trace_of_json(data, os.fspath(path)), path), kind)
+    if kind == "grammar":
+        return Read(grammar_trace(data), kind, ("probabilities are made of the logits of the listed candidates",))
     if kind == "combined":
         return Read(_of_combined(data, path), kind, ("what the model wanted is known within bounds only",))
     reply = data if isinstance(data, Response) else response_of(data)
@@ -110,7 +114,7 @@ def kind_of(data: Any, path: str | os.PathLike[str]) -> Kind:
     if isinstance(data.get("steps"), list) and isinstance(data.get("metadata"), Mapping):
         return "combined"
     if "trace_version" in data:
-        raise _unknown(path, "a grammar trace, of the tool before rejection logs")
+        return "grammar"
     if isinstance(data.get("events"), list):
         return "log"
     if {"choices", "content", "completion_probabilities", "error"} & data.keys():

@@ -7,7 +7,7 @@ candidate that is known to be refused means that at least its probability was re
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -77,6 +77,32 @@ def of_event(event: Mapping[str, Any]) -> StepRecord:
     logprob = math.log(mine.prob) if mine is not None and mine.prob > 0 else None
     reported = ApiStep(id=None if number == NO_ID else number, text=text, bytes=spelled, logprob=logprob, top=())
     return _record(event["step"], reported, event, was_rejected=True)
+
+
+def of_filtering(
+    place: int,
+    taken: Mapping[str, Any],
+    *,
+    before: Sequence[Mapping[str, Any]],
+    after: Sequence[Mapping[str, Any]],
+    refused: Mapping[str, Any] | None,
+    is_unknown: bool,
+) -> StepRecord:
+    """A step of a grammar trace. before, after: the candidates of one filtering, with `prob`; what is only in the first
+    was masked. refused: the first draw."""
+    kept = {_number(one) for one in after}
+    masked = [{**one, "prob": 0.0, "logit": None} for one in before if _number(one) not in kept]
+    number = _number(taken)
+    chance = next((float(one["prob"]) for one in before if _number(one) == number != NO_ID), 0.0)
+    reported = ApiStep(
+        id=None if number == NO_ID else number,
+        text=next((taken[name] for name in ("token_str", "str") if isinstance(taken.get(name), str)), ""),
+        bytes=None,
+        logprob=math.log(chance) if chance > 0 else None,
+        top=(),
+    )
+    event = {"pre_masking": list(before), "post_grammar": [*after, *masked], "rejected": refused}
+    return _record(place, reported, event, was_rejected=refused is not None, is_unknown=is_unknown)
 
 
 def text_of(steps: Iterable[StepRecord]) -> str:

@@ -250,9 +250,21 @@ def _not_recorded(trace: Trace) -> Iterator[Finding]:
         )
 
 
+def _not_known(trace: Trace) -> Iterator[Finding]:
+    unknown = [one.step for one in trace.steps if one.is_unknown]
+    if unknown:
+        yield Finding(
+            code="rejections_unknown",
+            severity="note",
+            message=f"at {len(unknown)} of {len(trace.steps)} steps it is not known whether a token was rejected",
+            steps=_first_steps(unknown),
+            evidence={"steps": len(unknown), "of": len(trace.steps)},
+        )
+
+
 RULES: tuple[Rule, ...] = (
     _whitespace_loops, _digit_loops, _phrase_loops, _rewinds, _eos, _budget, _misaligned, _fights, _reasoning,
-    _not_recorded,
+    _not_recorded, _not_known,
 )  # fmt: skip
 
 

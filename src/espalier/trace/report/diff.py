@@ -50,6 +50,7 @@ class SideCost:
     rejected: int
     forced: int
     changed: int
+    unknown: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -58,6 +59,7 @@ class SideCost:
             "rejected_steps": self.rejected,
             "forced_steps": self.forced,
             "changed_steps": self.changed,
+            "unknown_steps": self.unknown,
         }
 
 
@@ -160,6 +162,7 @@ class TraceDiff:
             ("tokens", left.tokens, right.tokens, ".0f"),
             ("tax, nats", left.tax_nats, right.tax_nats, ".2f"),
             ("rejected", left.rejected, right.rejected, ".0f"),
+            *([("not known", left.unknown, right.unknown, ".0f")] if left.unknown or right.unknown else []),
             ("changed", left.changed, right.changed, ".0f"),
             ("forced", left.forced, right.forced, ".0f"),
         ]
@@ -225,6 +228,7 @@ def _cost(trace: Trace) -> SideCost:
         rejected=found["rejected_steps"],
         forced=found["forced_steps"],
         changed=found["changed_steps"],
+        unknown=found["unknown_steps"],
     )
 
 

@@ -17,9 +17,10 @@ from espalier.trace.records import Trace
 COLUMNS = (
     "step", "token_id", "text", "logprob", "removed_mass", "removed_mass_upper", "tax_nats", "cumulative_tax_nats",
     "entropy_before", "entropy_after", "allowed_count", "was_rejected", "rejected_id", "rejected_text", "was_forced",
-    "is_changed", "exactness", "path", "rule",
+    "is_changed", "exactness", "path", "rule", "verdict",
 )  # fmt: skip
 WIDTH, HEIGHT = 960, 320
+FILLS = {"rejected": "#b3401e", "accepted": "#c98a1b", "unknown": "#9a9a9a"}
 LEFT, RIGHT, TOP, BOTTOM = 56, 56, 34, 40
 """Pixels around the chart, for its axes and title."""
 
@@ -43,7 +44,7 @@ def rows(trace: Trace) -> list[dict[str, Any]]:
                 "entropy_before": step.entropy_before if known else None,
                 "entropy_after": step.entropy_after if known else None,
                 "allowed_count": step.allowed_count if known else None,
-                "was_rejected": step.was_rejected,
+                "was_rejected": None if step.is_unknown else step.was_rejected,
                 "rejected_id": None if step.rejected is None or step.rejected.id < 0 else step.rejected.id,
                 "rejected_text": None if step.rejected is None else step.rejected.text,
                 "was_forced": step.was_forced,
@@ -51,6 +52,7 @@ def rows(trace: Trace) -> list[dict[str, Any]]:
                 "exactness": step.exactness,
                 "path": cost.path,
                 "rule": cost.rule,
+                "verdict": step.verdict,
             }
         )
     return found
@@ -86,6 +88,7 @@ def to_svg(trace: Trace) -> str:
     most, total = max(taxes, default=0.0), sums[-1] if sums else 0.0
     bounded = any(one.exactness == "bounded" for one in trace.steps)
     least = "at least " if bounded else ""
+    legend = "red: rejected" + (", grey: not known" if any(one.is_unknown for one in trace.steps) else "")
     caption = f"{len(taxes)} steps, tax {least}{total:.2f} nats in all, {least}{most:.2f} at the most expensive step"
     wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
     pitch = wide / max(1, len(taxes))
@@ -94,7 +97,7 @@ def to_svg(trace: Trace) -> str:
         x = LEFT + place * pitch
         size = high * tax / most if most else 0.0
         if size >= 0.05:
-            fill = "#b3401e" if trace.steps[place].was_rejected else "#c98a1b"
+            fill = FILLS[trace.steps[place].verdict]
             bars.append(
                 f'<rect x="{x:.2f}" y="{TOP + high - size:.2f}" width="{max(0.6, 0.85 * pitch):.2f}" '
                 f'height="{size:.2f}" fill="{fill}"/>'
@@ -108,7 +111,7 @@ def to_svg(trace: Trace) -> str:
         _label(WIDTH - RIGHT + 6, TOP + 8, f"{total:.2f}", "start"),
         _label(LEFT, base + 18, "step 0", "start"),
         _label(WIDTH - RIGHT, base + 18, str(trace.steps[-1].step) if trace.steps else "", "end"),
-        _label(WIDTH // 2, base + 32, "bars: nats a step (red: rejected); line: the sum so far", "middle"),
+        _label(WIDTH // 2, base + 32, f"bars: nats a step ({legend}); line: the sum so far", "middle"),
     ]
     return "\n".join(
         [

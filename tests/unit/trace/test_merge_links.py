@@ -1,0 +1,226 @@
+"""How a log is linked to a reply: each way a merge went wrong, or would have guessed, has a test here."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from random import Random
+from typing import Any
+
+import pytest
+
+from benchmarks.fuzzing.merge.files import rows_of, written
+from benchmarks.fuzzing.merge.run import SCHEMAS
+from benchmarks.fuzzing.merge.server import HALVES, Request, Sampling, entries_of, run
+from espalier.trace.foreign.follow import LogFollower
+from espalier.trace.foreign.log_reader import LogReader
+from espalier.trace.foreign.matching import MatchError, Tasks
+from espalier.trace.foreign.merge import Combined, Sides, combined, merge
+from espalier.trace.foreign.responses import read_response
+
+
+def request(task: int, prompt: int, *, heat: float = 1.0, seed: int = 0, slot: int = 0) -> Request:
+    found = Request(name=f"req-{task}", prompt=prompt, template=SCHEMAS[1], begin=0, task=task, slot=slot,
+                    sampling=Sampling(temperature=heat, top_k=40))  # fmt: skip
+    run(found, Random(seed), most=60)
+    return found
+
+
+def rows(*requests: Request, own: bool = False) -> list[dict[str, Any]]:
+    return [row for one in requests for row in rows_of(one, candidates=10, is_own=own)]
+
+
+def log(events: list[dict[str, Any]], *, version: str = "2") -> str:
+    return f'{{"log_version":"{version}","timestamp":"then","events":[' + written(events)
+
+
+def reply(one: Request, *, leaves_out: bool = False, **more: Any) -> dict[str, Any]:
+    choice = {
+        "index": 0, "message": {"content": ""}, "finish_reason": one.finish,
+        "logprobs": {"content": entries_of(one, top=5, leaves_out=leaves_out, with_ids=True)},
+    }  # fmt: skip
+    return {"id": "c", "choices": [choice], "usage": {"completion_tokens": len(one.steps)}, **more}
+
+
+def merged(data: dict[str, Any], text: str, **options: Any) -> Combined:
+    return merge(read_response(json.dumps(data)), lambda: LogReader(io.BytesIO(text.encode())), **options)
+
+
+def truth(one: Request) -> list[bool]:
+    return [step.rejected is not None for step in one.steps]
+
+
+def states(found: Combined) -> list[bool | None]:
+    return [one["rejection_sampling"]["was_rejected"] for one in found.data["steps"]]
+
+
+MINE, OTHER = request(7, 1, seed=3), request(9, 2, seed=4)
+
+
+def test_a_task_among_others_is_found_and_the_evidence_is_told() -> None:
+    found = merged(reply(MINE), log(rows(OTHER, MINE)))
+    assert states(found) == truth(MINE)
+    link = found.data["metadata"]["link"]
+    assert (link["by"], link["task_id"], link["by_id"]) == ("fit", 7, sum(truth(MINE)))
+    assert link["by_probability"] > 5
+    assert "agree by id" in link["reason"]
+
+
+def test_a_null_draw_loses_no_events() -> None:
+    events = rows(MINE, OTHER)
+    events[0]["resampled"] = None
+    assert states(merged(reply(MINE), log(events))) == truth(MINE)
+
+
+def test_an_event_at_the_end_token_loses_no_events() -> None:
+    data = reply(MINE)
+    data["choices"][0]["logprobs"]["content"].pop()
+    assert states(merged(data, log(rows(OTHER, MINE)))) == truth(MINE)
+    del data["usage"]
+    assert states(merged(data, log(rows(OTHER, MINE)))) == truth(MINE)[:-1]
+
+
+def test_gaps_in_the_log_probabilities_lose_no_events() -> None:
+    found = (request(7, 1, seed=seed) for seed in range(50))
+    one = next(one for one in found if any(step.token in HALVES for step in one.steps))
+    data = reply(one, leaves_out=True)
+    ids = [step.token for step in one.steps]
+    assert len(data["choices"][0]["logprobs"]["content"]) < len(ids)
+    known = merged(data | {"__verbose": {"tokens": ids}}, log(rows(one)), task=7)
+    assert states(known) == truth(one)
+    assert [step["token"]["id"] for step in known.data["steps"]] == ids
+    for stated, true in zip(states(merged(data, log(rows(one)), task=7)), truth(one), strict=True):
+        assert stated in (None, true)
+
+
+def test_a_log_that_was_cut_says_nothing_of_later_steps() -> None:
+    events = rows(MINE)
+    text = log(events)
+    cut = merged(reply(MINE), text[: text.index('"step": ', len(text) // 2) + 60], task=7)
+    last = max(place for place, one in enumerate(states(cut)) if one)
+    assert states(cut)[: last + 1] == truth(MINE)[: last + 1]
+    assert set(states(cut)[last + 1 :]) == {None}
+    assert cut.data["summary"]["unknown_steps"] == len(MINE.steps) - last - 1
+
+
+@pytest.mark.parametrize("text", [log([]), log(rows(OTHER)), '{"log_version":"2","events":['])
+def test_an_empty_or_foreign_log_makes_every_step_unknown(text: str) -> None:
+    found = merged(reply(MINE), text)
+    assert set(states(found)) == {None}
+    assert not found.is_matched
+    assert found.data["summary"]["unknown_steps"] == len(MINE.steps)
+
+
+def test_one_event_of_a_common_token_is_not_attributed() -> None:
+    one = next(row for row in rows(OTHER) if row["step"] == 0)
+    one["pre_masking"] = []
+    found = merged(reply(MINE), log([one]))
+    assert (found.is_matched, set(states(found))) == (False, {None})
+    assert "is not enough" in found.warnings[0]
+
+
+def test_another_request_with_the_same_prompt_is_not_taken_for_this_one() -> None:
+    forced = [request(task, 5, seed=seed) for task, seed in ((1, 1), (2, 2))]
+    for one in forced:  # cut where only fixed tokens have come
+        del one.steps[6:]
+        one.finish = "length"
+    open_log = log(rows(forced[0])).rpartition("]")[0]
+    assert not merged(reply(forced[1]), open_log).is_matched
+    if any(truth(forced[1])):
+        with pytest.raises(MatchError, match="tasks of the log fit"):
+            merged(reply(forced[1]), log(rows(*forced)))
+
+
+def test_what_the_reply_proves_contradicts_a_wrong_claim() -> None:
+    greedy = request(7, 1, heat=0.0)
+    settings = {"__verbose": {"generation_settings": {"temperature": 0.0, "grammar": "x"}}}
+    found = merged(reply(greedy, **settings), log(rows(greedy)))
+    assert states(found) == truth(greedy)
+    accepted = truth(greedy).index(False)
+    false = {
+        **rows(greedy)[0],
+        "step": accepted,
+        "resampled": None,
+        "post_grammar": [],
+        "rejected": {"id": 5, "text": "0", "prob": 1.0},
+    }
+    refuted = merged(reply(greedy, **settings), log([false]), task=7)
+    assert (refuted.is_matched, "cannot have had a rejection" in refuted.warnings[0]) == (False, True)
+    missing = [row for row in rows(greedy) if row["step"] != truth(greedy).index(True)]
+    assert states(merged(reply(greedy, **settings), log(missing), task=7))[truth(greedy).index(True)] is None
+
+
+def test_lost_events_of_a_log_with_numbers_leave_gaps_and_doubled_ones_none() -> None:
+    events = rows(MINE, own=True)
+    whole = merged(reply(MINE), log(events, version="espalier-1"), request="req-7")
+    assert states(whole) == truth(MINE)
+    twice = merged(reply(MINE), log([one for one in events for _ in "ab"], version="espalier-1"), request="req-7")
+    assert states(twice) == truth(MINE)
+    del events[1]
+    gap = merged(reply(MINE), log(events, version="espalier-1"), request="req-7")
+    for stated, true in zip(states(gap), truth(MINE), strict=True):
+        assert stated in (None, true)
+    assert None in states(gap)
+
+
+def test_one_client_may_use_one_name_twice() -> None:
+    twins = [request(task, task, seed=task) for task in (1, 2)]
+    for one in twins:
+        one.name = "curl"
+    data = reply(twins[1]) | {"request_id": "curl"}
+    assert states(merged(data, log(rows(*twins, own=True), version="espalier-1"))) == truth(twins[1])
+
+
+def test_a_log_that_was_begun_later_says_nothing_of_the_first_steps() -> None:
+    events = [row for row in rows(MINE) if row["step"] >= 5]
+    text = log(events).replace('"then"', '"2027-01-15T08:00:02Z"')
+    made = {"created": 1_800_000_003, "timings": {"prompt_ms": 0, "predicted_ms": 3000}}
+    found = merged(reply(MINE, **made), text, task=7)
+    first = next(place for place, one in enumerate(states(found)) if one is not None)
+    assert first == events[0]["step"]
+
+
+# Following
+
+
+def test_a_log_is_followed_and_linked_while_it_is_written(tmp_path: Any) -> None:
+    path = tmp_path / "log.json"
+    first, second = log(rows(MINE)), log(rows(OTHER))
+    with LogFollower(path) as follower:
+        assert follower.poll().events == []
+        path.write_text(first[: len(first) // 2])
+        events = follower.poll().events
+        assert 0 < len(events) < sum(truth(MINE))
+        with path.open("a") as file:
+            file.write(first[len(first) // 2 :])
+        news = follower.poll()
+        events += news.events
+        assert (len(events), news.is_closed, news.files) == (sum(truth(MINE)), True, 1)
+        path.rename(tmp_path / "log.json.1")
+        path.write_text(second)
+        assert len(follower.poll().events) == sum(truth(OTHER))
+        path.write_text(first[:-4])  # truncated and begun again
+        again = follower.poll()
+        assert (len(again.events), again.files, again.is_closed) == (sum(truth(MINE)), 3, False)
+        assert follower.poll().events == []
+    sides = Sides.of(read_response(json.dumps(reply(MINE))))
+    survey = sides.survey(keep=True)
+    for event in (*events, *again.events):
+        survey.add(event)
+    survey.close(is_closed=True)
+    link = survey.choose()
+    assert link.key is not None
+    made = combined(sides, link, survey.events(link.key), log_version="2", timestamp="then")
+    assert states(made) == truth(MINE)
+
+
+def test_a_bare_minus_inf_is_compared_as_a_refusal() -> None:
+    event = {**rows(MINE)[0], "post_grammar": [{"id": MINE.steps[rows(MINE)[0]["step"]].token, "logit": -math.inf}]}
+    assert "masked token" in merged(reply(MINE), log([event]), task=7).warnings[0]
+
+
+def test_tasks_of_one_number_are_kept_apart_after_a_restart() -> None:
+    tasks = Tasks()
+    keys = [tasks.key({"task_id": 0, "slot_id": 0, "step": step}) for step in (0, 4, 2, 3)]
+    assert [key.part for key in keys if key is not None] == [0, 0, 1, 1]
