@@ -71,9 +71,9 @@ def test_four_requests_at_once_are_told_apart_by_the_id_in_their_replies(tmp_pat
     ask = {**ASK, "response_format": {"type": "json_schema", "json_schema": {"schema": schema}}, "temperature": 1,
            "max_tokens": 40}  # fmt: skip
     del ask["structured_outputs"]
-    with client("Sure!", config=settings(rejection_log=str(tmp_path / "log.json"))) as c:
-        with ThreadPoolExecutor(4) as pool:
-            replies = list(pool.map(lambda seed: c.post(CHAT, json=ask | {"seed": seed}).json(), range(4)))
+    config = settings(rejection_log=str(tmp_path / "log.json"))
+    with client("Sure!", config=config) as c, ThreadPoolExecutor(4) as pool:
+        replies = list(pool.map(lambda seed: c.post(CHAT, json=ask | {"seed": seed}).json(), range(4)))
     events = json.loads((tmp_path / "log.json").read_text())["events"]
     for reply in replies:
         found = merged(tmp_path, reply)
