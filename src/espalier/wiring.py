@@ -36,9 +36,10 @@ class App:
         as in the settings, if the engine takes it. Raises UnknownModel and what the engine raises."""
         if model is not None and not model.strip():
             raise UnknownModel("the name of the model is empty", field="model")
-        return open_engine(
-            self.model_name(model), options=options, defaults=self.settings.options, folders=self.folders
-        )
+        defaults = self.settings.options
+        # A server has its own model, so the demo model is no default there.
+        name = model or self.settings.model or "" if options.over(defaults).url else self.model_name(model)
+        return open_engine(name, options=options, defaults=defaults, folders=self.folders)
 
     def model_name(self, model: str | None = None) -> str:
         """The given name, else the configured one, else the demo model's path."""

@@ -49,12 +49,17 @@ def load(
     kv_type: str | None = None,
     flash_attention: str | None = None,
     lora: LoraLike | Sequence[LoraLike] | None = None,
+    engine: str | None = None,
+    url: str | None = None,
+    key_file: str | None = None,
+    timeout: float | None = None,
+    binary: str | os.PathLike[str] | None = None,
     tool_format: str | None = None,
     app: App | None = None,
 ) -> LoadedEngine:
-    """Load a model by path or name: a GGUF file, a folder or hub name of Hugging Face; by default the configured or the
-    demo model. Arguments left None come from the environment (`ESPALIER_CONTEXT` and so on), then from the engine's
-    defaults.
+    """Load a model by path or name: a GGUF file, the address of a llama-server, a folder or hub name of Hugging Face;
+    by default the configured or the demo model. Arguments left None come from the environment (`ESPALIER_CONTEXT` and
+    so on), then from the engine's defaults.
 
     device: `cpu`, `cuda`, `cuda:1`, `mps`. dtype: the weights' type: `float32`, `bfloat16`, `float16`, `auto`.
     tool_format: how calls are written, if the chat template does not show it.
@@ -63,6 +68,10 @@ def load(
     hold together. batch_size: tokens of one decode. gpu_layers: layers on the GPU, -1 for all. threads: for the forward
     pass. kv_type: `f16`, `f32`, `q8_0`, ... flash_attention: `auto`, `on`, `off`. lora: a path, a (path, scale) pair,
     or a list of them. docs/llamacpp.md lists their defaults.
+
+    For servers and programs of others (docs/upstream.md). engine: `llama-server`, `openai` or `llama-cli`. url: the
+    server's address. key_file: the file with its key. timeout: seconds that a server may be silent, or a program may
+    run. binary: the path of llama-completion.
 
     Raises UnknownModel, MissingDependency, CapabilityError, and InputError, also for an option that the model's engine
     does not take.
@@ -81,6 +90,11 @@ def load(
         kv_type=kv_type,
         flash_attention=flash_attention,
         lora=read_lora(lora),
+        engine=engine,
+        url=url,
+        key_file=key_file,
+        timeout=timeout,
+        binary=None if binary is None else os.fspath(binary),
     )
     return LoadedEngine(app.open(None if model is None else os.fspath(model), options), app.presets)
 

@@ -41,12 +41,15 @@ def command(
     settings: ServerFlags,
     env_file: EnvFile = None,
     only: Annotated[str, typer.Option(help="Which routes: all, or chat.")] = "all",
+    upstream: Annotated[
+        str | None, typer.Option(metavar="URL", help="Serve in front of the llama-server at this address.")
+    ] = None,
 ) -> None:
     """Serve a model over HTTP, to any OpenAI client. Settings: docs/server.md, .env.example."""
     need_server()
     if only not in TARGETS:
         raise InputError(f"--only {only}: one of {', '.join(TARGETS)}", field="only")
-    flags = variables_of(settings)
+    flags = variables_of(settings) | ({} if upstream is None else {"ESPALIER_URL": upstream})
     found, read = read_server(flags, env_file)
     from espalier.server.admit.auth import check_bind, read_keys  # noqa: PLC0415
     from espalier.server.environment import export_for_libraries  # noqa: PLC0415
@@ -101,7 +104,8 @@ def _announce(
         docs = f"{where}/docs"
     keys = len(keyring)
     auth = f"{keys} API key{'s' if keys != 1 else ''}" if keys else "off: anyone who reaches this address may use it"
-    lines = [f"Espalier {__version__} serves at {where}", f"  model    {settings.model_name or 'the demo model'}"]
+    model = settings.model_name or found.values.get("ESPALIER_URL") or "the demo model"
+    lines = [f"Espalier {__version__} serves at {where}", f"  model    {model}"]
     lines += [f"  docs     {docs}", f"  auth     {auth}"]
     lines += [f"  routes   {only}"] if only != "all" else []
     lines += [f"  workers  {settings.workers}, each with the model"] if settings.workers > 1 else []

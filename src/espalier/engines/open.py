@@ -18,6 +18,7 @@ ENGINES = Registry(
         "transformers": "espalier.engines.huggingface.open:open_engine",
         "llamacpp": "espalier.engines.llamacpp.open:open_engine",
         "fake": "espalier.engines.fake:open_engine",
+        "llama-server": "espalier.upstream.llama_server.open:open_engine",
     },
 )
 """Engine names to functions `(model, *, options, folders) -> Engine`. The module of each names the options it takes:
@@ -35,12 +36,13 @@ def open_engine(
     defaults: EngineOptions = DEFAULT,
     folders: Folders = NOWHERE,
 ) -> Engine:
-    """Load a model: `fake`, a GGUF file for llama.cpp, a folder or hub name for transformers.
+    """Load a model: `fake`, a GGUF file for llama.cpp, the address of a llama-server, a folder or hub name for
+    transformers; `options.engine` names another engine.
 
     defaults: values for options that are not set; those that the engine does not take are left out. Raises
     UnknownModel, CapabilityError, MissingDependency, InputError for an option that the engine does not take.
     """
-    name = engine or choose(model)
+    name = engine or options.engine or defaults.engine or choose(model, options.url)
     make = ENGINES.load(name)
     taken = taken_by(name)
     options.check_only(name, taken)
@@ -54,8 +56,10 @@ def taken_by(engine: str) -> tuple[str, ...]:
     return tuple(getattr(import_module(module), "TAKES", ()))
 
 
-def choose(model: str) -> str:
-    """The name of the engine for a model."""
+def choose(model: str, url: str | None = None) -> str:
+    """The name of the engine for a model. url: the address of a server, if one was given."""
+    if url is not None or model.startswith(("http://", "https://")):
+        return "llama-server"
     if model == "fake":
         return "fake"
     return "llamacpp" if is_gguf(model) else "transformers"

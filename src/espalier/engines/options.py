@@ -60,7 +60,8 @@ def parse_lora(text: str, *, field: str = "lora") -> Lora:
 class EngineOptions:
     """How to open a model; None lets the engine choose. Raises InputError naming the option.
 
-    From `sequences` on the fields are llama.cpp's; docs/llamacpp.md has their defaults.
+    From `sequences` to `lora` the fields are llama.cpp's; docs/llamacpp.md has their defaults. The others are for
+    servers and programs of others: docs/upstream.md.
     """
 
     device: Annotated[str | None, Field("Device: cpu, cuda, cuda:1, mps.", flags=("--device",))] = None
@@ -110,6 +111,25 @@ class EngineOptions:
         tuple[Lora, ...],
         Field("GGUF: a LoRA adapter; repeat it.", parse=parse_lora, flags=("--lora",), metavar="FILE[:SCALE]"),
     ] = ()
+    engine: Annotated[
+        str | None,
+        Field("What runs the model, if its name does not tell: llama-server, openai, llama-cli, ...",
+              flags=("--engine",), metavar="NAME"),
+    ] = None  # fmt: skip
+    url: Annotated[
+        str | None, Field("Address of a llama-server or OpenAI-compatible server.", flags=("--url",), metavar="URL")
+    ] = None
+    key_file: Annotated[
+        str | None, Field("File that holds the key of that server.", flags=("--key-file",), metavar="FILE")
+    ] = None
+    timeout: Annotated[
+        float | None,
+        Field("Seconds that a server may be silent, or a program may run.", above=0, flags=("--timeout",), metavar="S"),
+    ] = None
+    binary: Annotated[
+        str | None,
+        Field("llama-cli: path of llama-completion, or of an old llama-cli.", flags=("--binary",), metavar="FILE"),
+    ] = None
 
     def __post_init__(self) -> None:
         for name, entry in entries(EngineOptions).items():
@@ -126,7 +146,7 @@ class EngineOptions:
 
     def check_only(self, engine: str, taken: Iterable[str]) -> None:
         """Raises InputError for an option that is set and that the engine does not take."""
-        known = {*taken, "tool_format"}
+        known = {*taken, *ALWAYS}
         for name in self._set():
             if name not in known:
                 hint = f"it takes {', '.join(sorted(known))}"
@@ -134,7 +154,7 @@ class EngineOptions:
 
     def only(self, taken: Iterable[str]) -> EngineOptions:
         """The options that an engine takes; the others are not set."""
-        known = {*taken, "tool_format"}
+        known = {*taken, *ALWAYS}
         return EngineOptions(**{name: getattr(self, name) for name in self._set() if name in known})
 
     def _set(self) -> list[str]:
@@ -142,6 +162,8 @@ class EngineOptions:
 
 
 DEFAULT = EngineOptions()
+ALWAYS = ("tool_format", "engine")
+"""Options of every engine."""
 
 
 def read_lora(given: LoraLike | Sequence[LoraLike] | None) -> tuple[Lora, ...]:

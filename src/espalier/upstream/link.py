@@ -101,6 +101,9 @@ class Exchange:
         self._connection, self._url, self._silence, self._asked = connection, url, silence, asked
         self._lock = threading.Lock()
         self._interrupted = False
+        # http.client forgets both once it has a reply that ends with the connection.
+        self._socket: socket.socket | None = None
+        self._reply: http.client.HTTPResponse | None = None
 
     def json(self) -> Any:
         """The whole reply, parsed. Raises as `Link.get` does."""
@@ -133,15 +136,16 @@ class Exchange:
         """End the exchange at once: the reader gets Cancelled, and the server sees the connection closed."""
         with self._lock:
             self._interrupted = True
-            sock = self._connection.sock
-            if sock is not None:
+            if self._socket is not None:
                 with contextlib.suppress(OSError):  # closed by the other side already
-                    sock.shutdown(socket.SHUT_RDWR)
+                    self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Idempotent."""
         with self._lock:
-            self._interrupted = True
+            self._interrupted, self._socket = True, None
+        if self._reply is not None:
+            self._reply.close()
         self._connection.close()
 
     def __enter__(self) -> Exchange:
@@ -155,11 +159,12 @@ class Exchange:
         with self._mapped():
             self._check()
             self._connection.connect()
+            with self._lock:
+                self._socket = self._connection.sock
             self._check()
             self._connection.sock.settimeout(self._silence)
             self._sent(method, path, body, headers)
-            reply = self._connection.getresponse()
-        # The reply holds the socket from here on, also where the connection has let go of it.
+            self._reply = reply = self._connection.getresponse()
         if not 200 <= reply.status < 300:
             raise refused(self._url, reply, self._read(reply, 2**20, is_error=True))
         return reply

@@ -39,6 +39,6 @@ def run(engine: api.LoadedEngine, request: Request) -> Iterator[Event]:
 
 def described(model: str | None, engine: api.LoadedEngine, app: App) -> str:
     """What was opened, on one line of a terminal: its name, which engine runs it, how many tokens it reads."""
-    kind = choose(app.model_name(model))
+    kind = app.settings.options.engine or choose(app.model_name(model), app.settings.options.url)
     rest = f", {SPELLED.get(kind, kind)}, {engine.capabilities.max_context} tokens of context"
     return middle(shown(engine.name), WIDTH - len(rest)) + rest

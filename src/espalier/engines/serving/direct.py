@@ -1,7 +1,8 @@
 """Serves an engine that schedules its own requests, such as a client of another server.
 
-Each request runs in its reader's thread. Nothing is batched or queued here: the number of open requests is limited, and
-deadlines and cancellations are checked between events. It knows no model.
+Each request runs in its reader's thread. Nothing is batched or queued here: the number of open requests is limited.
+Deadlines and cancellations are checked between events, and interrupt an engine that can be interrupted. It knows no
+model.
 """
 
 from __future__ import annotations
@@ -11,21 +12,49 @@ import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Protocol, runtime_checkable
 
+from espalier.constraints.judging import Judge, in_this_process
 from espalier.engines.base import Event, Finished, Load, Progress, Request
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.protocols import Engine, Running
 from espalier.errors import Cancelled, DeadlineExceeded, InputError, Overloaded, Unavailable
+
+LATE = 0.01
+"""Seconds after the deadline at which it is certain to be over."""
+
+
+@runtime_checkable
+class Interruptible(Protocol):
+    """Events that another thread can end while they are waited for."""
+
+    def interrupt(self) -> None:
+        """Whoever waits for the next event gets Cancelled. From any thread."""
+        ...
+
+
+@runtime_checkable
+class Judged(Protocol):
+    """Events whose texts can be judged elsewhere than in this process."""
+
+    def judge_with(self, judge: Judge, owner: str) -> None: ...
 
 
 class DirectService:
     """A ServingEngine over any Engine. queue_size: open requests beyond those that the engine runs at once. Raises
     InputError for a number below 1."""
 
-    def __init__(self, engine: Engine, *, queue_size: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        queue_size: int,
+        clock: Callable[[], float] = time.monotonic,
+        judge: Judge = in_this_process,
+    ) -> None:
         if queue_size < 1:
             raise InputError(f"queue_size is a whole number from 1 on, not {queue_size!r}", field="queue_size")
-        self._engine, self._clock = engine, clock
+        self._engine, self._clock, self._judge = engine, clock, judge
         self._most = queue_size + (engine.capabilities.max_sequences or 0)
         # Reentrant: a finalizer may run in a thread that holds it.
         self._changed = threading.Condition(threading.RLock())
@@ -43,6 +72,8 @@ class DirectService:
         check_capabilities(self._engine, request)
         end = None if deadline is None else self._clock() + deadline
         events = self._engine.run([request])
+        if isinstance(events, Judged):
+            events.judge_with(self._judge, owner)
         with self._changed:
             if self._is_closing:
                 raise Unavailable("the engine is closing")
@@ -52,6 +83,8 @@ class DirectService:
             number, cancelled = self._begun, threading.Event()
             self._open[number] = cancelled
         running = _DirectRun(events, cancelled, lambda: end is not None and self._clock() > end)
+        if deadline is not None and isinstance(events, Interruptible):
+            running.end_after(deadline)
         running.release = weakref.finalize(running, self._release, number)
         running.release.atexit = False
         return running
@@ -82,6 +115,13 @@ class _DirectRun:
         self._iterator, self._cancelled, self._is_late = events, cancelled, is_late
         self._reading = threading.Lock()  # held while the engine computes the next event
         self._is_read = False
+        self._timer: threading.Timer | None = None
+
+    def end_after(self, seconds: float) -> None:
+        """Interrupt the engine once the deadline is over, though it may be silent then."""
+        self._timer = threading.Timer(seconds + LATE, _interrupt, (weakref.ref(self._iterator),))
+        self._timer.daemon = True
+        self._timer.start()
 
     @property
     def progress(self) -> Progress:
@@ -123,7 +163,11 @@ class _DirectRun:
         with self._reading:
             try:
                 self._check()
-                event = next(self._iterator, None)
+                try:
+                    event = next(self._iterator, None)
+                except Cancelled:
+                    self._check()  # it was the deadline that interrupted
+                    raise
             finally:
                 if self._cancelled.is_set():  # by another thread, which could not close the iterator meanwhile
                     self._close()
@@ -146,8 +190,12 @@ class _DirectRun:
                 self._close()
             finally:
                 self._reading.release()
+        elif isinstance(self._iterator, Interruptible):
+            self._iterator.interrupt()
 
     def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         close = getattr(self._iterator, "close", None)
         try:
             if close is not None:
@@ -159,3 +207,8 @@ class _DirectRun:
         if self._is_read:
             raise InputError("the events of a request can be read once, by one reader")
         self._is_read = True
+
+
+def _interrupt(events: weakref.ref[Any]) -> None:
+    if (found := events()) is not None:
+        found.interrupt()

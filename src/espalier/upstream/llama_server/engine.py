@@ -1,0 +1,287 @@
+"""llama-server as an Engine: our templates and constraints, its model, its sampler and its grammar.
+
+A constraint becomes GBNF text. Before a grammar is used, the server has to show that it enforces it: a token that the
+grammar refuses is made the most likely one, and must not come. Afterwards each piece of text is held to our own
+matcher.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+from espalier.chat.prompt.template import BrokenTemplate, ChatTemplate
+from espalier.constraints.compiler import NOWHERE, Compiler, Folders
+from espalier.constraints.joining.rule import with_bad_words
+from espalier.constraints.kinds import KINDS
+from espalier.constraints.to_gbnf import portable
+from espalier.engines.base import Capabilities, Event, Request
+from espalier.engines.capabilities import check_capabilities
+from espalier.engines.local.turns import PreparedTurn, TurnMaker
+from espalier.errors import InputError, PromptTooLong, TemplateError, UpstreamError
+from espalier.sampling.config import SamplingConfig
+from espalier.sampling.config_names import to_llama
+from espalier.tokens.vocab import Vocab
+from espalier.trace.foreign.estimate import estimates
+from espalier.trace.foreign.responses import Response, step_of
+from espalier.trace.foreign.steps import of_reply
+from espalier.trace.records import StepRecord
+from espalier.upstream.llama_server.client import LlamaServer
+from espalier.upstream.llama_server.vocabulary import fetch
+from espalier.upstream.runs import NO_ID, Answer, Begin, Current, Events, Told
+
+CANARY_BIAS = 10_000.0
+"""Added to the logit of a token that the grammar refuses: without the grammar it would be taken for certain."""
+WINDOWS = ("repeat_last_n", "dry_penalty_last_n")
+INT32 = 2**31 - 1
+MOST_PROVED = 256  # grammars that are remembered as enforced
+
+
+class LlamaServerEngine:
+    """An Engine over one llama-server. From any thread."""
+
+    def __init__(self, server: LlamaServer, *, folders: Folders = NOWHERE, tool_format: str | None = None) -> None:
+        """Asks the server who it is. Raises what `LlamaServer.props` and `vocabulary.fetch` raise."""
+        server.health()
+        props = server.props()
+        self._server, self._props = server, props
+        self._vocab = fetch(server)
+        self._template = _template(props.template, props.bos, props.eos)
+        # Bytes: what the server writes is read as text, and its tokens are not ours to split.
+        self._compiler = Compiler(replace(Vocab.bytes(), name=props.model), folders=folders)
+        self._turns = TurnMaker(name=props.model, template=self._template, vocab=self._vocab, tool_format=tool_format)
+        self._lock = threading.Lock()
+        self._proved: OrderedDict[str, None] = OrderedDict()
+        self._is_closed = False
+
+    @property
+    def name(self) -> str:
+        return self._props.model
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            constraints=frozenset(KINDS.names()),  # those that no grammar expresses are refused when they are written
+            chat_template=self._template is not None,
+            max_context=self._props.context,
+            max_sequences=self._props.slots,
+            native_sampler=True,
+        )
+
+    @property
+    def vocab(self) -> Vocab:
+        return self._vocab
+
+    @property
+    def compiler(self) -> Compiler:
+        """For bytes: what is followed here is text."""
+        return self._compiler
+
+    @property
+    def template(self) -> ChatTemplate | None:
+        return self._template
+
+    def encode(self, text: str, *, add_special: bool) -> list[int]:
+        return self._server.tokenize(text, add_special=add_special)
+
+    def prompt_text(self, request: Request) -> str:
+        return self._turns.prepare(request).text
+
+    def prompt_ids(self, request: Request) -> list[int]:
+        return self._ids(request, self.prompt_text(request))
+
+    def run(self, requests: Sequence[Request]) -> Events:
+        """The requests one after the other, each streamed. Raises before the first event what is wrong with any."""
+        if self._is_closed:
+            raise InputError("this engine is closed", hint="open it again")
+        prepared = [self._prepared(request) for request in requests]
+        return Events([answer.run for answer, _ in prepared], [begin for _, begin in prepared])
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def _prepared(self, request: Request) -> tuple[Answer, Begin]:
+        check_capabilities(self, request)
+        turn = self._turns.prepare(request)
+        turn = replace(turn, spec=with_bad_words(turn.spec, request.sampling.bad_words))
+        answer = Answer(model=self.name, request=request, turn=turn, compiler=self._compiler)
+        # Bad words are part of the constraint by now.
+        config = self._settings(replace(request.sampling, n=1, bad_words=(), seed=answer.seed + request.stream))
+        grammar = None if turn.spec is None else portable(turn.spec, self._compiler, before=turn.before)
+        ids = self._ids(request, turn.text)
+        body = config | {"prompt": ids, "return_tokens": True}
+        if grammar is not None:
+            self._prove(grammar, answer)
+            body["grammar"] = grammar
+        if kept := self._written_out(turn, grammar):
+            body["preserved_tokens"] = kept
+        if answer.is_traced:
+            body["n_probs"] = max(1, request.trace_top_k)
+
+        def begin(current: Current, index: int) -> Iterator[Event]:
+            return self._events(answer, body, current, index)
+
+        return answer, begin
+
+    def _settings(self, config: SamplingConfig) -> dict[str, Any]:
+        """The sampling fields of the body. Raises SamplingError for what llama.cpp cannot do."""
+        found = to_llama(config)
+        for name in WINDOWS:  # -1, the whole text, is refused by newer servers
+            if found[name] == -1:
+                found[name] = self._props.context or INT32
+        return found
+
+    def _ids(self, request: Request, text: str) -> list[int]:
+        if request.prompt_ids is not None:
+            if not request.raw:
+                raise InputError("a prompt of token ids must be raw", hint="raw=True", field="raw")
+            for token in request.prompt_ids:
+                if not 0 <= token < self._vocab.width:
+                    raise InputError(f"there is no token {token}", field="prompt_ids")
+            ids = list(request.prompt_ids)
+        else:
+            # A rendered template spells its own BOS; a plain prompt gets what the tokenizer adds by default.
+            plain = request.messages is None and (self._template is None or request.raw)
+            ids = self.encode(text, add_special=plain)
+        if not ids:
+            raise InputError("the prompt is empty", hint="this model needs at least one token", field="prompt")
+        context = self._props.context
+        if context and len(ids) >= context:
+            raise PromptTooLong(
+                f"the prompt has {len(ids)} tokens; the context holds {context}",
+                hint=f"shorten it to at most {context - 1}", field="prompt",
+            )  # fmt: skip
+        return ids
+
+    def _written_out(self, turn: PreparedTurn, grammar: str | None) -> list[str]:
+        """The special tokens that the text may hold: the server drops others from what it sends."""
+        marks = (turn.reasoning.start, turn.reasoning.end) if turn.reasoning is not None else ()
+        ends = {self._vocab.special_texts[token] for token in self._vocab.eos_ids}
+        special = dict.fromkeys(self._vocab.special_texts.values())
+        return [
+            one
+            for one in special
+            if one and one not in ends and (one in marks or (grammar is not None and one in grammar))
+        ]
+
+    def _prove(self, grammar: str, answer: Answer) -> None:
+        """Have the server show that it enforces a grammar. Raises UpstreamError where it does not."""
+        with self._lock:
+            if grammar in self._proved:
+                self._proved.move_to_end(grammar)
+                return
+        token = self._refused_token(answer)
+        if token is None:
+            return  # everything may begin such a text; each piece of it is still held to the matcher
+        said = self._server.complete(
+            {
+                "prompt": [next(i for i, text in enumerate(self._vocab.tokens) if text)],
+                "n_predict": 1,
+                "seed": 1,
+                "temperature": 1.0,
+                "samplers": ["top_k", "temperature"],
+                "top_k": 1,
+                "grammar": grammar,
+                "logit_bias": [[token, CANARY_BIAS]],
+                "return_tokens": True,
+                "cache_prompt": False,
+            }
+        )
+        if said.get("tokens") == [token] or said["content"] == self._vocab.text_of(token) or not _took(said, grammar):
+            raise UpstreamError(
+                f"{self.name} does not enforce the grammar it is given",
+                hint="its llama.cpp cannot read it: update the server, or run the model here",
+            )
+        with self._lock:
+            self._proved[grammar] = None
+            while len(self._proved) > MOST_PROVED:
+                self._proved.popitem(last=False)
+
+    def _refused_token(self, answer: Answer) -> int | None:
+        """A token of printable ASCII that the constraint does not allow to begin with, None if there is none."""
+        matcher = answer.matcher
+        if matcher is None:
+            return None
+        refused = {byte for byte in range(0x20, 0x7F) if not matcher.allows(byte)}
+        return next(
+            (i for i, text in enumerate(self._vocab.tokens) if text and text[0] in refused and text.isascii()), None
+        )
+
+    def _events(self, answer: Answer, body: Mapping[str, Any], current: Current, index: int) -> Iterator[Event]:
+        chunks = self._server.stream(body)
+        current.is_now(chunks)
+        ids: list[int] = []
+        place = 0
+        with closing(chunks):
+            for chunk in chunks:
+                tokens = [one for one in chunk.get("tokens") or () if type(one) is int]
+                ids += tokens
+                records = self._records(chunk, body, place)
+                place += len(records)
+                text = chunk["content"]
+                if text or tokens or records:
+                    record = records[-1] if records else None
+                    yield answer.take(text, token=tokens[-1] if tokens else NO_ID, record=record, index=index)
+                if chunk.get("stop") is True:
+                    yield answer.end(self._told(chunk, ids, body), index=index)
+
+    def _told(self, last: Mapping[str, Any], ids: Sequence[int], body: Mapping[str, Any]) -> Told:
+        url = self._server.link.url
+        if last.get("truncated") is True:
+            raise UpstreamError(
+                f"{url} cut the text or its prompt to fit its context", hint="start it with a larger -c"
+            )
+        if "grammar" in body and not _took(last, body["grammar"]):
+            raise UpstreamError(f"{url} did not use the grammar that it was given", hint="update the server")
+        kind = last.get("stop_type")
+        if kind not in ("eos", "word", "limit"):
+            raise UpstreamError(f"{url} does not say why the text ended", hint="it may be older than December 2024")
+        count, timings = last.get("tokens_predicted"), last.get("timings")
+        cached = timings.get("cache_n") if isinstance(timings, Mapping) else None
+        predicted = count if type(count) is int else len(ids)
+        # Some versions send the id of the token that ends the text, others do not.
+        is_known = kind == "word" or len(ids) == predicted or (kind == "eos" and len(ids) + 1 == predicted)
+        notes: tuple[str, ...] = () if is_known else ("the server does not tell the ids of tokens within a character",)
+        if "n_probs" in body and "grammar" in body:
+            notes += ("which tokens were rejected is estimated from the probabilities that the server tells",)
+        return Told(
+            finish="length" if kind == "limit" else "stop",
+            stop=str(last.get("stopping_word", "")) if kind == "word" else None,
+            prompt_tokens=len(body["prompt"]),
+            completion_tokens=predicted,
+            cached_tokens=cached if type(cached) is int and cached > 0 else 0,
+            token_ids=tuple(ids) if is_known else (),
+            notes=notes,
+        )
+
+    def _records(self, chunk: Mapping[str, Any], body: Mapping[str, Any], place: int) -> list[StepRecord]:
+        """The steps of a chunk: what the model wanted, and what that proves of the grammar."""
+        found = chunk.get("completion_probabilities")
+        if "n_probs" not in body or not isinstance(found, list):
+            return []
+        steps = [step_of(one, f"completion_probabilities[{number}]") for number, one in enumerate(found)]
+        settings = {name: value for name, value in body.items() if name != "prompt"} | {
+            "grammar": body.get("grammar", "")
+        }
+        reply = Response(request_id="", model=self.name, created=0, choices=(), settings=settings)
+        proved = estimates(reply, steps, temperature=body["temperature"])
+        return [of_reply(place + number, *pair) for number, pair in enumerate(zip(steps, proved, strict=True))]
+
+
+def _took(said: Mapping[str, Any], grammar: str) -> bool:
+    """Whether a reply names the grammar as the one that was used."""
+    settings = said.get("generation_settings")
+    return isinstance(settings, Mapping) and settings.get("grammar") == grammar
+
+
+def _template(source: str | None, bos: str, eos: str) -> ChatTemplate | None:
+    if source is None:
+        return None
+    try:
+        return ChatTemplate(source, bos_token=bos, eos_token=eos)
+    except TemplateError as error:
+        return BrokenTemplate(source, error.message)

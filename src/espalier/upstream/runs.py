@@ -1,0 +1,236 @@
+"""One answer of a server or program, made into events and a Result as our own runs are: checked text by text against
+the constraint, parsed, judged, traced.
+
+The text is the answer: it is read byte by byte, since tokens of others may hide the bytes of half characters. Ids of
+tokens and their log probabilities stand beside it where the other side tells them. It knows no protocol.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from espalier.constraints.base import Matcher
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.judging import Judge
+from espalier.constraints.spec import Spec
+from espalier.decoding.masking import MASK
+from espalier.decoding.matcher_questions import MatcherQuestions
+from espalier.decoding.plan import Job, Outcome, Taken
+from espalier.decoding.step.record import Watch
+from espalier.decoding.text.run import Ending, EndRule, TextRun
+from espalier.engines.base import Event, FinishReason, Request, Result, TokenEvent, Usage
+from espalier.engines.local.prepared_run import PreparedRun, watched
+from espalier.engines.local.turns import PreparedTurn
+from espalier.errors import Cancelled, CapabilityError, InputError, UpstreamError
+from espalier.sampling.chain import Chain
+from espalier.sampling.config import MAX_N, SamplingConfig
+from espalier.sampling.draw import RandomStream
+from espalier.trace.records import StepRecord
+
+NO_ID = -1
+"""The id of a token that nobody told."""
+SEEDS = 2**32 - 1
+ENDLESS = 2**62  # bytes: how long a text is, the other side decides
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the other side says at the end. stop: the stop text that ended it. token_ids: () where it tells none, or not
+    all."""
+
+    finish: FinishReason
+    stop: str | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    token_ids: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class UpstreamRun(PreparedRun):
+    """A PreparedRun whose tokens are bytes to us. `told` is set before the outcome is made."""
+
+    told = Told(finish="stop")
+
+    def result(self, outcome: Outcome, reused: int = 0) -> Result:
+        found, told = super().result(outcome, reused), self.told
+        usage = Usage(
+            prompt_tokens=told.prompt_tokens,
+            completion_tokens=told.completion_tokens,
+            reasoning_tokens=0,
+            cached_tokens=told.cached_tokens,
+        )
+        trace = None if found.trace is None else replace(found.trace, prompt_ids=())
+        notes = tuple(dict.fromkeys((*found.notes, *told.notes)))
+        return replace(found, token_ids=told.token_ids, usage=usage, trace=trace, notes=notes)
+
+
+class Answer:
+    """One answer while it arrives. compiled: whether the text is held to the constraint byte by byte; otherwise only
+    the verdict at the end says whether it satisfies it."""
+
+    def __init__(
+        self, *, model: str, request: Request, turn: PreparedTurn, compiler: Compiler, is_followed: bool = True
+    ) -> None:
+        """Raises InputError and its subclasses for a request that is wrong in itself, UnsupportedError and
+        LimitExceeded for a constraint that cannot be compiled."""
+        check(request)
+        config = request.sampling
+        self.seed = secrets.randbelow(2**32 - MAX_N) if config.seed is None else config.seed
+        if self.seed + request.stream >= SEEDS:
+            raise InputError(f"seed: {self.seed} must be below {SEEDS - request.stream}", field="seed")
+        self.turn, self.request, self.name = turn, request, model
+        self.matcher: Matcher | None = None
+        if turn.spec is not None and is_followed:
+            self.matcher = compiler.compile(turn.spec).matcher(before=turn.before)
+        self.vocab = compiler.vocab
+        job = Job(
+            vocab=self.vocab,
+            prompt=(0,),  # unused: the prompt is the other side's
+            matcher=self.matcher,
+            chain=Chain(SamplingConfig(seed=self.seed)),
+            stream=RandomStream(self.seed, request.stream),
+            max_tokens=ENDLESS,
+            watch=Watch(watched(request), request.trace_top_k),
+        )
+        # The sampler is the other side's own, and so it stands in the trace.
+        native = replace(request, sampler="native")
+        self.run = UpstreamRun(model, native, turn, self.seed, job, MASK.make_plan, compiler.words)
+        self._text = TextRun(EndRule(job))
+
+    @property
+    def is_traced(self) -> bool:
+        return watched(self.request) != "off"
+
+    def take(self, piece: str, *, token: int = NO_ID, record: StepRecord | None = None, index: int = 0) -> TokenEvent:
+        """More text. Raises UpstreamError where the constraint does not allow it."""
+        shown = []
+        for byte in piece.encode("utf-8", "surrogatepass"):
+            if self.matcher is not None:
+                if not self.matcher.allows(byte):
+                    raise self._broken(byte)
+                self.matcher.advance(byte)
+            shown.append(self._text.take(byte))
+        event = self.run.event(Taken(token=token, text="".join(shown), record=record), index)
+        assert isinstance(event, TokenEvent)
+        return event
+
+    def end(self, told: Told, *, index: int = 0) -> Event:
+        """The end. Raises UpstreamError where the other side ended a text that is not complete."""
+        self.run.told = told
+        if self.matcher is not None and told.finish == "stop" and told.stop is None:
+            if not self.matcher.is_accepting:
+                raise UpstreamError(
+                    f"{self.name} ended a text that does not satisfy {self._kind} yet",
+                    hint="it did not keep to the constraint; is its version too old?",
+                )
+            self.matcher.advance(self.vocab.eos_ids[0])
+        self._text.ending = Ending(told.finish, told.stop)
+        outcome = self._text.outcome(self.matcher)
+        if self.matcher is None and told.finish == "length":
+            outcome = replace(outcome, is_complete=False)
+        return self.run.event(outcome, index)
+
+    @property
+    def _kind(self) -> str:
+        return "its constraint" if self.turn.spec is None else self.turn.spec.kind
+
+    def _broken(self, byte: int) -> UpstreamError:
+        blame = None if self.matcher is None else MatcherQuestions(self.matcher).why_refused(byte)
+        why = "" if blame is None or not blame.reason else f": {blame.reason}"
+        shown = repr(bytes([byte]))[1:]
+        return UpstreamError(
+            f"{self.name} did not keep to {self._kind}: after {len(self._text.tokens)} bytes it wrote {shown}{why}",
+            hint="nothing of it is passed on as valid; is its version too old?",
+        )
+
+
+def check(request: Request) -> None:
+    """Refuses what only an engine with logits has, beside what `check_capabilities` refuses. Raises CapabilityError and
+    InputError naming the field."""
+    if watched(request) == "full":
+        raise CapabilityError(
+            "whole distributions cannot be had from a server", hint="trace the steps instead", field="trace"
+        )
+    has_constraint = request.constraint is not None or bool(request.tools)
+    if has_constraint and request.sampling.ignore_eos:
+        raise InputError(
+            "ignore_eos cannot be combined with a constraint", hint="a complete text must be allowed to end",
+            field="ignore_eos",
+        )  # fmt: skip
+
+
+def no_matcher(spec: Spec | None) -> tuple[str, ...]:
+    """The note on a constraint that is judged, and neither enforced nor followed here."""
+    if spec is None:
+        return ()
+    return (f"{spec.kind} is checked by the verdict: whether the server enforces it is not known here",)
+
+
+class Interruptible(Protocol):
+    def interrupt(self) -> None:
+        """End it at once, from any thread; whoever waits for it gets Cancelled."""
+        ...
+
+
+class Current:
+    """What an engine waits for at the moment, so that another thread can end it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waits_for: Interruptible | None = None
+        self._is_over = False
+
+    def is_now(self, one: Interruptible) -> None:
+        """Raises Cancelled if the run was interrupted before."""
+        with self._lock:
+            if self._is_over:
+                raise Cancelled
+            self._waits_for = one
+
+    def interrupt(self) -> None:
+        with self._lock:
+            self._is_over, found = True, self._waits_for
+        if found is not None:
+            found.interrupt()
+
+
+Begin = Callable[[Current, int], Iterator[Event]]
+"""Asks for one answer and yields its events: (what is waited for, the request's place)."""
+
+
+class Events:
+    """The events of prepared requests, one after the other: an iterator that another thread can interrupt."""
+
+    def __init__(self, runs: Sequence[UpstreamRun], begins: Sequence[Begin]) -> None:
+        self._runs, self._current = runs, Current()
+        self._events = self._all(begins)
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        return next(self._events)
+
+    def judge_with(self, judge: Judge, owner: str) -> None:
+        """Have the texts judged elsewhere than in this process."""
+        for run in self._runs:
+            run.judge_with(judge, owner)
+
+    def interrupt(self) -> None:
+        """From any thread: whoever waits for the next event gets Cancelled, and the other side sees that we left."""
+        self._current.interrupt()
+
+    def close(self) -> None:
+        """End what is under way. Idempotent."""
+        self._events.close()
+        for run in self._runs:
+            run.close()
+
+    def _all(self, begins: Sequence[Begin]) -> Generator[Event, None, None]:
+        for index, begin in enumerate(begins):
+            yield from begin(self._current, index)

@@ -1,0 +1,160 @@
+"""A real llama-server as an engine: our constraints, contract, verdicts and traces over its model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("xllamacpp", reason="xllamacpp is not installed")
+
+import espalier
+from espalier import AnyOf, Choice, Gbnf, JsonSchema, Regex
+from espalier.errors import CapabilityError, InputError, PromptTooLong, UnknownModel
+from espalier.upstream.link import Link
+from espalier.upstream.llama_server.client import LlamaServer
+from espalier.upstream.llama_server.vocabulary import fetch
+from espalier.wiring import demo_model
+from tests.llama_server import llama_server
+
+PROMPT = "Generate user info"
+USER = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 16},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "maxLength": 8}},
+            "required": ["city"],
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LlamaServer]:
+    with llama_server(demo_model() / "demo.gguf", sequences=2) as real:
+        yield LlamaServer(Link(real.address))
+
+
+@pytest.fixture(scope="module")
+def engine(server) -> Iterator[espalier.LoadedEngine]:
+    with espalier.load(server.link.url) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[espalier.LoadedEngine]:
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed")
+    with espalier.load(str(demo_model() / "demo.gguf"), kv_type="f32", flash_attention="off") as opened:
+        yield opened
+
+
+def test_its_vocabulary_is_the_one_of_its_file(server, local):
+    assert fetch(server) == local.vocab
+
+
+def test_it_is_asked_for_tokens_text_and_its_own_prompt(server, local):
+    for text in ("hello", "<|im_start|>user\nça 東京", ""):
+        ids = server.tokenize(text, add_special=False)
+        assert ids == local.engine.encode(text, add_special=False)
+        assert server.detokenize(ids) == text
+    messages = [{"role": "user", "content": PROMPT}]
+    assert server.apply_template(messages) == local.engine.prompt_text(local.requests(messages, max_tokens=1)[0][0])
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "constraint",
+    [JsonSchema(USER), Regex("[a-zé]{3,9}( [A-Z][a-z]+){1,3}"), Choice(["yes", "no"]), None],
+    ids=["schema", "regex", "choice", "free"],
+)
+def test_it_writes_what_our_own_native_sampler_writes(engine, local, constraint, seed):
+    asked = {"constraint": constraint, "seed": seed, "max_tokens": 60, "trace": "off"}
+    theirs, ours = engine.generate(PROMPT, **asked), local.generate(PROMPT, sampler="native", **asked)
+    assert theirs.text == ours.text
+    assert theirs.verdict == ours.verdict
+    assert (theirs.finish_reason, theirs.parsed) == (ours.finish_reason, ours.parsed)
+    assert theirs.usage == replace(ours.usage, cached_tokens=0)
+
+
+def test_its_trace_has_a_step_for_each_token_and_says_that_rejections_are_estimated(engine):
+    result = engine.generate(PROMPT, constraint=JsonSchema(USER), seed=1, max_tokens=60, trace_top_k=5)
+    assert len(result.trace.steps) == result.usage.completion_tokens
+    assert [step.token_id for step in result.trace.steps] == list(result.token_ids)
+    assert result.trace.sampling["sampler"] == "native"
+    assert any("estimated" in note for note in result.notes)
+    assert json.loads(result.text) == result.parsed
+
+
+def test_tool_calls_and_streams_come_as_from_our_own_engine(engine):
+    asked = {"tools": [WEATHER], "tool_choice": "required", "seed": 1, "max_tokens": 60}
+    *tokens, finished = engine.stream("What is the weather in Paris?", **asked)
+    (call,) = finished.result.tool_calls
+    assert (call.name, set(json.loads(call.arguments))) == ("get_weather", {"city"})
+    assert "".join(one.text for one in tokens) + finished.text == finished.result.text
+    assert finished.result.finish_reason == "tool_calls"
+
+
+def test_a_stop_text_and_the_token_limit_end_a_text(engine):
+    whole = engine.generate(PROMPT, temperature=0, max_tokens=12)
+    stop = whole.text[4:6]
+    cut = engine.generate(PROMPT, temperature=0, max_tokens=12, stop=[stop])
+    assert (cut.text, cut.stop_reason) == (whole.text[: whole.text.index(stop)], stop)
+    short = engine.generate(PROMPT, constraint=JsonSchema(USER), max_tokens=2)
+    assert (short.finish_reason, short.verdict.valid, short.parsed) == ("length", False, None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"strategy": "beam", "num_beams": 2}, "strategy"),
+        ({"on_budget": "close", "constraint": Choice(["a"])}, "on_budget"),
+        ({"trace": "full"}, "trace"),
+        ({"min_tokens": 3}, "min_tokens"),
+        ({"stop_ids": [5]}, "stop_ids"),
+        ({"constraint": JsonSchema({"not": {"type": "string"}, "uniqueItems": True})}, "constraint"),
+        ({"constraint": Choice(["a"]), "ignore_eos": True}, "ignore_eos"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_by_name_and_never_dropped(engine, asked, field):
+    with pytest.raises((InputError, CapabilityError)) as caught:
+        engine.generate(PROMPT, max_tokens=5, **asked)
+    assert caught.value.field == field
+
+
+def test_a_prompt_that_is_too_long_is_refused_before_it_is_sent(engine):
+    with pytest.raises(PromptTooLong):
+        engine.generate("a b " * 2000, max_tokens=5)
+
+
+def test_another_model_than_the_servers_is_refused(server):
+    with pytest.raises(UnknownModel, match=r"demo\.gguf, not other"):
+        espalier.load("other", engine="llama-server", url=server.link.url)
+
+
+def test_many_requests_are_served_at_once_and_cancelled(engine):
+    with_service = engine.serve(queue_size=8)
+    requests = [
+        engine.requests(PROMPT, constraint=JsonSchema(USER), seed=seed, max_tokens=60)[0][0] for seed in range(4)
+    ]
+    runs = [with_service.submit(one) for one in requests]
+    alone = [engine.generate(PROMPT, constraint=JsonSchema(USER), seed=seed, max_tokens=60).text for seed in range(4)]
+    assert [list(run)[-1].result.text for run in runs] == alone
+    with_service.close()
+
+
+def test_compositions_and_grammars_are_written_for_it(engine):
+    either = AnyOf((Choice(["left"]), Gbnf('root ::= "right" [0-9]')))
+    assert engine.generate(PROMPT, constraint=either, max_tokens=20, seed=1).verdict.valid

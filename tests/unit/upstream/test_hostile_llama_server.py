@@ -1,0 +1,164 @@
+"""A llama-server that lies, hangs and breaks off: nothing of it comes through as a valid answer, and nothing hangs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import espalier
+from espalier import Choice, JsonObject, Regex
+from espalier.errors import Cancelled, DeadlineExceeded, InputError, Unavailable, UpstreamError, UpstreamTimeout
+from espalier.tokens.vocab import Vocab
+from tests.scripted_server import STREAM, Asked, Hang, event, reply, scripted_server
+
+BYTES = Vocab.bytes()
+PROPS = {
+    "default_generation_settings": {"n_ctx": 512},
+    "model_path": "/m/toy.gguf",
+    "total_slots": 1,
+    "eos_token": "</s>",
+}
+VOCAB = [{"id": i, "bytes": list(BYTES.bytes_of(i)), "logprob": -1.0} for i in range(BYTES.width)]
+YES = Choice(["yes"])
+
+
+def chunk(text: str, **more: Any) -> dict[str, Any]:
+    return {"content": text, "tokens": list(text.encode()), "stop": False} | more
+
+
+def last(body: Any, **more: Any) -> dict[str, Any]:
+    settings = {"grammar": body.get("grammar", ""), "logit_bias": [{"token": i, "bias": None} for i in BYTES.eos_ids]}
+    return {
+        "content": "", "tokens": [], "stop": True, "stop_type": "eos", "tokens_predicted": 4, "truncated": False,
+        "generation_settings": settings,
+    } | more  # fmt: skip
+
+
+def sound(asked: Asked) -> list[bytes | Hang]:
+    """A server that answers `yes`."""
+    body = asked.body or {}
+    if asked.path == "/health":
+        return [reply({"status": "ok"})]
+    if asked.path == "/props":
+        return [reply(PROPS)]
+    if asked.path == "/detokenize":
+        return [reply({"content": "</s>"})]
+    if asked.path == "/tokenize":
+        return [reply({"tokens": list(body["content"].encode())})]
+    if body.get("n_probs", 0) > 1000:
+        return [reply(last(body) | {"completion_probabilities": [{"top_logprobs": VOCAB}]})]
+    if not body.get("stream"):
+        return [reply(last(body, tokens=[121], content="y", stop_type="limit"))]
+    return [STREAM, event(chunk("ye")), event(chunk("s")), event(last(body))]
+
+
+@contextmanager
+def engine_where(answer: Callable[[Any], list[bytes | Hang]], **options: Any) -> Iterator[tuple[Any, Any]]:
+    """An engine over a server that answers streamed completions as told."""
+
+    def scripted(asked: Asked) -> list[bytes | Hang]:
+        is_generation = asked.path == "/completion" and asked.body.get("stream")
+        return answer(asked.body) if is_generation else sound(asked)
+
+    with scripted_server(scripted) as server, espalier.load(server.address, **options) as engine:
+        yield engine, server
+
+
+def test_a_sound_server_is_an_engine():
+    with scripted_server(sound) as server, espalier.load(server.address) as engine:
+        result = engine.generate("hello", constraint=YES, seed=1, trace="off")
+    assert (result.text, result.verdict.valid, result.token_ids) == ("yes", True, (121, 101, 115))
+    sent = [one.body for one in server.asked if one.path == "/completion"]
+    assert sent[-1]["grammar"] == sent[-2]["grammar"] != ""
+    assert sent[-2]["logit_bias"][0][1] > 1000  # the proof came first
+
+
+def test_a_grammar_that_is_not_enforced_is_found_before_the_request_is_sent():
+    def fails_open(asked: Asked) -> list[bytes | Hang]:
+        body = asked.body or {}
+        if asked.path == "/completion" and body.get("logit_bias"):
+            (token, _), *_ = body["logit_bias"]
+            return [reply(last(body, tokens=[token], content=chr(token)))]
+        return sound(asked)
+
+    with scripted_server(fails_open) as server, espalier.load(server.address) as engine:
+        with pytest.raises(UpstreamError, match="does not enforce the grammar"):
+            engine.generate("hello", constraint=YES)
+        assert not any((one.body or {}).get("stream") for one in server.asked)
+        assert engine.generate("hello", trace="off").text == "yes"  # without a constraint it may be used
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said"),
+    [
+        (lambda body: [event(chunk("no")), event(last(body))], "did not keep to choice"),
+        (lambda body: [event(chunk("ye")), event(last(body))], "does not satisfy choice yet"),
+        (lambda body: [event(chunk("yes!")), event(last(body))], "did not keep to choice"),
+        (lambda body: [event(chunk("yes")), event(last({"grammar": ""}))], "did not use the grammar"),
+        (lambda body: [event(chunk("yes"))], "broke off"),
+        (lambda body: [event(chunk("yes")), event({"error": {"message": "slot lost"}})], "slot lost"),
+        (lambda body: [event(chunk("yes")), event(last(body, truncated=True))], "to fit its context"),
+        (lambda body: [event(chunk("yes")), event(last(body, stop_type="none"))], "why the text ended"),
+        (lambda body: [event([1])], "instead of an object"),
+    ],
+    ids=["ignored", "too short", "too long", "not taken", "cut", "error", "truncated", "no reason", "list"],
+)
+def test_what_breaks_the_constraint_or_breaks_off_is_never_a_result(pieces, said):
+    with engine_where(lambda body: [STREAM, *pieces(body)]) as (engine, _), pytest.raises(UpstreamError, match=said):
+        engine.generate("hello", constraint=YES, trace="off")
+
+
+@pytest.mark.parametrize("status", ["400 Bad", "500 Oops", "503 Busy"])
+def test_a_refused_generation_is_a_typed_error(status):
+    failed = reply({"error": {"message": "failed to parse grammar"}}, status)
+    errors = (InputError, UpstreamError, Unavailable)
+    with engine_where(lambda body: [failed]) as (engine, _), pytest.raises(errors, match="failed to parse grammar"):
+        engine.generate("hello", constraint=Regex("a+"))
+
+
+def test_a_server_that_falls_silent_is_a_time_out():
+    with engine_where(lambda body: [STREAM, event(chunk("ye")), Hang()], timeout=0.1) as (engine, server):
+        with pytest.raises(UpstreamTimeout):
+            engine.generate("hello", constraint=YES)
+        assert server.left.wait(10)
+
+
+def test_a_cancelled_request_hangs_up_on_a_silent_server():
+    with engine_where(lambda body: [STREAM, event(chunk("ye")), Hang()]) as (engine, server):
+        service = engine.serve(queue_size=2)
+        run = service.submit(engine.requests("hello", constraint=YES)[0][0])
+        events = iter(run)
+        assert next(events).text == "ye"
+        threading.Timer(0.05, run.cancel).start()
+        with pytest.raises(Cancelled):
+            next(events)
+        assert server.left.wait(10)
+
+
+def test_a_deadline_ends_a_request_to_a_silent_server():
+    with engine_where(lambda body: [Hang()]) as (engine, server):
+        service = engine.serve(queue_size=2)
+        with pytest.raises(DeadlineExceeded):
+            list(service.submit(engine.requests("hello")[0][0], deadline=0.1))
+        assert server.left.wait(10)
+
+
+def test_closing_a_stream_hangs_up():
+    with engine_where(lambda body: [STREAM, event(chunk("ye")), Hang()]) as (engine, server):
+        stream = engine.stream("hello", constraint=YES)
+        next(stream)
+        stream.close()
+        assert server.left.wait(10)
+
+
+def test_a_half_json_object_is_not_passed_on_as_whole():
+    half = event(chunk('{"a": '))
+    with (
+        engine_where(lambda body: [STREAM, half, event(last(body))]) as (engine, _),
+        pytest.raises(UpstreamError, match="json_object yet"),
+    ):
+        engine.generate("hello", constraint=JsonObject())
