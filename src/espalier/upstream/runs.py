@@ -19,10 +19,10 @@ from espalier.constraints.judging import Judge
 from espalier.constraints.spec import Spec
 from espalier.decoding.masking import MASK
 from espalier.decoding.matcher_questions import MatcherQuestions
-from espalier.decoding.plan import Job, Outcome, Taken
+from espalier.decoding.plan import FinishReason, Job, Outcome, Taken
 from espalier.decoding.step.record import Watch
 from espalier.decoding.text.run import Ending, EndRule, TextRun
-from espalier.engines.base import Event, FinishReason, Request, Result, TokenEvent, Usage
+from espalier.engines.base import Event, Request, Result, TokenEvent, Usage
 from espalier.engines.local.prepared_run import PreparedRun, watched
 from espalier.engines.local.turns import PreparedTurn
 from espalier.errors import Cancelled, CapabilityError, InputError, UpstreamError

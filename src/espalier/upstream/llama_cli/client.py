@@ -1,0 +1,132 @@
+"""`LlamaCppClient`: the one-shot client of PedroCLI, with its setters, over `LlamaCliEngine`.
+
+A setter checks its value at once and changes nothing if it is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from typing import Any
+
+from espalier.constraints.spec import Gbnf
+from espalier.engines.base import Finished, Request, Result
+from espalier.engines.options import EngineOptions
+from espalier.errors import InputError
+from espalier.files.limits import GRAMMAR
+from espalier.files.reading import read_text
+from espalier.sampling.config import SamplingConfig
+from espalier.upstream.llama_cli.open import open_engine
+
+MAX_TOKENS = 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceRequest:
+    """temperature: None for the client's own."""
+
+    user_prompt: str
+    system_prompt: str = ""
+    max_tokens: int = MAX_TOKENS
+    temperature: float | None = None
+    seed: int | None = None
+
+
+class LlamaCppClient:
+    """Answers prompts with llama-completion. Setters return the client. Not for several threads at once.
+
+    model: a GGUF file. binary: the program; without it, the one on the PATH. options: those of EngineOptions that
+    `llama-cli` takes, such as `threads` and `timeout`. Raises as `espalier.load` does.
+    """
+
+    def __init__(self, model: str | os.PathLike[str], *, binary: str | None = None, **options: Any) -> None:
+        self._engine = open_engine(os.fspath(model), options=EngineOptions(binary=binary, **options))
+        self._sampling = SamplingConfig(max_tokens=MAX_TOKENS)
+        self._grammar: Gbnf | None = None
+
+    @property
+    def sampling(self) -> SamplingConfig:
+        return self._sampling
+
+    @property
+    def grammar(self) -> str | None:
+        """The text of the grammar, None without one."""
+        return None if self._grammar is None else self._grammar.grammar
+
+    def set_grammar(self, grammar: str) -> LlamaCppClient:
+        """Hold answers to a GBNF grammar. Raises GrammarError."""
+        checked = Gbnf(grammar)
+        self._engine.compiler.compile(checked)
+        self._grammar = checked
+        return self
+
+    def set_grammar_file(self, path: str | os.PathLike[str]) -> LlamaCppClient:
+        """Raises InputError for a file that cannot be read, GrammarError."""
+        return self.set_grammar(read_text(path, GRAMMAR))
+
+    def clear_grammar(self) -> LlamaCppClient:
+        self._grammar = None
+        return self
+
+    def set_temperature(self, temperature: float) -> LlamaCppClient:
+        return self._set(temperature=temperature)
+
+    def set_top_k(self, top_k: int) -> LlamaCppClient:
+        return self._set(top_k=top_k)
+
+    def set_top_p(self, top_p: float) -> LlamaCppClient:
+        return self._set(top_p=top_p)
+
+    def set_min_p(self, min_p: float) -> LlamaCppClient:
+        return self._set(min_p=min_p)
+
+    def set_repeat_penalty(self, penalty: float) -> LlamaCppClient:
+        return self._set(repetition_penalty=penalty)
+
+    def set_repeat_last_n(self, tokens: int) -> LlamaCppClient:
+        """tokens: how many the penalty looks at; -1 for all."""
+        return self._set(repetition_window=tokens)
+
+    def configure_for_structured_output(self) -> LlamaCppClient:
+        """Low temperature and tight sampling."""
+        return self._set(temperature=0.1, top_k=20, top_p=0.8, min_p=0.1)
+
+    def configure_for_tool_calls(self) -> LlamaCppClient:
+        """The most probable token, always."""
+        return self._set(temperature=0.0, top_k=1)
+
+    def infer(self, request: InferenceRequest) -> Result:
+        """One answer. Raises InputError and its subclasses before the program runs; UpstreamError, UpstreamTimeout."""
+        sampling = replace(self._sampling, max_tokens=request.max_tokens, seed=request.seed)
+        if request.temperature is not None:
+            sampling = replace(sampling, temperature=request.temperature)
+        if self._engine.template is None and request.system_prompt:
+            raise InputError(
+                f"{self._engine.name} has no chat template for a system prompt", hint="put it into the user prompt",
+                field="system_prompt",
+            )  # fmt: skip
+        messages: tuple[dict[str, str], ...] = ({"role": "user", "content": request.user_prompt},)
+        if request.system_prompt:
+            messages = ({"role": "system", "content": request.system_prompt}, *messages)
+        asked = Request(constraint=self._grammar, sampling=sampling, trace="off")
+        if self._engine.template is None:
+            asked = replace(asked, prompt=request.user_prompt)
+        else:
+            asked = replace(asked, messages=messages)
+        *_, last = self._engine.run([asked])
+        if not isinstance(last, Finished):
+            raise AssertionError("an engine ends every request with Finished")
+        return last.result
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def __enter__(self) -> LlamaCppClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _set(self, **values: Any) -> LlamaCppClient:
+        self._sampling = replace(self._sampling, **values)
+        return self

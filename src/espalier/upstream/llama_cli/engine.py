@@ -1,0 +1,221 @@
+"""llama-completion as an Engine: one process for each answer, our templates and constraints before it, our verdict
+after it.
+
+A grammar that llama.cpp cannot read ends the program, so nothing fails open; the text is held to our matcher anyway.
+The program tells no probabilities, so its traces have no steps.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from espalier.chat.prompt.template import BrokenTemplate, ChatTemplate
+from espalier.constraints.compiler import NOWHERE, Compiler, Folders
+from espalier.constraints.joining.rule import with_bad_words
+from espalier.constraints.kinds import KINDS
+from espalier.constraints.to_gbnf import portable
+from espalier.engines.base import Capabilities, Event, Request
+from espalier.engines.capabilities import check_capabilities
+from espalier.engines.gguf.header import Header, read_header
+from espalier.engines.local.turns import TurnMaker
+from espalier.errors import CapabilityError, InputError, TemplateError, UpstreamError
+from espalier.tokens.vocab import Vocab
+from espalier.upstream.link import excerpt
+from espalier.upstream.llama_cli.arguments import sampling_arguments
+from espalier.upstream.llama_cli.output import Printed, generated, read_session, read_text, reason
+from espalier.upstream.llama_cli.program import Program, Ran
+from espalier.upstream.runs import Answer, Begin, Current, Events, Told
+
+SECONDS = 600.0
+TRIES = 6
+"""Runs with the same seed until one leaves its whole output: with a tiny model every second one loses some."""
+END_KEYS = ("eos", "eot", "eom")
+NO_STEPS = "llama-completion tells no probabilities: the trace has no steps"
+
+
+class LlamaCliEngine:
+    """An Engine over a GGUF file and a program. Each answer is a process of its own; from any thread."""
+
+    def __init__(
+        self,
+        model: str,
+        program: Program,
+        *,
+        seconds: float = SECONDS,
+        arguments: Sequence[str] = (),
+        folders: Folders = NOWHERE,
+        tool_format: str | None = None,
+        tries: int = TRIES,
+    ) -> None:
+        """seconds: the longest that one process may run. arguments: further ones, such as `-t 4`. Raises UnknownModel,
+        InputError for a file that is no GGUF."""
+        self._path = Path(model).expanduser().resolve()
+        header = read_header(self._path)
+        self._program, self._seconds, self._tries = program, seconds, tries
+        self._arguments = tuple(arguments)
+        self._context = header.count("context_length")
+        self._ends = {
+            token for key in END_KEYS if isinstance(token := header.values.get(f"tokenizer.ggml.{key}_token_id"), int)
+        }
+        bos = _spelled(header, "bos")
+        self._begin = bos if header.values.get("tokenizer.ggml.add_bos_token") is True else ""
+        self._template = _template(header, bos)
+        self._vocab = replace(Vocab.bytes(), name=self._path.name)
+        self._compiler = Compiler(self._vocab, folders=folders)
+        self._turns = TurnMaker(name=self.name, template=self._template, vocab=self._vocab, tool_format=tool_format)
+        self._is_closed = False
+
+    @property
+    def name(self) -> str:
+        return self._path.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            constraints=frozenset(KINDS.names()),  # those that no grammar expresses are refused when they are written
+            chat_template=self._template is not None,
+            max_context=self._context,
+            max_sequences=1,
+            native_sampler=True,
+        )
+
+    @property
+    def vocab(self) -> None:
+        """Not known here: the text is all that the program tells."""
+        return None
+
+    @property
+    def compiler(self) -> Compiler:
+        """For bytes: what is followed here is text."""
+        return self._compiler
+
+    @property
+    def template(self) -> ChatTemplate | None:
+        return self._template
+
+    def encode(self, text: str, *, add_special: bool) -> list[int]:
+        raise CapabilityError(f"{self.name} runs in a program, which tells no tokens", field="model")
+
+    def prompt_text(self, request: Request) -> str:
+        return self._turns.prepare(request).text
+
+    def prompt_ids(self, request: Request) -> list[int]:
+        return self.encode("", add_special=False)
+
+    def run(self, requests: Sequence[Request]) -> Events:
+        """The requests one after the other, one process each. Raises before the first event what is wrong with any."""
+        if self._is_closed:
+            raise InputError("this engine is closed", hint="open it again")
+        prepared = [self._prepared(request) for request in requests]
+        return Events([answer.run for answer, _ in prepared], [begin for _, begin in prepared])
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def _prepared(self, request: Request) -> tuple[Answer, Begin]:
+        check_capabilities(self, request)
+        if request.prompt_ids is not None:
+            raise CapabilityError("a one-shot program takes text, not token ids", field="prompt_ids")
+        turn = self._turns.prepare(request)
+        turn = replace(turn, spec=with_bad_words(turn.spec, request.sampling.bad_words))
+        answer = Answer(model=self.name, request=request, turn=turn, compiler=self._compiler)
+        config = replace(request.sampling, n=1, bad_words=(), seed=answer.seed + request.stream)
+        arguments = sampling_arguments(config, self._program.flags, context=self._context or 2**31 - 1)
+        grammar = None if turn.spec is None else portable(turn.spec, self._compiler, before=turn.before)
+        # The program adds the BOS that its tokenizer adds, to a rendered template as well, which spells its own.
+        text = turn.text.removeprefix(self._begin) if self._begin and not request.raw else turn.text
+        if not text:
+            raise InputError("the prompt is empty", hint="this model needs at least one token", field="prompt")
+
+        def begin(current: Current, index: int) -> Iterator[Event]:
+            return self._events(answer, (arguments, text, grammar), current, index)
+
+        return answer, begin
+
+    def _events(
+        self, answer: Answer, asked: tuple[list[str], str, str | None], current: Current, index: int
+    ) -> Iterator[Event]:
+        for _ in range(self._tries):
+            found = self._once(asked, current)
+            if found is not None:
+                break
+        else:
+            raise UpstreamError(
+                f"the output of {self._program.path} was lost {self._tries} times (llama.cpp issue 22142)",
+                hint="a newer llama.cpp, or llama-server",
+            )
+        printed, told = found
+        if answer.is_traced:
+            told = replace(told, notes=(*told.notes, NO_STEPS))
+        if printed.text:
+            yield answer.take(printed.text, index=index)
+        yield answer.end(told, index=index)
+
+    def _once(self, asked: tuple[list[str], str, str | None], current: Current) -> tuple[Printed, Told] | None:
+        """One process; None where its output was lost."""
+        arguments, text, grammar = asked
+        with tempfile.TemporaryDirectory(prefix="espalier-") as folder:  # for this user alone
+            session = Path(folder, "session") if "--prompt-cache-all" in self._program.flags else None
+            whole = [*self._fixed(Path(folder), text, grammar, session), *arguments]
+            running = self._program.run(whole, seconds=self._seconds)
+            try:
+                current.is_now(running)
+            except BaseException:
+                running.end()
+                raise
+            ran = running.wait()
+            if ran.status != 0:
+                raise self._failed(ran)
+            ids = () if session is None else read_session(session)
+            printed = read_text(ran.out, session, ids, self._ends)
+        return None if printed is None else (printed, _told(printed, ids, generated(ids, ran.err)))
+
+    def _fixed(self, folder: Path, text: str, grammar: str | None, session: Path | None) -> Iterator[str]:
+        """The arguments that do not depend on the sampling; prompt and grammar are files that only this user reads."""
+        prompt = folder / "prompt"
+        prompt.write_text(text + "\n", encoding="utf-8", newline="")  # the program removes one newline
+        yield from ("--model", str(self._path), "--file", str(prompt))
+        yield from ("--no-conversation", "--no-display-prompt", "--no-escape")
+        if grammar is not None:
+            path = folder / "grammar"
+            path.write_text(grammar, encoding="utf-8", newline="")
+            yield from ("--grammar-file", str(path))
+        if session is not None:
+            yield from ("--prompt-cache", str(session), "--prompt-cache-all")
+        yield from (flag for flag in ("--simple-io", "--no-warmup") if flag in self._program.flags)
+        yield from self._arguments
+
+    def _failed(self, ran: Ran) -> UpstreamError:
+        how = f"was ended by signal {-ran.status}" if ran.status < 0 else f"failed with status {ran.status}"
+        return UpstreamError(f"{os.path.basename(self._program.path)} {how}: {excerpt(reason(ran.err))}")
+
+
+def _told(printed: Printed, ids: tuple[int, ...], written: tuple[int, ...]) -> Told:
+    return Told(
+        finish="stop" if printed.ended else "length",
+        prompt_tokens=len(ids) - len(written) if written else 0,
+        completion_tokens=len(written),
+        token_ids=written,
+        notes=() if written else ("the program does not tell how many tokens there were",),
+    )
+
+
+def _spelled(header: Header, key: str) -> str:
+    token = header.values.get(f"tokenizer.ggml.{key}_token_id")
+    if not isinstance(token, int) or not 0 <= token < len(header.tokens):
+        return ""
+    return header.tokens[token].decode("utf-8", "replace")
+
+
+def _template(header: Header, bos: str) -> ChatTemplate | None:
+    source = header.values.get("tokenizer.chat_template")
+    if not isinstance(source, str) or not source.strip():
+        return None
+    try:
+        return ChatTemplate(source, bos_token=bos, eos_token=_spelled(header, "eos"))
+    except TemplateError as error:
+        return BrokenTemplate(source, error.message)
