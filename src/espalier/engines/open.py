@@ -43,7 +43,7 @@ def open_engine(
     defaults: values for options that are not set; those that the engine does not take are left out. Raises
     UnknownModel, CapabilityError, MissingDependency, InputError for an option that the engine does not take.
     """
-    name = engine or options.engine or defaults.engine or choose(model, options.url)
+    name = engine or options.engine or defaults.engine or choose(model, options.over(defaults).url)
     make = ENGINES.load(name)
     taken = taken_by(name)
     options.check_only(name, taken)
