@@ -16,6 +16,7 @@ from benchmarks.fuzzing.cases import Case, CaseFuzzer, both_ways
 from benchmarks.fuzzing.files import child
 from benchmarks.fuzzing.files.child import read_in_child
 from benchmarks.fuzzing.files.run import FileFuzzer
+from benchmarks.fuzzing.merge.run import MergeFuzzer
 from benchmarks.fuzzing.safety_again import is_found
 from benchmarks.fuzzing.session import CASES_PER_SEED, Totals, run
 from benchmarks.fuzzing.words import expression
@@ -36,6 +37,12 @@ def test_matcher_and_oracle_agree(kind: str, seed: int) -> None:
     assert [str(finding) for finding in totals.findings] == []
     assert totals.counts["text: accepted"]
     assert totals.counts["text: refused"]
+
+
+def test_what_a_merge_states_is_the_truth() -> None:
+    totals = run(MergeFuzzer(), 1, cases=examples(120))
+    assert [str(finding) for finding in totals.findings] == []
+    assert totals.counts["own: rejected_steps"] + totals.counts["other: rejected_steps"]
 
 
 QUICK = ("trace", "sidecar", "rejection log", "reply", "chat template", "stored trace", "keys", "tools", "preset")

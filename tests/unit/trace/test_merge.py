@@ -176,7 +176,7 @@ def test_fault_6_a_response_without_log_probabilities_is_a_clear_error():
         fitted(response() | {"choices": []}, written([]))
 
 
-def test_of_several_choices_the_one_that_is_asked_for_is_merged():
+def test_fault_8_of_several_choices_the_one_that_is_asked_for_is_merged():
     data = response()
     data["choices"].append({"index": 1, "message": {"content": "b"}, "logprobs": {"content": [STEPS[1]]}})
     found = merged(data, written([event(7, 0, 1)]), choice=1)
@@ -186,7 +186,7 @@ def test_of_several_choices_the_one_that_is_asked_for_is_merged():
         fitted(data, written([]), choice=2)
 
 
-def test_a_recorded_stream_merges_as_the_whole_response_does():
+def test_fault_7_a_recorded_stream_merges_as_the_whole_response_does():
     lines = [": comment"]
     for place, one in enumerate(STEPS):
         delta = {"index": 0, "delta": {"content": one["token"]}, "logprobs": {"content": [one]}}

@@ -184,7 +184,7 @@ def test_a_log_that_was_begun_later_says_nothing_of_the_first_steps() -> None:
 # Following
 
 
-def test_a_log_is_followed_and_linked_while_it_is_written(tmp_path: Any) -> None:
+def test_fault_8_a_log_is_followed_and_linked_while_it_is_written(tmp_path: Any) -> None:
     path = tmp_path / "log.json"
     first, second = log(rows(MINE)), log(rows(OTHER))
     with LogFollower(path) as follower:
