@@ -60,6 +60,10 @@ PHRASES = Reader(
     noun="list", by="espalier.constraints.safety.lists:read_list", bytes=64 * MIB, field="lists",
     count="20,000 phrases of 1,000 characters", time="the limit on compiling",
 )  # fmt: skip
+BATCH = Reader(
+    noun="batch input", by="espalier.jobs.intake:LineReader", bytes=200 * MIB, field="file", depth=128,
+    values=2_000_000, count="50,000 lines of 8,000,000 bytes; depth and values are those of a line",
+)  # fmt: skip
 TRACE = Reader(noun="trace", by="espalier.trace.records:Trace.load", bytes=128 * MIB, depth=64, values=8_000_000)
 SIDECAR = Reader(
     noun="sidecar", by="espalier.trace.sidecar:load", bytes=2 * GIB,
@@ -142,6 +146,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "preset": PRESET,
         "word list": WORDS,
         "phrase list": PHRASES,
+        "batch input": BATCH,
         "trace": TRACE,
         "sidecar": SIDECAR,
         "rejection log": LOG,

@@ -21,6 +21,15 @@ LEVEL = 6
 def pack(value: Mapping[str, Any], *, what: str) -> bytes:
     """The value as compressed JSON, with null for infinities and NaN. Raises InputError naming `what` if it is no
     JSON."""
+    return compress(as_bytes(value, what=what))
+
+
+def compress(text: bytes) -> bytes:
+    return zlib.compress(text, LEVEL)
+
+
+def as_bytes(value: Mapping[str, Any], *, what: str) -> bytes:
+    """The value as JSON in ASCII, as `pack` compresses it."""
     try:
         try:
             text = json.dumps(value, separators=(",", ":"), allow_nan=False)
@@ -28,7 +37,7 @@ def pack(value: Mapping[str, Any], *, what: str) -> bytes:
             text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(f"the {what} is not JSON: {error}", field=what) from error
-    return zlib.compress(text.encode("ascii"), LEVEL)  # ASCII: a lone surrogate is an escape
+    return text.encode("ascii")  # ASCII: a lone surrogate is an escape
 
 
 def unpack(packed: bytes, *, what: str) -> dict[str, Any]:

@@ -106,6 +106,7 @@ OTHERS = {
     "older index of a store",
     "entry of a store",
     "prompt",
+    "batch input",
     "sidecar",
     "stored trace",
     "chat template",

@@ -1,7 +1,9 @@
-"""A store on a new SQLite file, and on PostgreSQL if ESPALIER_TEST_POSTGRES_URL names a database to empty."""
+"""A store on a new SQLite file, and on PostgreSQL: on a database that ESPALIER_TEST_POSTGRES_URL names, which is emptied,
+or on a server that the tests start, where its programs are installed."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Iterator
 
@@ -13,39 +15,43 @@ pytest.importorskip("alembic")
 from espalier.store import migrate
 from espalier.store.db import open_database
 from espalier.store.open import Store, open_store
+from tests.batch_jobs import Clock, postgres, postgres_folder
 
 POSTGRES = os.environ.get("ESPALIER_TEST_POSTGRES_URL")
-
-
-class Clock:
-    """Unix seconds, as told."""
-
-    def __init__(self, now: float = 1_800_000_000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
+HAS_DRIVER = importlib.util.find_spec("psycopg") is not None
 
 
 @pytest.fixture(scope="session")
-def empty_url(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+def postgres_url() -> Iterator[str]:
+    if POSTGRES is not None:
+        yield POSTGRES
+        return
+    with postgres() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def empty_url(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Callable[[str], str]:
     """The URL of an empty database of a kind, `sqlite` or `postgresql`."""
 
     def empty(kind: str) -> str:
         if kind == "sqlite":
             return f"sqlite:///{tmp_path_factory.mktemp('store')}/espalier.db"
-        assert POSTGRES is not None
-        database = open_database(POSTGRES)
+        url: str = request.getfixturevalue("postgres_url")
+        database = open_database(url)
         migrate.downgrade(database, "base")
         database.close()
-        return POSTGRES
+        return url
 
     return empty
 
 
 POSTGRES_KIND = pytest.param(
     "postgresql",
-    marks=pytest.mark.skipif(POSTGRES is None, reason="ESPALIER_TEST_POSTGRES_URL names no database"),
+    marks=pytest.mark.skipif(
+        not HAS_DRIVER or (POSTGRES is None and postgres_folder() is None),
+        reason="no PostgreSQL: psycopg and the Debian package postgresql, or ESPALIER_TEST_POSTGRES_URL",
+    ),
 )
 
 

@@ -1,0 +1,236 @@
+"""The worker: takes items from a queue, has them executed side by side, records how they ended. On one event loop.
+
+Items are claimed a window ahead and begun by length, so that those of a forward pass are about as long as one another.
+Results are recorded together, as many as have come. A heartbeat renews the leases and learns what is to be stopped. The
+queue's calls block, so they run in a thread of their own, one after the other.
+
+What goes wrong with an item is a result. What goes wrong with the queue ends `run`: every item that it had comes back
+when its lease ends, and nothing that was recorded is run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from espalier.errors import EspalierError, Overloaded, Unavailable
+from espalier.jobs.ports import Executor, Queue
+from espalier.jobs.retry import Retry
+from espalier.jobs.values import Answer, Ended, Item, Lease
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+PIPELINE = 16
+WINDOW = 4
+"""Items that are claimed ahead, as a multiple of those that run at once."""
+BEAT_SECONDS = 1.0
+"""Between two heartbeats, so also until a pause or a cancellation in another process is noticed."""
+IDLE_SECONDS = 1.0
+"""Between two looks at a queue that had nothing."""
+FULL_SECONDS = 0.2
+"""Before an item that the engine had no place for is tried again."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a worker has done since it began."""
+
+    done: int = 0
+    failed: int = 0
+    again: int = 0
+    stale: int = 0
+    invalid: int = 0
+    judged: int = 0
+
+
+def worker_name() -> str:
+    """Another one for each worker: host, process, and some letters."""
+    return f"{socket.gethostname()[:30]}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Worker:
+    """pipeline: items that run at once. until_idle: end when no batch is open. told: called with each recorded result.
+    beat: seconds between heartbeats; the lease of the queue is several of them."""
+
+    queue: Queue
+    executor: Executor
+    name: str = field(default_factory=worker_name)
+    pipeline: int = PIPELINE
+    window: int = WINDOW
+    retry: Retry = field(default_factory=Retry)
+    until_idle: bool = False
+    beat: float = BEAT_SECONDS
+    idle: float = IDLE_SECONDS
+    rng: random.Random = field(default_factory=random.Random)
+    told: Callable[[Ended], None] = lambda _: None
+    tally: Tally = field(default_factory=Tally)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _running: dict[Lease, asyncio.Task[None]] = field(default_factory=dict)
+    _ahead: list[Item] = field(default_factory=list)
+    _ended: list[Ended] = field(default_factory=list)
+    _thread: ThreadPoolExecutor | None = None
+    _tended: float = float("-inf")
+    _is_open: bool = True
+
+    def wake(self) -> None:
+        """There is something new: look at once. From the loop's thread."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Work until cancelled, or until nothing is open. Items that run then are given back. Raises OutputError and
+        Unavailable of the queue."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="espalier-batch")
+        beating = asyncio.create_task(self._beat())
+        working = asyncio.create_task(self._work())
+        try:
+            await asyncio.wait({beating, working}, return_when=asyncio.FIRST_COMPLETED)
+            for one in (beating, working):
+                if one.done():
+                    one.result()
+        finally:
+            for one in (beating, working):
+                one.cancel()
+            await asyncio.gather(beating, working, return_exceptions=True)
+            await self._leave()
+            self._thread.shutdown()
+
+    async def _work(self) -> None:
+        while True:
+            self._wake.clear()
+            await self._record()
+            if asyncio.get_running_loop().time() - self._tended >= self.idle:
+                await self._tend()
+            if await self._claim():
+                continue
+            if self._ended:
+                continue
+            if not self._running and self.until_idle:
+                await self._tend()
+                if not self._is_open:
+                    return
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), self.idle)
+
+    async def _tend(self) -> None:
+        """Read new inputs, and move on what time moves."""
+        while await self._ask(self.queue.validate, self.name, self.executor):
+            pass
+        self._is_open = await self._ask(self.queue.tend, self.name)
+        self._tended = asyncio.get_running_loop().time()
+
+    async def _claim(self) -> bool:
+        """Begin items while there is room; claim more when the window runs low. Returns whether any was begun."""
+        if len(self._ahead) + len(self._running) <= self.pipeline * max(1, self.window) // 2:
+            room = self.pipeline * max(1, self.window) - len(self._ahead) - len(self._running)
+            alone = not self._running and not self._ahead
+            found = await self._ask(self.queue.claim, self.name, room, alone=alone)
+            # The longest first: what is left at the end is short.
+            self._ahead = sorted([*self._ahead, *found], key=lambda one: one.size)
+        begun = False
+        while self._ahead and len(self._running) < self.pipeline:
+            item = self._ahead.pop()
+            self._running[item.lease] = asyncio.create_task(self._execute(item))
+            begun = True
+        return begun
+
+    async def _execute(self, item: Item) -> None:
+        try:
+            answer = await self._answer(item)
+            again = None if answer.is_good else self.retry.after(answer.status, item.attempts, self.rng)
+            self._ended.append(Ended(lease=item.lease, answer=answer, again=again))
+        finally:
+            self._running.pop(item.lease, None)
+            self._wake.set()
+
+    async def _answer(self, item: Item) -> Answer:
+        while True:
+            try:
+                return await self.executor.execute(item)
+            except Overloaded:  # others fill the queue: the item has not begun
+                await asyncio.sleep(FULL_SECONDS)
+            except Unavailable:  # the engine closes: the item is given back
+                raise asyncio.CancelledError from None
+            except EspalierError as error:
+                return failed(error.code, error.message, status=error.http_status)
+            except Exception as error:
+                log.exception("an item of a batch failed", extra={"fields": {"batch": item.lease.batch}})
+                return failed("internal_error", f"something went wrong in the worker: {type(error).__name__}")
+
+    async def _record(self) -> None:
+        """Record what has ended. It stays here until the queue has it."""
+        if not self._ended:
+            return
+        ended = list(self._ended)
+        held = set(await self._ask(self.queue.record, self.name, ended))
+        del self._ended[: len(ended)]
+        for one in ended:
+            if one.lease not in held:
+                self.tally.stale += 1
+                continue
+            self.tally.again += one.again is not None
+            if one.again is None:
+                self.tally.done += one.answer.is_good
+                self.tally.failed += not one.answer.is_good
+                self.tally.judged += one.answer.valid is not None
+                self.tally.invalid += one.answer.valid is False
+                self.told(one)
+
+    async def _beat(self) -> None:
+        """Renew the leases; stop what is paused, cancelled, expired or lost."""
+        while True:
+            await asyncio.sleep(self.beat)
+            leases = [*self._running, *(one.lease for one in self._ahead)]
+            if not leases:
+                continue
+            dropped = set(await self._ask(self.queue.renew, self.name, leases))
+            if not dropped:
+                continue
+            self._ahead = [one for one in self._ahead if one.lease not in dropped]
+            stopped = [task for lease, task in self._running.items() if lease in dropped]
+            for task in stopped:
+                task.cancel()
+            await asyncio.gather(*stopped, return_exceptions=True)
+            mine = {one.lease for one in self._ended}  # finished meanwhile: recorded, if the lease holds
+            await self._ask(self.queue.release, self.name, [one for one in dropped if one not in mine])
+            self._wake.set()
+
+    async def _leave(self) -> None:
+        """Stop what runs, record what has ended, and give the rest back; as far as the queue still answers."""
+        leases = [*self._running, *(one.lease for one in self._ahead)]
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with suppress(EspalierError):
+            await self._record()
+            mine = {one.lease for one in self._ended}
+            await self._ask(self.queue.release, self.name, [one for one in leases if one not in mine])
+        self._ahead.clear()
+
+    async def _ask(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """A call of the queue, in its thread. A cancelled caller waits for it: half a call cannot be taken back."""
+        assert self._thread is not None
+        future = asyncio.get_running_loop().run_in_executor(self._thread, lambda: call(*arguments, **named))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if not future.done():
+                with suppress(EspalierError):
+                    await future
+            raise
+
+
+def failed(code: str, message: str, *, status: int = 500) -> Answer:
+    """The answer for an item that no route has answered."""
+    return Answer(status=status, body=None, request_id="", error={"code": code, "message": message})

@@ -1,0 +1,244 @@
+"""The queue of items: claims under leases, heartbeats, results, what time moves. One transaction for each method.
+
+A claim counts up the item's fence, and whoever records, releases or renews must name the fence that it was given: a
+worker that slept past its lease changes nothing. A result is inserted in the transaction that ends its item, and its
+key is the item's, so that there is never a second one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, and_, bindparam, insert, or_, select, tuple_, update
+
+from espalier.jobs.output import output_line
+from espalier.jobs.states import BatchState, ItemState
+from espalier.jobs.values import Answer, Ended, Item, Lease
+from espalier.store.batches.batches import plan_of
+from espalier.store.batches.tables import ATTEMPTS, BATCHES, ITEMS, RESULTS
+from espalier.store.db import Database
+from espalier.store.packing import as_bytes, compress, pack, unpack
+
+LEASE_SECONDS = 30.0
+SUSPECT = 2
+"""Losses after which an item runs alone: it may be what kills its workers, or it was beside the one that does."""
+POISON = 4
+"""Losses after which it is set aside."""
+
+BY_KEY = and_(ITEMS.c.batch_id == bindparam("b"), ITEMS.c.line == bindparam("l"))
+ATTEMPT = and_(
+    ATTEMPTS.c.batch_id == bindparam("b"), ATTEMPTS.c.line == bindparam("l"), ATTEMPTS.c.fence == bindparam("f")
+)
+
+
+class ItemQueue:
+    """Items of all batches in one database. lease: seconds without a heartbeat after which a worker counts as dead;
+    clock: Unix seconds, which the machines of one database must agree on to a few seconds."""
+
+    def __init__(
+        self, database: Database, *, lease: float = LEASE_SECONDS, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._database, self.lease, self._clock = database, lease, clock
+
+    def claim(self, worker: str, limit: int, *, alone: bool) -> Sequence[Item]:
+        now = self._clock()
+        with self._database.writing() as connection:
+            found = self._ready(connection, now, limit, ITEMS.c.losses < SUSPECT)
+            if not found and alone:
+                found = self._ready(connection, now, 1, ITEMS.c.losses >= SUSPECT)
+            if not found:
+                return ()
+            taken = [{"b": item["batch_id"], "l": item["line"], "f": item["fence"] + 1} for _, item in found]
+            connection.execute(
+                update(ITEMS).where(BY_KEY).values(
+                    state=ItemState.RUNNING, holder=worker, until=now + self.lease, fence=bindparam("f")
+                ),
+                taken,
+            )  # fmt: skip
+            connection.execute(
+                insert(ATTEMPTS),
+                [{"batch_id": o["b"], "line": o["l"], "fence": o["f"], "worker": worker, "began": now} for o in taken],
+            )
+        return [_item(batch, item) for batch, item in found]
+
+    def renew(self, worker: str, leases: Sequence[Lease]) -> Sequence[Lease]:
+        if not leases:
+            return ()
+        now = self._clock()
+        with self._database.writing() as connection:
+            held = self._held(connection, leases)
+            running = {lease for lease in leases if lease in held and _runs(held[lease], now)}
+            if running:
+                connection.execute(
+                    update(ITEMS).where(BY_KEY).values(until=now + self.lease),
+                    [{"b": one.batch, "l": one.line} for one in sorted(running, key=_key)],
+                )
+        return [one for one in leases if one not in running]
+
+    def record(self, worker: str, ended: Sequence[Ended]) -> Sequence[Lease]:
+        now = self._clock()
+        packed = {one.lease: result_row(one, now) for one in ended if one.again is None}  # before the transaction
+        with self._database.writing() as connection:
+            held = self._held(connection, [one.lease for one in ended])
+            good = [one for one in ended if one.lease in held]
+            final = [one for one in good if one.again is None]
+            again = [one for one in good if one.again is not None]
+            if final:
+                connection.execute(insert(RESULTS), [packed[one.lease] for one in final])
+                self._end(connection, [(one.lease, _state(one)) for one in final])
+            for one in again:
+                connection.execute(
+                    update(ITEMS).where(ITEMS.c.batch_id == one.lease.batch, ITEMS.c.line == one.lease.line)
+                    .values(
+                        state=_given_back(held[one.lease], now), holder=None, until=None,
+                        attempts=ITEMS.c.attempts + 1, not_before=now + (one.again or 0.0),
+                    )
+                )  # fmt: skip
+            how = [(one.lease, "again" if one.again is not None else str(_state(one))) for one in good]
+            self._close(connection, how, now)
+        return [one.lease for one in good]
+
+    def release(self, worker: str, leases: Sequence[Lease]) -> None:
+        if not leases:
+            return
+        now = self._clock()
+        with self._database.writing() as connection:
+            held = self._held(connection, leases)
+            self._end(connection, [(lease, _given_back(row, now)) for lease, row in held.items()])
+            self._close(connection, [(lease, "released") for lease in held], now)
+
+    def reap(self, now: float, limit: int = 500) -> int:
+        """Take items back whose lease has ended: their worker is dead, or asleep. One that was lost too often is set
+        aside with an error as its result. Returns how many."""
+        query = (
+            select(ITEMS, *_of_batch()).join(BATCHES, BATCHES.c.id == ITEMS.c.batch_id)
+            .where(ITEMS.c.state == ItemState.RUNNING, or_(ITEMS.c.until <= now, ITEMS.c.until > now + 10 * self.lease))
+            .limit(limit)
+        )  # fmt: skip
+        with self._database.reading() as connection:  # the usual case: none, and nobody waits for a writer
+            if connection.execute(query).first() is None:
+                return 0
+        with self._database.writing() as connection:
+            rows = connection.execute(query.with_for_update(skip_locked=True, of=ITEMS)).mappings().all()
+            for row in rows:
+                self._lose(connection, row, now)
+        return len(rows)
+
+    def _lose(self, connection: Connection, row: Mapping[Any, Any], now: float) -> None:
+        lease = Lease(batch=row["batch_id"], line=row["line"], fence=row["fence"])
+        losses = row["losses"] + 1
+        state = _given_back(row, now)
+        if state == ItemState.PENDING and losses >= POISON:
+            state = ItemState.POISON
+            message = f"{losses} workers died while they ran this item, the last ones with nothing beside it"
+            connection.execute(insert(RESULTS).values(result_row(poisoned(lease, message), now)))
+        connection.execute(
+            update(ITEMS).where(ITEMS.c.batch_id == lease.batch, ITEMS.c.line == lease.line)
+            .values(state=state, holder=None, until=None, losses=losses)
+        )  # fmt: skip
+        self._close(connection, [(lease, "lost")], now)
+
+    def _ready(self, connection: Connection, now: float, limit: int, suspect: Any) -> list[Any]:
+        """Items that may run, with their batches."""
+        batches = (
+            select(BATCHES).where(BATCHES.c.state == BatchState.IN_PROGRESS, BATCHES.c.paused.is_(False))
+            .where(or_(BATCHES.c.expires.is_(None), BATCHES.c.expires > now))
+            .order_by(BATCHES.c.priority.desc(), BATCHES.c.id)
+        )  # fmt: skip
+        found: list[Any] = []
+        for batch in connection.execute(batches).mappings().all():
+            query = (
+                select(ITEMS).where(ITEMS.c.batch_id == batch["id"], ITEMS.c.state == ItemState.PENDING)
+                .where(ITEMS.c.not_before <= now, suspect).order_by(ITEMS.c.line).limit(limit - len(found))
+                .with_for_update(skip_locked=True)
+            )  # fmt: skip
+            found += [(batch, dict(row)) for row in connection.execute(query).mappings()]
+            if len(found) >= limit:
+                break
+        return found
+
+    def _held(self, connection: Connection, leases: Sequence[Lease]) -> dict[Lease, Mapping[Any, Any]]:
+        """The rows of those leases that still hold, locked until the transaction ends."""
+        if not leases:
+            return {}
+        query = (
+            select(
+                ITEMS.c.batch_id, ITEMS.c.line, ITEMS.c.fence, ITEMS.c.state, *_of_batch()
+            ).join(BATCHES, BATCHES.c.id == ITEMS.c.batch_id)
+            .where(tuple_(ITEMS.c.batch_id, ITEMS.c.line).in_([(one.batch, one.line) for one in leases]))
+            .where(ITEMS.c.state == ItemState.RUNNING).order_by(ITEMS.c.batch_id, ITEMS.c.line)
+            .with_for_update(of=ITEMS)
+        )  # fmt: skip
+        found = connection.execute(query).mappings().all()
+        rows = {Lease(batch=row["batch_id"], line=row["line"], fence=row["fence"]): row for row in found}
+        return {one: rows[one] for one in leases if one in rows}
+
+    def _end(self, connection: Connection, moves: Sequence[tuple[Lease, str]]) -> None:
+        if moves:
+            connection.execute(
+                update(ITEMS).where(BY_KEY).values(state=bindparam("s"), holder=None, until=None),
+                [{"b": lease.batch, "l": lease.line, "s": str(state)} for lease, state in moves],
+            )
+
+    def _close(self, connection: Connection, outcomes: Sequence[tuple[Lease, str]], now: float) -> None:
+        """Say how attempts ended."""
+        if outcomes:
+            connection.execute(
+                update(ATTEMPTS).where(ATTEMPT).values(ended=now, outcome=bindparam("o")),
+                [{"b": one.batch, "l": one.line, "f": one.fence, "o": str(how)} for one, how in outcomes],
+            )
+
+
+def _given_back(row: Mapping[Any, Any], now: float) -> ItemState:
+    """The state of an item that has no worker any more."""
+    if row["batch_state"] != BatchState.IN_PROGRESS:
+        return ItemState.CANCELLED
+    is_over = row["batch_expires"] is not None and row["batch_expires"] <= now
+    return ItemState.EXPIRED if is_over else ItemState.PENDING
+
+
+def poisoned(lease: Lease, message: str) -> Ended:
+    return Ended(lease=lease, answer=Answer(
+        status=500, body=None, request_id="", error={"code": "poison_item", "message": message}
+    ))  # fmt: skip
+
+
+def _of_batch() -> tuple[Any, Any, Any]:
+    return BATCHES.c.state.label("batch_state"), BATCHES.c.expires.label("batch_expires"), BATCHES.c.paused
+
+
+def _runs(row: Mapping[Any, Any], now: float) -> bool:
+    """Whether the batch of this item still wants it run."""
+    is_over = row["batch_expires"] is not None and row["batch_expires"] <= now
+    return row["batch_state"] == BatchState.IN_PROGRESS and not row["paused"] and not is_over
+
+
+def _key(lease: Lease) -> tuple[str, int]:
+    return lease.batch, lease.line
+
+
+def _state(ended: Ended) -> ItemState:
+    return ItemState.DONE if ended.answer.is_good else ItemState.FAILED
+
+
+def _item(batch: Mapping[Any, Any], row: Mapping[Any, Any]) -> Item:
+    lease = Lease(batch=row["batch_id"], line=row["line"], fence=row["fence"] + 1)
+    return Item(
+        lease=lease, custom_id=row["custom_id"], caller=batch["caller"], endpoint=batch["endpoint"],
+        kind=batch["kind"], body=unpack(row["body"], what=f"item {lease.line} of {lease.batch}"), size=row["size"],
+        attempts=row["attempts"], losses=row["losses"], options=plan_of(batch).options,
+    )  # fmt: skip
+
+
+def result_row(ended: Ended, now: float) -> dict[str, Any]:
+    """The row of a result."""
+    answer, lease = ended.answer, ended.lease
+    line = as_bytes(output_line(lease, answer), what="answer")
+    return {
+        "batch_id": lease.batch, "line": lease.line, "created": now, "good": answer.is_good,
+        "answer": compress(line), "figures": None if answer.figures is None else pack(answer.figures, what="figures"),
+        "prompt_tokens": answer.prompt_tokens, "completion_tokens": answer.completion_tokens, "valid": answer.valid,
+        "trace_id": answer.trace_id,
+    }  # fmt: skip
