@@ -33,7 +33,10 @@ from espalier.wiring import App
 
 def settings(**values: str) -> ServerSettings:
     """Settings that no environment changes, and that open no database."""
-    return settings_of({"STORE_TRACES": "never", "MODEL_ALIAS": "fake"} | {k.upper(): v for k, v in values.items()})
+    return settings_of(
+        {"STORE_TRACES": "never", "BATCH_JOBS": "false", "MODEL_ALIAS": "fake"}
+        | {k.upper(): v for k, v in values.items()}
+    )
 
 
 def fake_engine(wish: str = "Hello there.") -> espalier.LoadedEngine:

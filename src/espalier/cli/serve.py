@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from espalier.server.admit.auth import Keyring
     from espalier.server.environment import Environment
 
-TARGETS = {"all": "espalier.server.main:app", "chat": "espalier.server.app_chat:app"}
+TARGETS = {"all": "espalier.server.main:app", "chat": "espalier.server.app_chat:app",
+           "batch": "espalier.server.app_batch:app"}  # fmt: skip
 
 
 @with_flags
@@ -40,7 +41,7 @@ def command(
     *,
     settings: ServerFlags,
     env_file: EnvFile = None,
-    only: Annotated[str, typer.Option(help="Which routes: all, or chat.")] = "all",
+    only: Annotated[str, typer.Option(help="Which routes: all, chat, or batch.")] = "all",
     upstream: Annotated[
         str | None, typer.Option(metavar="URL", help="Serve in front of the llama-server at this address.")
     ] = None,
@@ -168,7 +169,7 @@ def _run(target: str, settings: ServerSettings, listening: socket.socket) -> lis
 
 
 def _application(target: str, settings: ServerSettings, failed: Callable[[Exception], None]) -> FastAPI:
-    from espalier.server.apps import create_app, create_chat_app  # noqa: PLC0415
+    from espalier.server import apps  # noqa: PLC0415
 
-    make = create_chat_app if target == TARGETS["chat"] else create_app
+    make = {TARGETS["chat"]: apps.create_chat_app, TARGETS["batch"]: apps.create_batch_app}.get(target, apps.create_app)
     return make(settings, failed=failed)

@@ -2,7 +2,8 @@
 
 Items are claimed a window ahead and begun by length, so that those of a forward pass are about as long as one another.
 Results are recorded together, as many as have come. A heartbeat renews the leases and learns what is to be stopped. The
-queue's calls block, so they run in a thread of their own, one after the other.
+queue's calls block, so they run in a thread of their own, one after the other; what may take long, reading inputs and
+ending batches, in another.
 
 What goes wrong with an item is a result. What goes wrong with the queue ends `run`: every item that it had comes back
 when its lease ends, and nothing that was recorded is run again.
@@ -16,10 +17,11 @@ import os
 import random
 import secrets
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from espalier.errors import EspalierError, Overloaded, Unavailable
@@ -79,9 +81,9 @@ class Worker:
     _running: dict[Lease, asyncio.Task[None]] = field(default_factory=dict)
     _ahead: list[Item] = field(default_factory=list)
     _ended: list[Ended] = field(default_factory=list)
-    _thread: ThreadPoolExecutor | None = None
-    _tended: float = float("-inf")
-    _is_open: bool = True
+    _back: list[Lease] = field(default_factory=list)
+    _tending: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _threads: dict[str, ThreadPoolExecutor] = field(default_factory=dict)
 
     def wake(self) -> None:
         """There is something new: look at once. From the loop's thread."""
@@ -90,44 +92,46 @@ class Worker:
     async def run(self) -> None:
         """Work until cancelled, or until nothing is open. Items that run then are given back. Raises OutputError and
         Unavailable of the queue."""
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="espalier-batch")
-        beating = asyncio.create_task(self._beat())
-        working = asyncio.create_task(self._work())
+        for name in ("items", "batches"):
+            self._threads[name] = ThreadPoolExecutor(1, thread_name_prefix=f"espalier-{name}")
+        loops: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = (self._work, self._beat, self._tend_often)
+        tasks = [asyncio.create_task(one()) for one in loops]
         try:
-            await asyncio.wait({beating, working}, return_when=asyncio.FIRST_COMPLETED)
-            for one in (beating, working):
-                if one.done():
-                    one.result()
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for one in ended:
+                one.result()
         finally:
-            for one in (beating, working):
-                one.cancel()
-            await asyncio.gather(beating, working, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._leave()
-            self._thread.shutdown()
+            for thread in self._threads.values():
+                thread.shutdown()
 
     async def _work(self) -> None:
         while True:
             self._wake.clear()
             await self._record()
-            if asyncio.get_running_loop().time() - self._tended >= self.idle:
-                await self._tend()
-            if await self._claim():
+            if await self._give_back():  # the engine is closing: it will not take them a moment later either
+                await asyncio.sleep(self.idle)
+            if await self._claim() or self._ended:
                 continue
-            if self._ended:
-                continue
-            if not self._running and self.until_idle:
-                await self._tend()
-                if not self._is_open:
-                    return
+            if not self._running and self.until_idle and not await self._tend():
+                return
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self.idle)
 
-    async def _tend(self) -> None:
-        """Read new inputs, and move on what time moves."""
-        while await self._ask(self.queue.validate, self.name, self.executor):
-            pass
-        self._is_open = await self._ask(self.queue.tend, self.name)
-        self._tended = asyncio.get_running_loop().time()
+    async def _tend_often(self) -> None:
+        while True:
+            await self._tend()
+            await asyncio.sleep(self.idle)
+
+    async def _tend(self) -> bool:
+        """Read new inputs, and move on what time moves. Returns whether any batch is open."""
+        async with self._tending:
+            while await self._ask(self.queue.validate, self.name, self.executor, thread="batches"):
+                self._wake.set()
+            return await self._ask(self.queue.tend, self.name, thread="batches")
 
     async def _claim(self) -> bool:
         """Begin items while there is room; claim more when the window runs low. Returns whether any was begun."""
@@ -147,20 +151,24 @@ class Worker:
     async def _execute(self, item: Item) -> None:
         try:
             answer = await self._answer(item)
+            if answer is None:
+                self._back.append(item.lease)
+                return
             again = None if answer.is_good else self.retry.after(answer.status, item.attempts, self.rng)
             self._ended.append(Ended(lease=item.lease, answer=answer, again=again))
         finally:
             self._running.pop(item.lease, None)
             self._wake.set()
 
-    async def _answer(self, item: Item) -> Answer:
+    async def _answer(self, item: Item) -> Answer | None:
+        """How the item ended, None if it is to be given back."""
         while True:
             try:
                 return await self.executor.execute(item)
             except Overloaded:  # others fill the queue: the item has not begun
                 await asyncio.sleep(FULL_SECONDS)
-            except Unavailable:  # the engine closes: the item is given back
-                raise asyncio.CancelledError from None
+            except Unavailable:  # the engine is closing
+                return None
             except EspalierError as error:
                 return failed(error.code, error.message, status=error.http_status)
             except Exception as error:
@@ -186,11 +194,19 @@ class Worker:
                 self.tally.invalid += one.answer.valid is False
                 self.told(one)
 
+    async def _give_back(self) -> bool:
+        if not self._back:
+            return False
+        leases = list(self._back)
+        await self._ask(self.queue.release, self.name, leases)
+        del self._back[: len(leases)]
+        return True
+
     async def _beat(self) -> None:
         """Renew the leases; stop what is paused, cancelled, expired or lost."""
         while True:
             await asyncio.sleep(self.beat)
-            leases = [*self._running, *(one.lease for one in self._ahead)]
+            leases = [*self._running, *(one.lease for one in self._ahead), *(one.lease for one in self._ended)]
             if not leases:
                 continue
             dropped = set(await self._ask(self.queue.renew, self.name, leases))
@@ -207,7 +223,7 @@ class Worker:
 
     async def _leave(self) -> None:
         """Stop what runs, record what has ended, and give the rest back; as far as the queue still answers."""
-        leases = [*self._running, *(one.lease for one in self._ahead)]
+        leases = [*self._running, *(one.lease for one in self._ahead), *self._back]
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -218,10 +234,10 @@ class Worker:
             await self._ask(self.queue.release, self.name, [one for one in leases if one not in mine])
         self._ahead.clear()
 
-    async def _ask(self, call: Callable[..., T], *arguments: Any, **named: Any) -> T:
+    async def _ask(self, call: Callable[..., T], *arguments: Any, thread: str = "items", **named: Any) -> T:
         """A call of the queue, in its thread. A cancelled caller waits for it: half a call cannot be taken back."""
-        assert self._thread is not None
-        future = asyncio.get_running_loop().run_in_executor(self._thread, lambda: call(*arguments, **named))
+        work = partial(call, *arguments, **named)
+        future = asyncio.get_running_loop().run_in_executor(self._threads[thread], work)
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:

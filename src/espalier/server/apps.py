@@ -5,10 +5,10 @@ Nothing is loaded before the lifespan begins. `process/opening.py` opens the eng
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from espalier.api import LoadedEngine
@@ -16,6 +16,7 @@ from espalier.constraints.judging import Judge
 from espalier.constraints.words.spec import Wordlist
 from espalier.engines.protocols import Engine, ServingEngine
 from espalier.server.asgi import Edge, LocalOnly
+from espalier.server.batching.working import working
 from espalier.server.bodies import openapi
 from espalier.server.environment import read_environment
 from espalier.server.http import errors
@@ -25,16 +26,30 @@ from espalier.server.ports import Gate, Meter, TraceStore
 from espalier.server.process.deps import count_public
 from espalier.server.process.opening import Parts, open_process
 from espalier.server.process.prebuild import wanted_lists
-from espalier.server.routes import chat, completions, health, llama, models, tokens, traces, web
+from espalier.server.routes import (
+    batches,
+    chat,
+    completions,
+    files,
+    health,
+    llama,
+    models,
+    seed_jobs,
+    tokens,
+    traces,
+    web,
+)
 from espalier.server.routes.seed import seed_shape
 from espalier.server.settings import ServerSettings, settings_of
 from espalier.version import __version__
 from espalier.wiring import App
 
-ROUTERS = (
+CHAT_ROUTERS = (
     health.router, chat.router, completions.router, models.router, traces.router, web.router, llama.router,
     tokens.router,
 )  # fmt: skip
+BATCH_ROUTERS = (files.router, batches.router, seed_jobs.router)
+ROUTERS = (*CHAT_ROUTERS, *BATCH_ROUTERS)
 
 
 def create_app(
@@ -56,17 +71,29 @@ def create_app(
     model is loaded, and `failed` is called with the error if loading fails. Raises InputError for a wrong setting.
     """
     parts = Parts(app=app, engine=engine, serve=serve, gate=gate, meter=meter, store=store, judge=judge)
-    return _build("Espalier", settings or settings_of(read_environment().values), parts, failed)
+    return _build("Espalier", settings or settings_of(read_environment().values), parts, failed, ROUTERS)
 
 
 def create_chat_app(
     settings: ServerSettings | None = None, *, engine: LoadedEngine | None = None, failed: Failed | None = None
 ) -> FastAPI:
     """The server without batch jobs; any number of processes of it may run."""
-    return _build("Espalier chat", settings or settings_of(read_environment().values), Parts(engine=engine), failed)
+    parts = Parts(engine=engine, takes_batches=False)
+    return _build("Espalier chat", settings or settings_of(read_environment().values), parts, failed, CHAT_ROUTERS)
 
 
-def _build(title: str, settings: ServerSettings, parts: Parts, failed: Failed | None) -> FastAPI:
+def create_batch_app(
+    settings: ServerSettings | None = None, *, engine: LoadedEngine | None = None, failed: Failed | None = None
+) -> FastAPI:
+    """Batch jobs alone, beside a server for chat. Any number of processes of it may run on one database."""
+    routers = (health.router, models.router, traces.router, *BATCH_ROUTERS)
+    settings = settings or settings_of(read_environment().values)
+    return _build("Espalier batch", settings, Parts(engine=engine), failed, routers)
+
+
+def _build(
+    title: str, settings: ServerSettings, parts: Parts, failed: Failed | None, routers: Sequence[APIRouter]
+) -> FastAPI:
     lists = wanted_lists(settings)
 
     @asynccontextmanager
@@ -86,12 +113,12 @@ def _build(title: str, settings: ServerSettings, parts: Parts, failed: Failed | 
         root_path=settings.root_path,
         redirect_slashes=False,
     )
-    for router in ROUTERS:
+    for router in routers:
         api.include_router(router)
 
     api.openapi = openapi.describe(api)  # type: ignore[method-assign]  # as FastAPI's own documentation does it
     openapi.add_routes(api, count_public)
-    shape = seed_shape if settings.seed_compat else errors.openai_shape
+    shape = seed_jobs.jobs_shape(seed_shape if settings.seed_compat else errors.openai_shape)
     errors.install(api, shape)
     # The last one added is the outermost.
     if settings.cors_origins:
@@ -114,7 +141,7 @@ def _build(title: str, settings: ServerSettings, parts: Parts, failed: Failed | 
 async def _opened(
     api: FastAPI, settings: ServerSettings, parts: Parts, lists: tuple[Wordlist, ...]
 ) -> AsyncIterator[None]:
-    async with open_process(settings, parts, lists) as process:
+    async with open_process(settings, parts, lists) as process, working(process):
         api.state.process = process
         try:
             yield

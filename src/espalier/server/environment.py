@@ -33,9 +33,7 @@ WITHOUT_EFFECT = {
     "TOKENIZER_PADDING_SIDE": "nothing is padded",
     "PAD_TO_MULTIPLE_OF": "nothing is padded",
     "GENERATION_MAX_CONCURRENCY": "requests share the model's steps; CONCURRENT_PER_KEY limits them",
-    "BATCH_JOB_TEMP_DIR": "batch jobs are not in this version",
-    "BATCH_JOB_PIPELINE_SIZE": "batch jobs are not in this version",
-    "BATCH_PORT": "batch jobs are not in this version",
+    "BATCH_PORT": "scripts/run_batch.sh alone reads it",
 }
 """Settings of the word-list server that have no effect here, and the reason."""
 

@@ -146,6 +146,19 @@ class ServerSettings:
     retention_days: Annotated[float | None, Field("How long what is stored is kept.", above=0)] = 7.0
     retention_rows: Annotated[int | None, Field("How many rows are kept.", least=1)] = 10_000
 
+    batch_jobs: Annotated[bool, Field("Whether batch jobs are taken and run.")] = True
+    batch_job_temp_dir: Annotated[
+        str | None, Field("Folder of uploads; machines that share the store share it. None: beside the SQLite file.")
+    ] = None
+    batch_job_pipeline_size: Annotated[int, Field("Items of batch jobs that run at once.", least=1)] = 16
+    batch_max_bytes: Annotated[int, Field("Bytes of an upload.", least=1)] = 200_000_000
+    batch_open_per_key: Annotated[int, Field("Batches that a key has open at once; more get 429.", least=1)] = 100
+    batch_tries: Annotated[int, Field("How often an item is tried that fails for now.", least=1)] = 3
+    batch_lease_seconds: Annotated[float, Field("Without a sign of life, after which a worker is dead.", least=5)] = (
+        30.0
+    )
+    batch_retention_days: Annotated[float | None, Field("How long batches and uploads are kept.", above=0)] = 30.0
+
     log_format: Annotated[Literal["json", "text"], Field("Form of the log.")] = "json"
     log_content: Annotated[bool, Field("Whether prompts and answers are logged, at DEBUG.")] = False
     metrics_public: Annotated[bool, Field("Whether /metrics needs no key.")] = False

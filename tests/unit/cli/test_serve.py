@@ -68,7 +68,7 @@ def run(capfd, monkeypatch, tmp_path):
         (["--api-key-file", "nowhere.toml"], "cannot read the file of keys nowhere.toml"),
         (["--host", "127.0.0.999.localhost"], "cannot listen on 127.0.0.999.localhost:8010"),
         (["--root-path", "x"], "ROOT_PATH=x: it begins with a slash"),
-        (["--only", "batch"], "--only batch: one of all, chat"),
+        (["--only", "none"], "--only none: one of all, chat, batch"),
         (["--log-level", "loud"], "LOG_LEVEL=LOUD: "),
         (["--port", "70000"], "--port"),
     ],

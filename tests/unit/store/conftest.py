@@ -1,5 +1,5 @@
-"""A store on a new SQLite file, and on PostgreSQL: on a database that ESPALIER_TEST_POSTGRES_URL names, which is emptied,
-or on a server that the tests start, where its programs are installed."""
+"""A store on a new SQLite file, and on PostgreSQL: a database that ESPALIER_TEST_POSTGRES_URL names, which is emptied,
+or a server that the tests start, where its programs are installed."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from espalier.wiring import build_app
 if TYPE_CHECKING:
     from espalier.server.environment import Environment
 
-MODULES = ("fastapi", "uvicorn", "httptools", "pydantic", "dotenv", "prometheus_client", "sqlalchemy", "alembic",
+MODULES = ("fastapi", "uvicorn", "httptools", "pydantic", "dotenv", "prometheus_client", "python_multipart", "sqlalchemy", "alembic",
            "httpx2")  # fmt: skip
 """Modules of the extra `server`."""
 

@@ -29,6 +29,7 @@ from espalier.server.http.errors import TooCostly, code_of, error_body, internal
 from espalier.server.http.sse import DONE, EventStream, event
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.observe.telemetry import Operation
+from espalier.server.ports import Caller
 from espalier.server.process.deps import caller_of, process_of, request_id_of, while_connected
 from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
@@ -42,8 +43,8 @@ class Dialect(Generic[B]):
     """What differs between the generating routes. ask: from the body to engine requests. head: id, model and time of
     the reply. whole, chunks: make the reply, whole and as a stream.
 
-    read: reads the body as JSON. finish: adds to a whole reply what only the run knows. done: the last event of a
-    stream.
+    read: reads the body as JSON. adapt: the part of it that changes a body which was read elsewhere, as a line of a
+    batch. finish: adds to a whole reply what only the run knows. done: the last event of a stream.
     """
 
     route: str
@@ -55,6 +56,7 @@ class Dialect(Generic[B]):
     chunks: type[Chunks]
     read: Callable[[Request, ServerSettings], Awaitable[dict[str, Any]]] = read_object
     finish: Callable[[dict[str, Any], Generation], Any] | None = None
+    adapt: Callable[[dict[str, Any], Process], dict[str, Any]] | None = None
     done: bytes = DONE
 
 
@@ -81,6 +83,21 @@ async def answer(request: Request, dialect: Dialect[B]) -> Response:
             headers=headers,
         )
     raise AssertionError("the exit stack suppresses no exception")
+
+
+async def whole_reply(
+    process: Process, dialect: Dialect[B], asked: Asked, *, caller: Caller, request_id: str
+) -> tuple[bytes, Generation]:
+    """The whole reply as JSON to what came by no request, such as an item of a batch, and what ran. Raises what
+    `generating` raises."""
+    with process.spans.request(
+        operation=dialect.operation, model=asked.model, headers={}, request_id=request_id
+    ) as span:
+        async with generating(
+            process, asked, caller=caller, route=dialect.route, request_id=request_id, began=time.monotonic(),
+            span=span, log_state={},
+        ) as running:  # fmt: skip
+            return await _whole(running, dialect, dialect.head(asked, process.fingerprint)), running
 
 
 async def _begin(

@@ -45,13 +45,20 @@ class LlamaAsked(Asked):
 async def read_llama(http: HttpRequest, settings: ServerSettings) -> dict[str, Any]:
     """The body, with a prompt of mixed texts and ids turned into token ids. Raises what `read_object` raises, and
     BadRequest for an id that is no token."""
-    data = await read_object(http, settings)
-    engine = process_of(http).engine.engine
-    if isinstance(data.get("prompt"), list) and engine.vocab is not None:
-        work = partial(_prompts, data["prompt"], engine, engine.vocab)
-        owner = caller_of(http).name
-        data["prompt"] = await process_of(http).pools.bodies.run(work, owner=owner)
+    data, process = await read_object(http, settings), process_of(http)
+    if isinstance(data.get("prompt"), list):
+        work = partial(adapt_llama, data, process)
+        return await process.pools.bodies.run(work, owner=caller_of(http).name)
     return data
+
+
+def adapt_llama(data: dict[str, Any], process: Process) -> dict[str, Any]:
+    """The body, with a prompt of mixed texts and ids turned into token ids. Raises BadRequest for an id that is no
+    token."""
+    engine = process.engine.engine
+    if not isinstance(data.get("prompt"), list) or engine.vocab is None:
+        return data
+    return {**data, "prompt": _prompts(data["prompt"], engine, engine.vocab)}
 
 
 def _prompts(given: list[Any], engine: Engine, vocab: Vocab) -> list[Any]:

@@ -16,11 +16,20 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.responses import HTMLResponse, Response
 
+from espalier.server.bodies.batches import BatchBody, PriorityBody
 from espalier.server.bodies.llama import DetokenizeBody, LlamaBody, TokenizeBody
 from espalier.server.bodies.openai import ChatBody, CompletionBody, ErrorReply
 from espalier.server.http.wire import JsonResponse, to_bytes
 
-BODIES: tuple[type[BaseModel], ...] = (ChatBody, CompletionBody, LlamaBody, TokenizeBody, DetokenizeBody)
+BODIES: tuple[type[BaseModel], ...] = (
+    ChatBody,
+    CompletionBody,
+    LlamaBody,
+    TokenizeBody,
+    DetokenizeBody,
+    BatchBody,
+    PriorityBody,
+)
 REF = "#/components/schemas/{model}"
 STREAM = {"text/event-stream": {"schema": {"description": "With `stream`: chunks, then [DONE]."}}}
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch")

@@ -42,6 +42,7 @@ from espalier.server.process.pools import Pools, make_pools
 from espalier.server.process.prebuild import Prebuild, check_lists, prebuilding
 from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
+from espalier.store.batches.open import BatchStore, default_folder
 from espalier.store.counters import StoredCounters
 from espalier.store.open import Store, open_store
 from espalier.store.retention import Limits, keep
@@ -63,7 +64,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Parts that the caller of `create_app` brings; None is made from the settings. serve: makes the ServingEngine."""
+    """Parts that the caller of `create_app` brings; None is made from the settings. serve: makes the ServingEngine.
+    takes_batches: whether the application has batch jobs, if the settings do not turn them off."""
 
     app: App | None = None
     engine: LoadedEngine | None = None
@@ -72,6 +74,7 @@ class Parts:
     meter: Meter | None = None
     store: TraceStore | None = None
     judge: Judge | None = None
+    takes_batches: bool = True
 
 
 @asynccontextmanager
@@ -92,7 +95,8 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
                 f"{engine.name} does not know its tokens, so MAX_INPUT_TOKENS cannot be kept", field="MAX_INPUT_TOKENS"
             )
         store = parts.store
-        if store is None and (_keeps(settings) or _is_one_of_several(settings)):
+        has_batches = parts.takes_batches and settings.batch_jobs
+        if store is None and (_keeps(settings) or has_batches or _is_one_of_several(settings)):
             store = await open_kept_store(stack, settings)
         gate = parts.gate or open_gate(stack, settings, store)
         judge = parts.judge or await _open_judge(stack, settings, gate)
@@ -119,6 +123,7 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
             pools=pools, spans=spans, store=store if parts.store is not None or _keeps(settings) else None,
             started=int(time.time()), fingerprint=_fingerprint(engine), recorders=recorders,
             default_strategy=REJECTION if recorders and engine.capabilities.logits else None, prebuild=prebuild,
+            batches=open_batches(store, settings) if has_batches and isinstance(store, Store) else None,
         )  # fmt: skip
 
 
@@ -126,6 +131,17 @@ def _make_app() -> App:
     found = read_environment()
     export_for_libraries(found)
     return build_app(environ=found.values)
+
+
+def open_batches(store: Store, settings: ServerSettings) -> BatchStore:
+    """What is kept of batch jobs. Without a folder in the settings, uploads lie beside the SQLite file."""
+    if settings.batch_job_temp_dir is not None:
+        folder = Path(settings.batch_job_temp_dir).expanduser()
+    elif store.database.is_sqlite:
+        folder = Path(store.database.engine.url.database or "").absolute().parent / "batches"
+    else:
+        folder = default_folder()
+    return BatchStore(store.database, folder, lease=settings.batch_lease_seconds)
 
 
 async def _open_engine(stack: AsyncExitStack, app: App, settings: ServerSettings) -> LoadedEngine:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from espalier.api.loaded import LoadedEngine
 from espalier.engines.protocols import ServingEngine
@@ -12,6 +13,7 @@ from espalier.server.ports import Gate, Meter, TraceStore
 from espalier.server.process.pools import Pools
 from espalier.server.process.prebuild import Prebuild
 from espalier.server.settings import ServerSettings
+from espalier.store.batches.open import BatchStore
 from espalier.trace.recorders.protocol import Recorder
 from espalier.wiring import App
 
@@ -21,7 +23,8 @@ class Process:
     """engine: for what needs no scheduler (tokenising, templates). names: the model's names; replies use the first.
     started: Unix seconds. pools: threads for work that blocks or takes long. spans: telemetry. fingerprint:
     identifies the model and this version. recorders: get every run. default_strategy: for requests that name none;
-    None leaves the choice to the engine. prebuild: how far the word lists are that are compiled at the start."""
+    None leaves the choice to the engine. prebuild: how far the word lists are that are compiled at the start.
+    batches: None where batch jobs are off. wakers: called when there is a new batch, or one is to stop."""
 
     settings: ServerSettings
     app: App
@@ -38,6 +41,8 @@ class Process:
     recorders: tuple[Recorder, ...] = ()
     default_strategy: str | None = None
     prebuild: Prebuild | None = None
+    batches: BatchStore | None = None
+    wakers: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def eos_ids(self) -> frozenset[int]:

@@ -11,7 +11,7 @@ from espalier.sampling.config_names import from_llama, to_llama
 from espalier.server.answering.llama import LlamaChunks, finish_llama, whole_llama
 from espalier.server.answering.replies import text_head
 from espalier.server.answering.route import Dialect, answer
-from espalier.server.asking.llama import ask_llama, read_llama
+from espalier.server.asking.llama import adapt_llama, ask_llama, read_llama
 from espalier.server.bodies.llama import LlamaBody
 from espalier.server.bodies.openapi import STREAM
 from espalier.server.http.errors import GENERATION_ERRORS, READING_ERRORS, documented
@@ -29,6 +29,7 @@ LLAMA = Dialect(
     whole=whole_llama,
     chunks=LlamaChunks,
     read=read_llama,
+    adapt=adapt_llama,
     finish=finish_llama,
     done=b"",
 )

@@ -40,7 +40,7 @@ KNOWN = frozenset(field.alias or name for name, field in ChatBody.model_fields.i
 NO_WORDS = "Constrained vocabulary configuration failed for language '{lang}'."
 USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
 DETAILS: dict[type[EspalierError], str] = {
-    Unauthorized: "Forbidden", Forbidden: "Forbidden", NotFound: "Not Found", MethodNotAllowed: "Method Not Allowed",
+    Unauthorized: "Forbidden", Forbidden: "Forbidden", MethodNotAllowed: "Method Not Allowed",
 }  # fmt: skip
 
 
@@ -51,17 +51,22 @@ async def read_seed_chat(request: Request, settings: ServerSettings) -> dict[str
         data = await read_object(request, settings)
     except (BadRequest, WrongMediaType) as error:
         raise SeedInvalid([{"type": "json_invalid", "loc": ["body"], "msg": f"JSON decode error: {error}"}]) from None
+    found = adapt_seed_chat(data, getattr(request.state, "request_id", None))
+    request.state.vocab_lang = found["vocab_lang"]
+    return found
+
+
+def adapt_seed_chat(data: dict[str, Any], request_id: str | None = None) -> dict[str, Any]:
+    """The body of the word-list server as one of ours. Raises SeedInvalid."""
     own = read_seed_body(data)
     ignored = sorted(name[:60] for name in data if name not in KNOWN and name not in own)
     if ignored:
-        request_id = getattr(request.state, "request_id", None)
         log.warning("ignored fields: %s", ", ".join(ignored[:20]), extra={"fields": {"request_id": request_id}})
     found = {name: value for name, value in data.items() if name in KNOWN} | own
     if found.get("max_tokens") is not None:
         found["max_tokens"] = max(1, found["max_tokens"])  # which gives the smallest bucket
     if not found.get("vocab_lang"):
         found["vocab_lang"] = None
-    request.state.vocab_lang = found["vocab_lang"]
     return found
 
 
@@ -88,6 +93,11 @@ def seed_shape(error: EspalierError, request: Request) -> Response:
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     if path not in ROUTES:
         return openai_shape(error, request)
+    return seed_error(error, request)
+
+
+def seed_error(error: EspalierError, request: Request) -> Response:
+    """`{"detail": ...}`, with the word-list server's statuses."""
     status, detail = _status_and_detail(error, request)
     headers = {name: value for name, value in error_headers(error).items() if name == "retry-after"}
     return JsonResponse({"detail": detail}, status_code=status, headers=headers)
@@ -102,4 +112,6 @@ def _status_and_detail(error: EspalierError, request: Request) -> tuple[int, Any
         return 500, NO_WORDS.format(lang=getattr(request.state, "vocab_lang", None))
     if isinstance(error, BadRequest | UnknownParameter) and error.field not in FIELDS:
         return 422, [{"type": "value_error", "loc": ["body", *(error.field or "").split(".")], "msg": str(error)}]
+    if type(error) is NotFound and error.message == NotFound().message:
+        return 404, "Not Found"
     return error.http_status, DETAILS.get(type(error), str(error))

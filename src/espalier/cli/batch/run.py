@@ -1,0 +1,303 @@
+"""`espalier batch run` and `espalier batch worker`: batches on a model in this process, without HTTP.
+
+A run keeps its state in the folder OUT.batch until it is finished, so the same command goes on after an interruption,
+and nothing that has an answer is run again. The output is written at the end, whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from espalier import api
+from espalier.cli import output
+from espalier.cli.batch.progress import Progress
+from espalier.cli.flags.groups import with_flags
+from espalier.cli.flags.model import EngineFlags, Model, load
+from espalier.cli.flags.schema import read_spec
+from espalier.cli.flags.server import EnvFile, need_server, read_server
+from espalier.errors import InputError
+from espalier.jobs.formats.rows import format_of, read_rows, replaced, write_rows
+from espalier.jobs.formats.template import CHAT, Template, answered, templated, with_shared
+from espalier.jobs.states import OPEN_BATCHES, BatchState
+from espalier.wiring import build_app
+
+if TYPE_CHECKING:
+    from espalier.jobs.values import Batch
+    from espalier.store.batches.open import BatchStore
+
+CALLER = "local"
+REPORT = ".report.json"
+
+
+@with_flags
+def command(
+    *,
+    source: Annotated[Path, typer.Option("-i", "--input", help="JSON Lines, CSV or Parquet, by its name.")],
+    out: Annotated[Path, typer.Option("-o", "--output", help="JSON Lines, CSV or Parquet, by its name.")],
+    model: Model = None,
+    template: Annotated[
+        str | None, typer.Option(help="Prompt of each row: 'Classify: {text}'.", metavar="TEXT")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="System message, with a template.")] = None,
+    endpoint: Annotated[str, typer.Option(help="The route of every line.")] = CHAT,
+    schema: Annotated[
+        str | None, typer.Option(help="JSON Schema of every answer that has no constraint of its own.")
+    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Tokens of an answer.", min=1)] = None,
+    temperature: Annotated[float | None, typer.Option(help="0: the likeliest token.", min=0)] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the random generator of every item.")] = None,
+    body: Annotated[str | None, typer.Option(help="Further fields of every body.", metavar="JSON")] = None,
+    pipeline: Annotated[int | None, typer.Option(help="Items that run at once. [default: 16]", min=1)] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Forget what an earlier run has finished.")] = False,
+    env_file: EnvFile = None,
+    engine: EngineFlags,
+) -> None:
+    """Run every line of a file and write the answers in its order. Interrupted, the same command goes on.
+
+    A file of requests (custom_id, method, url, body) is taken as it is; rows of a table become requests by --template.
+    Beside OUT there is OUT.report.json: see `espalier batch report OUT`. Exit code 1 if any item failed."""
+    need_server()
+    format_of(out)
+    shared = _shared(schema, max_tokens, temperature, seed, body)
+    made = None if template is None else Template(text=template, system=system, shared=shared, endpoint=endpoint)
+    if made is None and (system is not None or format_of(source) != ".jsonl"):
+        raise InputError("rows of a table need a prompt", hint="--template 'Classify: {text}'", field="template")
+    folder = folder_of(out)
+    if restart:
+        shutil.rmtree(folder, ignore_errors=True)
+    key = _key(source, [template, system, endpoint, shared])
+    database = folder / "jobs.db"
+    flags = {
+        "DATABASE_URL": f"sqlite:///{database.absolute()}", "BATCH_JOB_TEMP_DIR": str(folder / "files"),
+        "MAX_BODY_BYTES": "8000000",
+    } | ({} if pipeline is None else {"BATCH_JOB_PIPELINE_SIZE": str(pipeline)})  # fmt: skip
+    _, settings = read_server(flags, env_file)
+    with replaced_error(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    from espalier.server.process.opening import open_batches  # noqa: PLC0415  # the extra [server]
+    from espalier.store.open import open_store  # noqa: PLC0415
+
+    kept = open_store(settings.database_url)
+    try:
+        store = open_batches(kept, settings)
+        batch = _submitted(store, source, made, shared, endpoint, key, folder)
+        if batch.state in OPEN_BATCHES:
+            with load(model, engine, build_app()) as loaded, Progress() as progress:
+                asyncio.run(_work(loaded, settings, kept, batch.id, progress))
+        batch = _known(store, batch.id)
+        if batch.state != BatchState.COMPLETED:
+            faults = [f"line {one.line}: {one.message}" if one.line else one.message for one in batch.errors]
+            shutil.rmtree(folder, ignore_errors=True)
+            for fault in faults[1:20]:
+                output.note(fault)
+            raise InputError(f"{source}: {faults[0] if faults else batch.state}", field="input")
+        _write(store, batch, source, out, is_table=made is not None)
+    finally:
+        kept.close()
+    shutil.rmtree(folder, ignore_errors=True)
+    output.note(f"{batch.counts.completed} answered, {batch.counts.failed} failed: {out}")
+    output.note(f"espalier batch report {out}")
+    raise typer.Exit(1 if batch.counts.failed else 0)
+
+
+@with_flags
+def worker_command(
+    *,
+    model: Model = None,
+    database_url: Annotated[
+        str | None, typer.Option("--database-url", help="The store. [default: DATABASE_URL]")
+    ] = None,
+    pipeline: Annotated[int | None, typer.Option(help="Items that run at once.", min=1)] = None,
+    until_idle: Annotated[bool, typer.Option("--until-idle", help="End when no batch is open.")] = False,
+    env_file: EnvFile = None,
+    engine: EngineFlags,
+) -> None:
+    """Work on the batches of the store until a signal. Any number of workers and servers share one store."""
+    need_server()
+    flags = {} if database_url is None else {"DATABASE_URL": database_url}
+    flags |= {} if pipeline is None else {"BATCH_JOB_PIPELINE_SIZE": str(pipeline)}
+    _, settings = read_server(flags, env_file)
+    from espalier.store.open import open_store  # noqa: PLC0415
+
+    kept = open_store(settings.database_url)
+    try:
+        with load(model, engine, build_app()) as loaded:
+            output.note(f"working with {loaded.name}; Ctrl-C gives running items back")
+            asyncio.run(_work(loaded, settings, kept, None, None, until_idle=until_idle))
+    finally:
+        kept.close()
+
+
+async def _work(
+    loaded: api.LoadedEngine, settings: Any, kept: Any, batch_id: str | None, progress: Progress | None,
+    *, until_idle: bool = True,
+) -> None:  # fmt: skip
+    """Run a worker on the store: until nothing is open, or until a signal."""
+    from espalier.server.batching.working import keep_working, make_worker  # noqa: PLC0415
+    from espalier.server.process.opening import Parts, open_batches, open_process  # noqa: PLC0415
+
+    parts = Parts(app=build_app(), engine=loaded, store=kept)
+    stopped = asyncio.Event()
+    for one in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(one, stopped.set)
+    async with open_process(settings, parts, ()) as process:
+        store = open_batches(kept, settings)
+        if until_idle:
+            worker = make_worker(process, store)
+            worker.until_idle = True
+            if progress is not None and batch_id is not None:
+                worker.told = progress.told
+                working = asyncio.create_task(_shown(worker.run(), store, batch_id, progress))
+            else:
+                working = asyncio.create_task(worker.run())
+        else:
+            working = asyncio.create_task(keep_working(process, store))
+        waiting = asyncio.create_task(stopped.wait())
+        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (working, waiting):
+            task.cancel()
+        found, _ = await asyncio.gather(working, waiting, return_exceptions=True)
+    if stopped.is_set():
+        if progress is not None:
+            output.note("interrupted; the same command goes on from here")
+        raise KeyboardInterrupt
+    if isinstance(found, BaseException):
+        raise found
+
+
+async def _shown(work: Any, store: BatchStore, batch_id: str, progress: Progress) -> None:
+    """Await the work; the counts of the batch, what an earlier run has finished included, go to the progress bar."""
+
+    async def watch() -> None:
+        while True:
+            batch = await asyncio.to_thread(_known, store, batch_id)
+            progress.counted(batch.counts)
+            await asyncio.sleep(0.5)
+
+    watching = asyncio.create_task(watch())
+    try:
+        await work
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        progress.counted((await asyncio.to_thread(_known, store, batch_id)).counts)
+
+
+def _submitted(
+    store: BatchStore, source: Path, template: Template | None, shared: dict[str, Any], endpoint: str, key: str,
+    folder: Path,
+) -> Batch:  # fmt: skip
+    """The batch of an earlier run of the same command, or a new one."""
+    from espalier.jobs.values import Plan  # noqa: PLC0415
+
+    before = store.batches.page(caller=None, limit=1)
+    if before:
+        if (before[0].plan.metadata or {}).get("run") != key:
+            raise InputError(
+                f"{folder} holds an unfinished run of another input or template",
+                hint="finish that one with its own command, or forget it with --restart", field="output",
+            )  # fmt: skip
+        done = before[0].counts
+        output.note(f"going on: {done.completed + done.failed} of {done.total} have ended")
+        return before[0]
+    rows = read_rows(source)
+    lines = with_shared(rows, shared) if template is None else templated(rows, template)
+    with store.files.writing() as file:
+        for line in lines:
+            file.write(json.dumps(line).encode("ascii") + b"\n")
+        row = store.files.add(file, caller=CALLER, filename=source.name)
+    plan = Plan(caller=CALLER, endpoint=endpoint, input_file=row["id"], window=None, metadata={"run": key})
+    return store.batches.create(plan)
+
+
+def upload(store: BatchStore, path: Path, caller: str) -> str:
+    """Copy a file of requests into the store."""
+    try:
+        with path.open("rb") as given, store.files.writing() as file:
+            shutil.copyfileobj(given, file, 1 << 20)
+            return str(store.files.add(file, caller=caller, filename=path.name)["id"])
+    except OSError as error:
+        raise InputError(f"cannot read {str(path)!r}: {error.strerror}", field="file") from error
+
+
+def _write(store: BatchStore, batch: Batch, source: Path, out: Path, *, is_table: bool) -> None:
+    """Write the output and the report."""
+    from espalier.jobs.report import report_of  # noqa: PLC0415
+
+    lines = store.results.lines(batch.id, "all")
+    if not is_table and format_of(out) == ".jsonl":
+        with replaced(out) as temporary, temporary.open("wb") as file:
+            file.writelines(lines)
+    else:
+        write_rows(out, _rows(read_rows(source), lines))
+    report = report_of(store.results.figures(batch.id))
+    with replaced(out.with_name(out.name + REPORT)) as temporary:
+        temporary.write_text(json.dumps(report, indent=1), encoding="ascii")
+
+
+def _rows(rows: Iterator[dict[str, Any]], lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:
+    for row, line in zip(rows, lines, strict=True):
+        yield answered({name: value for name, value in row.items() if name not in ("method", "url", "body")},
+                       json.loads(line))  # fmt: skip
+
+
+def folder_of(out: Path) -> Path:
+    """Where a run keeps its state until it is finished."""
+    return out.with_name(f"{out.name}.batch")
+
+
+@contextlib.contextmanager
+def replaced_error(folder: Path) -> Iterator[None]:
+    """Errors of making the folder, as ours."""
+    from espalier.store.batches.files import writable  # noqa: PLC0415  # the extra [server]
+
+    with writable(folder):
+        yield
+
+
+def _known(store: BatchStore, batch_id: str) -> Batch:
+    found = store.batches.get(batch_id, caller=None)
+    if found is None:
+        raise InputError("the batch was deleted while it ran")
+    return found
+
+
+def _key(source: Path, options: list[Any]) -> str:
+    """A digest of the input and of what its requests are made with."""
+    digest = hashlib.blake2b(json.dumps(options, sort_keys=True).encode(), digest_size=16)
+    try:
+        with source.open("rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+    except OSError as error:
+        raise InputError(f"cannot read {str(source)!r}: {error.strerror}", field="input") from error
+    return digest.hexdigest()
+
+
+def _shared(
+    schema: str | None, max_tokens: int | None, temperature: float | None, seed: int | None, body: str | None
+) -> dict[str, Any]:
+    """Fields of every body."""
+    found: dict[str, Any] = {}
+    if body is not None:
+        try:
+            found = json.loads(body)
+        except ValueError as error:
+            raise InputError(f"--body is not JSON: {error}", field="body") from error
+        if not isinstance(found, dict):
+            raise InputError("--body is no JSON object", field="body")
+    if schema is not None:
+        spec = read_spec(schema)
+        found["response_format"] = {"type": "json_schema", "json_schema": {"name": "schema", "schema": spec.schema}}
+    given = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
+    return found | {name: value for name, value in given.items() if value is not None}

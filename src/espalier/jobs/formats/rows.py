@@ -1,0 +1,177 @@
+"""Reads and writes tables row by row: JSON Lines, CSV, Parquet, by the name of the file. A row is a dict.
+
+Parquet needs the extra `parquet`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from espalier.errors import InputError, MissingDependency, OutputError
+from espalier.jobs.intake import LINE_BYTES, Refused, parse
+
+Row = dict[str, Any]
+FORMATS = (".jsonl", ".csv", ".parquet")
+ROWS = 500
+"""Of one row group of a Parquet file that is read or written."""
+
+
+def format_of(path: str | os.PathLike[str]) -> str:
+    """The suffix that says how the file is written. Raises InputError for another one."""
+    suffix = Path(path).suffix.lower()
+    if suffix in (".json", ".ndjson"):
+        suffix = ".jsonl"
+    if suffix not in FORMATS:
+        raise InputError(
+            f"the format of {os.fspath(path)!r} is not known", hint=f"name it {', '.join(FORMATS)}", field="input"
+        )
+    return suffix
+
+
+def read_rows(path: str | os.PathLike[str]) -> Iterator[Row]:
+    """The rows of a table, in flat memory. Raises InputError, with the line, for what cannot be read."""
+    kind = format_of(path)
+    try:
+        yield from {".jsonl": _json_rows, ".csv": _csv_rows, ".parquet": _parquet_rows}[kind](Path(path))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"cannot read {os.fspath(path)!r}: {error}", field="input") from error
+
+
+def _json_rows(path: Path) -> Iterator[Row]:
+    with path.open("rb") as file:
+        for number in itertools.count(1):
+            raw = file.readline(LINE_BYTES + 1)
+            if not raw:
+                return
+            if len(raw) > LINE_BYTES:
+                raise InputError(f"line {number} has over {LINE_BYTES:,} bytes", field="input")
+            if not raw.strip():
+                continue
+            try:
+                row = parse(raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw, line=number)
+            except Refused as error:
+                raise InputError(f"line {number}: {error.message}", field="input") from error
+            if not isinstance(row, dict):
+                raise InputError(f"line {number} is no JSON object", field="input")
+            yield row
+
+
+def _csv_rows(path: Path) -> Iterator[Row]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file, strict=True)
+        for row in reader:
+            if None in row or None in row.values():
+                raise InputError(
+                    f"line {reader.line_num} has another number of columns than the first line", field="input"
+                )
+            yield dict(row)
+
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    parquet = _pyarrow()[1]
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=ROWS):
+                yield from batch.to_pylist()
+    except (ValueError, OSError) as error:  # pyarrow's errors of files are ValueErrors
+        raise InputError(f"cannot read {os.fspath(path)!r}: {error}", field="input") from error
+
+
+def write_rows(path: Path, rows: Iterator[Row]) -> None:
+    """Write a table; the file is whole or not there. Columns of CSV and Parquet are those of the first row. Raises
+    OutputError."""
+    kind = format_of(path)
+    with replaced(path) as temporary:
+        {".jsonl": _write_json, ".csv": _write_csv, ".parquet": _write_parquet}[kind](temporary, rows)
+
+
+@contextlib.contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """A temporary file that takes this path at the end: flushed to the disk, then renamed. Raises OutputError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        if os.name == "posix":
+            handle = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {os.fspath(path)!r}: {error.strerror or error}", hint="the same command goes on from here"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _write_json(path: Path, rows: Iterator[Row]) -> None:
+    with path.open("w", encoding="ascii") as file:
+        for row in rows:
+            file.write(json.dumps(row) + "\n")
+
+
+def _write_csv(path: Path, rows: Iterator[Row]) -> None:
+    with path.open("w", encoding="utf-8", newline="", errors="replace") as file:
+        _each(file, rows)
+
+
+def _each(file: IO[str], rows: Iterator[Row]) -> None:
+    writer: csv.DictWriter[str] | None = None
+    for row in rows:
+        if writer is None:
+            writer = csv.DictWriter(file, list(row))
+            writer.writeheader()
+        writer.writerow({name: _cell(value) for name, value in row.items()})
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+
+
+def _write_parquet(path: Path, rows: Iterator[Row]) -> None:
+    arrow, parquet = _pyarrow()
+    writer: Any = None
+    try:
+        while chunk := list(itertools.islice(rows, ROWS)):
+            table = _table(arrow, chunk) if writer is None else arrow.Table.from_pylist(_cells(chunk), writer.schema)
+            writer = writer or parquet.ParquetWriter(path, table.schema)
+            writer.write_table(table)
+    except (ValueError, TypeError) as error:
+        raise OutputError(f"cannot write {path.name!r} as Parquet: {error}", hint="write CSV or JSON Lines") from error
+    finally:
+        if writer is not None:
+            writer.close()
+    if writer is None:
+        parquet.write_table(arrow.table({}), path)
+
+
+def _table(arrow: Any, rows: list[Row]) -> Any:
+    """The first rows. A column without any value is one of texts, as later rows may have one."""
+    table = arrow.Table.from_pylist(_cells(rows))
+    fields = [one.with_type(arrow.string()) if arrow.types.is_null(one.type) else one for one in table.schema]
+    return table.cast(arrow.schema(fields))
+
+
+def _cells(rows: list[Row]) -> list[Row]:
+    return [{name: _cell(value) for name, value in row.items()} for row in rows]
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow as pa  # noqa: PLC0415  # the extra [parquet]
+        from pyarrow import parquet  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise MissingDependency("pyarrow", extra="parquet") from error
+    return pa, parquet

@@ -1,0 +1,101 @@
+"""Makes the lines of a batch from the rows of a table: a prompt from a template, and what all items share."""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.errors import InputError
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """text: with `{column}` for the value of a column, `{{` and `}}` for brackets. system: a system message. shared:
+    fields of every body. endpoint: the route. Raises InputError for a text that is no template."""
+
+    text: str
+    system: str | None = None
+    shared: Mapping[str, Any] = field(default_factory=dict)
+    endpoint: str = CHAT
+
+    def __post_init__(self) -> None:
+        if self.endpoint not in (CHAT, COMPLETIONS):
+            raise InputError(f"a template is for {CHAT} or {COMPLETIONS}", field="endpoint")
+        self.columns()
+
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns that it uses."""
+        try:
+            parts = list(string.Formatter().parse(self.text))
+        except ValueError as error:
+            raise InputError(
+                f"--template: {error}", hint="{column}; {{ and }} for brackets", field="template"
+            ) from error
+        for _, name, form, conversion in parts:
+            if name is not None and (not name or form or conversion):
+                raise InputError(
+                    "--template takes {column} and no more", hint="{{ and }} for brackets", field="template"
+                )
+        return tuple(name for _, name, _, _ in parts if name is not None)
+
+    def prompt(self, row: Mapping[str, Any]) -> str:
+        """Raises InputError for a column that the row lacks."""
+        made = []
+        for literal, name, _, _ in string.Formatter().parse(self.text):
+            made.append(literal)
+            if name is None:
+                continue
+            if name not in row:
+                raise InputError(
+                    f"--template: there is no column {name!r}", hint=f"there are {', '.join(map(str, row))}"[:300],
+                    field="template",
+                )  # fmt: skip
+            value = row[name]
+            made.append(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str))
+        return "".join(made)
+
+    def body(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        if self.endpoint == COMPLETIONS:
+            return {"prompt": self.prompt(row), **self.shared}
+        messages = [{"role": "user", "content": self.prompt(row)}]
+        if self.system is not None:
+            messages.insert(0, {"role": "system", "content": self.system})
+        return {"messages": messages, **self.shared}
+
+
+def templated(rows: Iterable[Mapping[str, Any]], template: Template) -> Iterator[dict[str, Any]]:
+    """A line of a batch for each row. A column `custom_id` names the item, else its number does."""
+    for number, row in enumerate(rows, 1):
+        custom_id = row.get("custom_id")
+        yield {
+            "custom_id": str(number if custom_id in (None, "") else custom_id), "method": "POST",
+            "url": template.endpoint, "body": template.body(row),
+        }  # fmt: skip
+
+
+def with_shared(rows: Iterable[Mapping[str, Any]], shared: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Lines of a batch as they are, with fields that their bodies lack. The reader of lines finds what is wrong."""
+    for row in rows:
+        body = row.get("body")
+        yield {**row, "body": {**shared, **body}} if shared and isinstance(body, Mapping) else dict(row)
+
+
+def answered(row: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of the output table: the columns of the input, then what became of it. line: of the output."""
+    body = (line["response"] or {}).get("body") or {}
+    choice = (body.get("choices") or [{}])[0]
+    text = choice.get("text", (choice.get("message") or {}).get("content"))
+    error = line["error"] or body.get("error")
+    usage = body.get("usage") or {}
+    found = {
+        "output": body.get("content", text), "finish_reason": choice.get("finish_reason"),
+        "error": None if not error else f"{error.get('code')}: {error.get('message')}",
+        "prompt_tokens": usage.get("prompt_tokens"), "completion_tokens": usage.get("completion_tokens"),
+    }  # fmt: skip
+    return {**row, **{name if name not in row else f"{name}_of_batch": value for name, value in found.items()}}

@@ -1,0 +1,162 @@
+"""The report of a batch: verdicts, costs by path over all items, the dearest values, findings with remedies, outliers.
+
+It sums figures of items one by one, in flat memory, and knows neither a database nor a model.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+DEAREST = 10
+OUTLIERS = 10
+MOST_PATHS = 2_000
+"""Paths that are summed apart: items of a list have a path each."""
+EXAMPLES = 3
+
+
+@dataclass(slots=True)
+class _Path:
+    items: int = 0
+    tokens: float = 0.0
+    tax_nats: float = 0.0
+    removed: float = 0.0
+
+
+@dataclass(slots=True)
+class _Found:
+    severity: str = ""
+    items: int = 0
+    remedies: dict[str, None] = field(default_factory=dict)
+    examples: list[str] = field(default_factory=list)
+
+
+class Summing:
+    """Sums items. `add` takes what `Results.figures` gives."""
+
+    def __init__(self) -> None:
+        self.states: Counter[str] = Counter()
+        self.verdicts: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+        self.finish: Counter[str] = Counter()
+        self.tokens = {"prompt": 0, "completion": 0}
+        self.steps = {"all": 0, "rejected": 0, "changed": 0, "forced": 0}
+        self.tax = self.removed = 0.0
+        self.measured = 0
+        self.lost_paths = 0
+        self._paths: dict[str, _Path] = {}
+        self._findings: dict[str, _Found] = {}
+        self._values: list[tuple[float, float, dict[str, Any]]] = []
+        self._outliers: list[tuple[float, float, dict[str, Any]]] = []
+        self._invalid: list[dict[str, Any]] = []
+
+    def add(self, item: Mapping[str, Any]) -> None:
+        self.states[str(item["state"])] += 1
+        if item["good"] is None:
+            return
+        if not item["good"]:
+            self.errors[str((item["error"] or {}).get("code"))] += 1
+            return
+        verdict = {True: "valid", False: "invalid", None: "not judged"}[item["valid"]]
+        self.verdicts[verdict] += 1
+        self.tokens["prompt"] += item["prompt_tokens"]
+        self.tokens["completion"] += item["completion_tokens"]
+        figures = item["figures"]
+        if figures:
+            self._measure(item, figures)
+        if item["valid"] is False and len(self._invalid) < OUTLIERS:
+            self._invalid.append({**_named(item), "errors": figures.get("errors", []) if figures else []})
+
+    def _measure(self, item: Mapping[str, Any], figures: Mapping[str, Any]) -> None:
+        self.measured += 1
+        self.finish[str(figures["finish_reason"])] += 1
+        self.tax += figures["tax_nats"]
+        steps = figures["steps"]
+        self.steps["all"] += steps
+        for name in ("rejected", "changed", "forced"):
+            self.steps[name] += figures[f"{name}_steps"]
+        self.removed += figures["removed_mass"] * steps
+        for path, cost in figures["by_path"].items():
+            general = general_path(path)
+            if general not in self._paths and len(self._paths) >= MOST_PATHS:
+                self.lost_paths += 1
+                continue
+            one = self._paths.setdefault(general, _Path())
+            one.items += 1
+            one.tokens += cost["tokens"]
+            one.tax_nats += cost["tax_nats"]
+            one.removed += cost["removed_mass"] * cost["tokens"]
+        for value in figures["values"]:
+            _keep(self._values, value["tax_nats"], item["line"], {**_named(item), **value}, DEAREST)
+        _keep(self._outliers, figures["tax_nats"], item["line"],
+              {**_named(item), "tax_nats": figures["tax_nats"], "steps": steps}, OUTLIERS)  # fmt: skip
+        for found in figures["findings"]:
+            kept = self._findings.setdefault(found["code"], _Found(severity=found["severity"]))
+            kept.items += 1
+            kept.remedies.update(dict.fromkeys(found["remedies"]))
+            if len(kept.examples) < EXAMPLES:
+                kept.examples.append(f"{item['custom_id']}: {found['message']}")
+
+    def to_json(self) -> dict[str, Any]:
+        """The report. Taxes in nats; shares from 0 to 1; paths with `*` for the places of a list."""
+        steps, drawn = self.steps["all"], self.steps["all"] - self.steps["forced"]
+        order = ("fault", "cost", "note")
+        paths = sorted(self._paths.items(), key=lambda one: -one[1].tax_nats)
+        return {
+            "items": dict(self.states), "verdicts": dict(self.verdicts), "errors": dict(self.errors.most_common(20)),
+            "finish_reasons": dict(self.finish), "tokens": dict(self.tokens), "measured": self.measured,
+            "tax_nats": self.tax, "tax_nats_per_token": self.tax / steps if steps else 0.0,
+            "removed_mass": self.removed / steps if steps else 0.0,
+            "rejected_rate": self.steps["rejected"] / drawn if drawn else 0.0,
+            "changed_share": self.steps["changed"] / steps if steps else 0.0,
+            "by_path": {
+                path: {
+                    "items": one.items, "tokens": one.tokens, "tax_nats": one.tax_nats,
+                    "removed_mass": one.removed / one.tokens if one.tokens else 0.0,
+                }
+                for path, one in paths
+            },
+            "paths_left_out": self.lost_paths,
+            "dearest_values": [one for _, _, one in sorted(self._values, key=lambda one: -one[0])],
+            "findings": [
+                {"code": code, "severity": one.severity, "items": one.items, "examples": one.examples,
+                 "remedies": list(one.remedies)}
+                for code, one in sorted(
+                    self._findings.items(), key=lambda two: (order.index(two[1].severity), -two[1].items)
+                )
+            ],
+            "outliers": [one for _, _, one in sorted(self._outliers, key=lambda one: -one[0])],
+            "invalid": self._invalid,
+        }  # fmt: skip
+
+
+def report_of(items: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The report of these items as JSON."""
+    summing = Summing()
+    for item in items:
+        summing.add(item)
+    return summing.to_json()
+
+
+def general_path(pointer: str) -> str:
+    """The pointer with `*` for places of lists, so that items with lists of different lengths are summed together."""
+    return "/".join("*" if part.isdigit() else part for part in pointer.split("/"))
+
+
+def _named(item: Mapping[str, Any]) -> dict[str, Any]:
+    found = {"line": item["line"], "custom_id": item["custom_id"]}
+    return found if item["trace_id"] is None else {**found, "trace_id": item["trace_id"]}
+
+
+def _keep(
+    heap: list[tuple[float, float, dict[str, Any]]], cost: float, line: int, one: dict[str, Any], most: int
+) -> None:
+    """Keep the `most` dearest; the line decides between equals, and two of one item differ in nothing that matters."""
+    entry = (cost, -line - len(heap) / 1e9, one)
+    if len(heap) < most:
+        heapq.heappush(heap, entry)
+    elif heap[0][0] < cost:
+        heapq.heapreplace(heap, entry)

@@ -1,0 +1,148 @@
+"""Executes items of batches as the routes would: the same bodies, checks, limits, verdicts, traces and replies.
+
+An item enters the continuous batch beside all other requests, and shares compiled constraints and kept prefixes with
+them. It takes none of its caller's requests per minute: batches have limits of their own. It knows no queue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from espalier.constraints.words.spec import Wordlist
+from espalier.errors import Cancelled, EspalierError, Overloaded, Unavailable
+from espalier.jobs.values import Answer, Fault, Item
+from espalier.server.answering.generation import Generation
+from espalier.server.answering.route import Dialect, whole_reply
+from espalier.server.asgi import new_id
+from espalier.server.asking.draft import Asked
+from espalier.server.batching.figures import figures_of, valid_of
+from espalier.server.batching.seed_items import seed_body
+from espalier.server.bodies.base import read_body
+from espalier.server.http.body import IN_A_THREAD
+from espalier.server.http.errors import NotFound, error_body, internal_error
+from espalier.server.ports import Caller, Gate
+from espalier.server.process.state import Process
+from espalier.server.routes.chat import CHAT, SEED_CHAT
+from espalier.server.routes.completions import TEXT
+from espalier.server.routes.llama import LLAMA
+
+log = logging.getLogger(__name__)
+DIALECTS: Mapping[str, Dialect[Any]] = {one.route: one for one in (CHAT, TEXT, LLAMA)}
+"""The routes that a batch can name."""
+
+
+class NoLimits:
+    """A Gate for items that were let in as part of their batch."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    @property
+    def is_open(self) -> bool:
+        return self._gate.is_open
+
+    def identify(self, authorization: str | None, query_token: str | None) -> Caller:
+        return self._gate.identify(authorization, query_token)
+
+    def admit(self, caller: Caller, *, requests: int = 1) -> AbstractAsyncContextManager[None]:
+        return self._free()
+
+    @contextlib.asynccontextmanager
+    async def _free(self) -> AsyncIterator[None]:
+        yield
+
+
+class ServerExecutor:
+    """An `Executor` of `jobs/ports.py` over a Process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = replace(process, gate=NoLimits(process.gate))
+        compat = replace(process.settings, seed_compat=True)
+        self._seed = replace(self._process, settings=compat)
+
+    def check(self, endpoint: str, body: Mapping[str, Any], options: Mapping[str, Any], kind: str) -> Answer | None:
+        request_id = new_id("req-")
+        try:
+            self._asked(endpoint, body, options, kind)
+        except EspalierError as error:
+            return _refused(error, request_id)
+        except Exception:
+            # As a route does: the log gets the traceback, with the id that the result shows.
+            log.exception("an item could not be checked", extra={"fields": {"request_id": request_id}})
+            return _refused(internal_error(request_id), request_id)
+        return None
+
+    def check_job(self, endpoint: str, options: Mapping[str, Any], kind: str) -> Fault | None:
+        if kind != "seed":
+            known = endpoint in DIALECTS
+            return None if known else Fault(code="invalid_endpoint", message=f"no route {endpoint}", param="endpoint")
+        lang, top = options.get("vocab_lang"), options.get("vocab_n_words")
+        compiler = self._process.engine.engine.compiler
+        if lang is None or top is None or compiler is None:
+            return None
+        try:
+            compiler.compile(Wordlist(lang=lang, top=top))
+        except EspalierError as error:
+            message = f"Constrained vocabulary config failed for lang '{lang}'."
+            log.warning("%s %s", message, error)
+            return Fault(code=error.code, message=message, param="vocab_lang")
+        return None
+
+    async def execute(self, item: Item) -> Answer:
+        request_id, caller = new_id("req-"), Caller(name=item.caller)
+        try:
+            read = partial(self._asked, item.endpoint, item.body, item.options, item.kind)
+            if item.size < IN_A_THREAD:
+                dialect, process, asked = read()
+            else:
+                dialect, process, asked = await self._process.pools.bodies.run(read, owner=caller.name)
+            raw, running = await whole_reply(process, dialect, asked, caller=caller, request_id=request_id)
+        except (Overloaded, Unavailable):
+            raise
+        except Cancelled as error:
+            raise Unavailable("the engine is closing") from error
+        except EspalierError as error:
+            return _refused(error, request_id)
+        except Exception:
+            log.exception("an item failed", extra={"fields": {"request_id": request_id, "batch": item.lease.batch}})
+            return _refused(internal_error(request_id), request_id)
+        return await self._process.pools.replies.run(partial(_answer, raw, running, request_id), owner=caller.name)
+
+    def _asked(
+        self, endpoint: str, body: Mapping[str, Any], options: Mapping[str, Any], kind: str
+    ) -> tuple[Dialect[Any], Process, Asked]:
+        """What a body asks for, and which route's reply it gets. Raises what the route raises."""
+        process, dialect = self._process, DIALECTS.get(endpoint)
+        data = dict(body)
+        if kind == "seed":
+            process, dialect, data = self._seed, SEED_CHAT, seed_body(body["item"], options)
+        elif dialect is CHAT and process.settings.seed_compat:
+            dialect = SEED_CHAT
+        if dialect is None:
+            raise NotFound(f"no route {endpoint} takes batches", field="url")
+        if dialect.adapt is not None:
+            data = dialect.adapt(data, process)
+        return dialect, process, dialect.ask(read_body(dialect.body, data), process)
+
+
+def _answer(raw: bytes, running: Generation, request_id: str) -> Answer:
+    results = [one.result for one in running.outputs if one.result is not None]
+    outputs = [two for one in results for two in (one, *one.others)]
+    traces = [one.trace_id for one in running.outputs if one.trace_id is not None]
+    return Answer(
+        status=200, body=json.loads(raw), request_id=request_id, model=running.asked.model,
+        prompt_tokens=sum(one.usage.prompt_tokens for one in results[:: running.asked.n]),
+        completion_tokens=sum(one.usage.completion_tokens for one in outputs),
+        valid=valid_of(outputs), trace_id=traces[0] if traces else None, figures=figures_of(outputs),
+    )  # fmt: skip
+
+
+def _refused(error: EspalierError, request_id: str) -> Answer:
+    return Answer(status=error.http_status, body=error_body(error), request_id=request_id)

@@ -1,0 +1,74 @@
+"""What the report of a batch needs of each item: verdict, costs by path, dearest values, findings. Small JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from espalier.engines.base import Result
+from espalier.trace.records import Trace
+from espalier.trace.report.diagnose import diagnose
+
+VALUES = 3
+SHOWN = 80
+PATHS = 100
+"""Of one item; a long document has a path for every value."""
+DIAGNOSED_NATS = 1.0
+"""Below this tax an item that is valid and complete has nothing to find."""
+
+
+def valid_of(outputs: Sequence[Result]) -> bool | None:
+    """False if any output is not valid, None if one is not known."""
+    verdicts = [None if one.verdict is None else one.verdict.valid for one in outputs]
+    return False if False in verdicts else None if None in verdicts or not verdicts else True
+
+
+def figures_of(outputs: Sequence[Result]) -> dict[str, Any] | None:
+    """The figures of an item, by its first output with a trace; None without a trace."""
+    result = next((one for one in outputs if one.trace is not None), None)
+    if result is None or result.trace is None:
+        return None
+    found = result.trace.summary()
+    paths: Mapping[str, Mapping[str, float]] = found["by_path"] or {}
+    dearest = sorted(paths.items(), key=lambda one: -one[1]["tax_nats"])
+    errors = [] if result.verdict is None else list(result.verdict.errors[:3])
+    return {
+        "steps": found["total_steps"], "tax_nats": found["total_tax_nats"],
+        "removed_mass": found["mean_removed_mass"], "changed_steps": found["changed_steps"],
+        "rejected_steps": found["rejected_steps"], "forced_steps": found["forced_steps"],
+        "finish_reason": result.finish_reason, "errors": [one[:SHOWN] for one in errors],
+        "by_path": dict(dearest[:PATHS]),
+        "values": [
+            {"path": path, "tax_nats": cost["tax_nats"], "value": _shown(result.parsed, path)}
+            for path, cost in dearest[:VALUES] if path and cost["tax_nats"] > 0
+        ],
+        "findings": _findings(result, result.trace, found["total_tax_nats"]),
+    }  # fmt: skip
+
+
+def _findings(result: Result, trace: Trace, tax: float) -> list[dict[str, Any]]:
+    """Code, severity and remedies of what the diagnosis finds."""
+    is_fine = result.finish_reason != "length" and (result.verdict is None or result.verdict.valid)
+    if is_fine and tax < DIAGNOSED_NATS:
+        return []
+    seen = trace if trace.steps or not result.records else replace(trace, steps=result.records, sums=None)
+    return [
+        {"code": one.code, "severity": one.severity, "message": one.message[:200],
+         "remedies": [remedy.text for remedy in one.remedies]}
+        for one in diagnose(seen)
+    ]  # fmt: skip
+
+
+def _shown(document: Any, pointer: str) -> str:
+    """The value at a JSON pointer, shortened; "" where there is none."""
+    value = document
+    for part in pointer.split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, Mapping) and name in value:
+            value = value[name]
+        elif isinstance(value, Sequence) and not isinstance(value, str) and name.isdigit() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            return ""
+    return repr(value)[:SHOWN]

@@ -1,0 +1,190 @@
+"""The word-list server's batch jobs, `/v1/batch/jobs`: the same routes, statuses, replies and texts.
+
+An upload is a JSON list of requests; generation parameters come in the query and hold for all of them, unless
+`per_item=true` lets an item's own count. Results keep the order of the list; a faulty item says so in its place, and
+token counts are true. List, cancel and delete are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, BinaryIO, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.responses import Response
+
+from espalier.errors import EspalierError, InputError
+from espalier.jobs.states import BatchState
+from espalier.jobs.values import Batch, Kind, Plan
+from espalier.server.bodies.seed import SeedInvalid
+from espalier.server.http.errors import ErrorShape, NotFound
+from espalier.server.http.wire import JsonResponse
+from espalier.server.routes.batch_store import PRIVATE, batch_store, in_store, limit_of, streamed, upload, wake
+from espalier.server.routes.seed import seed_error
+from espalier.store.batches.open import BatchStore
+
+PREFIX = "/v1/batch/jobs"
+KIND: Kind = "seed"
+ACCEPTED = "Batch job accepted and queued for processing."
+PENDING, PROCESSING, COMPLETED, FAILED = "pending", "processing", "completed", "failed"
+STATUSES: Mapping[BatchState, str] = {
+    BatchState.VALIDATING: PENDING, BatchState.IN_PROGRESS: PROCESSING, BatchState.FINALIZING: PROCESSING,
+    BatchState.CANCELLING: PROCESSING, BatchState.COMPLETED: COMPLETED, BatchState.FAILED: FAILED,
+    BatchState.CANCELLED: FAILED, BatchState.EXPIRED: FAILED,
+}  # fmt: skip
+"""The four statuses that the server's clients know."""
+router = APIRouter(tags=["word-list server"])
+
+
+class NotCompleted(InputError):
+    """The job has no results yet."""
+
+
+class JobParameters(BaseModel):
+    """The query of a new job."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    max_tokens: int | None = None
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    vocab_lang: str | None = None
+    vocab_n_words: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    vocab_constraint_mode: Literal["hard", "soft"] | None = None
+    vocab_soft_tier2_max_rank_multiplier: float | None = None
+    vocab_soft_tier2_penalty: float | None = None
+    vocab_soft_tier3_penalty: float | None = None
+    enable_thinking: bool | None = None
+    per_item: bool | None = None
+
+
+@router.post(PREFIX)
+async def create_job(request: Request) -> Response:
+    """Run a JSON list of chat requests in the background."""
+    async with batch_store(request) as (process, store, caller):
+        options = _options(request)
+
+        def keep(file: BinaryIO, filename: str, _: Mapping[str, str]) -> Batch:
+            row = store.files.add(file, caller=caller.name, filename=filename)
+            plan = Plan(
+                caller=caller.name, endpoint="/v1/chat/completions", input_file=row["id"], kind=KIND, window=None,
+                options=options,
+            )  # fmt: skip
+            return store.batches.create(plan, most_open=process.settings.batch_open_per_key)
+
+        made = await upload(request, process, store, keep)
+        wake(process)
+        return JsonResponse({"job_id": made.id, "status": PENDING, "message": ACCEPTED})
+
+
+@router.get(PREFIX)
+async def list_jobs(request: Request) -> Response:
+    """The caller's jobs, newest first."""
+    limit, after = limit_of(request, default=20, most=100), request.query_params.get("after")
+
+    def work(store: BatchStore, caller: str) -> list[dict[str, Any]]:
+        return [job_json(one) for one in store.batches.page(caller=caller, limit=limit, after=after, kind=KIND)]
+
+    return JsonResponse({"jobs": await in_store(request, work)}, headers=PRIVATE)
+
+
+@router.get(PREFIX + "/{job_id}")
+async def get_job(request: Request, job_id: str) -> Response:
+    """How a job stands."""
+    return JsonResponse(await in_store(request, lambda store, caller: job_json(_job(store, job_id, caller))))
+
+
+@router.get(PREFIX + "/{job_id}/results")
+async def get_results(request: Request, job_id: str) -> Response:
+    """The results of a completed job: a JSON list in the order of the input."""
+
+    def work(store: BatchStore, caller: str) -> Any:
+        job = _job(store, job_id, caller)
+        status = STATUSES[job.state]
+        if status != COMPLETED:
+            raise NotCompleted(f"Job is not completed. Current status: {status}")
+        return store.results.seed_list(job.id, given_ids=True)
+
+    lines = await in_store(request, work)
+    return streamed(lines, media_type="application/json", filename=f"{job_id}_output.json")
+
+
+@router.post(PREFIX + "/{job_id}/cancel")
+async def cancel_job(request: Request, job_id: str) -> Response:
+    """Stop a job."""
+    async with batch_store(request) as (process, store, caller):
+        found = await process.pools.saving.run(lambda: _cancel(store, job_id, caller.name), owner=caller.name)
+        wake(process)
+        return JsonResponse(job_json(found))
+
+
+@router.delete(PREFIX + "/{job_id}")
+async def delete_job(request: Request, job_id: str) -> Response:
+    """Delete a job that has ended, with its results."""
+
+    def work(store: BatchStore, caller: str) -> bool:
+        return store.batches.remove(_job(store, job_id, caller).id, caller=caller)
+
+    return JsonResponse({"job_id": job_id, "deleted": await in_store(request, work)})
+
+
+def job_json(job: Batch) -> dict[str, Any]:
+    """A job as that server shows it."""
+    return {
+        "job_id": job.id, "status": STATUSES[job.state], "submitted_at": int(job.created), "error": _error(job)
+    }  # fmt: skip
+
+
+def jobs_shape(otherwise: ErrorShape) -> ErrorShape:
+    """The replies to errors: `{"detail": ...}` on these routes, whatever SEED_COMPAT says."""
+
+    def shape(error: EspalierError, request: Request) -> Response:
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        return seed_error(error, request) if path.startswith(PREFIX) else otherwise(error, request)
+
+    return shape
+
+
+def _options(request: Request) -> dict[str, Any]:
+    """The parameters of the query. Raises SeedInvalid; half of the vocabulary's pair is refused, not ignored."""
+    given = {name: value for name, value in request.query_params.items() if name != "token"}
+    try:
+        found = JobParameters.model_validate(given).model_dump(exclude_none=True)
+    except ValidationError as error:
+        listed = error.errors(include_url=False, include_context=False, include_input=False)
+        raise SeedInvalid(
+            [{"type": one["type"], "loc": ["query", *one["loc"]], "msg": one["msg"]} for one in listed]
+        ) from None
+    if ("vocab_lang" in found) != ("vocab_n_words" in found):
+        missing = "vocab_n_words" if "vocab_lang" in found else "vocab_lang"
+        raise SeedInvalid([{"type": "missing", "loc": ["query", missing], "msg": f"Give {missing} too, or neither"}])
+    if "max_tokens" in found:
+        found["max_tokens"] = max(1, found["max_tokens"])
+    return found
+
+
+def _cancel(store: BatchStore, job_id: str, caller: str) -> Batch:
+    job = _job(store, job_id, caller)
+    return store.batches.cancel(job.id, caller=caller) or job
+
+
+def _job(store: BatchStore, job_id: str, caller: str) -> Batch:
+    found = store.batches.get(job_id, caller=caller)
+    if found is None or found.plan.kind != KIND:
+        raise NotFound("Job not found.")
+    return found
+
+
+def _error(job: Batch) -> str | None:
+    if job.errors:
+        first = job.errors[0]
+        is_text = first.code.startswith("invalid_json")
+        return f"Failed to parse JSON: {first.message}" if is_text else first.message
+    stopped = {BatchState.CANCELLED: "The job was cancelled.", BatchState.EXPIRED: "The job expired."}
+    return stopped.get(job.state)
