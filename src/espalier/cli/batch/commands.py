@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,13 +10,12 @@ import typer
 
 from espalier.cli import output
 from espalier.cli.batch import report, run
+from espalier.cli.batch.store import known, opened, upload
 from espalier.cli.flags.groups import sub_app
-from espalier.cli.flags.server import EnvFile, need_server, read_server
-from espalier.errors import InputError
+from espalier.cli.flags.server import EnvFile
 
 if TYPE_CHECKING:
     from espalier.jobs.values import Batch
-    from espalier.store.batches.open import BatchStore
 
 app = sub_app("Run many prompts: on the spot, or through the store that servers and workers share.")
 app.command("run", short_help="Run a file of prompts on a model, without a server.")(run.command)
@@ -31,22 +28,6 @@ BatchId = Annotated[str, typer.Argument(help="The batch.", metavar="BATCH")]
 CALLER = "anonymous"
 """Whom a server without keys takes every client for."""
 Caller = Annotated[str, typer.Option(help="The name of the API key whose batch it is.", metavar="NAME")]
-
-
-@contextmanager
-def opened(database_url: str | None, env_file: str | None) -> Iterator[BatchStore]:
-    """The store of the settings, without a model."""
-    need_server()
-    flags = {} if database_url is None else {"DATABASE_URL": database_url}
-    _, settings = read_server(flags, env_file)
-    from espalier.server.process.opening import open_batches  # noqa: PLC0415  # the extra [server]
-    from espalier.store.open import open_store  # noqa: PLC0415
-
-    store = open_store(settings.database_url)
-    try:
-        yield open_batches(store, settings)
-    finally:
-        store.close()
 
 
 @app.command("submit", short_help="Queue a file for the workers of the store.")
@@ -65,7 +46,7 @@ def submit_command(
 
         made = store.batches.create(
             Plan(
-                caller=caller, endpoint=endpoint, input_file=run.upload(store, file, caller), priority=priority,
+                caller=caller, endpoint=endpoint, input_file=upload(store, file, caller), priority=priority,
                 window=None if hours is None else hours * 3600,
             )
         )  # fmt: skip
@@ -134,14 +115,6 @@ def resume_command(batch: BatchId, database_url: DatabaseUrl = None, env_file: E
     """Go on with a paused batch."""
     with opened(database_url, env_file) as store:
         _show(store.batches.pause(known(store, batch).id, caller=None, paused=False), False)
-
-
-def known(store: BatchStore, batch_id: str) -> Batch:
-    """The batch. Raises InputError if there is none."""
-    found = store.batches.get(batch_id, caller=None)
-    if found is None:
-        raise InputError(f"there is no batch {batch_id[:60]!r}", hint="espalier batch list", field="batch")
-    return found
 
 
 def _show(batch: Batch | None, as_json: bool) -> None:

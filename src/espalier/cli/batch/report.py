@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from espalier.cli import output
+from espalier.cli.batch.store import folder_of, known, opened
 from espalier.cli.columns import WIDTH, clip, shown, wrapped
-from espalier.cli.flags.server import EnvFile, need_server
+from espalier.cli.flags.server import EnvFile
 from espalier.errors import InputError
 from espalier.files.limits import TRACE
 from espalier.files.reading import read_text
@@ -43,8 +44,6 @@ def command(
 
 def read(source: str, database_url: str | None, env_file: str | None) -> dict[str, Any]:
     """The report of a finished run, of a run that was interrupted, or of a batch in the store."""
-    from espalier.cli.batch.run import folder_of  # noqa: PLC0415  # each names the other's files
-
     path = Path(source)
     if path.with_name(path.name + SUFFIX).is_file():
         found = json.loads(read_text(path.with_name(path.name + SUFFIX), TRACE))
@@ -54,8 +53,6 @@ def read(source: str, database_url: str | None, env_file: str | None) -> dict[st
     database = folder_of(path) / "jobs.db"
     if not database.is_file() and not re.fullmatch(r"batch_[0-9a-z]+", source):
         raise InputError(f"there is no report of {source!r}", hint="name the output of `espalier batch run`")
-    need_server()
-    from espalier.cli.batch.commands import known, opened  # noqa: PLC0415
     from espalier.jobs.report import report_of  # noqa: PLC0415
 
     url = f"sqlite:///{database.absolute()}" if database.is_file() else database_url

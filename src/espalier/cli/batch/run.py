@@ -21,6 +21,7 @@ import typer
 from espalier import api
 from espalier.cli import output
 from espalier.cli.batch.progress import Progress
+from espalier.cli.batch.store import folder_of
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.model import EngineFlags, Model, load
 from espalier.cli.flags.schema import read_spec
@@ -220,16 +221,6 @@ def _submitted(
     return store.batches.create(plan)
 
 
-def upload(store: BatchStore, path: Path, caller: str) -> str:
-    """Copy a file of requests into the store."""
-    try:
-        with path.open("rb") as given, store.files.writing() as file:
-            shutil.copyfileobj(given, file, 1 << 20)
-            return str(store.files.add(file, caller=caller, filename=path.name)["id"])
-    except OSError as error:
-        raise InputError(f"cannot read {str(path)!r}: {error.strerror}", field="file") from error
-
-
 def _write(store: BatchStore, batch: Batch, source: Path, out: Path, *, is_table: bool) -> None:
     """Write the output and the report."""
     from espalier.jobs.report import report_of  # noqa: PLC0415
@@ -249,11 +240,6 @@ def _rows(rows: Iterator[dict[str, Any]], lines: Iterator[bytes]) -> Iterator[di
     for row, line in zip(rows, lines, strict=True):
         yield answered({name: value for name, value in row.items() if name not in ("method", "url", "body")},
                        json.loads(line))  # fmt: skip
-
-
-def folder_of(out: Path) -> Path:
-    """Where a run keeps its state until it is finished."""
-    return out.with_name(f"{out.name}.batch")
 
 
 @contextlib.contextmanager
