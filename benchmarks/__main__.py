@@ -9,6 +9,7 @@ BENCHMARKS = {
     "step model": "benchmarks.engines.step_model",
     "llamacpp": "benchmarks.llamacpp.speed",
     "server": "benchmarks.server.report",
+    "batch": "benchmarks.batch.report",
     "vocabulary": "benchmarks.constraints.vocabulary",
     "grammars": "benchmarks.constraints.grammars",
     "llama.cpp": "benchmarks.constraints.llama_cpp",

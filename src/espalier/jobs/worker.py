@@ -230,6 +230,7 @@ class Worker:
         await asyncio.gather(*tasks, return_exceptions=True)
         with suppress(EspalierError):
             await self._record()
+        with suppress(EspalierError):
             mine = {one.lease for one in self._ended}
             await self._ask(self.queue.release, self.name, [one for one in leases if one not in mine])
         self._ahead.clear()

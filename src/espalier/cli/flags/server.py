@@ -17,8 +17,10 @@ from espalier.wiring import build_app
 if TYPE_CHECKING:
     from espalier.server.environment import Environment
 
-MODULES = ("fastapi", "uvicorn", "httptools", "pydantic", "dotenv", "prometheus_client", "python_multipart", "sqlalchemy", "alembic",
-           "httpx2")  # fmt: skip
+MODULES = (
+    "fastapi", "uvicorn", "httptools", "pydantic", "dotenv", "prometheus_client", "python_multipart", "sqlalchemy",
+    "alembic", "httpx2",
+)  # fmt: skip
 """Modules of the extra `server`."""
 
 ServerFlags: TypeAlias = Annotated[dict[str, Any], FlagsOf(ServerSettings, is_checked=True)]

@@ -51,6 +51,12 @@ class NoLimits:
     def identify(self, authorization: str | None, query_token: str | None) -> Caller:
         return self._gate.identify(authorization, query_token)
 
+    def admit_cheap(self, caller: Caller) -> None:
+        pass
+
+    def charge(self, name: str, seconds: float) -> None:
+        self._gate.charge(name, seconds)
+
     def admit(self, caller: Caller, *, requests: int = 1) -> AbstractAsyncContextManager[None]:
         return self._free()
 

@@ -1,0 +1,188 @@
+"""Batches whose workers are killed, stopped and cut off from the database: one result for each item, in order, and
+nothing that was recorded is run again. On SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from sqlalchemy import func, select, text
+
+from espalier.jobs.states import OPEN_BATCHES, BatchState
+from espalier.store.batches import ATTEMPTS, RESULTS
+from espalier.store.batches.open import BatchStore
+from tests.batch_jobs import Echo, found, line, open_batches, postgres, postgres_folder, results, submit
+from tests.examples import examples
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
+LEASE = 2.0
+SCHEMAS = [
+    {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}}, "required": ["name"]},
+    {"type": "object", "properties": {"age": {"type": "integer", "minimum": 3, "maximum": 99}}, "required": ["age"],
+     "additionalProperties": False},
+    {"enum": ["yes", "no", 3]},
+    {"type": "array", "items": {"type": "boolean"}, "minItems": 1, "maxItems": 3},
+]  # fmt: skip
+HAS_POSTGRES = importlib.util.find_spec("psycopg") is not None and postgres_folder() is not None
+
+
+@pytest.fixture(params=[
+    "sqlite",
+    pytest.param("postgresql", marks=pytest.mark.skipif(not HAS_POSTGRES, reason="no PostgreSQL (Debian: postgresql)")),
+])  # fmt: skip
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BatchStore]:
+    with contextlib.ExitStack() as stack:
+        url = f"sqlite:///{tmp_path}/e.db" if request.param == "sqlite" else stack.enter_context(postgres())
+        opened = open_batches(url, tmp_path / "files", lease=LEASE)
+        opened.url = url  # type: ignore[attr-defined]  # for the workers
+        stack.callback(opened.database.close)
+        yield opened
+
+
+def start(store: BatchStore, *, kind: str = "echo", seconds: float = 0.01, pipeline: int = 8) -> subprocess.Popen[str]:
+    url: str = store.url  # type: ignore[attr-defined]
+    arguments = [url, str(store.files.folder), kind, str(seconds), str(pipeline), str(LEASE)]
+    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.batch_worker", *arguments], stdout=subprocess.PIPE, text=True, env=env, cwd=ROOT
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def end(process: subprocess.Popen[str]) -> dict[str, int]:
+    """Wait for the end of a worker that has nothing left to do; its tally."""
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0
+    tally: dict[str, int] = json.loads(output.splitlines()[-1])
+    return tally
+
+
+def check(store: BatchStore, batch_id: str, count: int) -> list[dict[str, Any]]:
+    """One result for each item, in the order of the input; no attempt began after its item was recorded."""
+    batch = found(store, batch_id)
+    assert batch.state == BatchState.COMPLETED
+    lines = results(store, batch_id)
+    assert [one["custom_id"] for one in lines] == [f"c{one}" for one in range(1, count + 1)]
+    with store.database.reading() as connection:
+        assert connection.execute(select(func.count()).select_from(RESULTS)).scalar_one() == count
+        created = dict(connection.execute(select(RESULTS.c.line, RESULTS.c.created)).tuples().all())
+        attempts = connection.execute(select(ATTEMPTS)).mappings().all()
+    final = Counter(one["line"] for one in attempts if one["outcome"] in ("done", "failed"))
+    last = {number: max(one["fence"] for one in attempts if one["line"] == number) for number in final}
+    for one in attempts:
+        assert one["began"] <= created[one["line"]], "an item was run again after its result"
+        if one["outcome"] in ("done", "failed"):
+            assert one["fence"] == last[one["line"]]
+    assert set(final.values()) <= {1}
+    return lines
+
+
+def test_workers_killed_at_random_moments_leave_one_result_for_each_item(store: BatchStore) -> None:
+    rng, count, kills = random.Random(7), 2000, max(3, examples(50))
+    batch = submit(store, [line(one) for one in range(1, count + 1)])
+    for _ in range(kills):
+        process = start(store)
+        time.sleep(rng.uniform(0.0, 0.25))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        if found(store, batch.id).state not in OPEN_BATCHES:
+            break
+    end(start(store, seconds=0.001, pipeline=32))
+    lines = check(store, batch.id, count)
+    assert all(one["response"]["body"]["text"] == f"p{one['custom_id'][1:]}" for one in lines)
+
+
+def test_items_of_the_engine_survive_kills_and_satisfy_their_schemas(store: BatchStore) -> None:
+    def given(number: int) -> dict[str, Any]:
+        schema = {"name": "x", "schema": SCHEMAS[number % len(SCHEMAS)]}
+        body = {"messages": [{"role": "user", "content": f"{number}"}], "max_tokens": 60, "seed": number,
+                "response_format": {"type": "json_schema", "json_schema": schema}}  # fmt: skip
+        return {"custom_id": f"c{number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
+
+    rng, count = random.Random(3), 120
+    batch = submit(store, [given(one) for one in range(1, count + 1)], endpoint="/v1/chat/completions")
+    for _ in range(3):
+        process = start(store, kind="fake")
+        time.sleep(rng.uniform(0.2, 1.5))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    end(start(store, kind="fake"))
+    for number, one in enumerate(check(store, batch.id, count), 1):
+        choice = one["response"]["body"]["choices"][0]
+        assert choice["finish_reason"] == "stop"
+        jsonschema.validate(json.loads(choice["message"]["content"]), SCHEMAS[number % len(SCHEMAS)])
+
+
+def test_a_worker_that_was_stopped_past_its_lease_writes_nothing_stale(store: BatchStore) -> None:
+    count = 60
+    batch = submit(store, [line(one) for one in range(1, count + 1)])
+    sleeper = start(store, seconds=0.4, pipeline=16)
+    until = time.monotonic() + 30
+    while not found(store, batch.id).counts.running and time.monotonic() < until:
+        time.sleep(0.02)
+    sleeper.send_signal(signal.SIGSTOP)
+    try:
+        held = found(store, batch.id).counts.running
+        assert held
+        end(start(store))
+        check(store, batch.id, count)
+        before = results(store, batch.id)
+    finally:
+        sleeper.send_signal(signal.SIGCONT)
+    tally = end(sleeper)
+    assert results(store, batch.id) == before
+    assert tally["done"] < count
+    check(store, batch.id, count)
+
+
+def test_a_worker_whose_connections_are_cut_goes_on(store: BatchStore) -> None:
+    if store.database.is_sqlite:
+        pytest.skip("SQLite has no connections to cut")
+    count = 400
+    batch = submit(store, [line(one) for one in range(1, count + 1)])
+    process = start(store, seconds=0.02)
+    own = "select pg_terminate_backend(pid) from pg_stat_activity where application_name='espalier' and pid<>:own"
+    for _ in range(5):
+        time.sleep(0.15)
+        with store.database.writing() as connection:
+            pid = connection.execute(text("select pg_backend_pid()")).scalar_one()
+            connection.execute(text(own), {"own": pid})
+    end(process)
+    check(store, batch.id, count)
+
+
+def test_two_workers_then_three_are_faster_and_share_nothing(store: BatchStore) -> None:
+    def seconds(workers: int, count: int = 160) -> float:
+        batch = submit(store, [line(one) for one in range(1, count + 1)])
+        store.queue.validate("here", Echo())
+        store.batches.pause(batch.id, caller=None, paused=True)
+        processes = [start(store, seconds=0.1, pipeline=2) for _ in range(workers)]
+        store.batches.pause(batch.id, caller=None, paused=False)
+        began = time.monotonic()
+        tallies = [end(one) for one in processes]
+        took = time.monotonic() - began
+        assert sum(one["done"] for one in tallies) == count
+        assert sum(one["stale"] for one in tallies) == 0
+        assert all(one["done"] for one in tallies)
+        assert found(store, batch.id).counts.completed == count
+        return took
+
+    one, two, three = seconds(1), seconds(2), seconds(3)
+    assert two < 0.8 * one
+    assert three < 0.8 * one

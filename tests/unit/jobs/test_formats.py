@@ -1,0 +1,120 @@
+"""Tables as inputs and outputs of batches, templates, and the report's sums."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from espalier.errors import InputError, OutputError
+from espalier.jobs.formats.rows import read_rows, write_rows
+from espalier.jobs.formats.template import Template, answered, templated
+from espalier.jobs.report import general_path, report_of
+from espalier.jobs.report_page import render
+from tests.examples import examples
+
+HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
+NAMES = st.text("abcxyz", min_size=1, max_size=5)
+TEXTS = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=20)
+
+
+@pytest.mark.parametrize(
+    "suffix", [".jsonl", ".csv", pytest.param(".parquet", marks=pytest.mark.skipif(not HAS_ARROW, reason="no pyarrow"))]
+)
+@settings(max_examples=examples(20))
+@given(columns=st.lists(NAMES, min_size=1, max_size=4, unique=True), data=st.data())
+def test_a_table_is_read_as_it_was_written(
+    suffix: str, columns: list[str], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rows = data.draw(st.lists(st.fixed_dictionaries(dict.fromkeys(columns, TEXTS)), min_size=1, max_size=8))
+    path = tmp_path_factory.mktemp("rows") / f"t{suffix}"
+    write_rows(path, iter(rows))
+    assert list(read_rows(path)) == rows
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+
+
+def test_lines_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n[1]\n')
+    with pytest.raises(InputError, match="line 2"):
+        list(read_rows(tmp_path / "a.jsonl"))
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n3\n")
+    with pytest.raises(InputError, match="line 3"):
+        list(read_rows(tmp_path / "a.csv"))
+    with pytest.raises(InputError, match="format"):
+        list(read_rows(tmp_path / "a.xlsx"))
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="cannot write"):
+        write_rows(tmp_path / "none" / "a.csv", iter([{"a": 1}]))
+
+
+def test_a_template_takes_columns_and_no_more() -> None:
+    made = Template(text="Classify {{this}}: {text} {n}")
+    assert made.prompt({"text": "{x}", "n": [1, "é"]}) == 'Classify {this}: {x} [1, "é"]'
+    for wrong in ("{", "{}", "{a!r}", "{a:>5}", "{a.b}x{"):
+        with pytest.raises(InputError, match="--template"):
+            Template(text=wrong)
+    with pytest.raises(InputError, match="no column 'x'"):
+        Template(text="{x}").prompt({"y": 1})
+
+
+def test_rows_become_requests_and_answers_rows_again() -> None:
+    rows = [{"text": "a", "custom_id": "mine"}, {"text": "b"}]
+    made = list(templated(rows, Template(text="{text}?", system="Be brief.", shared={"max_tokens": 5})))
+    assert [one["custom_id"] for one in made] == ["mine", "2"]
+    assert made[0]["body"] == {
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "a?"}], "max_tokens": 5,
+    }  # fmt: skip
+    body = {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}], "usage": {"completion_tokens": 2}}
+    good: dict[str, Any] = {"response": {"status_code": 200, "body": body}, "error": None}
+    assert answered({"text": "a"}, good)["output"] == "yes"
+    bad = {"response": None, "error": {"code": "batch_cancelled", "message": "m"}}
+    assert answered({"output": "old"}, bad) | {"output": "old"} == answered({"output": "old"}, bad)
+    assert answered({}, bad)["error"] == "batch_cancelled: m"
+
+
+def item(number: int, **more: Any) -> dict[str, Any]:
+    figures = {
+        "steps": 10, "tax_nats": float(number), "removed_mass": 0.5, "changed_steps": 2, "rejected_steps": 1,
+        "forced_steps": 5, "finish_reason": "stop", "errors": ["<b>bad</b>"],
+        "by_path": {f"/list/{number}/x": {"tokens": 4, "tax_nats": 1.0, "removed_mass": 0.25}},
+        "values": [{"path": "/list/0/x", "tax_nats": float(number), "value": "'v'"}],
+        "findings": [{"code": "cut_off", "severity": "fault", "message": "m", "remedies": ["more tokens"]}],
+    }  # fmt: skip
+    return {"line": number, "custom_id": f"c{number}", "state": "done", "good": True, "valid": number % 2 == 0,
+            "prompt_tokens": 2, "completion_tokens": 3, "trace_id": f"trc_{number}", "error": None,
+            "figures": figures} | more  # fmt: skip
+
+
+def test_the_report_sums_what_items_say() -> None:
+    failed = item(9, good=False, state="failed", error={"code": "bad_request"}, figures=None)
+    never = {"line": 10, "custom_id": "c10", "state": "expired", "good": None}
+    found = report_of([*(item(one) for one in range(1, 5)), failed, never])
+    assert found["items"] == {"done": 4, "failed": 1, "expired": 1}
+    assert found["verdicts"] == {"valid": 2, "invalid": 2}
+    assert found["errors"] == {"bad_request": 1}
+    assert found["tokens"] == {"prompt": 8, "completion": 12}
+    assert found["tax_nats"] == 10.0
+    assert found["removed_mass"] == 0.5
+    assert found["rejected_rate"] == 4 / 20
+    assert found["by_path"] == {"/list/*/x": {"items": 4, "tokens": 16, "tax_nats": 4.0, "removed_mass": 0.25}}
+    assert [one["custom_id"] for one in found["outliers"]] == ["c4", "c3", "c2", "c1"]
+    assert found["findings"][0] | {"examples": []} == {
+        "code": "cut_off", "severity": "fault", "items": 4, "examples": [], "remedies": ["more tokens"],
+    }  # fmt: skip
+    assert json.loads(json.dumps(found)) == found
+    page = render(found, traces="/traces/{id}/page")
+    assert "<b>" not in page
+    assert 'href="/traces/trc_4/page"' in page
+    assert report_of([])["items"] == {}
+
+
+def test_places_of_lists_are_summed_together() -> None:
+    assert general_path("/a/0/b/12") == "/a/*/b/*"
+    assert general_path("") == ""

@@ -1,0 +1,190 @@
+"""The worker over a queue on SQLite and executors without a model: what it runs, retries, stops and gives back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+
+from espalier.errors import EspalierError, OutputError, Overloaded, Unavailable
+from espalier.jobs.retry import Retry
+from espalier.jobs.states import BatchState
+from espalier.jobs.values import Answer, Item
+from espalier.jobs.worker import Worker
+from espalier.store.batches.open import BatchStore
+from tests.batch_jobs import Echo, found, line, open_batches, results, submit
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[BatchStore]:
+    opened = open_batches(f"sqlite:///{tmp_path}/e.db", tmp_path / "files")
+    yield opened
+    opened.database.close()
+
+
+def worker(store: BatchStore, executor: Any, **options: Any) -> Worker:
+    given = {"until_idle": True, "beat": 0.02, "idle": 0.02, "retry": Retry(first=0.0, most=0.0)}
+    return Worker(queue=store.queue, executor=executor, **given | options)
+
+
+class Waiting(Echo):
+    """Answers when it is told to; says when an item has begun, and which were stopped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.goes_on = asyncio.Event(), asyncio.Event()
+        self.stopped: list[str] = []
+        self.most = self.now = 0
+
+    async def execute(self, item: Item) -> Answer:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        self.begun.set()
+        try:
+            await self.goes_on.wait()
+        except asyncio.CancelledError:
+            self.stopped.append(item.custom_id)
+            raise
+        finally:
+            self.now -= 1
+        return await super().execute(item)
+
+
+def test_every_item_runs_once_and_no_more_than_the_pipeline_at_a_time(store: BatchStore) -> None:
+    batch = submit(store, [line(one) for one in range(50)])
+
+    async def run() -> Waiting:
+        executor = Waiting()
+        made = worker(store, executor, pipeline=7)
+        running = asyncio.create_task(made.run())
+        await executor.begun.wait()
+        executor.goes_on.set()
+        await running
+        assert made.tally.done == 50
+        return executor
+
+    executor = asyncio.run(run())
+    assert sorted(executor.seen) == sorted(f"c{one}" for one in range(50))
+    assert executor.most == 7
+    assert found(store, batch.id).state == BatchState.COMPLETED
+
+
+def test_the_longest_item_of_a_window_begins_first(store: BatchStore) -> None:
+    submit(store, [line(one, pad="x" * one) for one in range(8)])
+    executor = Echo()
+    asyncio.run(worker(store, executor, pipeline=2, window=4).run())
+    assert executor.seen[0] == "c7"
+
+
+def test_an_item_that_fails_for_now_is_tried_three_times_and_another_fault_once(store: BatchStore) -> None:
+    batch = submit(store, [line(1, status=503), line(2, status=400), line(3)])
+    executor = Echo()
+    asyncio.run(worker(store, executor).run())
+    assert sorted(executor.seen) == ["c1", "c1", "c1", "c2", "c3"]
+    assert found(store, batch.id).counts.failed == 2
+
+
+class Fails(Echo):
+    """Raises the errors, one for each call, and then answers."""
+
+    def __init__(self, *errors: Exception) -> None:
+        super().__init__()
+        self.errors = list(errors)
+
+    async def execute(self, item: Item) -> Answer:
+        if self.errors:
+            raise self.errors.pop(0)
+        return await super().execute(item)
+
+
+def test_an_item_waits_where_the_engine_has_no_place(store: BatchStore) -> None:
+    batch = submit(store, [line(1)])
+    asyncio.run(worker(store, Fails(Overloaded(), Overloaded())).run())
+    assert found(store, batch.id).counts.completed == 1
+
+
+def test_an_item_that_an_engine_did_not_begin_is_given_back_untried(store: BatchStore) -> None:
+    batch = submit(store, [line(1)])
+    executor = Fails(Unavailable(), Unavailable(), Unavailable(), Unavailable(), Unavailable())
+    asyncio.run(worker(store, executor).run())
+    assert found(store, batch.id).counts.completed == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError("boom"), EspalierError("broken")])
+def test_an_error_of_the_executor_is_the_items_result(error: Exception, store: BatchStore) -> None:
+    batch = submit(store, [line(1)])
+    asyncio.run(worker(store, Fails(error, error, error)).run())
+    (only,) = results(store, batch.id)
+    assert only["error"]["code"]
+
+
+@pytest.mark.parametrize("how", ["cancel", "pause"])
+def test_running_items_stop_at_the_next_heartbeat(how: str, store: BatchStore) -> None:
+    batch = submit(store, [line(one) for one in range(3)])
+
+    async def run() -> Waiting:
+        executor = Waiting()
+        running = asyncio.create_task(worker(store, executor).run())
+        await executor.begun.wait()
+        if how == "cancel":
+            store.batches.cancel(batch.id, caller=None)
+            await running
+        else:
+            store.batches.pause(batch.id, caller=None, paused=True)
+            while not executor.stopped:
+                await asyncio.sleep(0.01)
+            executor.goes_on.set()
+            store.batches.pause(batch.id, caller=None, paused=False)
+            await running
+        return executor
+
+    executor = asyncio.run(run())
+    assert sorted(executor.stopped) == ["c0", "c1", "c2"]
+    assert found(store, batch.id).state == (BatchState.CANCELLED if how == "cancel" else BatchState.COMPLETED)
+
+
+def test_a_cancelled_worker_gives_its_items_back_untouched(store: BatchStore) -> None:
+    batch = submit(store, [line(one) for one in range(3)])
+
+    async def run() -> None:
+        executor = Waiting()
+        running = asyncio.create_task(worker(store, executor).run())
+        await executor.begun.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(run())
+    assert found(store, batch.id).counts.pending == 3
+    asyncio.run(worker(store, Echo()).run())
+    assert found(store, batch.id).counts.completed == 3
+
+
+def test_a_full_disk_ends_the_worker_and_the_job_goes_on_later(
+    store: BatchStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = submit(store, [line(one) for one in range(20)], window=None)
+    record = store.queue.record
+
+    def full(*given: Any) -> Any:
+        if found(store, batch.id).counts.completed >= 8:
+            raise OutputError("the database cannot be written: the disk is full")
+        return record(*given)
+
+    monkeypatch.setattr(store.queue, "record", full)
+    with pytest.raises(OutputError, match="full"):
+        asyncio.run(worker(store, Echo(), pipeline=2).run())
+    monkeypatch.undo()
+    before = found(store, batch.id).counts
+    assert 8 <= before.completed < 20
+    executor = Echo()
+    store.queue.lease = 0.0
+    store.queue.reap(2e10)
+    store.queue.lease = 30.0
+    asyncio.run(worker(store, executor).run())
+    assert found(store, batch.id).counts.completed == 20
+    assert len(executor.seen) == 20 - before.completed
