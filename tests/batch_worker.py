@@ -7,7 +7,9 @@ the end its tally. After a fault of the database it begins again, as a server do
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from espalier.errors import EspalierError
@@ -15,6 +17,11 @@ from espalier.jobs.ports import Executor
 from espalier.jobs.values import Answer, Item
 from espalier.jobs.worker import Tally, Worker
 from tests.batch_jobs import Echo, open_batches
+
+
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 class Slow(Echo):
@@ -34,13 +41,15 @@ async def main(url: str, folder: str, kind: str, seconds: float, pipeline: int, 
     tally = Tally()
 
     async def work(executor: Executor) -> None:
+        say("ready")
         while True:
             worker = Worker(queue=store.queue, executor=executor, pipeline=pipeline, until_idle=True, beat=lease / 5,
                             idle=0.2, tally=tally)  # fmt: skip
             try:
                 await worker.run()
                 return
-            except EspalierError:
+            except EspalierError as error:
+                sys.stderr.write(f"again: {error}\n")
                 await asyncio.sleep(0.2)
 
     if kind == "echo":
@@ -64,3 +73,4 @@ async def main(url: str, folder: str, kind: str, seconds: float, pipeline: int, 
 if __name__ == "__main__":
     given = sys.argv[1:]
     found = asyncio.run(main(given[0], given[1], given[2], float(given[3]), int(given[4]), float(given[5])))
+    say(json.dumps(asdict(found)))

@@ -81,7 +81,8 @@ def check(store: BatchStore, batch_id: str, count: int) -> list[dict[str, Any]]:
     assert [one["custom_id"] for one in lines] == [f"c{one}" for one in range(1, count + 1)]
     with store.database.reading() as connection:
         assert connection.execute(select(func.count()).select_from(RESULTS)).scalar_one() == count
-        created = dict(connection.execute(select(RESULTS.c.line, RESULTS.c.created)).tuples().all())
+        rows = connection.execute(select(RESULTS.c.line, RESULTS.c.created)).mappings()
+        created = {row["line"]: row["created"] for row in rows}
         attempts = connection.execute(select(ATTEMPTS)).mappings().all()
     final = Counter(one["line"] for one in attempts if one["outcome"] in ("done", "failed"))
     last = {number: max(one["fence"] for one in attempts if one["line"] == number) for number in final}
