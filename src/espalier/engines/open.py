@@ -20,6 +20,7 @@ ENGINES = Registry(
         "fake": "espalier.engines.fake:open_engine",
         "llama-server": "espalier.upstream.llama_server.open:open_engine",
         "llama-cli": "espalier.upstream.llama_cli.open:open_engine",
+        "openai": "espalier.upstream.openai.open:open_engine",
     },
 )
 """Engine names to functions `(model, *, options, folders) -> Engine`. The module of each names the options it takes:

@@ -1,0 +1,187 @@
+"""Any OpenAI-compatible server as an Engine. It renders, samples and enforces in its own way; here its text is judged.
+
+A plain server gets `response_format`, vLLM `structured_outputs`. What it makes of them is not known here, so the result
+says that the constraint was checked, and the verdict says whether it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any
+
+from espalier.constraints.compiler import NOWHERE, Compiler, Folders
+from espalier.engines.base import Capabilities, Event, Request
+from espalier.engines.capabilities import check_capabilities
+from espalier.engines.local.turns import PreparedTurn, as_messages
+from espalier.errors import CapabilityError, InputError, UnknownModel, UpstreamError
+from espalier.tokens.vocab import Vocab
+from espalier.trace.foreign.responses import step_of
+from espalier.trace.foreign.steps import of_reply
+from espalier.upstream.link import Link
+from espalier.upstream.openai.body import MOST_LISTED, PLAIN_KINDS, VLLM_KINDS, body_of
+from espalier.upstream.openai.chunks import Chunk, chunks_of
+from espalier.upstream.runs import Answer, Begin, Current, Events, Told, no_matcher
+
+CHAT = "/chat/completions"
+
+
+class OpenAIEngine:
+    """An Engine over one model of a server. From any thread."""
+
+    def __init__(self, link: Link, model: str = "", *, folders: Folders = NOWHERE) -> None:
+        """link: to the address that ends with `/v1`. model: its name there; "" for the only one. Raises UnknownModel
+        where it has no such model, UpstreamError."""
+        listed = link.get("/models")
+        data = listed.get("data") if isinstance(listed, Mapping) else None
+        if not isinstance(data, list):
+            raise UpstreamError(
+                f"{link.url} lists no models", hint="is this the address of an OpenAI-compatible server?"
+            )
+        owners = {
+            one["id"]: one.get("owned_by") for one in data if isinstance(one, Mapping) and _is_name(one.get("id"))
+        }
+        if (model and owners and model not in owners) or (not model and len(owners) != 1):
+            known = ", ".join(sorted(owners)[:10]) or "none"
+            what = f"has no model {model}" if model else f"has {len(owners)} models"
+            raise UnknownModel(f"{link.url} {what}", hint=f"--model, one of: {known}", field="model")
+        self._link, self._model = link, model or next(iter(owners))
+        self._is_vllm = owners.get(self._model) == "vllm"
+        self._compiler = Compiler(replace(Vocab.bytes(), name=self._model), folders=folders)
+        self._is_closed = False
+
+    @property
+    def name(self) -> str:
+        """The model's name there, without folders: it shows up in replies and traces."""
+        return PurePath(self._model).name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        kinds = VLLM_KINDS if self._is_vllm else PLAIN_KINDS
+        return Capabilities(constraints=frozenset(kinds), chat_template=True, native_sampler=True)
+
+    @property
+    def vocab(self) -> None:
+        """Not known here."""
+        return None
+
+    @property
+    def compiler(self) -> None:
+        """Constraints are not compiled here."""
+        return None
+
+    @property
+    def template(self) -> None:
+        """The server's, which is not known here."""
+        return None
+
+    def encode(self, text: str, *, add_special: bool) -> list[int]:
+        raise CapabilityError(f"{self.name} runs elsewhere: its tokens are not known here", field="model")
+
+    def prompt_text(self, request: Request) -> str:
+        raise CapabilityError(f"{self.name} runs elsewhere: its chat template is not known here", field="model")
+
+    def prompt_ids(self, request: Request) -> list[int]:
+        return self.encode("", add_special=False)
+
+    def run(self, requests: Sequence[Request]) -> Events:
+        """The requests one after the other, each streamed. Raises before the first event what is wrong with any."""
+        if self._is_closed:
+            raise InputError("this engine is closed", hint="open it again")
+        prepared = [self._prepared(request) for request in requests]
+        return Events([answer.run for answer, _ in prepared], [begin for _, begin in prepared])
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def _prepared(self, request: Request) -> tuple[Answer, Begin]:
+        check_capabilities(self, request)
+        _refuse(self.name, request)
+        text = "\n".join(str(one.get("content") or "") for one in as_messages(request))
+        turn = PreparedTurn(text=text, before="", spec=request.constraint)
+        answer = Answer(model=self.name, request=request, turn=turn, compiler=self._compiler, is_followed=False)
+        body, notes = body_of(request, model=self._model, seed=answer.seed + request.stream, is_vllm=self._is_vllm)
+        notes += no_matcher(request.constraint)
+
+        def begin(current: Current, index: int) -> Iterator[Event]:
+            return self._events(answer, body, notes, current, index)
+
+        return answer, begin
+
+    def _events(
+        self, answer: Answer, body: Mapping[str, Any], notes: tuple[str, ...], current: Current, index: int
+    ) -> Iterator[Event]:
+        if not answer.is_traced:
+            return (yield from self._asked(answer, body, notes, current, index))
+        listed = {"logprobs": True, "top_logprobs": min(max(answer.request.trace_top_k, 1), MOST_LISTED)}
+        try:
+            yield from self._asked(answer, {**body, **listed}, notes, current, index)
+        except InputError as error:  # before the first event: a refused body
+            if "logprob" not in error.message:
+                raise
+            notes += ("the server tells no probabilities: the trace has no steps",)
+            yield from self._asked(answer, body, notes, current, index)
+
+    def _asked(
+        self, answer: Answer, body: Mapping[str, Any], notes: tuple[str, ...], current: Current, index: int
+    ) -> Iterator[Event]:
+        exchange = self._link.exchange("POST", CHAT, body)
+        current.is_now(exchange)
+        usage: Mapping[str, Any] = {}
+        last, count, reasoned = Chunk(), 0, False
+        for chunk in chunks_of(exchange, self._link.url):
+            records = [
+                of_reply(count + number, step_of(one, f"logprobs.content[{number}]"), None)
+                for number, one in enumerate(chunk.steps)
+            ]
+            count += len(records)
+            usage = chunk.usage or usage
+            reasoned = reasoned or chunk.reasoned
+            last = chunk if chunk.finish is not None else last
+            for record in records[:-1]:  # several tokens in one chunk: its text goes with the last
+                yield answer.take("", record=record, index=index)
+            if chunk.text or records:
+                yield answer.take(chunk.text, record=records[-1] if records else None, index=index)
+        if reasoned:
+            notes += ("the server sent reasoning beside the text; it is not part of the result",)
+        yield answer.end(_told(last, usage, notes), index=index)
+
+
+def _told(last: Chunk, usage: Mapping[str, Any], notes: tuple[str, ...]) -> Told:
+    details = usage.get("prompt_tokens_details")
+    if not usage:
+        notes += ("the server does not tell how many tokens there were",)
+    return Told(
+        finish=last.finish or "stop",
+        prompt_tokens=_count(usage.get("prompt_tokens")),
+        completion_tokens=_count(usage.get("completion_tokens")),
+        cached_tokens=_count(details.get("cached_tokens")) if isinstance(details, Mapping) else 0,
+        notes=notes,
+    )
+
+
+def _refuse(name: str, request: Request) -> None:
+    """Raises CapabilityError for what goes into a prompt that is rendered elsewhere."""
+    asked = {
+        "raw": request.raw,
+        "prompt_ids": request.prompt_ids is not None,
+        "reasoning": request.reasoning is not None,
+        "schema_in_prompt": request.schema_in_prompt,
+        "enable_thinking": request.enable_thinking is not None,
+        "template_variables": bool(request.template_variables),
+    }
+    for field, is_asked in asked.items():
+        if is_asked:
+            raise CapabilityError(
+                f"{name} renders its prompts itself, so {field} cannot be had",
+                hint=f"leave `{field}` out, or use llama-server", field=field,
+            )  # fmt: skip
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and value >= 0 else 0
