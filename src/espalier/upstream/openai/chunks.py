@@ -74,6 +74,10 @@ def _chunk(data: Any, url: str) -> Chunk:
 
 
 def _finish(reason: Any, url: str) -> Finish | None:
-    if reason is None or reason == "stop" or reason == "length":
-        return reason
+    if reason is None:
+        return None
+    if reason == "stop":
+        return "stop"
+    if reason == "length":
+        return "length"
     raise UpstreamError(f"{url} ended its answer with {excerpt(str(reason))}")
