@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from espalier.errors import Unavailable, UpstreamError
+from espalier.upstream.link import Link
+from espalier.upstream.llama_server.client import LlamaServer
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "build_llama_tools.sh"
 
@@ -17,3 +25,28 @@ def tool(name: str) -> str:
     if not path.is_file():
         pytest.skip(f"{name} is not built: scripts/build_llama_tools.sh", allow_module_level=True)
     return str(path)
+
+
+@contextmanager
+def llama_server_program(model: Path) -> Iterator[str]:
+    """The address of the built `llama-server` program, serving a model on a free port until the block ends."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    arguments = ["-m", str(model), "--host", "127.0.0.1", "--port", str(port), "-c", "2048", "-np", "2", "-t", "1"]
+    process = subprocess.Popen(
+        [tool("llama-server"), *arguments, "--no-warmup"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        waiting = threading.Event()  # never set
+        while True:
+            try:
+                LlamaServer(Link(address)).health()
+                break
+            except (Unavailable, UpstreamError):
+                assert process.poll() is None, "llama-server did not start"
+                waiting.wait(0.1)
+        yield address
+    finally:
+        process.kill()
+        process.wait()

@@ -61,7 +61,7 @@ class UpstreamRun(PreparedRun):
         usage = Usage(
             prompt_tokens=told.prompt_tokens,
             completion_tokens=told.completion_tokens,
-            reasoning_tokens=0,
+            reasoning_tokens=found.usage.reasoning_tokens,
             cached_tokens=told.cached_tokens,
         )
         trace = None if found.trace is None else replace(found.trace, prompt_ids=())
