@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +17,7 @@ import typer
 from espalier.cli import output
 from espalier.cli.flags.server import EnvFile, need_server, read_server
 from espalier.cli.serving import BACKLOG, leave, listen, signals_taken
-from espalier.errors import EspalierError
+from espalier.errors import EspalierError, InputError
 from espalier.version import __version__
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from espalier.server.settings import ServerSettings
 
-URL, PORT = "http://localhost:8080", 8081
+URL, PORT, FOLDER = "http://localhost:8080", 8081, "./traces"
 MODES = ("xray", "log", "off")
 
 
@@ -35,37 +36,68 @@ def command(
         int, typer.Option("--proxy-port", "--port", help="Port of the proxy; 0 takes a free one.", min=0, max=65535)
     ] = PORT,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            help="xray works out what was rejected, log reads a rejection log, off only passes on. [default: "
+            "log with --rejection-log, else xray]"
+        ),
+    ] = None,
+    rejection_log: Annotated[Path | None, typer.Option(help="Rejection log of a patched llama-server.")] = None,
+    output_dir: Annotated[Path, typer.Option(help="Folder for the traces.")] = Path(FOLDER),
+    save: Annotated[
+        bool, typer.Option("--save/--no-save", help="Keep traces on disk, or the latest in memory.")
+    ] = True,
+    keep: Annotated[int, typer.Option(help="How many are held in memory with --no-save.", min=1)] = 200,
+    n_probs: Annotated[
+        int | None,
+        typer.Option(help="Probabilities of a token that the server is asked for; 0: all. [default: as needed]", min=0),
+    ] = None,
+    refill: Annotated[bool, typer.Option("--refill/--no-refill", help="Ask again for what a reply leaves out.")] = True,
     timeout: Annotated[float, typer.Option(help="Seconds without a byte from the server.", min=0.001)] = 600.0,
     api_key_file: Annotated[str | None, typer.Option(help="TOML file with API keys of the proxy.")] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
     env_file: EnvFile = None,
 ) -> None:
-    """Pass requests on to a llama-server, within keys and limits of its own. See docs/proxy.md."""
+    """Pass requests on to a llama-server, and trace what constraints did to each generation. See docs/proxy.md."""
     need_server()
+    if mode is not None and mode not in MODES:
+        raise InputError(f"--mode {mode}: one of {', '.join(MODES)}", field="mode")
     given = {"HOST": host, "PORT": str(port), "API_KEYS_FILE": api_key_file, "LOG_LEVEL": log_level}
     found, read = read_server({name: value for name, value in given.items() if value is not None}, env_file)
     from espalier.server.admit.auth import check_bind, read_keys  # noqa: PLC0415
     from espalier.server.proxy.app import create_proxy_app  # noqa: PLC0415
+    from espalier.server.proxy.keeping import make_folder  # noqa: PLC0415
     from espalier.server.proxy.settings import ProxySettings  # noqa: PLC0415
 
     keyring = read_keys(read)
     check_bind(read, keyring)
     settings = ProxySettings(
         llama_url=llama_url,
-        mode="off",
+        mode=mode or ("log" if rejection_log is not None else "xray"),  # type: ignore[arg-type]  # checked above
+        rejection_log=rejection_log,
+        output_dir=output_dir if save else None,
+        n_probs=n_probs,
+        keep=keep,
         upstream_key=found.values.get("LLAMA_API_KEY") or None,
         read_seconds=timeout,
+        refill=refill,
     )
+    if settings.output_dir is not None:
+        make_folder(settings.output_dir)
     with contextlib.ExitStack() as stack:
         listening = stack.enter_context(listen(read))
         where = f"http://{read.host or '0.0.0.0'}:{listening.getsockname()[1]}"
+        kept = f"{output_dir}, {where}/traces" if save else f"the latest {keep} in memory, {where}/traces"
         for line in (
             f"Espalier {__version__} proxy at {where}",
             f"  server  {settings.llama_url}",
+            f"  mode    {settings.mode}",
+            f"  traces  {kept}",
             f"  auth    {len(keyring) or 'no'} API key{'s' if len(keyring) != 1 else ''}",
         ):
             output.note(line)
-        caught = _run(create_proxy_app(read, settings, is_kept=False), read, listening)
+        caught = _run(create_proxy_app(read, settings, is_kept=save), read, listening)
     if caught:
         leave()
 

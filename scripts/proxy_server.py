@@ -1,0 +1,28 @@
+"""Trace rejections in front of a llama-server, with the options of the rejection tracer's own proxy.
+
+python scripts/proxy_server.py [--llama-url URL] [--proxy-port PORT] [--output-dir DIR] [--rejection-log FILE]
+    [--no-save]
+
+`espalier proxy` is the same and takes more: see docs/proxy.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from espalier.cli.main import main_code
+
+LOG = Path("traces/rejection_log.json")
+"""Where the tracer's proxy looks for a log if none is named. Without one, the server is taken to be a stock one."""
+
+
+def main(arguments: list[str]) -> int:
+    names = {one.partition("=")[0] for one in arguments}
+    if LOG.exists() and not names & {"--rejection-log", "--mode", "--help", "-h"}:
+        arguments = [*arguments, "--rejection-log", str(LOG)]
+    return main_code(["proxy", *arguments])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
