@@ -1,0 +1,310 @@
+"""Goes through one reply token by token: which token the sampler drew first, and whether the grammar refused it.
+
+Where a step cannot be decided, each possibility is followed, and what contradicts a later token is dropped. It makes no
+requests: whoever steps through it says what the server reported for each token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.errors import EspalierError
+from espalier.upstream.xray.distribution import Reported
+from espalier.upstream.xray.grammar.matcher import State, States
+from espalier.upstream.xray.grammar.pieces import WHOLE, Part
+from espalier.upstream.xray.sampler.candidates import Undecided
+from espalier.upstream.xray.sampler.chain import Chain, Draw, Place
+
+Outcome = Literal["accepted", "rejected", "unknown"]
+MOST_PATHS = 12
+MASKED = 8192
+"""Up to so many tokens, all that a grammar allows at a step is worked out; beyond it, only for listed ones."""
+BROKEN = "the replay of the sampler has lost its place"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdict:
+    """outcome: whether the first token drawn was refused. first: that draw, None if unknown. taken: the draw of the
+    token that was taken, None if unknown. is_checked: whether a draw of ours is the token that the server took."""
+
+    outcome: Outcome
+    first: Draw | None = None
+    taken: Draw | None = None
+    is_checked: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Path:
+    """One possibility. before: the possibility at the token before."""
+
+    place: Place
+    verdict: Verdict | None = None
+    before: _Path | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One token. state, begun: of the grammar before it; state is None without one. reported: what the server reported,
+    None if nothing. reason: why the outcome is unknown."""
+
+    token: int
+    state: State | None
+    begun: Part
+    reported: Reported | None
+    verdict: Verdict
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Replay:
+    """states: None without a grammar. past: the prompt's tokens, for penalties; then also the output."""
+
+    chain: Chain
+    states: States | None
+    past: list[int]
+    reason: str = ""
+    _state: State | None = field(init=False, default=None)
+    _begun: Part = field(init=False, default=WHOLE)
+    _paths: list[_Path] = field(init=False, default_factory=list)
+    _last: list[_Path] = field(init=False, default_factory=list)  # before the latest token
+    _kept: list[Verdict] = field(init=False, default_factory=list)  # what was known when the replay was lost
+    _tokens: list[tuple[int, State | None, Part, Reported | None]] = field(init=False, default_factory=list)
+    _broken_at: int | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._state = None if self.states is None else self.states.start
+        self._paths = [_Path(self.chain.start)]
+        if self.reason:
+            self._paths, self._broken_at = [], 0
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing can be said of further tokens."""
+        return self._broken_at is not None
+
+    def tokens(self) -> list[int]:
+        return [token for token, *_ in self._tokens]
+
+    def predict(self, reported: Reported) -> int | None:
+        """The token that the server takes next, if that can be told."""
+        if self.is_lost:
+            return None
+        try:
+            found = {one.verdict.taken.token for one in self._ahead(reported, None)
+                     if one.verdict is not None and one.verdict.taken is not None}  # fmt: skip
+        except (Undecided, EspalierError):
+            return None
+        return found.pop() if len(found) == 1 else None
+
+    def fits(self, token: int, reported: Reported | None) -> bool:
+        """Whether the token can be what the server took, by this report."""
+        if self.is_lost or reported is None:
+            return True
+        try:
+            return bool(self._ahead(reported, token))
+        except (Undecided, EspalierError):
+            return True
+
+    def decides(self, token: int, reported: Reported | None) -> bool:
+        """Whether this report decides the step; if not, one that lists more tokens may."""
+        if self.is_lost:
+            return True
+        if reported is None:
+            return False
+        try:
+            found = self._ahead(reported, token)
+        except EspalierError:
+            return True
+        return bool(found) and all(one.verdict is not None and one.verdict.outcome != "unknown" for one in found)
+
+    def advance(self, token: int, reported: Reported | None) -> None:
+        """Go on by the token that the server took. reported: None if the server reported nothing."""
+        place = len(self._tokens)
+        self._tokens.append((token, self._state, self._begun, reported))
+        if not self.is_lost:
+            try:
+                self._paths = self._ahead(reported, token)
+                if not self._paths:
+                    self._lose(place, BROKEN)
+            except Undecided:
+                self._lose(place, "too many possibilities")
+            except EspalierError as error:
+                self._lose(place, str(error))
+        self.past.append(token)
+        if self._state is not None and self.states is not None and token not in self.states.pieces.eog:
+            self._state, self._begun = self.states.accept(self._state, token, self._begun)
+            if not self._state.stacks:
+                self._lose(len(self._tokens), "the grammar, as it is followed here, refuses a token that was taken")
+
+    def finish(self) -> list[Step]:
+        """The steps with what is known of them."""
+        verdicts = self._settled()
+        made = []
+        for (token, state, begun, reported), verdict in zip(self._tokens, verdicts, strict=True):
+            reason = ""
+            if verdict.outcome == "unknown":
+                reason = self._why(len(made), reported)
+            made.append(Step(token, state, begun, reported, verdict, reason))
+        return made
+
+    def _why(self, place: int, reported: Reported | None) -> str:
+        if self._broken_at is not None and place >= self._broken_at:
+            return self.reason
+        if reported is None:
+            return "the server reported no probabilities for this token"
+        return "the listed tokens do not decide what was drawn first"
+
+    def _lose(self, place: int, reason: str) -> None:
+        """Say nothing more; and nothing of what was not confirmed by a later token."""
+        if self._broken_at is not None:
+            return
+        if self._paths and reason != BROKEN:
+            self._broken_at = place
+        else:
+            self._broken_at = self._confirmed(place)
+        self.reason = reason
+        self._kept = self._settled_of(self._paths)
+        self._paths = []
+
+    def _confirmed(self, place: int) -> int:
+        """How many steps at the start are confirmed: up to the last one whose draw was the server's in every path."""
+        paths = self._last
+        count = place
+        while count > 0:
+            if paths and all(one.verdict is not None and one.verdict.is_checked for one in paths):
+                return count
+            paths = _unique([one.before for one in paths if one.before is not None])
+            count -= 1
+        return 0
+
+    def _settled(self) -> list[Verdict]:
+        count = len(self._tokens)
+        if self._broken_at is None:
+            return self._settled_of(self._paths)
+        known = self._kept[: self._broken_at]
+        return [*known, *[Verdict("unknown")] * (count - len(known))]
+
+    def _settled_of(self, paths: list[_Path]) -> list[Verdict]:
+        """For each step, what all surviving possibilities agree on."""
+        found: list[Verdict] = []
+        paths = paths or self._last
+        while paths and paths[0].verdict is not None:
+            verdicts = [one.verdict for one in paths if one.verdict is not None]
+            found.append(_agreed(verdicts))
+            paths = _unique([one.before for one in paths if one.before is not None])
+        return found[::-1]
+
+    def _ahead(self, reported: Reported | None, token: int | None) -> list[_Path]:
+        """The possibilities after one more token; token: None if it is not known. Raises Undecided for too many."""
+        found: list[_Path] = []
+        for path in self._paths:
+            found += [_Path(place, verdict, path) for verdict, place in self._steps(path.place, reported, token)]
+        if len(found) > MOST_PATHS:
+            raise Undecided
+        if token is not None:
+            self._last = self._paths
+        return found
+
+    def _steps(self, place: Place, reported: Reported | None, token: int | None) -> list[tuple[Verdict, Place]]:
+        if reported is None:
+            return self._blind(place, token)
+        try:
+            draws = self.chain.draw(reported, place, self.past)
+        except Undecided:
+            return self._blind(place, token)
+        found: list[tuple[Verdict, Place]] = []
+        for first in draws:
+            if self.states is None or self._state is None or self.states.allows(self._state, first.token, self._begun):
+                if token in (None, first.token):
+                    found.append((Verdict("accepted", first, first, is_checked=True), first.after))
+                continue
+            found += self._again(first, reported, token)
+        return found
+
+    def _again(self, first: Draw, reported: Reported, token: int | None) -> list[tuple[Verdict, Place]]:
+        """After a refusal: the second draw, from what the grammar allows."""
+        assert self.states is not None
+        assert self._state is not None
+        if token is not None and not self.states.allows(self._state, token, self._begun):
+            return []
+        try:
+            draws = self._second(first, reported)
+        except Undecided:
+            if token is None:
+                raise
+            after = self._skipped(first.after)
+            return [(Verdict("rejected", first), one) for one in after]
+        return [
+            (Verdict("rejected", first, one, is_checked=True), one.after) for one in draws if token in (None, one.token)
+        ]
+
+    def _second(self, first: Draw, reported: Reported) -> list[Draw]:
+        assert self.states is not None
+        assert self._state is not None
+        if reported.is_whole or reported.width <= MASKED:
+            allowed = self.states.mask(self._state, self._begun)
+            if reported.is_whole or not _has_unlisted(allowed, reported):
+                whole = reported if reported.is_whole else _filled(reported)
+                return self.chain.draw(whole, first.after, self.past, allowed)
+        allowed = np.zeros(reported.width, dtype=np.bool_)
+        for token in reported.ids.tolist():
+            allowed[token] = self.states.allows(self._state, token, self._begun)
+        return self.chain.draw(reported, first.after, self.past, allowed)
+
+    def _blind(self, place: Place, token: int | None) -> list[tuple[Verdict, Place]]:
+        """Nothing can be told of the draw: it was accepted, or refused and made again."""
+        if token is None:
+            raise Undecided
+        once = self._skipped(place)
+        if self.states is None:
+            return [(Verdict("accepted"), one) for one in once]
+        twice = [two for one in once for two in self._skipped(one)]
+        return [(Verdict("accepted"), one) for one in once] + [(Verdict("rejected"), one) for one in twice]
+
+    def _skipped(self, place: Place) -> list[Place]:
+        """The places after a draw of which nothing is known. Raises Undecided where its result matters later."""
+        settings = self.chain.settings
+        if settings.mirostat:
+            raise Undecided
+        is_xtc = "xtc" in settings.samplers and settings.xtc_probability > 0 and settings.xtc_threshold <= 0.5
+        found = [Place(place.draws + 1, place.chances, place.mu)]
+        if is_xtc:
+            found.append(Place(place.draws + 1, place.chances + 1, place.mu))
+        return found
+
+
+def _has_unlisted(allowed: NDArray[np.bool_], reported: Reported) -> bool:
+    """Whether the grammar allows a token that is not listed."""
+    return int(np.count_nonzero(allowed)) > int(np.count_nonzero(allowed[reported.ids]))
+
+
+def _filled(reported: Reported) -> Reported:
+    """With the unlisted tokens at -inf, where the grammar refuses them all."""
+    listed = np.zeros(reported.width, dtype=np.bool_)
+    listed[reported.ids] = True
+    rest = np.flatnonzero(~listed)
+    return Reported(
+        ids=np.concatenate([reported.ids, rest]),
+        logprobs=np.concatenate([reported.logprobs, np.full(rest.shape[0], -np.inf, dtype=np.float32)]),
+        width=reported.width, chosen=reported.chosen, chosen_logprob=reported.chosen_logprob,
+    )  # fmt: skip
+
+
+def _unique(paths: Sequence[_Path]) -> list[_Path]:
+    return list({id(one): one for one in paths}.values())
+
+
+def _agreed(verdicts: Sequence[Verdict]) -> Verdict:
+    """What the possibilities have in common."""
+    first = verdicts[0]
+    if any(one.outcome != first.outcome for one in verdicts):
+        return Verdict("unknown")
+    drawn = {None if one.first is None else one.first.token for one in verdicts}
+    if len(drawn) > 1 or (first.outcome == "rejected" and drawn == {None}):
+        return Verdict("unknown") if first.outcome == "rejected" else first
+    return first

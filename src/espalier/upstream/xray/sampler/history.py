@@ -1,0 +1,63 @@
+"""Biases, penalties and DRY over Candidates: what is added to the logits of single tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from espalier.sampling.samplers.context import Breakers
+from espalier.sampling.samplers.dry import longest_repeats, losses, repeat_limit
+from espalier.upstream.xray.sampler.candidates import Candidates
+from espalier.upstream.xray.sampler.settings import SamplerSettings
+
+
+def biased(given: Candidates, settings: SamplerSettings) -> Candidates:
+    """Raises Undecided if an unlisted token might come to the top."""
+    return given if not settings.bias else _added(given, settings.bias)
+
+
+def penalised(given: Candidates, settings: SamplerSettings, history: Sequence[int]) -> Candidates:
+    """Presence and frequency penalties. history: prompt and output."""
+    if not settings.has_penalties:
+        return given
+    last = settings.repeat_last_n
+    counts: dict[int, int] = {}
+    for token in history[-last:] if last > 0 else history:
+        counts[token] = counts.get(token, 0) + 1
+    each, once = np.float32(settings.frequency_penalty), np.float32(settings.presence_penalty)
+    return _added(given, [(token, -float(np.float32(count) * each + once)) for token, count in counts.items()])
+
+
+def dry(given: Candidates, settings: SamplerSettings, history: Sequence[int], breakers: Breakers) -> Candidates:
+    """history: prompt and output. breakers: of `resolve_breakers`."""
+    if not settings.has_dry:
+        return given
+    window, least = settings.dry_penalty_last_n, settings.dry_allowed_length
+    length = len(history) if window < 0 else min(len(history), window)
+    if length <= least:
+        return given
+    limit = repeat_limit(history, length, breakers)
+    if limit < least:
+        return given
+    repeats = longest_repeats(history, length, limit, least)
+    found: Mapping[int, float] = losses(repeats, settings.dry_multiplier, settings.dry_base, least, breakers)
+    return _added(given, [(token, -loss) for token, loss in found.items()])
+
+
+def _added(given: Candidates, amounts: Sequence[tuple[int, float]]) -> Candidates:
+    """The logits with these amounts added, one after the other. An unlisted token that is raised raises `rest`."""
+    if not amounts:
+        return given
+    places = {int(token): place for place, token in enumerate(given.ids.tolist())}
+    logits = given.logits.copy()
+    raised: dict[int, float] = {}
+    for token, amount in amounts:
+        place = places.get(token)
+        if place is not None:
+            logits[place] = np.float32(logits[place] + np.float32(amount))
+        elif not given.is_whole:
+            raised[token] = raised.get(token, 0.0) + amount
+    rest = given.rest + max([0.0, *raised.values()]) if not given.is_whole else -math.inf
+    return given.with_logits(logits, is_sorted=False, rest=rest, whole_mass=None)
