@@ -74,7 +74,7 @@ app.command("reconstruct", short_help="Rebuild an inference file from logged req
 app.add_typer(evaluate.app, name="eval", short_help="Judge generated answers.")
 app.command("vocab", short_help="Show what is in a tokenizer's vocabulary.")(vocab.command)
 app.command("serve", short_help="Serve a model over HTTP, to any OpenAI client.")(serve.command)
-app.command("proxy", short_help="Stand between clients and a llama-server.")(proxy.command)
+app.command("proxy", short_help="Trace what constraints do in a llama-server.")(proxy.command)
 app.add_typer(batch.app, name="batch", short_help="Run many prompts, on the spot or in the background.")
 app.add_typer(config.app, name="config", short_help="Show the settings and where they come from.")
 app.command("doctor", short_help="Show what is installed and what can run.")(doctor.command)

@@ -148,7 +148,7 @@ _STEP = _object(
     },
     {
         "removed_by": _map(_number), "was_changed": _optional(_flag), "rule": _optional(_text),
-        "bounds": _optional(_list(_number, 2)), "is_unknown": _flag,
+        "bounds": _optional(_list(_number, 2)), "is_unknown": _flag, "note": _text,
     },
     is_open=True,
 )  # fmt: skip

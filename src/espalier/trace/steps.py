@@ -16,7 +16,8 @@ from typing import Any, Literal
 from espalier.automata.reasons.blame import Blame
 from espalier.trace.sidecar import Distribution
 
-Exactness = Literal["exact", "bounded"]
+Exactness = Literal["exact", "bounded", "untraceable"]
+"""exact: measured. bounded: some values are bounds. untraceable: even what was rejected is not known; see `note`."""
 TraceLevel = Literal["off", "summary", "steps", "full"]
 """off: nothing is recorded. summary: sums over the run. steps: also a StepRecord per token, with the best candidates of
 every stage. full: also the model's full distribution at every step."""
@@ -69,7 +70,8 @@ class StepRecord:
     rule: the grammar rule, or the position in the schema, of the token's first byte; None if the constraint cannot
     tell. distribution: the model's own, at level `full`; it is not part of the JSON. bounds: the least and the most
     that the removed mass can be, for a step known only from a reply or a log (exactness `bounded`; removed_mass and
-    tax_nats are then the least); None if it was measured. The three lists hold the top k of their stage, most probable
+    tax_nats are then the least); None if it was measured. note: why the step is not exact, if that is known. The three
+    lists hold the top k of their stage, most probable
     first, and always the chosen and the rejected token.
     """
 
@@ -99,6 +101,7 @@ class StepRecord:
     rule: str | None = None
     bounds: tuple[float, float] | None = None
     is_unknown: bool = False
+    note: str = ""
     distribution: Distribution | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -153,6 +156,7 @@ class StepRecord:
             "rule": self.rule,
             **({} if self.bounds is None else {"bounds": list(self.bounds)}),
             **({"is_unknown": True} if self.is_unknown else {}),
+            **({"note": self.note} if self.note else {}),
         }
 
     @staticmethod
@@ -177,6 +181,7 @@ class StepRecord:
             rule=data.get("rule"),
             bounds=_pair(data.get("bounds")),
             is_unknown=data.get("is_unknown", False),
+            note=data.get("note", ""),
             **_stages(data),
             **{name: data[name] for name in plain},
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 from fastapi import FastAPI
@@ -25,8 +25,10 @@ from espalier.server.process.pools import make_pools
 from espalier.server.proxy.exchange import Exchange, Tracer, pass_only
 from espalier.server.proxy.forward import Incoming, Outgoing, Upstream, make_client
 from espalier.server.proxy.keeping import Keeper, MemoryStore
-from espalier.server.proxy.settings import ProxySettings
+from espalier.server.proxy.log_mode import log_mode
+from espalier.server.proxy.settings import Mode, ProxySettings
 from espalier.server.proxy.state import ProxyProcess
+from espalier.server.proxy.xray import x_ray
 from espalier.server.routes import traces
 from espalier.server.settings import ServerSettings
 from espalier.version import __version__
@@ -34,6 +36,9 @@ from espalier.version import __version__
 log = logging.getLogger(__name__)
 PUBLIC = frozenset({"/health", "/v1/health"})
 """Paths that need no key, as at llama-server."""
+TRACERS: Mapping[Mode, Callable[[ProxyProcess], AbstractAsyncContextManager[Tracer]]] = {
+    "xray": x_ray, "off": pass_only, "log": log_mode,
+}  # fmt: skip
 
 
 def create_proxy_app(
@@ -52,7 +57,7 @@ def create_proxy_app(
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             api.state.process = process = await _opened(stack, settings, proxy, gate, store, is_kept=is_kept)
-            api.state.tracer = await stack.enter_async_context((tracer or pass_only)(process))
+            api.state.tracer = await stack.enter_async_context((tracer or TRACERS[proxy.mode])(process))
             yield
 
     api = FastAPI(title="Espalier proxy", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None,

@@ -145,6 +145,10 @@ class Upstream:
                 raise error.__cause__ from None
             raise BadGateway(f"{self.name} does not answer", hint="is the server behind the proxy running?") from error
 
+    def broken(self) -> BadGateway:
+        """The error for a reply that ended early."""
+        return BadGateway(f"{self.name} has ended its reply early")
+
     @property
     def name(self) -> str:
         """The address, without what may be secret in it."""

@@ -93,28 +93,28 @@ class Keeper:
     async def keep(
         self, trace: Mapping[str, Any], combined: Callable[[], Mapping[str, Any]], *, request_id: str, caller: str,
         route: str, path: Path | None,
-    ) -> str | None:  # fmt: skip
-        """Store the trace and write its file, each whole or not at all; what fails is logged. Returns the id in the
-        store. combined: the content of the file, made in the thread that writes it."""
+    ) -> bool:  # fmt: skip
+        """Store the trace and write its file, each whole or not at all; what fails is logged. Returns whether there is
+        a file. combined: the content of the file, made in the thread that writes it."""
         return await asyncio.to_thread(self._kept, trace, combined, request_id, caller, route, path)
 
     def _kept(
         self, trace: Mapping[str, Any], combined: Callable[[], Mapping[str, Any]], request_id: str, caller: str,
         route: str, path: Path | None,
-    ) -> str | None:  # fmt: skip
+    ) -> bool:  # fmt: skip
         fields = {"fields": {"request_id": request_id}}
-        found = None
         try:
-            found = self._store.save_trace(trace, request_id=request_id, caller=caller, index=0, route=route)
+            self._store.save_trace(trace, request_id=request_id, caller=caller, index=0, route=route)
         except EspalierError as error:
             log.warning("a trace could not be stored: %s", error, extra=fields)
         if path is not None:
             try:
                 make_folder(path.parent)
                 write_text(path, json_text(combined(), indent=2))
+                return True
             except EspalierError as error:
                 log.warning("a trace could not be written: %s", error, extra=fields)
-        return found
+        return False
 
 
 def make_folder(folder: Path) -> None:

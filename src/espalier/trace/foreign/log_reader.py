@@ -91,6 +91,8 @@ class LogReader:
         log, or naming an invalid event; TooLarge for an event larger than MAX_EVENT; OSError of the file."""
         if self._goes_on:
             yield from self._events()
+            if not self.is_closed:  # cut within an event
+                return
         elif not self._begin():
             return
         while (name := self._key()) is not None:

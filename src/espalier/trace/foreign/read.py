@@ -89,7 +89,7 @@ def read(
     if kind == "grammar":
         return Read(grammar_trace(data), kind, ("probabilities are made of the logits of the listed candidates",))
     if kind == "combined":
-        return Read(_of_combined(data, path), kind, ("what the model wanted is known within bounds only",))
+        return Read(trace_of_combined(data, path), kind, ("what the model wanted is known within bounds only",))
     reply = data if isinstance(data, Response) else response_of(data)
     trace, notes = trace_of(reply, choice=choice, temperature=temperature)
     return Read(trace, "response", notes)
@@ -164,7 +164,10 @@ def _is_plain(name: str, value: Any) -> bool:
     return isinstance(value, str | int | float) and name != "grammar" and len(str(value)) <= 200
 
 
-def _of_combined(data: Mapping[str, Any], path: str | os.PathLike[str]) -> Trace:
+def trace_of_combined(data: Mapping[str, Any], path: str | os.PathLike[str]) -> Trace:
+    """The trace of a combined form; one that the proxy wrote holds its own. Raises ResponseError, InputError."""
+    if isinstance(data.get("espalier"), Mapping):
+        return trace_of_json(data["espalier"], os.fspath(path))
     metadata = data["metadata"]
     after = metadata.get("post_sampling_probs") is True
     steps = tuple(of_combined(place, one, after=after, path=os.fspath(path)) for place, one in enumerate(data["steps"]))

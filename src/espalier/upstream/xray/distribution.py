@@ -27,7 +27,7 @@ class Reported:
     @property
     def is_whole(self) -> bool:
         """Whether every token is listed."""
-        return self.ids.shape[0] >= self.width
+        return int(self.ids.shape[0]) >= self.width
 
     @property
     def mass(self) -> float:

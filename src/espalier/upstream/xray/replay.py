@@ -72,6 +72,7 @@ class Replay:
     _begun: Part = field(init=False, default=WHOLE)
     _paths: list[_Path] = field(init=False, default_factory=list)
     _last: list[_Path] = field(init=False, default_factory=list)  # before the latest token
+    _memo: tuple[tuple[int, int | None, int], list[_Path]] | None = field(init=False, default=None)
     _kept: list[Verdict] = field(init=False, default_factory=list)  # what was known when the replay was lost
     _tokens: list[tuple[int, State | None, Part, Reported | None]] = field(init=False, default_factory=list)
     _broken_at: int | None = field(init=False, default=None)
@@ -118,6 +119,8 @@ class Replay:
             return False
         try:
             found = self._ahead(reported, token)
+        except Undecided:
+            return False
         except EspalierError:
             return True
         return bool(found) and all(one.verdict is not None and one.verdict.outcome != "unknown" for one in found)
@@ -128,8 +131,9 @@ class Replay:
         self._tokens.append((token, self._state, self._begun, reported))
         if not self.is_lost:
             try:
-                self._paths = self._ahead(reported, token)
-                if not self._paths:
+                found = self._ahead(reported, token, at=place)
+                self._last, self._paths = self._paths, found
+                if not found:
                     self._lose(place, BROKEN)
             except Undecided:
                 self._lose(place, "too many possibilities")
@@ -144,7 +148,7 @@ class Replay:
     def finish(self) -> list[Step]:
         """The steps with what is known of them."""
         verdicts = self._settled()
-        made = []
+        made: list[Step] = []
         for (token, state, begun, reported), verdict in zip(self._tokens, verdicts, strict=True):
             reason = ""
             if verdict.outcome == "unknown":
@@ -199,15 +203,17 @@ class Replay:
             paths = _unique([one.before for one in paths if one.before is not None])
         return found[::-1]
 
-    def _ahead(self, reported: Reported | None, token: int | None) -> list[_Path]:
+    def _ahead(self, reported: Reported | None, token: int | None, *, at: int | None = None) -> list[_Path]:
         """The possibilities after one more token; token: None if it is not known. Raises Undecided for too many."""
+        key = (len(self._tokens) if at is None else at, token, id(reported))
+        if self._memo is not None and self._memo[0] == key:
+            return self._memo[1]
         found: list[_Path] = []
         for path in self._paths:
             found += [_Path(place, verdict, path) for verdict, place in self._steps(path.place, reported, token)]
         if len(found) > MOST_PATHS:
             raise Undecided
-        if token is not None:
-            self._last = self._paths
+        self._memo = key, found
         return found
 
     def _steps(self, place: Place, reported: Reported | None, token: int | None) -> list[tuple[Verdict, Place]]:

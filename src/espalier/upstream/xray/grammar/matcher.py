@@ -53,6 +53,11 @@ class States:
             start.update(self._advanced(EMPTY if program.symbols[place] is None else self._stack(place, EMPTY)))
         self.start = self._state(start)
 
+    @property
+    def is_small(self) -> bool:
+        """Whether it is worth keeping for the next request."""
+        return len(self._states) < MOST_STATES // 10 and len(self._tops) < MOST_STACKS // 10
+
     def after(self, state: State, char: int) -> State:
         """The state after a code point; `dead` if none may follow."""
         found = state.after.get(char)

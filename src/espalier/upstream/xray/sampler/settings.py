@@ -99,7 +99,7 @@ def read_settings(data: Any) -> SamplerSettings:
 
 
 def _read(data: Mapping[str, Any]) -> SamplerSettings:
-    single = {
+    single: dict[str, Any] = {
         name: float(np.float32(data[name]))
         for name in (
             "temperature", "dynatemp_range", "dynatemp_exponent", "top_p", "min_p", "typical_p", "top_n_sigma",
@@ -107,7 +107,7 @@ def _read(data: Mapping[str, Any]) -> SamplerSettings:
             "mirostat_tau", "mirostat_eta",
         )
     }  # fmt: skip
-    whole = {
+    whole: dict[str, Any] = {
         name: int(data[name])
         for name in (
             "seed",

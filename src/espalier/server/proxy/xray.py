@@ -1,0 +1,310 @@
+"""X-ray mode: asks a stock llama-server for more than the client did, takes that out again, and traces the reply.
+
+Bytes reach the client as they come; only the last piece of a stream waits while the server is asked for what the
+stream left out. Whatever fails here is logged, and the client still gets its reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+import httpx2
+
+from espalier.errors import Cancelled, EspalierError, UpstreamError
+from espalier.server.proxy.exchange import Exchange
+from espalier.server.proxy.forward import relay_reply
+from espalier.server.proxy.headers import passed_on, value_of
+from espalier.server.proxy.state import ProxyProcess
+from espalier.upstream.link import Link
+from espalier.upstream.llama_server import vocabulary
+from espalier.upstream.llama_server.client import LlamaServer
+from espalier.upstream.xray.follow import following, has_gaps
+from espalier.upstream.xray.known import Known
+from espalier.upstream.xray.record import combined_of, trace_of
+from espalier.upstream.xray.sampler.settings import RANDOM_SEED
+from espalier.upstream.xray.wire.reply import Told, stripped
+from espalier.upstream.xray.wire.request import Asked, Untraced, read_request, rewritten
+
+log = logging.getLogger(__name__)
+HEADER = b"x-combined-data-available"
+SMALL = 1024
+"""Up to so many tokens, the probabilities of all are asked for."""
+LEAST = 100
+MARGIN = 64
+UNTRUNCATED = 1000
+RETRY_SECONDS = 10.0
+MOST_REPLY = 256 * 2**20
+MOST_EVENT = 64 * 2**20
+
+
+class XRay:
+    """The Tracer of x-ray mode. It learns the server's tokens when the first request needs them."""
+
+    def __init__(self, process: ProxyProcess) -> None:
+        self._process = process
+        proxy = process.proxy
+        self._server = LlamaServer(Link(proxy.llama_url, key=proxy.upstream_key, silence=proxy.read_seconds))
+        self._known: Known | None = None
+        self._learning = asyncio.Lock()
+        self._tried = -RETRY_SECONDS
+        self._tracing: set[asyncio.Task[None]] = set()
+
+    async def serve(self, exchange: Exchange) -> None:
+        scope = exchange.scope
+        if scope["method"] != "POST" or _encoding(exchange) is not None:
+            await exchange.pass_through()
+            return
+        path = scope["path"].removesuffix("/") or "/"
+        try:
+            read_request(path, b"{}")
+        except Untraced as why:
+            if str(why) == "no generation":
+                await exchange.pass_through()
+                return
+        body, is_whole = await exchange.incoming.read(self._process.proxy.body_bytes)
+        try:
+            if not is_whole:
+                raise Untraced("its body is too long")
+            asked = read_request(path, body)
+            known = await self._learned()
+        except Untraced as why:
+            log.info("a request is not traced: %s", why, extra={"fields": {"request_id": exchange.request_id}})
+            await exchange.pass_through(body)
+            return
+        await exchange.incoming.while_there(_One(self, self._process, self._server, exchange, asked, known).serve(body))
+
+    async def traced(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work to its end, also if whoever waits for it is cancelled."""
+        task = asyncio.ensure_future(work)
+        self._tracing.add(task)
+        task.add_done_callback(self._tracing.discard)
+        await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Wait for the traces of replies that have been sent."""
+        await asyncio.gather(*self._tracing, return_exceptions=True)
+
+    async def _learned(self) -> Known:
+        """The server's tokens. Raises Untraced if they cannot be had now."""
+        async with self._learning:
+            if self._known is None:
+                if time.monotonic() - self._tried < RETRY_SECONDS:
+                    raise Untraced("the server's tokens are not known")
+                self._tried = time.monotonic()
+                try:
+                    self._known = Known(await asyncio.to_thread(vocabulary.fetch, self._server))
+                except EspalierError as error:
+                    log.warning("the server's tokens could not be read, so nothing is traced: %s", error)
+                    raise Untraced("the server's tokens are not known") from error
+            return self._known
+
+
+@asynccontextmanager
+async def x_ray(process: ProxyProcess) -> AsyncIterator[XRay]:
+    """The tracer of x-ray mode."""
+    found = XRay(process)
+    try:
+        yield found
+    finally:
+        await found.close()
+
+
+class _One:
+    """One traced request."""
+
+    def __init__(
+        self, tracer: XRay, process: ProxyProcess, server: LlamaServer, exchange: Exchange, asked: Asked, known: Known
+    ) -> None:
+        self._tracer, self._process, self._server, self._exchange = tracer, process, server, exchange
+        self._asked, self._known = asked, known
+        self._told = Told()
+        self._count = count_of(asked, known.vocab.width, process.proxy.n_probs)
+        # The last digits of the server's numbers depend on how many are asked for, so that the client's wish stands.
+        self._wanted = asked.top if asked.top and process.proxy.n_probs is None else self._count
+        self._path = process.keeper.path_of(exchange.request_id)
+        self._is_kept = False
+        self._fields = {"fields": {"request_id": exchange.request_id}}
+
+    async def serve(self, body: bytes) -> None:
+        exchange = self._exchange
+        content, _seed = rewritten(self._asked, self._wanted, new_seed)
+        without = (b"content-length", b"transfer-encoding", b"accept-encoding", b"expect")
+        headers = [*passed_on(exchange.scope["headers"], without=without), (b"accept-encoding", b"identity")]
+        answer = await exchange.upstream.open(exchange.upstream.request(exchange.scope, content, headers))
+        try:
+            kind = answer.headers.get("content-type", "")
+            if answer.status_code != 200 or answer.headers.get("content-encoding", "identity") != "identity":
+                await relay_reply(answer, exchange.outgoing)
+            elif kind.startswith("text/event-stream"):
+                await self._stream(answer)
+            elif kind.startswith("application/json"):
+                await self._whole(answer)
+            else:
+                await relay_reply(answer, exchange.outgoing)
+        finally:
+            await answer.aclose()
+
+    async def _whole(self, answer: httpx2.Response) -> None:
+        outgoing = self._exchange.outgoing
+        try:
+            raw = b"".join([piece async for piece in answer.aiter_raw()])
+        except httpx2.HTTPError as error:
+            raise self._exchange.upstream.broken() from error
+        try:
+            raw, _ = await asyncio.to_thread(stripped, raw, self._asked, self._told)
+        except UpstreamError as error:
+            log.warning("a reply could not be read, so it is passed on with what was added: %s", error)
+        else:
+            await self._trace()
+        headers = passed_on(answer.headers.raw, without=(b"content-length",))
+        headers.append((b"content-length", str(len(raw)).encode()))
+        if self._is_kept and self._path is not None:
+            headers.append((HEADER, str(self._path).encode()))
+        await outgoing.begin(answer.status_code, headers)
+        await outgoing.body(raw, more=False)
+
+    async def _stream(self, answer: httpx2.Response) -> None:
+        outgoing = self._exchange.outgoing
+        headers = passed_on(answer.headers.raw)
+        if self._path is not None:
+            headers.append((HEADER, str(self._path).encode()))
+        await outgoing.begin(answer.status_code, headers)
+        held: list[bytes] = []
+        is_ended = False
+        try:
+            async for event in _events(answer):
+                made, is_end = self._event(event)
+                is_ended = is_ended or is_end
+                if is_ended:
+                    held.append(made)
+                else:
+                    await outgoing.body(made)
+        except httpx2.HTTPError:
+            for made in held:
+                await outgoing.body(made)
+            await self._trace(is_cut=not is_ended)
+            await outgoing.cut()
+            raise Cancelled("the server behind the proxy has ended its reply early") from None
+        waits = is_ended and self._process.proxy.refill and has_gaps(self._told, self._known)
+        if waits:
+            await self._trace()
+        await outgoing.body(b"".join(held), more=False)
+        if not waits:
+            await self._trace(is_cut=not is_ended)
+
+    def _event(self, event: bytes) -> tuple[bytes, bool]:
+        """An event as the client gets it, and whether it says why the text ended."""
+        body = event.strip(b"\r\n")
+        if not body.startswith(b"data: {"):
+            return event, False
+        start = event.index(b"{")
+        end = start + len(body) - len(b"data: ")
+        try:
+            made, is_end = stripped(event[start:end], self._asked, self._told)
+        except UpstreamError as error:
+            log.warning("an event could not be read: %s", error, extra=self._fields)
+            return event, False
+        return event[:start] + made + event[end:], is_end
+
+    async def _trace(self, *, is_cut: bool = False) -> None:
+        """Follow the reply and keep its trace. Nothing that goes wrong reaches the client."""
+        if self._told.settings is None and is_cut:
+            log.info("a reply was cut before it told its settings: it has no trace", extra=self._fields)
+            return
+        try:
+            await self._tracer.traced(self._kept())
+        except EspalierError as error:
+            log.warning("a reply could not be traced: %s", error, extra=self._fields)
+        except Exception:
+            log.exception("a reply could not be traced", extra=self._fields)
+
+    async def _kept(self) -> None:
+        exchange, told = self._exchange, self._told
+        again = _Again(self._server, self._asked) if self._process.proxy.refill else None
+
+        def made() -> tuple[Any, Any]:
+            with following(told, self._known, again, count=self._count) as followed:
+                trace = trace_of(followed, told, self._asked, self._known)
+            combined = combined_of(
+                trace, told, request_id=exchange.request_id, created=int(time.time()),
+                timestamp=datetime.now().isoformat(timespec="seconds"),
+            )  # fmt: skip
+            return trace.to_json(), combined
+
+        trace, combined = await asyncio.to_thread(made)
+        self._is_kept = await self._process.keeper.keep(
+            trace, lambda: combined, request_id=exchange.request_id, caller=exchange.caller,
+            route=exchange.scope["path"], path=self._path,
+        )  # fmt: skip
+
+
+class _Again:
+    """Asks a llama-server for single positions. It never names a slot: a pinned slot has given other requests'
+    distributions under load."""
+
+    def __init__(self, server: LlamaServer, asked: Asked) -> None:
+        self._server = server
+        self._more = {name: asked.body[name] for name in ("lora",) if name in asked.body}
+
+    def prompt_ids(self, prompt: str) -> list[int]:
+        return self._server.tokenize(prompt, add_special=False)
+
+    def entry(self, tokens: Sequence[int], *, count: int, is_fresh: bool) -> Any:
+        body = {
+            # A token of whole characters is forced, since others get no entry.
+            "prompt": list(tokens), "n_predict": 1, "n_probs": count, "grammar": 'root ::= "a"', "temperature": 0,
+            "cache_prompt": not is_fresh, "return_tokens": True, **self._more,
+        }  # fmt: skip
+        entries = self._server.complete(body).get("completion_probabilities")
+        if not isinstance(entries, list) or not entries:
+            raise UpstreamError("the server gives no probabilities for this position")
+        return entries[0]
+
+
+def count_of(asked: Asked, width: int, wanted: int | None) -> int:
+    """How many probabilities to ask for: as many as decide nearly every step, and no more."""
+    if wanted is not None:
+        return width if wanted == 0 else min(wanted, width)
+    if width <= SMALL:
+        return width
+    body = asked.body
+    top_k = body.get("top_k")
+    top_k = top_k if isinstance(top_k, int | float) and not isinstance(top_k, bool) else 40
+    if top_k <= 0 or body.get("mirostat") or body.get("logit_bias"):
+        return min(width, UNTRUNCATED)
+    has_penalties = any(body.get(name) for name in ("presence_penalty", "frequency_penalty", "dry_multiplier"))
+    return min(width, max(LEAST, int(top_k) + (MARGIN if has_penalties else 0)))
+
+
+def new_seed() -> int:
+    """A random seed that is not llama-server's word for one."""
+    return secrets.randbelow(RANDOM_SEED)
+
+
+def _encoding(exchange: Exchange) -> bytes | None:
+    found = value_of(exchange.scope["headers"], b"content-encoding")
+    return None if found in (None, b"identity") else found
+
+
+async def _events(answer: httpx2.Response) -> AsyncIterator[bytes]:
+    """The events of a stream with their line ends, and what follows the last one."""
+    rest = bytearray()
+    async for piece in answer.aiter_raw():
+        rest += piece
+        while (end := rest.find(b"\n\n")) >= 0:
+            end += 2
+            while rest[end : end + 1] == b"\n":
+                end += 1
+            yield bytes(rest[:end])
+            del rest[:end]
+        if len(rest) > MOST_EVENT:
+            raise UpstreamError("an event of the stream is too long")
+    if rest:
+        yield bytes(rest)

@@ -1,0 +1,222 @@
+"""Follows one reply from its first token to its last, and asks the server again for what the reply leaves out.
+
+What is asked again is checked against the token that was taken, and left out if it does not fit. It knows no HTTP.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from espalier.errors import EspalierError, UpstreamError
+from espalier.upstream.xray.distribution import Reported, read_entry
+from espalier.upstream.xray.grammar.matcher import States
+from espalier.upstream.xray.grammar.pieces import WHOLE
+from espalier.upstream.xray.known import Known
+from espalier.upstream.xray.replay import Replay, Step, Verdict
+from espalier.upstream.xray.sampler.chain import Chain
+from espalier.upstream.xray.sampler.settings import SamplerSettings, read_settings
+from espalier.upstream.xray.wire.alignment import with_entries
+from espalier.upstream.xray.wire.reply import Told
+
+log = logging.getLogger(__name__)
+NO_ID = -1
+MOST_UPGRADES = 256
+"""Positions of one reply that are asked for again to decide what the listed tokens do not."""
+WIDEST = 300_000
+"""Up to so many tokens, a single position is asked for with all of them."""
+
+
+class Again(Protocol):
+    """Asks the server for single positions."""
+
+    def prompt_ids(self, prompt: str) -> list[int]:
+        """The tokens of a prompt as the server returned it. Raises UpstreamError."""
+
+    def entry(self, tokens: Sequence[int], *, count: int, is_fresh: bool) -> Any:
+        """The entry of probabilities after these tokens. count: how many; is_fresh: without the server's cache. Raises
+        UpstreamError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """settings: None if the reply does not tell. prompt_ids: empty if they were not needed. reason: why nothing, or
+    nothing from some token on, could be followed. asked_again: how many positions were asked for again. steps: keep
+    states of `states` alive."""
+
+    settings: SamplerSettings | None
+    steps: list[Step]
+    prompt_ids: list[int]
+    reason: str
+    asked_again: int
+    states: States | None = None
+
+
+def has_gaps(told: Told, known: Known) -> bool:
+    """Whether the reply leaves out the probabilities of a token, so that the server will be asked again."""
+    if told.tokens is not None:
+        return not all(with_entries(_spelled(told.tokens, known)))
+    return len(told.entries) < told.count
+
+
+@contextmanager
+def following(told: Told, known: Known, again: Again | None, *, count: int) -> Iterator[Followed]:
+    """The reply, followed; its grammar's states are lent for as long as the context is open. again: None to ask for
+    nothing. count: probabilities to ask for."""
+    settings, states, reason = None, None, ""
+    try:
+        settings = read_settings(told.settings)
+        reason = settings.reason
+        if settings.grammar and not reason:
+            states = known.borrow(settings.grammar)
+    except UpstreamError as error:
+        reason = str(error)
+    except EspalierError as error:
+        reason = f"the grammar cannot be followed: {error}"
+    if settings is None or reason:
+        steps = _unfollowed(told, known, reason)
+        yield Followed(settings=settings, steps=steps, prompt_ids=[], reason=reason, asked_again=0)
+        return
+    try:
+        yield _Run(told, known, again, settings, states, count).followed()
+    finally:
+        if states is not None:
+            known.give_back(settings.grammar, states)
+
+
+class _Run:
+    def __init__(
+        self,
+        told: Told,
+        known: Known,
+        again: Again | None,
+        settings: SamplerSettings,
+        states: States | None,
+        count: int,
+    ) -> None:
+        self._told, self._known, self._again, self._settings, self._states = told, known, again, settings, states
+        self._count = min(count or known.vocab.width, known.vocab.width)
+        self._asked = 0
+        self._upgrades = MOST_UPGRADES
+        self._prompt: list[int] = []
+        self._reason = ""
+
+    def followed(self) -> Followed:
+        told, known = self._told, self._known
+        entries = _aligned(told, known)
+        if entries is None:
+            self._reason = "the probabilities of the reply cannot be told apart by token"
+        if self._settings.needs_history:
+            self._read_prompt(is_needed=True)
+        chain = Chain(self._settings, width=known.vocab.width, breakers=known.breakers(self._settings))
+        replay = Replay(chain, self._states, list(self._prompt), reason=self._reason)
+        for place in range(told.count):
+            token = told.tokens[place] if told.tokens is not None else told.ids.get(place)
+            reported = self._reported(entries, place)
+            if reported is None:
+                reported = self._asked_for(replay, token)
+            if token is None:
+                token = None if reported is None else replay.predict(reported)
+                if token is None:
+                    reason = "which token the server took here is not known"
+                    return self._made(replay, reason, more=told.count - place, after=place)
+            if (
+                self._upgrades
+                and reported is not None
+                and not reported.is_whole
+                and not replay.decides(token, reported)
+            ):
+                self._upgrades -= 1
+                reported = self._asked_for(replay, token, is_whole=True) or reported
+            replay.advance(token, reported)
+        return self._made(replay, "", more=0, after=0)
+
+    def _made(self, replay: Replay, reason: str, *, more: int, after: int) -> Followed:
+        steps = replay.finish()
+        steps += _unknown([self._told.ids.get(place, NO_ID) for place in range(after, after + more)], reason)
+        return Followed(settings=self._settings, steps=steps, prompt_ids=self._prompt,
+                        reason=replay.reason or reason, asked_again=self._asked, states=self._states)  # fmt: skip
+
+    def _reported(self, entries: dict[int, Any] | None, place: int) -> Reported | None:
+        entry = None if entries is None else entries.get(place)
+        return None if entry is None else read_entry(entry, self._known.vocab.width)
+
+    def _read_prompt(self, *, is_needed: bool) -> None:
+        """The prompt's tokens; without them nothing is asked again."""
+        told = self._told
+        try:
+            if self._again is None:
+                raise UpstreamError("the server is not asked for more")
+            found = self._again.prompt_ids(told.prompt)
+            if told.prompt_count is not None and len(found) != told.prompt_count:
+                raise UpstreamError("its text splits into other tokens")
+        except EspalierError as error:
+            self._again = None
+            if is_needed:
+                self._reason = f"penalties look at the prompt's tokens, which are not known: {error}"
+            return
+        self._prompt = found
+
+    def _asked_for(self, replay: Replay, token: int | None, *, is_whole: bool = False) -> Reported | None:
+        """The server's answer for the position after the tokens so far, if it fits the token."""
+        if self._again is not None and not self._prompt:
+            self._read_prompt(is_needed=False)
+        if self._again is None or replay.is_lost:
+            return None
+        width = self._known.vocab.width
+        count = width if is_whole or token is None else self._count
+        if width > WIDEST:
+            count = self._count
+        for is_fresh in (False, True):
+            try:
+                entry = self._again.entry([*self._prompt, *replay.tokens()], count=count, is_fresh=is_fresh)
+                found = read_entry(entry, width)
+            except EspalierError as error:
+                log.info("a position could not be asked for again: %s", error)
+                return None
+            self._asked += 1
+            if token is None or replay.fits(token, found):
+                return found
+        return None
+
+
+def _aligned(told: Told, known: Known) -> dict[int, Any] | None:
+    """The entries by position; None if it cannot be told which is which."""
+    if told.tokens is None:
+        return told.entries
+    places = [place for place, has in enumerate(with_entries(_spelled(told.tokens, known))) if has]
+    given = told.listed
+    if len(given) > len(places) or (len(given) < len(places) and not told.is_stopped_by_word):
+        return None
+    found = dict(zip(places, given, strict=False))
+    if any(entry.get("id") != told.tokens[place] for place, entry in found.items()):
+        return None
+    return found
+
+
+def _spelled(tokens: Sequence[int], known: Known) -> list[bytes]:
+    """What each token adds to the text; special ones add nothing."""
+    return [known.vocab.bytes_of(token) if 0 <= token < known.vocab.width else b"" for token in tokens]
+
+
+def _unfollowed(told: Told, known: Known, reason: str) -> list[Step]:
+    """Steps of which the model's probabilities may be known, and no more."""
+    entries = _aligned(told, known) or {}
+    tokens = told.tokens or [told.ids.get(place, NO_ID) for place in range(told.count)]
+    found = _unknown(tokens, reason)
+    made = []
+    for place, step in enumerate(found):
+        entry = entries.get(place)
+        try:
+            reported = None if entry is None else read_entry(entry, known.vocab.width)
+        except UpstreamError:
+            reported = None
+        made.append(Step(step.token, None, step.begun, reported, step.verdict, reason))
+    return made
+
+
+def _unknown(tokens: Sequence[int], reason: str) -> list[Step]:
+    return [Step(token, None, WHOLE, None, Verdict("unknown"), reason) for token in tokens]

@@ -1,0 +1,303 @@
+"""Makes a Trace of a reply that was followed: masses, stages and blame of every step, each exact or with its bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.constraints.spec import Gbnf
+from espalier.errors import EspalierError
+from espalier.sampling.config import FIELDS
+from espalier.sampling.config_names import from_llama
+from espalier.tokens.vocab import Vocab
+from espalier.trace.measure import measure
+from espalier.trace.records import Trace
+from espalier.trace.steps import Candidate, Exactness, StepRecord
+from espalier.upstream.xray.distribution import Reported
+from espalier.upstream.xray.follow import NO_ID, Followed
+from espalier.upstream.xray.grammar.matcher import States
+from espalier.upstream.xray.known import Known
+from espalier.upstream.xray.replay import MASKED, Step
+from espalier.upstream.xray.sampler.chain import Draw
+from espalier.upstream.xray.wire.reply import Told
+from espalier.upstream.xray.wire.request import Asked
+from espalier.upstream.xray.wire.spans import text_of
+
+LISTED = 10
+ALMOST = 1.0 - 2.0**-53
+FROM = "llama-server"
+"""`sampler` of the trace's sampling: it drew the tokens with random numbers of its own."""
+
+
+class Masses(NamedTuple):
+    """least, most: bounds of the removed mass. allowed: how many tokens are, 0 if unknown."""
+
+    least: float
+    most: float
+    allowed: int
+    tax: float
+    before: float
+    after: float
+
+
+def trace_of(followed: Followed, told: Told, asked: Asked, known: Known) -> Trace:
+    """The trace of one reply."""
+    records = [_record(place, step, followed.states, known.vocab) for place, step in enumerate(followed.steps)]
+    text = b"".join(one.bytes for one in records).decode("utf-8", "replace")
+    settings = followed.settings
+    grammar = "" if settings is None else settings.grammar
+    counts = {name: sum(one.exactness == name for one in records) for name in ("exact", "bounded", "untraceable")}
+    return Trace(
+        steps=tuple(records),
+        text=text,
+        finish_reason=told.finish or "stop",
+        model=told.model,
+        prompt=told.prompt,
+        asked=asked.last_said,
+        constraint=_constraint(grammar),
+        sampling=_sampling(told.settings),
+        strategy="rejection",
+        prompt_ids=tuple(followed.prompt_ids),
+        setup={
+            "traced": "xray",
+            "steps": counts,
+            "rejected": sum(one.was_rejected for one in records),
+            "unknown": sum(one.is_unknown for one in records),
+            "asked_again": followed.asked_again,
+            **({"reason": followed.reason} if followed.reason else {}),
+        },
+    )
+
+
+def combined_of(trace: Trace, told: Told, *, request_id: str, created: int, timestamp: str) -> dict[str, Any]:
+    """The trace in the combined form of the rejection tracer, with the whole trace under `espalier`."""
+    data = trace.to_json()
+    return {
+        "metadata": {
+            "request_id": told.reply_id or request_id,
+            "model": trace.model,
+            "created": created,
+            "timestamp": timestamp,
+        },
+        "steps": [_combined_step(one) for one in data["steps"]],
+        "summary": {
+            "total_steps": len(trace.steps),
+            "rejected_steps": sum(one.was_rejected for one in trace.steps),
+            "rejection_rate": sum(one.was_rejected for one in trace.steps) / max(1, len(trace.steps)),
+            "unknown_steps": sum(one.is_unknown for one in trace.steps),
+            "final_output": text_of("".join(told.text)),
+        },
+        "espalier": data,
+    }
+
+
+def _combined_step(step: Mapping[str, Any]) -> dict[str, Any]:
+    token = step["token"]
+    top = [
+        {"id": one["id"], "token": one["text"], "bytes": one["bytes"], "logprob": _ln(one["prob"])}
+        for one in step["pre_masking"]
+    ]
+    if step.get("is_unknown"):
+        sampled: dict[str, Any] = {"was_rejected": None, "verdict": "unknown", "note": step.get("note", "")}
+    elif step["was_rejected"]:
+        sampled = {"task_id": None, "slot_id": None, "was_rejected": True}
+        sampled |= {name: step[name] for name in ("rejected", "pre_masking", "post_grammar", "post_chain", "resampled")}
+    else:
+        sampled = {"was_rejected": False, "note": "no rejection: the first token that was sampled was accepted"}
+    return {
+        "step": step["step"],
+        "token": {name: token[name] for name in ("id", "text", "bytes", "logprob")},
+        "api_top_logprobs": top,
+        "rejection_sampling": sampled,
+    }
+
+
+def _ln(prob: float) -> float | None:
+    return math.log(prob) if prob > 0 else None
+
+
+def _record(place: int, step: Step, states: States | None, vocab: Vocab) -> StepRecord:
+    verdict, reported = step.verdict, step.reported
+    rejected = verdict.first if verdict.outcome == "rejected" else None
+    allows = _Allows(step, states)
+    masses = _masses(step, states, allows)
+    logprob = _logprob(step)
+    prob = math.exp(min(logprob, 0.0))
+    taken = verdict.taken
+    is_unknown = verdict.outcome == "unknown"
+    exactness: Exactness = "exact"
+    note = ""
+    if is_unknown:
+        exactness, note = ("untraceable" if step.state is None or reported is None else "bounded"), step.reason
+    elif masses.most > masses.least or reported is None:
+        exactness, note = "bounded", "the server listed the best tokens only"
+    keep = [step.token] + ([rejected.token] if rejected is not None else [])
+    wanted = [] if reported is None else _listed(reported, keep)
+    refused = rejected.token if rejected is not None else None
+    if refused is None and wanted and not allows(wanted[0][0]):
+        refused = wanted[0][0]
+    inside = max(1.0 - masses.least, 1e-300)
+    name = _Names(vocab, allows)
+    return StepRecord(
+        step=place,
+        token_id=step.token,
+        text=name.text(step.token),
+        bytes=name.bytes(step.token),
+        logprob=logprob,
+        pre_masking=tuple(name.candidate(token, math.exp(value), value) for token, value in wanted),
+        post_grammar=tuple(
+            name.candidate(token, min(1.0, math.exp(value) / inside), value) for token, value in wanted if allows(token)
+        ),
+        post_chain=() if taken is None else _drawn(taken, name, step.token),
+        resampled=name.candidate(step.token, prob if taken is None else taken.prob, logprob),
+        allowed_count=masses.allowed,
+        removed_mass=masses.least,
+        tax_nats=masses.tax,
+        z_sampled=None,
+        entropy_before=masses.before,
+        entropy_after=masses.after,
+        was_rejected=rejected is not None,
+        rejected=None if rejected is None else name.candidate(rejected.token, rejected.prob, None),
+        is_special=step.token in vocab.special_texts,
+        blame=None if refused is None or states is None or step.state is None
+        else states.blame(step.state, refused, step.begun),
+        exactness=exactness,
+        was_changed=None if not wanted else not allows(wanted[0][0]),
+        rule=next(iter(states.rules(step.state)), None) if states is not None and step.state is not None else None,
+        bounds=(masses.least, masses.most) if exactness != "exact" else None,
+        is_unknown=is_unknown,
+        note=note,
+    )  # fmt: skip
+
+
+class _Allows:
+    """Whether a token is allowed at a step; everything is where nothing constrains it or the grammar is unknown."""
+
+    def __init__(self, step: Step, states: States | None) -> None:
+        self._step, self._states = step, states
+
+    def __call__(self, token: int) -> bool:
+        if self._states is None or self._step.state is None:
+            return True
+        return self._states.allows(self._step.state, token, self._step.begun)
+
+
+def _masses(step: Step, states: States | None, allows: _Allows) -> Masses:
+    reported = step.reported
+    if states is None or step.state is None:
+        is_free = step.verdict.outcome != "unknown"  # nothing constrains it
+        return Masses(0.0, 0.0 if is_free else 1.0, 0, 0.0, *(_entropies(reported, None)))
+    if reported is None:
+        return Masses(0.0, 1.0, 0, 0.0, 0.0, 0.0)
+    if reported.is_whole:
+        mask = states.mask(step.state, step.begun)
+        found = measure(reported.row(), mask)
+        return Masses(found.removed_mass, found.removed_mass, int(np.count_nonzero(mask)), found.tax_nats,
+                      found.entropy_before, found.entropy_after)  # fmt: skip
+    refused = np.array([not allows(token) for token in reported.ids.tolist()])
+    probs = np.exp(reported.logprobs.astype(np.float64))
+    least = min(ALMOST, math.fsum(probs[refused].tolist()))
+    rest = max(0.0, 1.0 - math.fsum(probs.tolist()))
+    most, count = min(1.0 - _own(step), least + rest), 0
+    if reported.width <= MASKED:
+        mask = states.mask(step.state, step.begun)
+        count = int(np.count_nonzero(mask))
+        unlisted = count - int(np.count_nonzero(mask[reported.ids]))
+        # At most so much of the rest is allowed, since no unlisted token has more than the last listed one.
+        least = min(ALMOST, max(least, least + rest - unlisted * float(probs[-1])))
+        if unlisted == 0:
+            most = least
+    most = max(most, least)
+    return Masses(least, most, count, -math.log1p(-least), 0.0, 0.0)
+
+
+def _own(step: Step) -> float:
+    return math.exp(min(0.0, _logprob(step)))
+
+
+def _entropies(reported: Reported | None, mask: NDArray[np.bool_] | None) -> tuple[float, float]:
+    if reported is None or not reported.is_whole:
+        return 0.0, 0.0
+    found = measure(reported.row(), mask)
+    return found.entropy_before, found.entropy_after
+
+
+def _logprob(step: Step) -> float:
+    reported = step.reported
+    if reported is None:
+        return -math.inf
+    if reported.chosen == step.token and reported.chosen_logprob is not None:
+        return min(reported.chosen_logprob, 0.0)
+    place = np.flatnonzero(reported.ids == step.token)
+    return min(float(reported.logprobs[place[0]]), 0.0) if place.size else -math.inf
+
+
+def _listed(reported: Reported, keep: Sequence[int]) -> list[tuple[int, float]]:
+    """The best tokens, and those to keep, with their ln of probability."""
+    found = list(zip(reported.ids[:LISTED].tolist(), reported.logprobs[:LISTED].tolist(), strict=True))
+    have = {token for token, _ in found}
+    for token in dict.fromkeys(keep):
+        place = np.flatnonzero(reported.ids == token)
+        if token in have:
+            continue
+        if place.size:
+            found.append((token, float(reported.logprobs[place[0]])))
+        elif token == reported.chosen and reported.chosen_logprob is not None:
+            found.append((token, reported.chosen_logprob))
+    return [(token, min(value, 0.0)) for token, value in found]
+
+
+def _drawn(draw: Draw, name: _Names, token: int) -> tuple[Candidate, ...]:
+    order = np.argsort(-draw.probs, kind="stable")[:LISTED].tolist()
+    order = [at for at in order if draw.probs[at] > 0]
+    if not any(draw.ids[at] == token for at in order):
+        order += np.flatnonzero(draw.ids == token).tolist()
+    return tuple(name.candidate(int(draw.ids[at]), float(draw.probs[at]), float(draw.logits[at])) for at in order)
+
+
+class _Names:
+    """Candidates with texts and bytes."""
+
+    def __init__(self, vocab: Vocab, allows: _Allows) -> None:
+        self._vocab, self._allows = vocab, allows
+
+    def text(self, token: int) -> str:
+        return "\ufffd" if token == NO_ID else self._vocab.text_of(token)
+
+    def bytes(self, token: int) -> bytes:
+        return b"" if token == NO_ID else self._vocab.bytes_of(token)
+
+    def candidate(self, token: int, prob: float, logit: float | None) -> Candidate:
+        known = logit is not None and math.isfinite(logit)
+        return Candidate(
+            id=token, text=self.text(token), bytes=self.bytes(token), prob=min(1.0, max(0.0, prob)),
+            logit=logit if known else None, allowed=token == NO_ID or self._allows(token),
+        )  # fmt: skip
+
+
+def _constraint(grammar: str) -> Mapping[str, Any] | None:
+    if not grammar:
+        return None
+    try:
+        return Gbnf(grammar).to_json()
+    except EspalierError:
+        return {"kind": "gbnf", "grammar": grammar}
+
+
+def _sampling(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The settings as our own config has them, as far as it has them."""
+    if settings is None:
+        return {"sampler": FROM}
+    names = {one.llama for one in FIELDS.values() if one.llama} - {"n_cmpl", "stop", "logit_bias"}
+    given = {name: value for name, value in settings.items() if name in names}
+    try:
+        return {**from_llama(given).to_json(), "sampler": FROM}
+    except EspalierError:
+        return {
+            **{name: value for name, value in given.items() if isinstance(value, int | float | str)},
+            "sampler": FROM,
+        }

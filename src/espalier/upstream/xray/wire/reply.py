@@ -1,0 +1,163 @@
+"""Cuts out of a reply what the client did not ask for, byte by byte, and reads what it tells of each token.
+
+Everything that the client would have received without us stays as the server wrote it: order, spaces, numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.upstream.xray.distribution import entries_of
+from espalier.upstream.xray.sampler.settings import RANDOM_SEED
+from espalier.upstream.xray.wire.request import Asked
+from espalier.upstream.xray.wire.spans import Value, decoded, edited, parsed, text_of
+
+INSIDE = frozenset({"choices", "generation_settings"})
+WITH_LISTS = INSIDE | {"completion_probabilities", "logprobs", "content", "top_logprobs"}
+Edit = tuple[int, int, str]
+
+
+@dataclass(slots=True)
+class Told:
+    """What a reply has told so far. entries: by the position of their token. ids: the token there, if it was named.
+    count: how many tokens were generated, as far as is known. tokens: all of them, from a reply that is no stream.
+    settings, prompt: the effective ones."""
+
+    entries: dict[int, Any] = field(default_factory=dict)
+    ids: dict[int, int] = field(default_factory=dict)
+    count: int = 0
+    tokens: list[int] | None = None
+    listed: list[Any] = field(default_factory=list)
+    settings: Mapping[str, Any] | None = None
+    prompt: str = ""
+    prompt_count: int | None = None
+    text: list[str] = field(default_factory=list)
+    finish: str | None = None
+    reply_id: str = ""
+    model: str = ""
+    is_stopped_by_word: bool = False
+
+
+def stripped(raw: bytes, asked: Asked, told: Told) -> tuple[bytes, bool]:
+    """One JSON object of the reply as the client gets it, and whether it says why the text has ended. Raises
+    UpstreamError for what is no JSON object."""
+    text = raw.decode("latin-1")
+    found = parsed(text, WITH_LISTS if asked.top else INSIDE)
+    data = found.data
+    _learn(data, asked, told)
+    return edited(text, _edits(found, asked)).encode("latin-1"), is_last(data)
+
+
+def is_last(data: Mapping[str, Any]) -> bool:
+    """Whether the chunk says why the text has ended."""
+    if data.get("stop") is True:
+        return True
+    choices = data.get("choices")
+    return isinstance(choices, list) and bool(choices) and choices[0].get("finish_reason") is not None
+
+
+def _edits(found: Value, asked: Asked) -> Iterator[Edit]:
+    members = found.members
+    if asked.dialect == "completion":
+        yield from _probabilities(members.get("completion_probabilities"), asked)
+        settings = members.get("generation_settings")
+        if settings is not None:
+            yield from _settings(settings.value, asked)
+        tokens = members.get("tokens")
+        if tokens is not None and not asked.is_stream and not asked.has_tokens:
+            yield tokens.value.start, tokens.value.end, "[]"
+        return
+    if (verbose := members.get("__verbose")) is not None:
+        yield (*verbose.whole, "")
+    choices = members["choices"].value.items if "choices" in members else []
+    is_open = bool(choices) and choices[0].data.get("finish_reason") is None
+    if asked.is_stream and not asked.has_timings and is_open and (timings := members.get("timings")) is not None:
+        yield (*timings.whole, "")
+    for choice in choices:
+        logprobs = choice.members.get("logprobs")
+        if logprobs is None or logprobs.value.data is None:
+            continue
+        if asked.top:
+            content = logprobs.value.members.get("content")
+            yield from () if content is None else _trimmed(content.value, asked.top)
+        elif asked.dialect == "text":
+            yield logprobs.value.start, logprobs.value.end, "null"
+        else:
+            yield (*logprobs.whole, "")
+
+
+def _probabilities(member: Any, asked: Asked) -> Iterator[Edit]:
+    if member is None:
+        return
+    if asked.top:
+        yield from _trimmed(member.value, asked.top)
+    else:
+        yield (*member.whole, "")
+
+
+def _trimmed(entries: Value, top: int) -> Iterator[Edit]:
+    """Leave the first `top` candidates of each entry."""
+    for entry in entries.items:
+        listed = entry.members.get("top_logprobs")
+        if listed is not None and len(listed.value.items) > top:
+            yield listed.value.items[top - 1].end, listed.value.end - 1, ""
+
+
+def _settings(settings: Value, asked: Asked) -> Iterator[Edit]:
+    """The settings as they would be without us."""
+    probs, seed = settings.members.get("n_probs"), settings.members.get("seed")
+    if probs is not None:
+        yield probs.value.start, probs.value.end, str(asked.top)
+    if seed is not None and asked.seed is None:
+        yield seed.value.start, seed.value.end, str(RANDOM_SEED)
+
+
+def _learn(data: Mapping[str, Any], asked: Asked, told: Told) -> None:
+    told.reply_id = told.reply_id or str(data.get("id") or "")
+    told.model = text_of(data.get("model")) or told.model
+    verbose = data if asked.dialect == "completion" else data.get("__verbose")
+    verbose = verbose if isinstance(verbose, Mapping) else {}
+    entries, ids = entries_of(data), verbose.get("tokens")
+    if asked.is_stream:
+        place = _position(data, verbose)
+        if place is not None and place > 0:
+            told.count = max(told.count, place)
+            for back, entry in enumerate(reversed(entries)):
+                told.entries[place - 1 - back] = entry
+                told.ids[place - 1 - back] = entry["id"]
+            if isinstance(ids, list) and len(ids) == 1 and not entries:
+                told.ids[place - 1] = ids[0]
+    elif isinstance(ids, list):
+        told.tokens, told.listed = ids, entries
+        told.count = len(ids)
+    if isinstance(verbose.get("generation_settings"), Mapping):
+        told.settings = decoded(verbose["generation_settings"])
+        told.prompt = text_of(verbose.get("prompt")) or told.prompt
+        count = verbose.get("tokens_evaluated")
+        told.prompt_count = count if isinstance(count, int) else None
+        told.is_stopped_by_word = verbose.get("stop_type") == "word"
+        if asked.dialect == "completion":
+            told.finish = "length" if verbose.get("stop_type") == "limit" else "stop"
+    _learn_text(data, told)
+
+
+def _learn_text(data: Mapping[str, Any], told: Told) -> None:
+    if isinstance(data.get("content"), str):
+        told.text.append(data["content"])
+    for choice in data.get("choices") or ():
+        part = choice.get("delta") or choice.get("message") or choice
+        for name in ("content", "text"):
+            if isinstance(part.get(name), str):
+                told.text.append(part[name])
+        told.finish = choice.get("finish_reason") or told.finish
+
+
+def _position(data: Mapping[str, Any], verbose: Mapping[str, Any]) -> int | None:
+    """How many tokens there are with this chunk."""
+    timings = data.get("timings")
+    for one in (verbose.get("tokens_predicted"), timings.get("predicted_n") if isinstance(timings, Mapping) else None):
+        if type(one) is int:
+            return one
+    return None

@@ -1,0 +1,132 @@
+"""Requests that are traced, and what is added to them: probabilities, token ids, a seed, the effective settings.
+
+A request that asks for something in a way that could not be taken apart again is not traced, and its reason is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from espalier.upstream.xray.sampler.settings import RANDOM_SEED
+
+Dialect = Literal["completion", "chat", "text"]
+PATHS: Mapping[str, Dialect] = {
+    "/completion": "completion", "/completions": "completion", "/v1/completions": "text",
+    "/chat/completions": "chat", "/v1/chat/completions": "chat",
+}  # fmt: skip
+CONSTRAINTS = ("grammar", "json_schema", "response_format", "tools")
+VERBOSE = ["tokens", "generation_settings", "prompt", "tokens_evaluated", "stop_type", "tokens_predicted"]
+DEFAULT_TOP = 20
+"""What llama-server gives for `"logprobs": true`."""
+PROMPT_SHOWN = 4000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request as the client sent it. top: how many probabilities of each token the client wanted. has_tokens,
+    has_timings: whether it asked for token ids, and for timings in each chunk. seed: None if it left that to the
+    server. body: all of it."""
+
+    dialect: Dialect
+    body: Mapping[str, Any]
+    is_stream: bool
+    top: int
+    has_tokens: bool
+    has_timings: bool
+    seed: int | None
+
+    @property
+    def schema(self) -> Any:
+        """The JSON Schema in the request, None without one."""
+        if self.body.get("json_schema") is not None and not self.body.get("grammar"):
+            return self.body["json_schema"]
+        wanted = self.body.get("response_format")
+        if not isinstance(wanted, Mapping):
+            return None
+        inner = wanted.get("json_schema")
+        return inner.get("schema") if isinstance(inner, Mapping) else wanted.get("schema")
+
+    @property
+    def last_said(self) -> str:
+        """The last text of a person, for lists of traces."""
+        messages = self.body.get("messages")
+        if not isinstance(messages, list):
+            prompt = self.body.get("prompt")
+            return prompt[:PROMPT_SHOWN] if isinstance(prompt, str) else ""
+        for one in reversed(messages):
+            if isinstance(one, Mapping) and one.get("role") == "user" and isinstance(one.get("content"), str):
+                return str(one["content"])[:PROMPT_SHOWN]
+        return ""
+
+
+class Untraced(Exception):  # it never leaves the proxy
+    """This request is passed on as it is; the message says why."""
+
+
+def read_request(path: str, body: bytes) -> Asked:
+    """Raises Untraced for a request that is not traced."""
+    dialect = PATHS.get(path)
+    if dialect is None:
+        raise Untraced("no generation")
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Untraced("the body is no JSON") from None
+    if not isinstance(data, dict):
+        raise Untraced("the body is no object")
+    if not any(data.get(name) for name in CONSTRAINTS):
+        raise Untraced("nothing constrains it")
+    for name in ("verbose", "response_fields", "post_sampling_probs", "multimodal_data"):
+        if data.get(name):
+            raise Untraced(f"it asks for {name}")
+    if any(data.get(name) not in (None, 1) for name in ("n", "n_cmpl")):
+        raise Untraced("it asks for several outputs")
+    prompt = data.get("prompt")
+    if isinstance(prompt, list) and not all(type(one) is int for one in prompt):
+        raise Untraced("it has several prompts")
+    if isinstance(prompt, Mapping):
+        raise Untraced("its prompt is an object")
+    seed = data.get("seed")
+    is_seed = type(seed) is int and 0 <= seed < RANDOM_SEED
+    if not is_seed and seed not in (None, -1, RANDOM_SEED):
+        raise Untraced("its seed is no whole number below 2**32")
+    return Asked(
+        dialect=dialect, body=data, is_stream=data.get("stream") is True, top=_top(dialect, data),
+        has_tokens=data.get("return_tokens") is True, has_timings=data.get("timings_per_token") is True,
+        seed=seed if is_seed else None,
+    )  # fmt: skip
+
+
+def _top(dialect: Dialect, data: Mapping[str, Any]) -> int:
+    """How many probabilities the server would give, by its own rules."""
+    wanted = data.get("logprobs")
+    if dialect == "chat" and wanted is True:
+        given = data.get("top_logprobs")
+        return given if type(given) is int else DEFAULT_TOP
+    for one in (data.get("n_probs"), wanted):
+        if type(one) is int:
+            return max(0, one)
+        if type(one) is bool and dialect != "chat":
+            return int(one)
+    return 0
+
+
+def rewritten(asked: Asked, count: int, new_seed: Callable[[], int]) -> tuple[bytes, int]:
+    """The body for the server, and the seed in it. count: probabilities of each token that are wanted."""
+    data = dict(asked.body)
+    seed = new_seed() if asked.seed is None else asked.seed
+    count = max(count, asked.top)
+    data["seed"] = seed
+    if asked.dialect == "chat" and data.get("logprobs") is True:
+        data["top_logprobs"] = count
+    else:
+        data["n_probs"] = count
+    data["return_tokens"] = True
+    if asked.dialect != "completion":
+        data["verbose"], data["response_fields"] = True, VERBOSE
+        if asked.is_stream:
+            data["timings_per_token"] = True
+    return json.dumps(data).encode("ascii"), seed

@@ -1,0 +1,144 @@
+"""JSON with the place of every value, so that parts can be cut out and the rest stays byte for byte.
+
+Bytes are read as Latin-1, one character each: places are those of bytes, and texts are decoded only by `text_of`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.errors import UpstreamError
+
+_DECODE = json.JSONDecoder().raw_decode
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+@dataclass(slots=True)
+class Value:
+    """data: the value. start, end: of its text. members, items: of an object or array that was gone into."""
+
+    data: Any
+    start: int
+    end: int
+    members: dict[str, Member] = field(default_factory=dict)
+    items: list[Value] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Member:
+    """start: where its name begins. before: the place of the comma before it, None for the first member. after: the
+    place behind the comma after it, None for the last."""
+
+    start: int
+    value: Value
+    before: int | None
+    after: int | None = None
+
+    @property
+    def whole(self) -> tuple[int, int]:
+        """What to cut so that the member is gone, with one comma."""
+        if self.before is not None:
+            return self.before, self.value.end
+        return self.start, self.value.end if self.after is None else self.after
+
+
+def parsed(text: str, inside: frozenset[str]) -> Value:
+    """The object in a text; values under the names of `inside` are gone into. Raises UpstreamError for what is no JSON
+    object."""
+    try:
+        place = _skipped(text, 0)
+        if text[place : place + 1] != "{":
+            raise ValueError("no object")
+        found = _object(text, place, inside)
+    except (ValueError, IndexError, RecursionError) as error:
+        raise UpstreamError(f"the reply is no JSON object: {error}") from error
+    if _skipped(text, found.end) != len(text):
+        raise UpstreamError("the reply goes on after its JSON object")
+    return found
+
+
+def text_of(data: Any) -> str:
+    """A text that was read as Latin-1."""
+    return data.encode("latin-1", "replace").decode("utf-8", "replace") if isinstance(data, str) else ""
+
+
+def decoded(data: Any) -> Any:
+    """A value whose texts were read as Latin-1."""
+    if isinstance(data, dict):
+        return {text_of(name): decoded(value) for name, value in data.items()}
+    if isinstance(data, list):
+        return [decoded(value) for value in data]
+    return text_of(data) if isinstance(data, str) else data
+
+
+def edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
+    """The text with each part from start to end replaced. Parts do not overlap, but one may hold others: it wins."""
+    made, place = [], 0
+    for start, end, new in sorted(edits, key=lambda one: (one[0], -one[1])):
+        if start < place:
+            continue
+        made += [text[place:start], new]
+        place = end
+    made.append(text[place:])
+    return "".join(made)
+
+
+def _skipped(text: str, place: int) -> int:
+    found = _SPACE.match(text, place)
+    return place if found is None else found.end()
+
+
+def _value(text: str, place: int, inside: frozenset[str], *, is_inside: bool) -> Value:
+    place = _skipped(text, place)
+    if is_inside and text[place] == "{":
+        return _object(text, place, inside)
+    if is_inside and text[place] == "[":
+        return _array(text, place, inside)
+    data, end = _DECODE(text, place)
+    return Value(data, place, end)
+
+
+def _object(text: str, start: int, inside: frozenset[str]) -> Value:
+    found = Value({}, start, start)
+    place = _skipped(text, start + 1)
+    before: int | None = None
+    last: Member | None = None
+    while text[place] != "}":
+        if text[place] != '"':
+            raise ValueError(f"no name at {place}")
+        name, end = _DECODE(text, place)
+        colon = _skipped(text, end)
+        if text[colon] != ":":
+            raise ValueError(f"no colon at {colon}")
+        value = _value(text, colon + 1, inside, is_inside=name in inside)
+        if last is not None:
+            last.after = place
+        last = found.members[name] = Member(place, value, before)
+        found.data[name] = value.data
+        place = _skipped(text, value.end)
+        if text[place] == ",":
+            before, place = place, _skipped(text, place + 1)
+        elif text[place] != "}":
+            raise ValueError(f"no comma at {place}")
+    found.end = place + 1
+    return found
+
+
+def _array(text: str, start: int, inside: frozenset[str]) -> Value:
+    found = Value([], start, start)
+    place = _skipped(text, start + 1)
+    while text[place] != "]":
+        value = _value(text, place, inside, is_inside=True)
+        found.items.append(value)
+        found.data.append(value.data)
+        place = _skipped(text, value.end)
+        if text[place] == ",":
+            place = _skipped(text, place + 1)
+        elif text[place] != "]":
+            raise ValueError(f"no comma at {place}")
+    found.end = place + 1
+    return found

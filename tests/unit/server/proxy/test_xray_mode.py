@@ -1,0 +1,226 @@
+"""X-ray mode in front of a scripted llama-server: what is added comes out again, and no fault reaches the client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx2
+import pytest
+
+from espalier.trace.records import Trace
+from espalier.upstream.xray.wire.alignment import with_entries
+from espalier.upstream.xray.wire.reply import Told, stripped
+from espalier.upstream.xray.wire.request import Untraced, read_request, rewritten
+from tests.proxies import OK, behind, files_of, proxied, proxy_settings
+
+TOKENS = [b"", b"a", b"b", b"!", b"\xc3", b"\xa9"]
+SETTINGS = {
+    "seed": 7, "temperature": 0.0, "dynatemp_range": 0.0, "dynatemp_exponent": 1.0, "top_k": 40, "top_p": 0.95,
+    "min_p": 0.05, "top_n_sigma": -1.0, "xtc_probability": 0.0, "xtc_threshold": 0.1, "typical_p": 1.0,
+    "repeat_last_n": 64, "repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
+    "dry_multiplier": 0.0, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": 64,
+    "dry_sequence_breakers": ["\n"], "mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "logit_bias": [],
+    "n_probs": 6, "min_keep": 0, "grammar": "root ::= [ab]+", "grammar_lazy": False,
+    "samplers": ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"],
+    "speculative.types": "none", "post_sampling_probs": False, "backend_sampling": False,
+}  # fmt: skip
+PROBS = [0.02, 0.3, 0.1, 0.5, 0.05, 0.03]
+
+
+def entry(token, probs=PROBS):
+    import math
+
+    rows = sorted(((p, i) for i, p in enumerate(probs)), reverse=True)
+    top = [
+        {"id": i, "token": TOKENS[i].decode("utf-8", "replace"), "bytes": list(TOKENS[i]), "logprob": math.log(p)}
+        for p, i in rows
+    ]
+    own = next(one for one in top if one["id"] == token)
+    return {**own, "top_logprobs": top}
+
+
+async def llama(asked, writer):
+    """Greedy: `!` is the best token, and the grammar refuses it, so `a` is taken; then the end."""
+    path = asked.line.split()[1]
+    body = json.loads(asked.body) if asked.body else {}
+    found: dict = {}
+    if path == "/props":
+        found = {
+            "default_generation_settings": {"n_ctx": 64},
+            "total_slots": 1,
+            "eos_token": "<end>",
+            "model_path": "m",
+        }
+    elif path == "/detokenize":
+        found = {"content": "<end>"}
+    elif body.get("n_probs", 0) > 1000:
+        biases = [{"token": 0, "bias": None}]
+        found = {"content": "a", "completion_probabilities": [entry(1)], "stop": True,
+                 "generation_settings": {"logit_bias": biases}}  # fmt: skip
+    else:
+        settings = SETTINGS | {"seed": body["seed"], "n_probs": body["n_probs"], "grammar": body["grammar"]}
+        end = [0.6, 0.1, 0.1, 0.1, 0.05, 0.05]
+        found = {
+            "index": 0, "content": "a é", "tokens": [1, 0], "stop": True, "generation_settings": settings,
+            "prompt": "Hé", "tokens_evaluated": 1, "stop_type": "eos",
+            "completion_probabilities": [entry(1), entry(0, end)],
+        }  # fmt: skip
+    raw = json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
+    writer.write(OK + f"content-length: {len(raw)}\r\n\r\n".encode() + raw)
+    await writer.drain()
+
+
+BODY = {"prompt": "H", "grammar": "root ::= [ab]+", "temperature": 0}
+
+
+def test_a_refused_token_is_traced_and_the_reply_is_as_without_us(tmp_path):
+    with behind(llama) as server, proxied(proxy_settings(server.url, mode="xray", output_dir=tmp_path)) as url:
+        reply = httpx2.post(url + "/completion", json=BODY)
+        listed = httpx2.get(url + "/traces").json()["data"]
+        trace = httpx2.get(f"{url}/traces/{listed[0]['id']}").json()
+        page = httpx2.get(f"{url}/traces/{listed[0]['id']}/page")
+    data = reply.json()
+    assert data["tokens"] == []
+    assert data["generation_settings"]["seed"] == 2**32 - 1
+    assert data["generation_settings"]["n_probs"] == 0
+    assert "completion_probabilities" not in data
+    assert list(data) == ["index", "content", "tokens", "stop", "generation_settings", "prompt", "tokens_evaluated",
+                          "stop_type"]  # fmt: skip
+    assert data["content"] == "a é"
+    sent = json.loads(server.asked[-1].body)
+    assert 0 <= sent["seed"] < 2**32 - 1
+    first, last = trace["steps"]
+    assert first["was_rejected"]
+    assert first["rejected"]["id"] == 3
+    assert first["exactness"] == "exact"
+    assert first["removed_mass"] == pytest.approx(1 - 0.4)
+    assert first["blame"]["reason"] == "'!' cannot come here"
+    assert not last["was_rejected"]
+    assert page.status_code == 200
+    (file,) = files_of(tmp_path)
+    assert reply.headers["x-combined-data-available"] == str(file)
+    combined = json.loads(file.read_text())
+    assert combined["summary"]["rejected_steps"] == 1
+    assert combined["steps"][0]["rejection_sampling"]["rejected"]["text"] == "!"
+    assert combined["metadata"]["request_id"] in file.name
+    assert Trace.from_json(combined["espalier"]).to_json()["steps"] == trace["steps"]
+
+
+def test_two_requests_in_one_moment_have_two_files(tmp_path):
+    with behind(llama) as server, proxied(proxy_settings(server.url, mode="xray", output_dir=tmp_path)) as url:
+        for _ in range(2):
+            httpx2.post(url + "/completion", json=BODY)
+    assert len(files_of(tmp_path)) == 2
+
+
+def test_a_full_disk_costs_the_file_and_not_the_reply(tmp_path):
+    (tmp_path / "no").write_text("a file where a folder should be")
+    proxy = proxy_settings("http://x", mode="xray", output_dir=tmp_path / "no")
+    with behind(llama) as server:
+        proxy = proxy_settings(server.url, mode="xray", output_dir=tmp_path / "no")
+        with proxied(proxy) as url:
+            reply = httpx2.post(url + "/completion", json=BODY)
+            listed = httpx2.get(url + "/traces").json()["data"]
+    assert reply.status_code == 200
+    assert "x-combined-data-available" not in reply.headers
+    assert len(listed) == 1
+
+
+def test_a_server_whose_tokens_are_not_known_is_passed_through():
+    async def plain(asked, writer):
+        body = asked.body or b"{}"
+        writer.write(OK + f"content-length: {len(body)}\r\n\r\n".encode() + body)
+        await writer.drain()
+
+    with behind(plain) as server, proxied(proxy_settings(server.url, mode="xray")) as url:
+        reply = httpx2.post(url + "/completion", json=BODY)
+        assert reply.json() == BODY  # nothing was added
+        assert httpx2.get(url + "/traces").json()["data"] == []
+
+
+def test_a_reply_that_is_no_json_object_is_passed_on():
+    async def odd(asked, writer):
+        if b'"prompt": "H"' in asked.body or b'"prompt":"H"' in asked.body:
+            writer.write(OK + b"content-length: 2\r\n\r\n[]")
+            await writer.drain()
+        else:
+            await llama(asked, writer)
+
+    with behind(odd) as server, proxied(proxy_settings(server.url, mode="xray")) as url:
+        assert httpx2.post(url + "/completion", json=BODY).content == b"[]"
+
+
+def test_a_reply_that_ends_early_is_a_502_and_never_half_a_reply():
+    async def cut(asked, writer):
+        if b'"prompt": "H"' in asked.body:
+            writer.write(OK + b"content-length: 99\r\n\r\n{")
+            await writer.drain()
+        else:
+            await llama(asked, writer)
+
+    with behind(cut) as server, proxied(proxy_settings(server.url, mode="xray")) as url:
+        assert httpx2.post(url + "/completion", json=BODY).status_code == 502
+
+
+def test_a_stream_that_ends_early_is_cut_for_the_client_too():
+    async def cut(asked, writer):
+        if b'"stream": true' in asked.body:
+            event = json.dumps({"index": 0, "content": "a", "tokens": [1], "stop": False, "tokens_predicted": 1,
+                                "completion_probabilities": [entry(1)]}).encode()  # fmt: skip
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 99999\r\n\r\n")
+            writer.write(b"data: " + event + b'\n\ndata: {"half')
+            await writer.drain()
+        else:
+            await llama(asked, writer)
+
+    with behind(cut) as server, proxied(proxy_settings(server.url, mode="xray")) as url:
+        seen: list[bytes] = []
+        with pytest.raises(httpx2.HTTPError):
+            _read_into(seen, url + "/completion", BODY | {"stream": True})
+        text = b"".join(seen)
+        assert b"completion_probabilities" not in text
+        assert b'"content": "a"' in text
+        assert httpx2.post(url + "/completion", json=BODY).status_code == 200
+
+
+def _read_into(seen, url, body):
+    with httpx2.stream("POST", url, json=body) as reply:
+        seen.extend(reply.iter_raw())
+
+
+@pytest.mark.parametrize(
+    "more", [{"verbose": True}, {"n": 2}, {"post_sampling_probs": True}, {"prompt": ["a", "b"]}, {"seed": 1.5},
+             {"grammar": ""}, {"response_fields": ["content"]}],
+)  # fmt: skip
+def test_what_could_not_be_taken_apart_again_is_not_traced(more):
+    with pytest.raises(Untraced):
+        read_request("/completion", json.dumps(BODY | more).encode())
+
+
+def test_what_a_client_asked_for_stays():
+    asked = read_request("/completion", json.dumps(BODY | {"n_probs": 2, "return_tokens": True, "seed": 4}).encode())
+    body, seed = rewritten(asked, 6, lambda: 99)
+    assert (seed, json.loads(body)["n_probs"]) == (4, 6)
+    reply = {"tokens": [1], "generation_settings": {"seed": 4, "n_probs": 6}, "completion_probabilities": [entry(1)]}
+    made, _ = stripped(json.dumps(reply).encode(), asked, Told())
+    data = json.loads(made)
+    assert data["tokens"] == [1]
+    assert data["generation_settings"] == {"seed": 4, "n_probs": 2}
+    assert [one["id"] for one in data["completion_probabilities"][0]["top_logprobs"]] == [3, 1]
+
+
+def test_entries_are_missing_exactly_inside_characters():
+    pieces = [b"a", b"\xc3", b"\xa9", b"\xe4\xb8", b"\x80", b"\xf0", b"\x9f\x8e", b"\x89", b""]
+    assert with_entries(pieces) == [True, False, True, False, True, False, False, True, True]
+
+
+def test_requests_that_wait_for_one_answer_leave_no_task_behind():
+    async def silent(asked, writer):
+        if b'"prompt": "H"' in asked.body:
+            await asyncio.Event().wait()
+        else:
+            await llama(asked, writer)
+
+    with behind(silent) as server, proxied(proxy_settings(server.url, mode="xray", read_seconds=0.3)) as url:
+        assert httpx2.post(url + "/completion", json=BODY).status_code == 504
