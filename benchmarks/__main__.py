@@ -10,6 +10,7 @@ BENCHMARKS = {
     "llamacpp": "benchmarks.llamacpp.speed",
     "server": "benchmarks.server.report",
     "batch": "benchmarks.batch.report",
+    "proxy": "benchmarks.proxy.report",
     "vocabulary": "benchmarks.constraints.vocabulary",
     "grammars": "benchmarks.constraints.grammars",
     "llama.cpp": "benchmarks.constraints.llama_cpp",

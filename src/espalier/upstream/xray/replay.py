@@ -277,9 +277,8 @@ class Replay:
         settings = self.chain.settings
         if settings.mirostat:
             raise Undecided
-        is_xtc = "xtc" in settings.samplers and settings.xtc_probability > 0 and settings.xtc_threshold <= 0.5
         found = [Place(place.draws + 1, place.chances, place.mu)]
-        if is_xtc:
+        if settings.has_xtc:
             found.append(Place(place.draws + 1, place.chances + 1, place.mu))
         return found
 

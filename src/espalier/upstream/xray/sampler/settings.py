@@ -73,6 +73,10 @@ class SamplerSettings:
         )
 
     @property
+    def has_xtc(self) -> bool:
+        return "xtc" in self.samplers and self.xtc_probability > 0 and self.xtc_threshold <= 0.5 and not self.mirostat
+
+    @property
     def needs_history(self) -> bool:
         """Whether the draws depend on the tokens before, those of the prompt included."""
         return self.has_penalties or self.has_dry

@@ -182,11 +182,7 @@ def xtc(given: Candidates, settings: SamplerSettings, chance: np.float32) -> Opt
 
 def draws_xtc(given: Candidates, settings: SamplerSettings) -> bool:
     """Whether xtc draws a number here."""
-    return (
-        settings.xtc_probability > 0
-        and settings.xtc_threshold <= 0.5
-        and (given.ids.shape[0] >= 2 or not given.is_whole)
-    )
+    return settings.has_xtc and (given.ids.shape[0] >= 2 or not given.is_whole)
 
 
 def _only(given: Candidates, keep: np.ndarray) -> Candidates:

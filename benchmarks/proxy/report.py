@@ -1,0 +1,156 @@
+"""The proxy against the server alone, in turns: time per token of one client, tokens per second of four, memory.
+
+    python -m benchmarks proxy                 the demo model
+    python -m benchmarks.proxy.report FILE     another GGUF file
+    python -m benchmarks.proxy.report --requests 1000    memory over so many requests
+
+The proxy is a process of its own, as its users run it. Its CPU time is counted too: on a machine of few cores the
+server, the proxy and the clients share them, so that shares of tokens per second are upper bounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import httpx2
+
+from espalier.wiring import demo_model
+from tests.llama_server import llama_server
+
+GRAMMAR = 'root ::= "[" item ("," item){40,} "]"\nitem ::= "\\"" [a-z ]{3,12} "\\""\n'
+TOKENS, CLIENTS, ROUNDS = 64, 4, 3
+MODES = {
+    "passed on": ["--mode", "off"],
+    "x-ray": [],
+    "x-ray, 40": ["--n-probs", "40"],
+    "x-ray, all": ["--n-probs", "0"],
+}
+
+
+@contextmanager
+def proxy(url: str, folder: str, flags: list[str]) -> Iterator[tuple[str, int]]:
+    """The address of `espalier proxy`, and its process."""
+    command = [
+        sys.executable,
+        "-m",
+        "espalier",
+        "proxy",
+        "--llama-url",
+        url,
+        "--proxy-port",
+        "0",
+        "--output-dir",
+        folder,
+    ]
+    environment = os.environ | {"DATABASE_URL": f"sqlite:///{folder}/traces.db", "LOG_LEVEL": "WARNING"}
+    process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, text=True, env=environment)
+    assert process.stderr is not None
+    try:
+        line = process.stderr.readline()
+        where = line.split(" at ")[-1].strip()
+        while True:
+            try:
+                httpx2.get(where + "/health", timeout=30)
+                break
+            except httpx2.ConnectError:
+                time.sleep(0.05)
+        yield where, process.pid
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def body(seed: int, *, stream: bool) -> dict[str, object]:
+    return {"prompt": "Generate user info", "n_predict": TOKENS, "grammar": GRAMMAR, "seed": seed, "stream": stream}
+
+
+def ask(url: str, seed: int, *, stream: bool) -> tuple[float, int]:
+    """Seconds and tokens of one request."""
+    began = time.perf_counter()
+    reply = httpx2.post(url + "/completion", json=body(seed, stream=stream), timeout=600)
+    seconds = time.perf_counter() - began
+    reply.raise_for_status()
+    last = [one for one in reply.text.splitlines() if "tokens_predicted" in one][-1]
+    return seconds, int(last.split('"tokens_predicted":')[1].split(",")[0])
+
+
+def per_token(url: str, *, stream: bool) -> float:
+    """Milliseconds per token of one client, the median."""
+    return 1000 * median(seconds / tokens for seconds, tokens in (ask(url, seed, stream=stream) for seed in range(5)))
+
+
+def per_second(url: str, *, stream: bool) -> float:
+    """Tokens per second of several clients."""
+    began = time.perf_counter()
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        tokens = sum(tokens for _, tokens in pool.map(lambda seed: ask(url, seed, stream=stream), range(2 * CLIENTS)))
+    return tokens / (time.perf_counter() - began)
+
+
+def memory(pid: int) -> float:
+    """Resident megabytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def cpu(pid: int) -> float:
+    """Seconds of CPU time so far."""
+    parts = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def soak(url: str, pid: int, requests: int) -> None:
+    found = []
+    for count in range(requests):
+        ask(url, count, stream=bool(count % 2))
+        if count % max(1, requests // 10) == 0 or count + 1 == requests:
+            found.append(f"{count + 1}: {memory(pid):.0f}")
+    print("MB after so many requests:", ", ".join(found))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", nargs="?", type=Path, default=demo_model() / "demo.gguf")
+    parser.add_argument("--requests", type=int, default=0)
+    given = parser.parse_args(arguments or [])
+    with llama_server(given.model, sequences=CLIENTS, exact=False) as server, tempfile.TemporaryDirectory() as folder:
+        if given.requests:
+            with proxy(server.address, folder, []) as (url, pid):
+                soak(url, pid, given.requests)
+            return
+        print(f"{'':12} {'':10} {'ms a token':>11} {'added':>7} {'tokens/s':>9} {'share':>6} {'CPU ms a token':>15}")
+        for stream in (False, True):
+            how = "stream" if stream else "whole"
+            for name, flags in MODES.items():
+                with proxy(server.address, folder, flags) as (url, pid):
+                    ask(url, 0, stream=stream)  # the server's tokens are read once
+                    alone, through, fast, shared, spent = [], [], [], [], []
+                    for _ in range(ROUNDS):
+                        alone.append(per_token(server.address, stream=stream))
+                        through.append(per_token(url, stream=stream))
+                        fast.append(per_second(server.address, stream=stream))
+                        before = cpu(pid)
+                        shared.append(per_second(url, stream=stream))
+                        spent.append(1000 * (cpu(pid) - before) / (2 * CLIENTS * TOKENS))
+                added, rate = median(through) - median(alone), median(shared)
+                print(
+                    f"{name:12} {how:10} {median(through):11.2f} {added:7.2f} {rate:9.0f} "
+                    f"{rate / median(fast):6.2f} {median(spent):15.2f}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
