@@ -277,6 +277,19 @@ def test_an_option_of_another_kind_of_file_is_refused(tmp_path: Path) -> None:
 # Estimates that must not be sure
 
 
+def test_a_reply_of_our_server_does_not_say_whether_it_drew_before_it_masked() -> None:
+    told = {"__verbose": GREEDY, "request_id": "req-1"}
+    found = read_response(json.dumps(reply(**told)))
+    second = estimates(found, found.choice().steps or ())[1]
+    assert (second.verdict, second.rejected, second.lower) == ("unknown", None, pytest.approx(math.exp(-0.25)))
+
+
+def test_a_schema_is_a_constraint_where_the_grammar_is_empty() -> None:
+    told = {"generation_settings": {"temperature": 0.0, "grammar": "", "json_schema": {"type": "object"}}}
+    found = read_response(json.dumps(reply(__verbose=told)))
+    assert [one.verdict for one in estimates(found, found.choice().steps or ())] == ["accepted", "rejected", "rejected"]
+
+
 @pytest.mark.parametrize(
     "setting",
     [

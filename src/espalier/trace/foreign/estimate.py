@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from espalier.errors import InputError
@@ -52,9 +52,20 @@ def estimates(
             field="response",
         )
     heat = response.temperature if temperature is None else temperature
-    if response.settings.get("grammar") == "":
+    if response.request is not None:
+        return tuple(_ours(_estimate(one, response.settings, heat)) for one in steps)
+    if response.settings.get("grammar") == "" and not response.settings.get("json_schema"):
         return tuple(_free(one) for one in steps)
     return tuple(_estimate(one, response.settings, heat) for one in steps)
+
+
+def _ours(found: Estimate) -> Estimate:
+    """A reply of Espalier's server does not say its strategy, and most of them mask before they draw: what was refused
+    is known, but not whether it had been drawn."""
+    if found.verdict != "rejected":
+        return found
+    why = f"the constraint refused a more likely token, and the strategy is not told ({found.why})"
+    return replace(found, verdict="unknown", why=why, rejected=None)
 
 
 def _free(step: ApiStep) -> Estimate:
