@@ -25,7 +25,9 @@ TELLING = (1e-6, 0.999)
 """Probabilities between these tell one context from another; 1.0 is common to many."""
 RAREST = 6.0
 PER_PROBABILITY, MOST_FOR_PROBABILITIES = 4.0, 12.0
-PROVEN, SAME_TOKEN = 6.0, 4.0
+SAME_TOKEN = 10.0
+"""Bits where the reply proves that this very token was rejected. That some token was, where the grammar allows one
+token only, is common to all requests with that grammar."""
 COMPARED = 50
 """The most candidates of an event that are compared."""
 
@@ -82,6 +84,8 @@ class Evidence:
         estimate = None if self.found is None else self.found[place]
         if estimate is not None and estimate.verdict == "accepted" and not conflict:
             conflict = f"step {place} cannot have had a rejection: {estimate.why}"
+        if estimate is not None and not conflict and _is_another(event.get("rejected"), estimate.rejected, step):
+            conflict = f"step {place} rejected another token than the likeliest, which was drawn"
         if conflict:
             return Compared(conflict=conflict)
         if other > same:
@@ -90,7 +94,7 @@ class Evidence:
         bits += min(MOST_FOR_PROBABILITIES, PER_PROBABILITY * same)
         is_proven = estimate is not None and estimate.verdict == "rejected"
         is_same_token = estimate is not None and is_proven and _is_same(event.get("rejected"), estimate.rejected)
-        bits += PROVEN * is_proven + SAME_TOKEN * is_same_token
+        bits += SAME_TOKEN * is_same_token
         taken = event.get("resampled")
         return Compared(
             by_id=by_id,
@@ -204,6 +208,15 @@ def _is_same(first: Any, estimated: Mapping[str, Any] | None) -> bool:
     if number is not None and other is not None:
         return number == other
     return _bytes_of(first) == _bytes_of(estimated)
+
+
+def _is_another(first: Any, estimated: Mapping[str, Any] | None, step: ApiStep) -> bool:
+    """Whether the event rejected another token than the one that the reply proves to have been drawn; not where two
+    are as likely."""
+    if not isinstance(first, Mapping) or estimated is None or _is_same(first, estimated):
+        return False
+    best = float(estimated["logprob"])
+    return not any(_is_same(first, one) for one in ranked_of(step) if float(one["logprob"]) > best - SAME)
 
 
 def _key(number: int | None, spelled: bytes | None) -> Any:

@@ -256,12 +256,9 @@ class Survey:
             self.end(run)
         for fit in self.found.values():
             fit.coverage.close(is_complete=is_closed, is_late=is_late)
-        fits = self.found.values()
-        if any(fit.coverage.numbered for fit in fits):
-            last = max((key.task or 0 for key in self.found), default=-1)
-            self.is_complete = len(self.found) == last + 1 and not any(fit.coverage.gaps for fit in fits)
-        else:
-            self.is_complete = is_closed and not is_late
+        # A log of Espalier is always closed: it may be a copy from before the request.
+        numbered = any(fit.coverage.numbered for fit in self.found.values())
+        self.is_complete = is_closed and not is_late and not numbered
 
     def events(self, key: TaskKey) -> Iterator[Mapping[str, Any]]:
         """The events of a task, if they were kept."""
@@ -346,6 +343,8 @@ class Survey:
         the best has some is no proof against it."""
         if other.conflicts or not other.events:
             return False
+        if other.bits >= ENOUGH and not best.by_probability and not best.same_token:
+            return True  # by their tokens alone, requests with one schema are much alike
         if self.is_complete or (other.coverage.numbered and not other.coverage.gaps):
             only = [step for step in best.steps - other.steps if step < len(self._surprise)]
             if math.fsum(self._surprise[step] for step in only) >= UNSHARED:
