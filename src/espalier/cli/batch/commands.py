@@ -22,7 +22,7 @@ app.command("run", short_help="Run a file of prompts on a model, without a serve
 app.command("worker", short_help="Work on the batches of the store until a signal.")(run.worker_command)
 app.command("report", short_help="Show what a batch cost, where and why.")(report.command)
 
-DatabaseUrl = Annotated[str | None, typer.Option("--database-url", help="The store. [default: DATABASE_URL]")]
+DatabaseUrl = Annotated[str | None, typer.Option("--database", help="The store. [default: DATABASE_URL]")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 BatchId = Annotated[str, typer.Argument(help="The batch.", metavar="BATCH")]
 CALLER = "anonymous"

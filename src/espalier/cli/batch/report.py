@@ -26,7 +26,7 @@ def command(
     source: Annotated[str, typer.Argument(help="The output of `espalier batch run`, or a batch's id.", metavar="OUT")],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write a page.", metavar="FILE")] = None,
-    database_url: Annotated[str | None, typer.Option("--database-url", help="The store, for a batch's id.")] = None,
+    database_url: Annotated[str | None, typer.Option("--database", help="The store, for a batch's id.")] = None,
     env_file: EnvFile = None,
 ) -> None:
     """Verdicts, costs by path over all items, the dearest values, findings with remedies, and outliers."""

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 CALLER = "local"
 REPORT = ".report.json"
+TRACES = ".traces.db"
+ALL_TRACES = {"STORE_TRACES": "always", "TRACE_LEVEL": "steps", "RETENTION_DAYS": "none", "RETENTION_ROWS": "none"}
 
 
 @with_flags
@@ -59,6 +61,7 @@ def command(
     seed: Annotated[int | None, typer.Option(help="Of the random generator of every item.")] = None,
     body: Annotated[str | None, typer.Option(help="Further fields of every body.", metavar="JSON")] = None,
     pipeline: Annotated[int | None, typer.Option(help="Items that run at once. [default: 16]", min=1)] = None,
+    traces: Annotated[bool, typer.Option("--traces", help="Keep the trace of every item, in OUT.traces.db.")] = False,
     restart: Annotated[bool, typer.Option("--restart", help="Forget what an earlier run has finished.")] = False,
     env_file: EnvFile = None,
     engine: EngineFlags,
@@ -79,9 +82,12 @@ def command(
     key = _key(source, [template, system, endpoint, shared])
     database = folder / "jobs.db"
     flags = {
-        "DATABASE_URL": f"sqlite:///{database.absolute()}", "BATCH_JOB_TEMP_DIR": str(folder / "files"),
+        "DATABASE_URL": f"sqlite:///{database.absolute()}",
+        "BATCH_JOB_TEMP_DIR": str(folder / "files"),
         "MAX_BODY_BYTES": "8000000",
-    } | ({} if pipeline is None else {"BATCH_JOB_PIPELINE_SIZE": str(pipeline)})  # fmt: skip
+        **(ALL_TRACES if traces else {}),
+        **({} if pipeline is None else {"BATCH_JOB_PIPELINE_SIZE": str(pipeline)}),
+    }
     _, settings = read_server(flags, env_file)
     with replaced_error(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -102,9 +108,13 @@ def command(
             for fault in faults[1:20]:
                 output.note(fault)
             raise InputError(f"{source}: {faults[0] if faults else batch.state}", field="input")
-        _write(store, batch, source, out, is_table=made is not None)
+        report = _write(store, batch, source, out, is_table=made is not None)
     finally:
         kept.close()
+    if any("trace_id" in one for one in (*report["outliers"], *report["invalid"])):
+        with replaced_error(folder):
+            database.replace(out.with_name(out.name + TRACES))
+        output.note(f"traces: --database sqlite:///{out.with_name(out.name + TRACES).absolute()}")
     shutil.rmtree(folder, ignore_errors=True)
     output.note(f"{batch.counts.completed} answered, {batch.counts.failed} failed: {out}")
     output.note(f"espalier batch report {out}")
@@ -115,9 +125,7 @@ def command(
 def worker_command(
     *,
     model: Model = None,
-    database_url: Annotated[
-        str | None, typer.Option("--database-url", help="The store. [default: DATABASE_URL]")
-    ] = None,
+    database_url: Annotated[str | None, typer.Option("--database", help="The store. [default: DATABASE_URL]")] = None,
     pipeline: Annotated[int | None, typer.Option(help="Items that run at once.", min=1)] = None,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when no batch is open.")] = False,
     env_file: EnvFile = None,
@@ -221,8 +229,8 @@ def _submitted(
     return store.batches.create(plan)
 
 
-def _write(store: BatchStore, batch: Batch, source: Path, out: Path, *, is_table: bool) -> None:
-    """Write the output and the report."""
+def _write(store: BatchStore, batch: Batch, source: Path, out: Path, *, is_table: bool) -> dict[str, Any]:
+    """Write the output and the report, which is returned."""
     from espalier.jobs.report import report_of  # noqa: PLC0415
 
     lines = store.results.lines(batch.id, "all")
@@ -234,6 +242,7 @@ def _write(store: BatchStore, batch: Batch, source: Path, out: Path, *, is_table
     report = report_of(store.results.figures(batch.id))
     with replaced(out.with_name(out.name + REPORT)) as temporary:
         temporary.write_text(json.dumps(report, indent=1), encoding="ascii")
+    return report
 
 
 def _rows(rows: Iterator[dict[str, Any]], lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:
