@@ -36,6 +36,8 @@ from espalier.server.routes.llama import LLAMA
 log = logging.getLogger(__name__)
 DIALECTS: Mapping[str, Dialect[Any]] = {one.route: one for one in (CHAT, TEXT, LLAMA)}
 """The routes that a batch can name."""
+FEW_TOKENS = 256
+"""Whose diagnosis takes a few milliseconds at most."""
 
 
 class NoLimits:
@@ -119,7 +121,10 @@ class ServerExecutor:
         except Exception:
             log.exception("an item failed", extra={"fields": {"request_id": request_id, "batch": item.lease.batch}})
             return _refused(internal_error(request_id), request_id)
-        return await self._process.pools.replies.run(partial(_answer, raw, running, request_id), owner=caller.name)
+        work = partial(_answer, raw, running, request_id)
+        if len(raw) < IN_A_THREAD and sum(one.tokens for one in running.outputs) < FEW_TOKENS:
+            return work()  # a thread takes longer than this does
+        return await self._process.pools.replies.run(work, owner=caller.name)
 
     def _asked(
         self, endpoint: str, body: Mapping[str, Any], options: Mapping[str, Any], kind: str
