@@ -6,19 +6,31 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from random import Random
 
+import jsonschema
 import pytest
 
 pytest.importorskip("xllamacpp", reason="xllamacpp is not installed")
 
 import espalier
 from espalier import AnyOf, Choice, Gbnf, JsonSchema, Regex
-from espalier.errors import CapabilityError, InputError, PromptTooLong, UnknownModel
+from espalier.errors import (
+    CapabilityError,
+    InputError,
+    LimitExceeded,
+    PromptTooLong,
+    SchemaError,
+    UnknownModel,
+    UnsupportedError,
+)
 from espalier.upstream.link import Link
 from espalier.upstream.llama_server.client import LlamaServer
 from espalier.upstream.llama_server.vocabulary import fetch
 from espalier.wiring import demo_model
+from tests.examples import examples
 from tests.llama_server import llama_server
+from tests.schema_fuzz import Maker
 
 PROMPT = "Generate user info"
 USER = {
@@ -160,3 +172,19 @@ def test_compositions_and_grammars_are_written_for_it(engine):
     either = AnyOf((Choice(["left"]), Gbnf('root ::= "right" [0-9]')))
     text = engine.generate(PROMPT, constraint=either, max_tokens=20, seed=1).text
     assert text == "left" or re.fullmatch("right[0-9]", text)
+
+
+def test_random_schemas_are_refused_by_name_or_satisfied_as_an_independent_validator_sees_it(engine):
+    made, count = Maker(Random(1), depth=2), 0
+    for seed in range(examples(60)):
+        schema = made.schema(2)
+        try:
+            result = engine.generate(PROMPT, constraint=JsonSchema(schema), seed=seed, max_tokens=60, trace="off")
+        except (UnsupportedError, SchemaError, LimitExceeded):
+            continue  # no grammar says it; nothing was sent
+        if result.finish_reason == "stop":
+            count += 1
+            errors = list(jsonschema.Draft202012Validator(schema).iter_errors(json.loads(result.text)))
+            assert not errors, (schema, result.text)
+            assert result.verdict.valid
+    assert count
