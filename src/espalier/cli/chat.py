@@ -89,7 +89,7 @@ def command(
     request = api.make_request("", constraint=spec, preset=preset, **options)
     check_single(request.sampling)
     with load(model, engine, app) as loaded:
-        output.note(described(model, loaded, app))
+        output.note(described(model, engine, loaded, app))
         output.note("/help for commands, Ctrl-D to leave")
         conversation = Conversation(
             loaded,
@@ -183,7 +183,7 @@ def _constrain(conversation: Conversation, **given: Any) -> None:
     spec = conversation.safety.join(ConstraintFlags(**given, ban=conversation.ban).spec())
     if spec is not None:
         # Compile now, so that a fault shows here and not at the next question.
-        api.compile(spec, vocab=conversation.engine.vocab)
+        api.compile(spec, vocab=conversation.engine.engine.vocab)
     conversation.constraint = spec
     otherwise = "the preset's" if conversation.preset else "none"
     output.note(f"constraint: {spec.kind if spec else otherwise}")

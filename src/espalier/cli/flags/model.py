@@ -37,8 +37,11 @@ def run(engine: api.LoadedEngine, request: Request) -> Iterator[Event]:
     return engine.engine.run([request])
 
 
-def described(model: str | None, engine: api.LoadedEngine, app: App) -> str:
-    """What was opened, on one line of a terminal: its name, which engine runs it, how many tokens it reads."""
-    kind = app.settings.options.engine or choose(app.model_name(model), app.settings.options.url)
-    rest = f", {SPELLED.get(kind, kind)}, {engine.capabilities.max_context} tokens of context"
+def described(model: str | None, flags: Mapping[str, Any], engine: api.LoadedEngine, app: App) -> str:
+    """What was opened, on one line of a terminal: its name, which engine runs it, how many tokens it reads. flags: what
+    was given of EngineFlags."""
+    asked = EngineOptions(engine=flags.get("engine"), url=flags.get("url")).over(app.settings.options)
+    kind = asked.engine or choose(app.model_name(model), asked.url)
+    most = engine.capabilities.max_context
+    rest = f", {SPELLED.get(kind, kind)}" + (f", {most} tokens of context" if most else "")
     return middle(shown(engine.name), WIDTH - len(rest)) + rest
