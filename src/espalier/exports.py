@@ -31,6 +31,7 @@ EXPORTS = {
     "generate": "espalier.api",
     "get_preset": "espalier.api",
     "GrammarFilter": "espalier.constraints.filters.matcher",
+    "Harness": "espalier.harness.run",
     "hazards": "espalier.schema.lint.hazards",
     "JsonLinesRecorder": "espalier.trace.recorders.memory",
     "JsonModeProcessor": "espalier.constraints.filters.json_mode",
@@ -61,6 +62,7 @@ EXPORTS = {
     "SoftJson": "espalier.constraints.soft.spec",
     "SoftWordlist": "espalier.constraints.soft.spec",
     "StructuredOutputConfig": "espalier.sampling.presets.catalogue",
+    "TestCase": "espalier.harness.cases.case",
     "Thinking": "espalier.constraints.after.thinking",
     "TokenBan": "espalier.sampling.filters",
     "tool_call_schema": "espalier.constraints.tools.schemas",
@@ -115,6 +117,8 @@ if TYPE_CHECKING:
     from espalier.errors import EspalierError as EspalierError
     from espalier.grammar.builtin import JSONObjectGrammar as JSONObjectGrammar
     from espalier.grammar.builtin import ToolCallGrammar as ToolCallGrammar
+    from espalier.harness.cases.case import TestCase as TestCase
+    from espalier.harness.run import Harness as Harness
     from espalier.sampling.config import SamplingConfig as SamplingConfig
     from espalier.sampling.filters import FilterChain as FilterChain
     from espalier.sampling.filters import FilterContext as FilterContext

@@ -27,6 +27,7 @@ from espalier.cli import (
     reconstruct,
     safety,
     serve,
+    testing,
     vocab,
     wordlist,
 )
@@ -71,6 +72,7 @@ app.add_typer(trace.app, name="trace", short_help="Show, merge, compare and repl
 app.add_typer(presets.app, name="presets", short_help="List, show, add and remove presets.")
 app.add_typer(safety.app, name="safety", short_help="Show what safety filters catch.")
 app.command("reconstruct", short_help="Rebuild an inference file from logged requests.")(reconstruct.command)
+app.command("test", short_help="Prove a configuration with test cases.")(testing.command)
 app.add_typer(evaluate.app, name="eval", short_help="Judge generated answers.")
 app.command("vocab", short_help="Show what is in a tokenizer's vocabulary.")(vocab.command)
 app.command("serve", short_help="Serve a model over HTTP, to any OpenAI client.")(serve.command)

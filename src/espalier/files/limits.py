@@ -133,6 +133,10 @@ QA_FILE = Reader(
     noun="QA file", by="espalier.activations.reconstruct.qa_file:read_rows", bytes=64 * GIB, field="qa_output_path",
     depth=64, values=1_000_000, count="64 MiB a line, which the other limits are for",
 )  # fmt: skip
+CASES = Reader(
+    noun="file of cases", by="espalier.harness.cases.read:read_cases", bytes=MIB, field="cases", depth=64,
+    values=100_000, count="10,000 cases; no aliases in YAML",
+)  # fmt: skip
 
 READERS: Mapping[str, Reader] = MappingProxyType(
     {
@@ -166,6 +170,7 @@ READERS: Mapping[str, Reader] = MappingProxyType(
         "older index of a store": ACTIVATION_OLD_INDEX,
         "entry of a store": ACTIVATION_ENTRY,
         "QA file": QA_FILE,
+        "test cases": CASES,
     }
 )
 

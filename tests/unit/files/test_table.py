@@ -32,6 +32,7 @@ from espalier.engines.model_folder import check_folder
 from espalier.errors import EspalierError, InputError, OutputError, TooLarge
 from espalier.files import limits
 from espalier.files.limits import READERS, Reader, size_text
+from espalier.harness.cases.read import read_cases
 from espalier.lexicon.files import read_words
 from espalier.sampling.presets.files import read_preset
 from espalier.server.admit.auth import read_key_file
@@ -99,6 +100,7 @@ READ: dict[str, Callable[[Path], object]] = {
     "settings": lambda path: read_environment({}, env_file=str(path)),
     "keys": read_key_file,
     "QA file": lambda path: [*read_rows(path)],
+    "test cases": read_cases,
 }
 """Readers of a path; the others have a test each."""
 OTHERS = {
@@ -114,7 +116,12 @@ OTHERS = {
     "token trie",
     "safety automaton",
 }
-NAMES = {"vocabulary file": "v.json", "config of a model": "config.json", "tokenizer.json": "tokenizer.json"}
+NAMES = {
+    "test cases": "c.yaml",
+    "vocabulary file": "v.json",
+    "config of a model": "config.json",
+    "tokenizer.json": "tokenizer.json",
+}
 BEGINS = {"tokenizer.json": b"{", "config of a model": b"{", "keys": b"[", "schema": b"{"}
 
 

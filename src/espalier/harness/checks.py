@@ -1,0 +1,262 @@
+"""Judges one output by the expectations of its case: each check is a function, and a failure says what to do.
+
+A pattern that may not finish is searched for in a process with a time limit. It runs nothing and knows no engine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from espalier.constraints.slow_patterns import run_limited
+from espalier.constraints.spec import JsonSchema
+from espalier.constraints.verdict import judge
+from espalier.engines.base import Result
+from espalier.harness.cases.case import ExpectedCall, TestCase
+from espalier.schema.patterns.cost import is_quick
+
+SHOWN = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """One expectation that an output did not meet. check: its name in `CHECKS`, or `determinism` or `error`. reason:
+    what was found. remedy: what a person can do about it."""
+
+    check: str
+    reason: str
+    remedy: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        return {"check": self.check, "reason": self.reason, "remedy": self.remedy}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What is judged beside the text. latency: seconds. tax, rejection_rate: None where nothing was measured."""
+
+    result: Result
+    latency: float
+    tax: float | None
+    rejection_rate: float | None
+
+
+Reasons = Iterator[tuple[str, str]]
+"""Pairs of reason and remedy."""
+
+
+def failures(case: TestCase, output: Measured) -> tuple[Failure, ...]:
+    """Every expectation that the output does not meet, in the order of `CHECKS`."""
+    return tuple(
+        Failure(check=name, reason=reason, remedy=remedy)
+        for name, check in CHECKS.items()
+        for reason, remedy in check(case, output)
+    )
+
+
+def excerpt(text: str) -> str:
+    """A text as a reason quotes it."""
+    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
+
+
+def search(pattern: str, text: str) -> bool | None:
+    """Whether `re.search` finds the pattern; None where that took too long."""
+    if is_quick(pattern, len(text)):
+        return re.search(pattern, text) is not None
+    try:
+        return run_limited([("search", pattern, text)])[0]
+    except subprocess.SubprocessError:
+        return None
+
+
+def _cut(case: TestCase, output: Measured) -> str:
+    """What to add to a remedy where the text was cut."""
+    if output.result.finish_reason != "length":
+        return ""
+    return f"the text was cut at {output.result.usage.completion_tokens} tokens: raise max_tokens; "
+
+
+def _constraint(case: TestCase, output: Measured) -> Reasons:
+    verdict = output.result.verdict
+    if verdict is not None and verdict.valid is False:
+        errors = "; ".join(verdict.errors)[:400]
+        yield f"the output breaks its constraint ({verdict.judge}): {errors}", _cut(case, output) or CONSTRAINT_REMEDY
+
+
+def _format(case: TestCase, output: Measured) -> Reasons:
+    if case.expected_format is not None:
+        yield from _found(
+            case.expected_format, case, output, "constrain the text with a grammar, or mend the expression"
+        )
+
+
+def _contains(case: TestCase, output: Measured) -> Reasons:
+    for pattern in case.contains:
+        yield from _found(pattern, case, output, "ask for it in the prompt, or demand it with a grammar")
+
+
+def _found(pattern: str, case: TestCase, output: Measured, remedy: str) -> Reasons:
+    found = search(pattern, output.result.text)
+    if found is None:
+        yield f"searching for {pattern!r:.120} took too long", SLOW_REMEDY
+    elif not found:
+        yield f"{pattern!r:.120} is not found in {excerpt(output.result.text)}", _cut(case, output) + remedy
+
+
+def _not_contains(case: TestCase, output: Measured) -> Reasons:
+    for pattern in case.not_contains:
+        found = search(pattern, output.result.text)
+        if found is None:
+            yield f"searching for {pattern!r:.120} took too long", SLOW_REMEDY
+        elif found:
+            yield f"{pattern!r:.120} is found in {excerpt(output.result.text)}", BAN_REMEDY
+
+
+def _json(case: TestCase, output: Measured) -> Reasons:
+    if not case.expected_json:
+        return
+    text = output.result.text.strip()
+    try:
+        json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        yield f"the output is not JSON: {error}: {excerpt(text)}", _cut(case, output) + JSON_REMEDY
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _schema(case: TestCase, output: Measured) -> Reasons:
+    if case.expected_json_schema is None:
+        return
+    verdict = judge(JsonSchema(json.loads(case.expected_json_schema)), output.result.text.strip())
+    if verdict.valid is not True:  # what could not be judged is not proved
+        reason = f"the output is not valid under the expected schema: {'; '.join(verdict.errors)[:400]}"
+        yield reason, _cut(case, output) + "constrain it: json_schema with this schema"
+
+
+def _banned(case: TestCase, output: Measured) -> Reasons:
+    text = output.result.text.casefold()
+    for phrase in case.banned_content:
+        if (place := text.find(phrase.casefold())) >= 0:
+            yield f"the output has {phrase!r:.120} at character {place}: {excerpt(output.result.text)}", BAN_REMEDY
+
+
+def _required(case: TestCase, output: Measured) -> Reasons:
+    text = output.result.text.casefold()
+    for phrase in case.required_content:
+        if phrase.casefold() not in text:
+            reason = f"the output lacks {phrase!r:.120}: {excerpt(output.result.text)}"
+            yield reason, _cut(case, output) + "ask for it in the prompt, or demand it with a grammar"
+
+
+def _tool_call(case: TestCase, output: Measured) -> Reasons:
+    wanted = case.expected_tool_call
+    if wanted is None:
+        return
+    calls = calls_of(output.result)
+    if not calls:
+        reason = f"there is no tool call in {excerpt(output.result.text)}"
+        yield reason, _cut(case, output) + 'name `tools` and set tool_choice to "required", or use the preset tool_call'
+        return
+    named = [arguments for name, arguments in calls if name == wanted.name]
+    if not named:
+        called = ", ".join(sorted({name for name, _ in calls}))[:200]
+        yield f"{wanted.name} is not called, but {called}", f'set tool_choice to "{wanted.name}"'
+        return
+    faults = [list(_mismatches(wanted, arguments)) for arguments in named]
+    if all(faults):
+        yield min(faults, key=len)[0], "narrow the tool's schema (enum, const, pattern), or mend the prompt"
+
+
+def calls_of(result: Result) -> list[tuple[str, Mapping[str, Any]]]:
+    """Names and arguments of the complete calls: those that were parsed, else a text that is one call as JSON, with
+    `name` or `tool`, and `args` or `arguments`."""
+    if result.tool_calls:
+        return [(one.name, one.parsed) for one in result.tool_calls if one.parsed is not None]
+    try:
+        value = json.loads(result.text)
+    except (ValueError, RecursionError):
+        return []
+    if not isinstance(value, dict):
+        return []
+    name = value.get("name", value.get("tool"))
+    arguments = value.get("args", value.get("arguments"))
+    return [(name, arguments)] if isinstance(name, str) and isinstance(arguments, dict) else []
+
+
+def _mismatches(wanted: ExpectedCall, found: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in wanted.arguments.items():
+        if name not in found:
+            yield f"the call of {wanted.name} lacks the argument {name!r:.80}"
+        elif not is_same(value, found[name]):
+            yield f"the argument {name!r:.80} of {wanted.name} is {found[name]!r:.120}, not {value!r:.120}"
+    for name, pattern in wanted.matches.items():
+        value = found.get(name)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if name not in found or not search(pattern, text):
+            yield f"the argument {name!r:.80} of {wanted.name} is {value!r:.120}, which does not match {pattern!r:.120}"
+
+
+def is_same(wanted: Any, found: Any) -> bool:
+    """Equality of JSON values: true is not 1; an object may have more members than are wanted."""
+    if isinstance(wanted, bool) or isinstance(found, bool):
+        return wanted is found
+    if isinstance(wanted, Mapping):
+        return isinstance(found, Mapping) and all(k in found and is_same(v, found[k]) for k, v in wanted.items())
+    if isinstance(wanted, list):
+        return isinstance(found, list) and len(wanted) == len(found) and all(map(is_same, wanted, found))
+    return bool(wanted == found)
+
+
+def _tax(case: TestCase, output: Measured) -> Reasons:
+    if case.max_tax is None:
+        return
+    if output.tax is None:
+        yield "the cost of the constraint was not measured", "use a strategy and an engine that give logits"
+    elif output.tax > case.max_tax:
+        yield f"the constraint cost {output.tax:.3f} nats, and the limit is {case.max_tax:g}", TAX_REMEDY
+
+
+def _rejections(case: TestCase, output: Measured) -> Reasons:
+    limit, rate = case.max_rejection_rate, output.rejection_rate
+    if limit is None:
+        return
+    if rate is None:
+        yield "rejections were not measured", "use a strategy and an engine that give logits"
+    elif rate > limit:
+        yield f"{rate:.1%} of the tokens that the model wanted were refused, and the limit is {limit:.1%}", TAX_REMEDY
+
+
+def _latency(case: TestCase, output: Measured) -> Reasons:
+    if case.max_latency is not None and output.latency > case.max_latency:
+        tokens = output.result.usage.completion_tokens
+        reason = f"it took {output.latency:.3f} s for {tokens} tokens, and the limit is {case.max_latency:g} s"
+        yield reason, "lower max_tokens, try the strategy jump, or a smaller model"
+
+
+CONSTRAINT_REMEDY = "this is a fault of the engine or of Espalier: report it with the case"
+SLOW_REMEDY = "write the expression without nested repetitions"
+JSON_REMEDY = "constrain it: json_schema, or the preset json_strict"
+BAN_REMEDY = "ban it: a filter of the type `ban` with these phrases, or a safety_preset"
+TAX_REMEDY = "ask for the form in the prompt, or loosen the constraint; `espalier explain` shows where it costs"
+
+CHECKS: Mapping[str, Callable[[TestCase, Measured], Reasons]] = {
+    "constraint": _constraint,
+    "format": _format,
+    "json": _json,
+    "schema": _schema,
+    "banned": _banned,
+    "required": _required,
+    "contains": _contains,
+    "not_contains": _not_contains,
+    "tool_call": _tool_call,
+    "tax": _tax,
+    "rejection_rate": _rejections,
+    "latency": _latency,
+}
+"""Name -> check. Each gives nothing for an output that meets the expectation, or where there is none."""

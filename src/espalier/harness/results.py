@@ -1,0 +1,226 @@
+"""The results of a run: samples, results of cases, the report. Names and counts are PedroCLI's; errors count as failed.
+
+It judges nothing; `to_json` and `from_json` are the form in which reports are stored and compared.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.errors import InputError
+from espalier.harness.cases.case import TestCase
+from espalier.harness.checks import Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One iteration: an output and what failed, or an error. latency: seconds. tax: nats; None where unmeasured."""
+
+    output: str = ""
+    tokens: int = 0
+    latency: float = 0.0
+    tax: float | None = None
+    rejection_rate: float | None = None
+    finish_reason: str = ""
+    failures: tuple[Failure, ...] = ()
+    error: str | None = None
+    token_ids: tuple[int, ...] = field(default=(), repr=False)
+
+    @property
+    def passed(self) -> bool:
+        return self.error is None and not self.failures
+
+    def meets(self, *checks: str) -> bool:
+        return self.error is None and all(one.check not in checks for one in self.failures)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "output": self.output,
+            "tokens": self.tokens,
+            "latency": self.latency,
+            "tax": self.tax,
+            "rejection_rate": self.rejection_rate,
+            "finish_reason": self.finish_reason,
+            "failures": [one.to_json() for one in self.failures],
+            "error": self.error,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Sample:
+        return Sample(**{**data, "failures": tuple(Failure(**one) for one in data["failures"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Rates are shares of all iterations, so that one that ended in an error counts as failed. Latencies in seconds,
+    over the iterations without an error; 0 without any."""
+
+    total_iterations: int
+    success_rate: float
+    format_pass_rate: float
+    json_pass_rate: float
+    content_pass_rate: float
+    avg_latency: float
+    min_latency: float
+    max_latency: float
+    avg_tokens: float
+    error_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseResult:
+    """The samples of one case, in order of iterations. notes: what of the preset was replaced or is not enforced."""
+
+    case: TestCase
+    samples: tuple[Sample, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def outputs(self) -> list[str]:
+        return [one.output for one in self._done]
+
+    @property
+    def latencies(self) -> list[float]:
+        """Seconds."""
+        return [one.latency for one in self._done]
+
+    @property
+    def token_counts(self) -> list[int]:
+        return [one.tokens for one in self._done]
+
+    @property
+    def errors(self) -> list[str]:
+        return [one.error for one in self.samples if one.error is not None]
+
+    @property
+    def format_passed(self) -> int:
+        return sum(one.meets("format") for one in self.samples)
+
+    @property
+    def json_passed(self) -> int:
+        """Outputs that are JSON and, where a schema is expected, valid under it."""
+        return sum(one.meets("json", "schema") for one in self.samples)
+
+    @property
+    def content_passed(self) -> int:
+        """Outputs without what is banned."""
+        return sum(one.meets("banned", "not_contains") for one in self.samples)
+
+    @property
+    def required_passed(self) -> int:
+        return sum(one.meets("required", "contains") for one in self.samples)
+
+    @property
+    def total_passed(self) -> int:
+        return sum(one.passed for one in self.samples)
+
+    @property
+    def passed(self) -> bool:
+        """Whether enough iterations passed."""
+        return self.total_passed >= self.case.min_success_rate * len(self.samples) - 1e-9
+
+    @property
+    def summary(self) -> Summary:
+        count, latencies = len(self.samples), self.latencies
+        return Summary(
+            total_iterations=count,
+            success_rate=self.total_passed / count,
+            format_pass_rate=self.format_passed / count,
+            json_pass_rate=self.json_passed / count,
+            content_pass_rate=self.content_passed / count,
+            avg_latency=statistics.fmean(latencies) if latencies else 0.0,
+            min_latency=min(latencies, default=0.0),
+            max_latency=max(latencies, default=0.0),
+            avg_tokens=statistics.fmean(self.token_counts) if latencies else 0.0,
+            error_count=len(self.errors),
+        )
+
+    def reasons(self) -> list[tuple[Failure, int]]:
+        """The different failures, errors included, and how many iterations each stopped; the most frequent first."""
+        found = Counter(failure for one in self.samples for failure in one.failures)
+        found.update(Failure(check="error", reason=reason) for reason in self.errors)
+        return found.most_common()
+
+    @property
+    def _done(self) -> list[Sample]:
+        return [one for one in self.samples if one.error is None]
+
+    def to_json(self) -> dict[str, Any]:
+        """PedroCLI's names, latencies in nanoseconds; then `Passed`, `Notes` and `Samples`, which are ours."""
+        sums = self.summary
+        return {
+            "Case": self.case.to_json(),
+            "Outputs": self.outputs,
+            "FormatPassed": self.format_passed,
+            "JSONPassed": self.json_passed,
+            "ContentPassed": self.content_passed,
+            "RequiredPassed": self.required_passed,
+            "TotalPassed": self.total_passed,
+            "Latencies": [_nanoseconds(one) for one in self.latencies],
+            "TokenCounts": self.token_counts,
+            "Errors": self.errors,
+            "Summary": {
+                "total_iterations": sums.total_iterations,
+                "success_rate": sums.success_rate,
+                "format_pass_rate": sums.format_pass_rate,
+                "json_pass_rate": sums.json_pass_rate,
+                "content_pass_rate": sums.content_pass_rate,
+                "avg_latency": _nanoseconds(sums.avg_latency),
+                "min_latency": _nanoseconds(sums.min_latency),
+                "max_latency": _nanoseconds(sums.max_latency),
+                "avg_tokens": sums.avg_tokens,
+                "error_count": sums.error_count,
+            },
+            "Passed": self.passed,
+            "Notes": list(self.notes),
+            "Samples": [one.to_json() for one in self.samples],
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> CaseResult:
+        samples = tuple(Sample.from_json(one) for one in data["Samples"])
+        return CaseResult(case=TestCase.from_json(data["Case"]), samples=samples, notes=tuple(data["Notes"]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The results of all cases, in their order. seconds: of the whole run, loading the model not included."""
+
+    model: str
+    results: tuple[CaseResult, ...]
+    seconds: float = 0.0
+    seed: int = 0
+
+    @property
+    def passed(self) -> bool:
+        return all(one.passed for one in self.results)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "seed": self.seed,
+            "seconds": self.seconds,
+            "passed": self.passed,
+            "results": [one.to_json() for one in self.results],
+        }
+
+    @staticmethod
+    def from_json(data: Any) -> Report:
+        """Raises InputError for what is no report."""
+        try:
+            return Report(
+                model=data["model"],
+                results=tuple(CaseResult.from_json(one) for one in data["results"]),
+                seconds=data["seconds"],
+                seed=data["seed"],
+            )
+        except (KeyError, TypeError) as error:
+            raise InputError(f"this is no report of test cases: {error}", field="compare") from error
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)

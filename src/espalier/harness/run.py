@@ -1,0 +1,232 @@
+"""Runs test cases on an engine, several at once: `Harness(engine).add(case).run()`.
+
+A case's preset, filters and safety are applied as those of every request are. An error of one iteration is a failed
+iteration with its reason; the others go on. It knows an engine by `requests` and `serve` alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self
+
+from espalier.constraints.joining.presets import merged
+from espalier.engines.base import Finished, Request, Result
+from espalier.engines.protocols import ServingEngine
+from espalier.errors import EspalierError, GenerationError, InputError
+from espalier.harness.cases.case import TestCase
+from espalier.harness.cases.read import check_names
+from espalier.harness.checks import Failure, Measured, excerpt, failures
+from espalier.harness.results import CaseResult, Report, Sample
+from espalier.sampling.presets.spec import Preset
+
+AT_ONCE = 8
+
+Progressed = Callable[[int, int], None]
+"""Told how many iterations of how many are done."""
+
+
+class Generates(Protocol):
+    """What an engine must have: `espalier.load` gives one."""
+
+    @property
+    def name(self) -> str: ...
+    def requests(self, prompt: Any, /, **options: Any) -> tuple[list[Request], bool]: ...
+    def serve(self, **options: Any) -> ServingEngine: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A case and its request for the first iteration, or why there is none."""
+
+    case: TestCase
+    request: Request | None
+    error: str | None = None
+
+
+class Harness:
+    """Cases and the engine that they run on.
+
+    preset: instead of the preset of every case: a Preset or the name of one. strategy: instead of every case's. seed:
+    where neither the case nor its preset names one; iteration i draws from random stream i. free: without constraints,
+    filters and bans, to compare with. at_once: iterations in one batch; a case with a limit on latency runs alone.
+    clock: seconds. progress: told how far the run is. Raises InputError.
+    """
+
+    def __init__(
+        self,
+        engine: Generates,
+        *,
+        preset: Preset | str | None = None,
+        strategy: str | None = None,
+        seed: int = 0,
+        free: bool = False,
+        at_once: int = AT_ONCE,
+        clock: Callable[[], float] = time.perf_counter,
+        progress: Progressed = lambda done, of: None,
+    ) -> None:
+        if at_once < 1:
+            raise InputError("at_once is at least 1", field="at_once")
+        self._engine, self._preset, self._strategy = engine, preset, strategy
+        self._seed, self._free, self._at_once = seed, free, at_once
+        self._clock, self._progress = clock, progress
+        self._cases: list[TestCase] = []
+
+    def add(self, *cases: TestCase | Mapping[str, Any]) -> Self:
+        """Add cases, as values or as a file states them. Raises InputError, also for two of one name."""
+        made = [one if isinstance(one, TestCase) else TestCase.from_json(one) for one in cases]
+        check_names([*self._cases, *made], "the harness")
+        self._cases += made
+        return self
+
+    def run(self) -> Report:
+        """Run every case. Raises InputError if there is none; faults of a case are in its result."""
+        if not self._cases:
+            raise InputError("there is no case to run", hint="add(TestCase(...))", field="cases")
+        start = self._clock()
+        prepared = [self._prepare(one) for one in self._cases]
+        samples = self._generate(prepared)
+        results = [
+            CaseResult(
+                case=one.case,
+                samples=_same(one.case, samples[place]),
+                notes=() if one.request is None else one.request.notes,
+            )
+            for place, one in enumerate(prepared)
+        ]
+        seconds = self._clock() - start
+        return Report(model=self._engine.name, results=tuple(results), seconds=seconds, seed=self._seed)
+
+    def _prepare(self, case: TestCase) -> _Prepared:
+        try:
+            return _Prepared(case, self._request(case))
+        except EspalierError as error:
+            return _Prepared(case, None, str(error))
+
+    def _request(self, case: TestCase) -> Request:
+        own = merged(case.own())
+        fields = dict(case.config)
+        if own.sampling.logit_bias:  # those of the case's filters too
+            fields["logit_bias"] = own.sampling.logit_bias
+        if case.max_tokens is not None:
+            fields["max_tokens"] = case.max_tokens
+        (made,), _ = self._engine.requests(
+            case.prompt,
+            constraint=own.constraint,
+            preset=case.preset if self._preset is None else self._preset,
+            system=case.system_prompt,
+            strategy=case.strategy if self._strategy is None else self._strategy,
+            trace="summary",
+            tools=case.tools,
+            tool_choice=case.tool_choice,
+            **fields,
+        )
+        if made.sampling.seed is None:
+            made = replace(made, sampling=replace(made.sampling, seed=self._seed))
+        if self._free:
+            sampling = replace(made.sampling, logit_bias=(), bad_words=())
+            made = replace(made, constraint=None, soft=(), filters=(), sampling=sampling, notes=())
+        return made
+
+    def _generate(self, prepared: Sequence[_Prepared]) -> list[tuple[Sample, ...]]:
+        """The samples of every case: cases with a limit on latency one iteration at a time, after the others."""
+        found: list[list[Sample]] = [[Sample(error=one.error)] * one.case.iterations for one in prepared]
+        runnable = [(place, one) for place, one in enumerate(prepared) if one.request is not None]
+        total = sum(one.case.iterations for one in prepared)
+        done = total - sum(one.case.iterations for _, one in runnable)
+        self._progress(done, total)
+        if not runnable:
+            return [tuple(one) for one in found]
+        service = self._engine.serve()
+        try:
+            for alone in (False, True):
+                jobs = [
+                    (place, index)
+                    for place, one in runnable
+                    if (one.case.max_latency is not None) is alone
+                    for index in range(one.case.iterations)
+                ]
+                pool = ThreadPoolExecutor(1 if alone else self._at_once, thread_name_prefix="espalier-test")
+                try:
+                    futures = {
+                        pool.submit(self._sample, service, prepared[place], index): (place, index)
+                        for place, index in jobs
+                    }
+                    for future in as_completed(futures):
+                        place, index = futures[future]
+                        found[place][index] = future.result()
+                        done += 1
+                        self._progress(done, total)
+                finally:
+                    pool.shutdown(wait=False, cancel_futures=True)
+        finally:
+            service.close()  # ends what still runs
+        return [tuple(one) for one in found]
+
+    def _sample(self, service: ServingEngine, one: _Prepared, index: int) -> Sample:
+        """One iteration."""
+        assert one.request is not None
+        case = one.case
+        request = replace(one.request, stream=0 if case.deterministic else index)
+        if case.max_latency is not None and index == 0:
+            self._warm(service, request, case.timeout)
+        start = self._clock()
+        try:
+            result = _result(service, request, case.timeout)
+        except EspalierError as error:
+            return Sample(error=str(error), latency=self._clock() - start)
+        latency = self._clock() - start
+        tax = None if result.trace is None else result.trace.total_tax_nats
+        rate = rejection_rate(result)
+        measured = Measured(result=result, latency=latency, tax=tax, rejection_rate=rate)
+        return Sample(
+            output=result.text,
+            tokens=result.usage.completion_tokens,
+            latency=latency,
+            tax=tax,
+            rejection_rate=rate,
+            finish_reason=result.finish_reason,
+            failures=failures(case, measured),
+            token_ids=result.token_ids,
+        )
+
+    def _warm(self, service: ServingEngine, request: Request, seconds: float | None) -> None:
+        """One token that is not measured: its constraint is compiled then, and its kernels are loaded."""
+        with suppress(EspalierError):  # the measured run says the same
+            _result(service, replace(request, sampling=replace(request.sampling, max_tokens=1)), seconds)
+
+
+def rejection_rate(result: Result) -> float | None:
+    """The share of steps at which the constraint refused the drawn token or the model's favourite; None where no step
+    was measured. A strategy that masks first draws nothing that is refused, so draws alone would say nothing."""
+    known = [one for one in result.records if not one.is_unknown]
+    if not known:
+        return None
+    return sum(one.was_rejected or one.is_changed for one in known) / len(known)
+
+
+def _result(service: ServingEngine, request: Request, seconds: float | None) -> Result:
+    """Raises EspalierError, DeadlineExceeded among them."""
+    for event in service.submit(request, deadline=seconds):
+        if isinstance(event, Finished):
+            return event.result
+    raise GenerationError("the run ended without a result")
+
+
+def _same(case: TestCase, samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
+    """The samples; where they must all be one, those that differ from the first have failed."""
+    first = next((one for one in samples if one.error is None), None)
+    if not case.deterministic or first is None:
+        return samples
+    return tuple(
+        one if one.error is not None or one.token_ids == first.token_ids else _other(one, first) for one in samples
+    )
+
+
+def _other(one: Sample, first: Sample) -> Sample:
+    reason = f"the output differs from the first: {excerpt(one.output)}, not {excerpt(first.output)}"
+    remedy = "set temperature to 0; if it is, the engine's results depend on what else is in the batch"
+    return replace(one, failures=(*one.failures, Failure(check="determinism", reason=reason, remedy=remedy)))
