@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 EXPORTS = {
+    "Activations": "espalier.activations.capture.options",
     "After": "espalier.constraints.after.spec",
     "AllOf": "espalier.constraints.compose.all_of",
     "analyse_vocab": "espalier.tokens.analyse",
@@ -78,6 +79,7 @@ EXPORTS = {
 public = sorted([*EXPORTS, "__version__"])
 
 if TYPE_CHECKING:
+    from espalier.activations.capture.options import Activations as Activations
     from espalier.api import LoadedEngine as LoadedEngine
     from espalier.api import PresetBuilder as PresetBuilder
     from espalier.api import compile as compile  # noqa: A004  # the public name

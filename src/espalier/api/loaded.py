@@ -64,6 +64,8 @@ class LoadedEngine:
 
         preset: a Preset or the name of one, applied as a whole; other arguments override its fields.
 
+        activations: an Activations, or True: the result's `activations` then has the run's hidden states.
+
         tools: what the model may call: OpenAI's, Anthropic's or MCP's descriptions, Python functions, or names with
         their schemas. tool_choice: "auto", "required", "none", a tool's name, or OpenAI's objects. parallel_tool_calls,
         max_calls: whether a turn may call several times, and how often at most. tool_format: a name of a wire format.

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, get_args
 
+from espalier.activations.capture.options import Activations
 from espalier.chat.reasoning import read_reasoning
 from espalier.chat.tools import read_choice
 from espalier.chat.wire.formats import wire_format
@@ -80,6 +81,7 @@ def make_request(
     schema_in_prompt: bool = False,
     schema_order: str | Sequence[str] | None = None,
     default_order: str | None = None,
+    activations: Any = None,
     **fields: Any,
 ) -> Request:
     """A Request from what users pass. Raises InputError; unknown names are refused with a list of the known ones.
@@ -87,7 +89,7 @@ def make_request(
     presets: where the preset's name is looked up; by default the built-in ones. What holds of `constraint`, `grammar`,
     `json_schema`, `safety`, `filters` and the preset together, `constraints/joining/rule.py` says. schema_order: the
     order of properties in every schema that states none (`JsonSchema(order=)`): the constraint's, the preset's and the
-    tools'. default_order: the same, where the preset states none either.
+    tools'. default_order: the same, where the preset states none either. activations: as `read_activations` reads it.
     """
     order = _order(schema_order)
     if isinstance(sampling, Mapping):  # such as the config of a preset
@@ -156,6 +158,7 @@ def make_request(
         trace=trace,
         trace_top_k=trace_top_k,
         raw=raw,
+        activations=read_activations(activations),
         **_chat_fields(
             tools=tools,
             tool_choice=tool_choice,
@@ -167,6 +170,13 @@ def make_request(
             schema_in_prompt=schema_in_prompt,
         ),
     )
+
+
+def read_activations(given: Any) -> Activations | None:
+    """None, an Activations, true for the defaults, or a mapping of its fields. Raises InputError."""
+    if given is None or given is False or isinstance(given, Activations):
+        return given or None
+    return Activations.from_json(given)
 
 
 def _order(given: Any) -> Order | None:

@@ -11,7 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from espalier import api
+from espalier.activations.capture.options import Activations
+from espalier.activations.store.base import ActivationStore
 from espalier.cli import output
+from espalier.cli.flags.activations import CaptureFlags
 from espalier.cli.flags.constraint import ConstraintFlags
 from espalier.cli.flags.decoding import DecodingFlags, NumReturnSequences, strategy_lines
 from espalier.cli.flags.groups import with_flags
@@ -24,6 +27,7 @@ from espalier.cli.flags.tracing import TraceFlags
 from espalier.cli.flags.words import WordFlags
 from espalier.constraints.soft.spec import SoftJson
 from espalier.engines.base import Event, Finished, Result
+from espalier.errors import InputError
 from espalier.wiring import build_app
 
 
@@ -45,6 +49,8 @@ def command(
     decoding: DecodingFlags,
     num_return_sequences: NumReturnSequences = None,
     tracing: TraceFlags,
+    activations: Annotated[str | None, typer.Option(help="Store the hidden states there.", metavar="STORE")] = None,
+    capture: CaptureFlags,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
     engine: EngineFlags,
 ) -> None:
@@ -61,6 +67,7 @@ def command(
     fields = sampling.fields()
     level = tracing.level()
     page = check_trace_path(tracing.trace)
+    asked = _captured(activations, capture)
     app = build_app()
     request = api.make_request(
         read_prompt(prompt),
@@ -72,6 +79,7 @@ def command(
         raw=raw,
         sampler=sampler,  # type: ignore[arg-type]  # checked there
         trace=level,
+        activations=asked,
         **constraint.orders(app.settings.schema_order),
         **fields,
         **options,
@@ -83,9 +91,13 @@ def command(
     is_live = _is_terminal() and not as_json
     with ExitStack() as stack:
         recorders = tracing.open_recorders(stack)
+        target = None if activations is None else stack.enter_context(ActivationStore(activations, write=True))
         loaded = stack.enter_context(load(model, engine, app))
         events = run(loaded, replace(request, recorders=tuple(recorders)))
         result = show(events, live=is_live, split=splits)
+        if target is not None:
+            for key, _ in capture.stored(target, result):
+                output.note(f"hidden states: {activations}, request {key}")
     if as_json:
         output.data_json(as_dict(result, loaded.name))
     else:
@@ -97,6 +109,16 @@ def command(
         if note not in request.notes:
             output.note(note)
     raise typer.Exit(report(result))
+
+
+def _captured(store: str | None, capture: CaptureFlags) -> Activations | None:
+    """Which hidden states are captured. Raises InputError for a flag that means nothing without a store."""
+    if store is not None:
+        return capture.options()
+    if capture.given is not None:
+        name = capture.given.replace("_", "-")
+        raise InputError(f"--{name} needs --activations", hint="--activations STORE", field="activations")
+    return None
 
 
 def _is_terminal() -> bool:

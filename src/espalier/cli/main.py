@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from espalier.cli import (
+    activations,
     chat,
     check,
     config,
@@ -74,6 +75,7 @@ app.add_typer(safety.app, name="safety", short_help="Show what safety filters ca
 app.command("reconstruct", short_help="Rebuild an inference file from logged requests.")(reconstruct.command)
 app.command("test", short_help="Prove a configuration with test cases.")(testing.command)
 app.add_typer(evaluate.app, name="eval", short_help="Judge generated answers.")
+app.add_typer(activations.app, name="activations", short_help="Capture hidden states and look after their stores.")
 app.command("vocab", short_help="Show what is in a tokenizer's vocabulary.")(vocab.command)
 app.command("serve", short_help="Serve a model over HTTP, to any OpenAI client.")(serve.command)
 app.command("proxy", short_help="Trace what constraints do in a llama-server.")(proxy.command)

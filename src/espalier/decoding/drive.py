@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from espalier.decoding.plan import Outcome, Plan, Taken
-from espalier.decoding.ports import Answer, Extend, Need, SequenceId, StepModel
+from espalier.decoding.ports import Answer, Extend, Need, SequenceId, StepModel, Watch, opened
 from espalier.decoding.room import Room
 from espalier.errors import LimitExceeded
 
@@ -24,6 +24,7 @@ class _Lane:
     plan: Plan
     size: int = 0
     sequences: int = 1
+    watch: Watch | None = None
     branches: dict[int, SequenceId] = field(default_factory=dict)
     need: Need | None = None
     answer: Answer | None = None
@@ -38,19 +39,22 @@ def drive(
     sizes: Sequence[int] | None = None,
     room: Room | None = None,
     sequences: Sequence[int] | None = None,
+    watches: Sequence[Watch | None] | None = None,
 ) -> Generator[tuple[int, Taken | Outcome], None, None]:
     """Run all plans to their end; yields (plan number, Taken or Outcome) in the order of events.
 
     sizes: the most tokens that each plan will hold. sequences: the most sequences that it will hold at once, 1 by
     default. A plan starts only when there is room for all of it, so no started plan runs out of memory; a plan that is
-    alone starts in any case. room: shared by all drivers that use this model at the same time. Closing the iterator, or
-    an error in any plan, frees every sequence.
+    alone starts in any case. room: shared by all drivers that use this model at the same time. watches: what gets each
+    plan's hidden states; then the model is a WatchedModel. Closing the iterator, or an error in any plan, frees every
+    sequence.
 
     Raises LimitExceeded where no plan can start because other drivers have taken the room.
     """
     known = [0] * len(plans) if sizes is None else sizes
     many = [1] * len(plans) if sequences is None else sequences
-    waiting = deque(_Lane(index, *one) for index, one in enumerate(zip(plans, known, many, strict=True)))
+    seen = [None] * len(plans) if watches is None else watches
+    waiting = deque(_Lane(index, *one) for index, one in enumerate(zip(plans, known, many, seen, strict=True)))
     lanes: list[_Lane] = []
     ended: list[_Lane] = []  # their room is given back just before waiting plans take it: others run between two yields
     room = Room(model) if room is None else room
@@ -128,7 +132,7 @@ def _carry_out(model: StepModel, lanes: list[_Lane]) -> None:
             model.free(lane.branches.pop(branch))
         for append in need.append:
             if append.branch not in lane.branches:
-                lane.branches[append.branch] = model.new()
+                lane.branches[append.branch] = opened(model, lane.watch)
             work.append(Extend(sequence=lane.branches[append.branch], tokens=append.tokens, logits=append.logits))
     rows = iter(model.extend(work)) if work else iter(())
     for lane in lanes:

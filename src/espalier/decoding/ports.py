@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import Literal, NewType, Protocol, TypeAlias
+from typing import Any, Literal, NewType, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,40 @@ class StepModel(Protocol):
     def free(self, sequence: SequenceId) -> None:
         """Free the sequence. Its id must not be used again."""
         ...
+
+
+Watch: TypeAlias = Any
+"""Gets the hidden states of one run's sequences: a `CaptureTree` of `activations/capture/`. Drivers only pass it on."""
+
+
+@runtime_checkable
+class WatchedModel(StepModel, Protocol):
+    """A StepModel that can hand out its hidden states. A fork of a watched sequence is watched too; what is truncated
+    is taken back from the watch."""
+
+    @property
+    def watched_layers(self) -> int:
+        """The number of layers; 0 where they cannot be watched."""
+        ...
+
+    @property
+    def watched_sites(self) -> tuple[str, ...]:
+        """The sites that can be watched."""
+        ...
+
+    def watch(self, sequence: SequenceId, watch: Watch | None) -> None:
+        """Watch an empty sequence; with None, watch a sequence no longer."""
+        ...
+
+
+def opened(model: StepModel, watch: Watch | None) -> SequenceId:
+    """A new sequence, watched where `watch` is given. Raises LimitExceeded."""
+    made = model.new()
+    if watch is not None:
+        if not isinstance(model, WatchedModel):
+            raise AssertionError("a run is watched on a model that cannot be")
+        model.watch(made, watch)
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from espalier.activations.capture.options import Activations
+from espalier.activations.store.record import Captured
 from espalier.chat.reading.deltas import Delta, Turn
 from espalier.chat.reasoning import Reasoning
 from espalier.chat.tools import AUTO, Tool, ToolCall, ToolChoice
@@ -78,6 +80,7 @@ class Request:
     recorders: tuple[Recorder, ...] = ()
     request_id: str = ""
     notes: tuple[str, ...] = ()
+    activations: Activations | None = None
 
     @property
     def strategy(self) -> str:
@@ -112,6 +115,7 @@ class Result:
     closed_by_budget: whether the token limit decided how the text ends. others: further texts of the same run, best
     first (num_return_sequences). records: the measured steps, also at level `summary`, whose trace keeps none; ()
     without a trace. notes: what was replaced, and what is not enforced: the request's notes, and those of its turn.
+    activations: the captured hidden states, None where none were asked for.
     """
 
     text: str
@@ -131,6 +135,7 @@ class Result:
     others: tuple[Result, ...] = ()
     records: tuple[StepRecord, ...] = field(default=(), compare=False, repr=False)
     notes: tuple[str, ...] = ()
+    activations: Captured | None = field(default=None, compare=False, repr=False)
 
     @property
     def content(self) -> str:
@@ -199,7 +204,7 @@ class Capabilities:
     logits: the engine gives its logits, so every strategy, filter and soft constraint works. constraints: the kinds
     that it enforces. truncate: tokens can be removed from the end of a sequence. fork: a sequence can be copied.
     max_context: tokens of one sequence, 0 if unknown. max_sequences: sequences that one run may hold, None if unknown.
-    native_sampler: the engine has a sampler of its own.
+    native_sampler: the engine has a sampler of its own. activations: the sites whose hidden states it can capture.
     """
 
     logits: bool = False
@@ -210,6 +215,7 @@ class Capabilities:
     max_context: int = 0
     max_sequences: int | None = None
     native_sampler: bool = False
+    activations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from espalier.activations.capture.options import Activations
 from espalier.decoding.plan import STRATEGIES, Strategy
 from espalier.engines.base import Capabilities, Request
 from espalier.engines.protocols import Engine
@@ -25,11 +26,24 @@ def check_capabilities(engine: Engine, request: Request) -> None:
         raise CapabilityError(
             f"{name} has no sampler of its own", hint="only the llama.cpp engine has one", field="sampler"
         )
+    if request.activations is not None:
+        _check_activations(name, can, request.activations)
     if request.tools and "tool_calls" not in can.constraints:
         raise CapabilityError(f"{name} cannot enforce tool calls", field="tools")
     if not can.logits:
         _check_without_logits(name, request)
     _check_strategy(name, can, request)
+
+
+def _check_activations(name: str, can: Capabilities, asked: Activations) -> None:
+    lacking = [site for site in asked.sites if site not in can.activations]
+    if lacking:
+        raise CapabilityError(
+            f"{name} does not give its hidden states" + (f" of {lacking[0]}" if can.activations else ""),
+            hint=f"it gives: {', '.join(can.activations)}" if can.activations
+            else "load the model's folder (safetensors): the transformers engine gives them",
+            field="activations",
+        )  # fmt: skip
 
 
 def _check_without_logits(name: str, request: Request) -> None:

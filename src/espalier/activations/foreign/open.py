@@ -7,9 +7,11 @@ from pathlib import Path
 
 from espalier.activations.foreign.lines import CaptureStore, JsonStore, ZarrStore
 from espalier.activations.foreign.lmdb import lmdb_store
+from espalier.activations.foreign.own import LAYOUT, own_store
 from espalier.activations.foreign.store import Store, store_error
 
 LAYOUTS = {
+    LAYOUT: "a folder that espalier activations capture wrote",
     "lmdb": "two LMDB environments, NAME and NAME_metadata",
     "lmdb-single": "one LMDB environment (before May 2025)",
     "zarr": "NAME.zarr with meta/index.jsonl",
@@ -22,6 +24,9 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     """The store at a path; nothing is read yet and nothing is created. Raises InputError for a path where there is
     none, naming what was looked for."""
     given = Path(path).expanduser()
+    own = own_store(given)
+    if own is not None:
+        return own
     found = lmdb_store(given)
     if found is not None:
         return found

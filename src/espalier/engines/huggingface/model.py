@@ -20,9 +20,11 @@ try:
 except ModuleNotFoundError as error:
     raise MissingDependency(error.name or "transformers", extra="transformers") from error
 
+from espalier.activations.capture.tree import CaptureTree
 from espalier.decoding.ports import Extend, Rows, SequenceId
 from espalier.engines.huggingface.errors import mapped
 from espalier.engines.huggingface.slot_cache import NativeCaches, RowCaches, SlotCache
+from espalier.engines.huggingface.taps import Taps
 
 MAX_SEQUENCES = 256
 # For models that state no limit (recurrent layers, ALiBi): beyond any prompt, small enough to multiply.
@@ -75,6 +77,15 @@ class TransformersStepModel:
         # With a recurrent state, tokens run one at a time: not all kernels can resume a chunk.
         self._singly = any(not isinstance(layer, DynamicLayer) for layer in layers)
         self._nothing = np.empty((0, self._width), dtype=np.float32)  # (0, V)
+        self._taps = Taps(model, len(layers))
+
+    @property
+    def watched_layers(self) -> int:
+        return self._taps.layers
+
+    @property
+    def watched_sites(self) -> tuple[str, ...]:
+        return self._taps.sites
 
     @property
     def width(self) -> int:
@@ -105,16 +116,25 @@ class TransformersStepModel:
 
     def fork(self, sequence: SequenceId) -> SequenceId:
         with mapped():
-            return SequenceId(self._caches.fork(sequence))
+            made = SequenceId(self._caches.fork(sequence))
+        self._taps.fork(sequence, made)
+        return made
+
+    def watch(self, sequence: SequenceId, watch: CaptureTree | None) -> None:
+        self._taps.forget(sequence)
+        if watch is not None:
+            self._taps.watch(sequence, watch)
 
     def truncate(self, sequence: SequenceId, length: int) -> None:
         held = self._caches.length(sequence)
         if not 0 <= length <= held:
             raise ValueError(f"cannot truncate {held} tokens to {length}")
         self._caches.truncate(sequence, length)
+        self._taps.cut(sequence, length)
 
     def free(self, sequence: SequenceId) -> None:
         self._caches.remove(sequence)
+        self._taps.forget(sequence)
 
     def extend(self, work: Sequence[Extend]) -> list[Rows]:
         before = self._checked(work)
@@ -128,6 +148,7 @@ class TransformersStepModel:
                 if self._caches.can_truncate:
                     for item, length in zip(work, before, strict=True):
                         self._caches.truncate(item.sequence, length)
+                        self._taps.cut(item.sequence, length)
                 raise
         return answers
 
@@ -203,7 +224,12 @@ class TransformersStepModel:
             inputs["logits_to_keep"] = keep
         logits = self._model(**inputs).logits[:, -keep:]  # (B, keep, V), the model's dtype
         self._caches.commit()
-        return layout.order, logits.float().cpu().numpy()  # no copy for float32 on the CPU
+        if self._taps.is_idle:
+            return layout.order, logits.float().cpu().numpy()  # no copy for float32 on the CPU
+        copied = self._taps.copy(rows, [len(t) for t in tokens], layout.order)
+        values = logits.float().cpu().numpy()
+        self._taps.take(rows, tokens, copied)
+        return layout.order, values
 
 
 _WANTED: dict[str, Callable[[int], int]] = {"last": lambda n: 1, "all": lambda n: n, "none": lambda n: 0}

@@ -20,7 +20,7 @@ from espalier.constraints.compiler import NOWHERE, Compiler, Folders
 from espalier.constraints.joining.rule import with_bad_words
 from espalier.constraints.kinds import KINDS
 from espalier.decoding.drive import drive
-from espalier.decoding.ports import StepModel
+from espalier.decoding.ports import StepModel, WatchedModel
 from espalier.decoding.room import Room
 from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
@@ -110,6 +110,7 @@ class LocalEngine:
             max_context=self.model.max_positions,
             max_sequences=self.model.max_sequences,
             native_sampler=self._has_native,
+            activations=self.model.watched_sites if isinstance(self.model, WatchedModel) else (),
         )
 
     def prompt_text(self, request: Request) -> str:
@@ -200,7 +201,7 @@ class LocalEngine:
                 driver = server.drive(runs)
             else:
                 sizes, many = [r.size for r in runs], [r.sequences for r in runs]
-                driver = drive(model, [r.plan() for r in runs], sizes, self._room, many)
+                driver = drive(model, [r.plan() for r in runs], sizes, self._room, many, [r.watch for r in runs])
             self._direct += server is None
         # The lock is held for one step, not for the whole run, so that streams of several threads take turns on the
         # model. A RunDriver has the model to itself: waiting for it must not make others wait.

@@ -5,10 +5,14 @@ It works in the reader's thread. It knows no model and no driver.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from hashlib import blake2b
 
+from espalier.activations.capture.tree import CaptureTree
+from espalier.activations.store.record import Captured, RequestRecord
 from espalier.chat.reading.deltas import CallBegun, Delta, Turn
 from espalier.constraints.judging import Judge, in_this_process
 from espalier.constraints.verdict import CUT, Verdict, parse
@@ -51,13 +55,17 @@ class PreparedRun:
         compile_seconds: float = 0.0,
         *,
         sequences: int = 1,
+        watch: CaptureTree | None = None,
+        now: Callable[[], float] = time.time,
     ) -> None:
+        """watch: gets the hidden states. now: epoch seconds, noted with captured states."""
         self.model, self.request, self.turn, self.seed = model, request, turn, seed
         self.compile_seconds = compile_seconds
         self.sequences = sequences  # how many the model holds at once
         # The part of the judged and parsed text that is in the prompt already.
         self.begun = "" if turn.spec is None else turn.spec.begun(turn.before)
         self.job, self.make_plan, self.words = job, make_plan, words
+        self.watch, self._now = watch, now
         self.parser = turn.parser()
         self.judge: Judge = in_this_process
         self.owner = ""
@@ -164,7 +172,9 @@ class PreparedRun:
         """The Result. Further texts of the run are parsed as turns of their own."""
         others = []
         for one in outcome.others:
-            alone = PreparedRun(self.model, self.request, self.turn, self.seed, self.job, self.make_plan, self.words)
+            alone = PreparedRun(
+                self.model, self.request, self.turn, self.seed, self.job, self.make_plan, self.words, watch=self.watch
+            )
             alone.judge_with(self.judge, self.owner)
             alone.records = [record for step in one.records if (record := self._asked_of(step)) is not None]
             pieces = TextAssembler(self.request.sampling.stop)
@@ -207,7 +217,32 @@ class PreparedRun:
             closed_by_budget=outcome.closed_by_budget,
             others=tuple(others),
             notes=tuple(dict.fromkeys((*self.request.notes, *self.turn.notes))),
+            activations=None if self.watch is None else self._captured(self.watch, outcome),
         )
+
+    def _captured(self, watch: CaptureTree, outcome: Outcome) -> Captured:
+        request, prompt = self.request, self.job.prompt
+        positions, vectors = watch.vectors((*prompt, *outcome.tokens))
+        record = RequestRecord(
+            prompt=self.turn.text,
+            response=outcome.text,
+            model=self.model,
+            input_length=len(prompt),
+            timestamp=self._now(),
+            prompt_ids=prompt,
+            response_ids=outcome.tokens,
+            positions=positions,
+            sites=watch.options.sites,
+            layers=watch.layers,
+            hidden=next((one.shape[1] for one in vectors.values()), 0),
+            dtype=watch.options.dtype,
+            messages=None if request.messages is None else tuple(dict(one) for one in request.messages),
+            request_id=request.request_id or None,
+            sample_index=request.stream if request.sampling.n > 1 else None,
+            target_layers=str(watch.options.to_json()["layers"]),
+            sequence_mode=watch.options.positions,
+        )
+        return Captured(record, vectors)
 
     def _trace(self, outcome: Outcome, verdict: Verdict | None) -> Trace:
         spec, request = self.turn.spec, self.request

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from espalier.activations.capture.tree import CaptureTree
 from espalier.constraints.base import Matcher
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.joining.rule import filters_in
@@ -19,7 +20,7 @@ from espalier.constraints.spec import Spec
 from espalier.constraints.to_gbnf import portable
 from espalier.decoding.native import check_native, native_plan
 from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Strategy
-from espalier.decoding.ports import StepModel
+from espalier.decoding.ports import StepModel, WatchedModel
 from espalier.decoding.rewinding.strategy import rewind_plan
 from espalier.decoding.step.record import Watch
 from espalier.decoding.text.token_limit import check_on_budget, closable, with_token_limit
@@ -144,7 +145,7 @@ class RunMaker:
             make_plan = partial(native_plan, sampler=sampler)
         return PreparedRun(
             self._name, request, turn, seed, job, make_plan, self._compiler.words, compile_seconds,
-            sequences=sequences,
+            sequences=sequences, watch=_watch(request, len(prompt), model),
         )  # fmt: skip
 
     def _check_rewinding(self, part: Spec, request: Request, model: StepModel | None) -> None:
@@ -170,6 +171,13 @@ class RunMaker:
         """The soft constraints, and copies of the request's filters: a filter follows one sequence."""
         own = [one.fork() for one in request.filters]
         return distinct([*(soft.filter(self._compiler) for soft in request.soft), *own])
+
+
+def _watch(request: Request, prompt: int, model: StepModel | None) -> CaptureTree | None:
+    """What gets the run's hidden states. Raises InputError for layers that the model has not."""
+    if request.activations is None or not isinstance(model, WatchedModel):
+        return None  # a replay has no model; `check_capabilities` has refused other models
+    return CaptureTree(request.activations, request.activations.numbers(model.watched_layers), prompt)
 
 
 def _max_tokens(asked: int, prompt: int, sequences: int, model: StepModel | None) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.decoding.plan import Outcome, Plan, Taken
-from espalier.decoding.ports import Answer, Append, Need, Rows
+from espalier.decoding.ports import Answer, Append, Need, Rows, Watch
 from espalier.engines.serving.prefix_cache import HeldSequence, as_ids
 
 PlanEvent: TypeAlias = Taken | Outcome | Exception
@@ -28,8 +28,9 @@ class Ticket:
 
     prompt: the tokens of its first append, if known; a kept prefix of them is dropped last. size: the most tokens it
     can hold; sequences: the most sequences. owner: requests are shared out by owner. deadline: by the scheduler's
-    clock. cost_key: tickets of one owner with equal keys cost the same per step; None if unknown. reader: says who gets
-    the events.
+    clock. cost_key: tickets of one owner with equal keys cost the same per step; None if unknown. watch: gets the
+    hidden states; then no kept prefix is used, since nobody has kept its hidden states. reader: says who gets the
+    events.
 
     Set by the scheduler: number: order of arrival. arrived, began: when it was submitted, when it started. reused:
     prompt tokens that a kept prefix spared. spent: CPU seconds that its steps took beyond their share.
@@ -48,6 +49,7 @@ class Ticket:
     began: float | None = None
     reused: int = 0
     cost_key: Hashable = None
+    watch: Watch | None = None
     spent: float = 0.0
 
 

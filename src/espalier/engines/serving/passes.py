@@ -61,7 +61,8 @@ class Passes:
     def make_room(self, size: int, slots: int, lane: Lane | None = None) -> None:
         """Drop kept sequences until there is room for that many tokens in that many sequences. The one that a new lane
         can reuse is dropped last, by giving it to the lane."""
-        best = None if lane is None or not len(lane.ids) else self._kept.find(lane.ids, owner=lane.ticket.owner)
+        can_use = lane is not None and len(lane.ids) and lane.ticket.watch is None
+        best = None if lane is None or not can_use else self._kept.find(lane.ids, owner=lane.ticket.owner)
         useful = None if best is None else best[0]
         while self._kept.count and (
             size + self._kept.tokens > self._model.capacity or slots + self._kept.count > self._model.max_sequences
@@ -135,7 +136,8 @@ class Passes:
     def _open(self, lane: Lane, todo: PendingAppend, lanes: Iterable[Lane]) -> HeldSequence:
         """A sequence for the first append of a branch, starting with the part of it that is kept."""
         tokens, head = todo.append.tokens, lane.head
-        can_reuse = todo.append.logits != "all" and tokens == lane.ticket.prompt
+        watch = lane.ticket.watch
+        can_reuse = todo.append.logits != "all" and tokens == lane.ticket.prompt and watch is None
         lane.head = None
         if head is not None:
             if can_reuse:
@@ -147,7 +149,7 @@ class Passes:
                 return self._reuse(lane, self._kept.fork(*donor), todo)
             except (CapabilityError, LimitExceeded):
                 pass  # no slot, or a cache that cannot be cut there: compute it instead
-        return self._with_room(self._sequences.new)
+        return self._with_room(partial(self._sequences.new, watch))
 
     def _reuse(self, lane: Lane, held: HeldSequence, todo: PendingAppend) -> HeldSequence:
         todo.place = len(held.tokens)
@@ -174,6 +176,8 @@ class Passes:
         """Whether another lane of the same owner is computing the start of this lane's prompt. Only lanes that have
         begun are waited for, so that no two wait for each other."""
         if lane.branches or lane.head is not None or not self._kept.is_on or not self._model.can_truncate:
+            return False
+        if lane.ticket.watch is not None:
             return False
         if len(need.append) != 1 or need.append[0].logits == "all" or need.append[0].tokens != lane.ticket.prompt:
             return False

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.decoding.ports import SequenceId, StepModel
+from espalier.decoding.ports import SequenceId, StepModel, Watch, WatchedModel, opened
 from espalier.errors import CapabilityError
 
 KEPT_SEQUENCES = 16
@@ -34,9 +34,9 @@ class SequencePool:
         self.count = 0
         self.tokens = 0
 
-    def new(self) -> HeldSequence:
-        """Raises LimitExceeded."""
-        made = HeldSequence(self.model.new(), [])
+    def new(self, watch: Watch | None = None) -> HeldSequence:
+        """watch: gets its hidden states. Raises LimitExceeded."""
+        made = HeldSequence(opened(self.model, watch), [])
         self.count += 1
         return made
 
@@ -46,6 +46,11 @@ class SequencePool:
         self.count += 1
         self.tokens += len(made.tokens)
         return made
+
+    def unwatch(self, held: HeldSequence) -> None:
+        """From now on nobody gets its hidden states."""
+        if isinstance(self.model, WatchedModel):
+            self.model.watch(held.sequence, None)
 
     def truncate(self, held: HeldSequence, length: int) -> None:
         """Raises ValueError, CapabilityError."""
@@ -94,6 +99,7 @@ class PrefixCache:
 
     def keep(self, held: HeldSequence, *, owner: str = "") -> None:
         """Take over an ended sequence: it is kept, or freed."""
+        self._sequences.unwatch(held)
         fits = 0 < len(held.tokens) <= self._max_tokens and self._max_sequences > 0
         if not fits:
             self._sequences.free(held)
@@ -128,6 +134,7 @@ class PrefixCache:
                 self._kept.append(kept)
                 break
         made = self._sequences.fork(held)
+        self._sequences.unwatch(made)
         return self._cut(made, length)
 
     def take(self, held: HeldSequence, length: int) -> HeldSequence | None:

@@ -217,7 +217,7 @@ class _ServiceRun:
 def _ticket(run: PreparedRun, reader: tuple[Box, int], *, owner: str = "", deadline: float | None = None) -> Ticket:
     return Ticket(
         plan=run.plan(), prompt=run.job.prompt, size=run.size, sequences=run.sequences, owner=owner,
-        deadline=deadline, reader=reader, cost_key=run.cost_key,
+        deadline=deadline, reader=reader, cost_key=run.cost_key, watch=run.watch,
     )  # fmt: skip
 
 

@@ -1,0 +1,113 @@
+"""What to capture, as data: layers, sites, positions and number type. It knows no model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from espalier.activations.store.dtypes import DTYPES
+from espalier.activations.store.record import SITES
+from espalier.errors import InputError
+
+LAYERS = ("all", "first_half", "second_half")
+POSITIONS = ("all", "prompt", "response", "last")
+_EVERY = re.compile(r"every ([1-9][0-9]{0,8})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activations:
+    """Which hidden states of a run are captured.
+
+    layers: `all`, `first_half`, `second_half`, or numbers from 0; negative ones count from the last. sites: `residual`
+    (the stream after a layer, before the final norm), `attention` and `mlp` (what these add to the stream). positions:
+    `all`, `prompt`, `response`, `last` (the last one computed), or `every N` (those that N divides). dtype: `float16`,
+    `bfloat16`, `float32`, or `int8` with a scale for each vector.
+
+    A position has a vector once the model has read its token. The token that ends a text is not read, so it has none.
+    Raises InputError naming the field.
+    """
+
+    layers: str | tuple[int, ...] = "all"
+    sites: tuple[str, ...] = ("residual",)
+    positions: str = "all"
+    dtype: str = "float16"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", _layers(self.layers))
+        object.__setattr__(self, "sites", _sites(self.sites))
+        if self.positions not in POSITIONS and not (
+            isinstance(self.positions, str) and _EVERY.fullmatch(self.positions)
+        ):
+            raise InputError(
+                f"positions: {self.positions!r} is not known",
+                hint=f"{', '.join(POSITIONS)}, every N",
+                field="positions",
+            )
+        if self.dtype not in DTYPES:
+            raise InputError(f"dtype: {self.dtype!r} is not known", hint=", ".join(DTYPES), field="dtype")
+
+    @property
+    def every(self) -> int | None:
+        """N of `every N`, else None."""
+        found = _EVERY.fullmatch(self.positions)
+        return None if found is None else int(found[1])
+
+    def numbers(self, count: int) -> tuple[int, ...]:
+        """The layers of a model of `count` layers, ascending. Raises InputError for one that it has not."""
+        if isinstance(self.layers, str):
+            half = count // 2
+            start, end = {"all": (0, count), "first_half": (0, half), "second_half": (half, count)}[self.layers]
+            return tuple(range(start, end))
+        for one in self.layers:
+            if not -count <= one < count:
+                raise InputError(f"layers: the model has no layer {one}", hint=f"0 to {count - 1}", field="layers")
+        return tuple(sorted({one % count for one in self.layers}))
+
+    def wants(self, position: int, prompt: int) -> bool:
+        """Whether the vectors of a position are needed, or may be. prompt: tokens of the prompt."""
+        every = self.every
+        if every is not None:
+            return position % every == 0
+        if self.positions == "last":  # which one it is shows at the end
+            return position >= prompt - 1
+        return self.positions == "all" or (position < prompt) == (self.positions == "prompt")
+
+    def to_json(self) -> dict[str, Any]:
+        """As `from_json` reads it."""
+        layers = self.layers if isinstance(self.layers, str) else [*self.layers]
+        return {"layers": layers, "sites": [*self.sites], "positions": self.positions, "dtype": self.dtype}
+
+    @staticmethod
+    def from_json(data: Any) -> Activations:
+        """From a JSON object with some of the fields; true means the defaults. Raises InputError."""
+        if data is True:
+            return Activations()
+        if not isinstance(data, Mapping):
+            raise InputError("activations are an object or true", hint='{"layers": "all"}', field="activations")
+        names = [one.name for one in fields(Activations)]
+        for name in data:
+            if name not in names:
+                raise InputError(
+                    f"activations have no field {name!r}", hint=f"known: {', '.join(names)}", field="activations"
+                )
+        return Activations(**data)
+
+
+def _layers(given: Any) -> str | tuple[int, ...]:
+    if isinstance(given, str):
+        if given not in LAYERS:
+            raise InputError(f"layers: {given!r} is not known", hint=f"{', '.join(LAYERS)}, [0, -1]", field="layers")
+        return given
+    if not isinstance(given, Sequence) or not given or any(type(one) is not int for one in given):
+        raise InputError("layers are a name or a list of numbers", hint=f"{', '.join(LAYERS)}, [0, -1]", field="layers")
+    return tuple(given)
+
+
+def _sites(given: Any) -> tuple[str, ...]:
+    several = (given,) if isinstance(given, str) else given
+    known = isinstance(several, Sequence) and all(isinstance(one, str) and one in SITES for one in several)
+    if not known or not several:
+        raise InputError(f"sites: {given!r} is not known", hint=", ".join(SITES), field="sites")
+    return tuple(one for one in SITES if one in several)
