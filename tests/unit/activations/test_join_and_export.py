@@ -16,9 +16,9 @@ from espalier.errors import InputError
 from espalier.trace.records import Candidate, StepRecord, Trace
 
 
-def captured(*, positions=(1, 2, 3), dtype="float16", prompt="p", **fields):
+def captured(*, positions=(1, 2, 3), dtype="float16", prompt="p", timestamp=5.0, **fields):
     record = RequestRecord(
-        prompt=prompt, response="ab", model="demo", input_length=2, timestamp=5.0, prompt_ids=(1, 2),
+        prompt=prompt, response="ab", model="demo", input_length=2, timestamp=timestamp, prompt_ids=(1, 2),
         response_ids=(3, 4, 5), positions=positions, sites=("residual",), layers=(0, 2), hidden=4, dtype=dtype,
         **fields,
     )  # fmt: skip
@@ -32,7 +32,7 @@ def captured(*, positions=(1, 2, 3), dtype="float16", prompt="p", **fields):
 def store(tmp_path):
     with ActivationStore(tmp_path / "store", write=True) as made:
         for number in range(3):
-            made.put(captured(prompt=f"prompt {number}", request_id=f"r{number}", run_id="run"))
+            made.put(captured(prompt=f"prompt {number}", timestamp=5.0 + number, request_id=f"r{number}", run_id="run"))
         yield made
 
 

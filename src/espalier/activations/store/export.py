@@ -109,7 +109,7 @@ def _npz(store: ActivationStore, path: Path, keys: list[str]) -> None:
         text = json.dumps(_records(store, keys)).encode()
         for name, values in (*[("records", np.frombuffer(text, dtype=np.uint8))], *_arrays(store, keys)):
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.ascontiguousarray(values), allow_pickle=False)
+                np.lib.format.write_array(member, np.ascontiguousarray(values), allow_pickle=False)  # type: ignore[no-untyped-call]
 
 
 def _zarr(store: ActivationStore, path: Path, keys: list[str]) -> None:
