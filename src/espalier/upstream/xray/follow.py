@@ -119,7 +119,7 @@ class _Run:
             if reported is None:
                 reported = self._asked_for(replay, token)
             if token is None:
-                token = None if reported is None else replay.predict(reported)
+                token = None if reported is None else replay.predict(reported, self._ends(place))
                 if token is None:
                     reason = "which token the server took here is not known"
                     return self._made(replay, reason, more=told.count - place, after=place)
@@ -133,6 +133,12 @@ class _Run:
                 reported = self._asked_for(replay, token, is_whole=True) or reported
             replay.advance(token, reported)
         return self._made(replay, "", more=0, after=0)
+
+    def _ends(self, place: int) -> frozenset[int] | None:
+        """The tokens that end a text, where the token is known to be one of them."""
+        told = self._told
+        is_end = place == told.count - 1 and told.finish == "stop" and not told.is_stopped_by_word
+        return self._known.pieces.eog if is_end else None
 
     def _made(self, replay: Replay, reason: str, *, more: int, after: int) -> Followed:
         steps = replay.finish()

@@ -91,8 +91,8 @@ class Replay:
     def tokens(self) -> list[int]:
         return [token for token, *_ in self._tokens]
 
-    def predict(self, reported: Reported) -> int | None:
-        """The token that the server takes next, if that can be told."""
+    def predict(self, reported: Reported, among: frozenset[int] | None = None) -> int | None:
+        """The token that the server takes next, if that can be told. among: tokens of which it is known to be one."""
         if self.is_lost:
             return None
         try:
@@ -100,6 +100,8 @@ class Replay:
                      if one.verdict is not None and one.verdict.taken is not None}  # fmt: skip
         except (Undecided, EspalierError):
             return None
+        if among is not None:
+            found &= among
         return found.pop() if len(found) == 1 else None
 
     def fits(self, token: int, reported: Reported | None) -> bool:
