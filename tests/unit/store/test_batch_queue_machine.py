@@ -86,6 +86,23 @@ class QueueMachine(RuleBasedStateMachine):
         if not dies:
             self.held[worker] += found
 
+    @rule(sleeper=st.sampled_from(WORKERS), other=st.sampled_from(WORKERS), finishes=st.booleans())
+    def sleeps_past_its_lease(self, sleeper: str, other: str, finishes: bool) -> None:
+        """The sleeper's items go to another worker; then it wakes, and says how they ended."""
+        self.claims(sleeper, 2, False, False)
+        self.every_move_is_in_the_tables()  # which looks at one move at a time
+        self.time_passes(LEASE + 1)
+        self.tends(other)
+        self.every_move_is_in_the_tables()
+        if other != sleeper:
+            self.claims(other, 4, True, False)
+            self.every_move_is_in_the_tables()
+            if finishes:
+                self.records(other, True, False, False)
+                self.every_move_is_in_the_tables()
+        self.renews(sleeper)
+        self.records(sleeper, False, False, True)
+
     @rule(worker=st.sampled_from(WORKERS), good=st.booleans(), again=st.booleans(), dies=st.booleans())
     def records(self, worker: str, good: bool, again: bool, dies: bool) -> None:
         items, self.held[worker] = self.held[worker], []

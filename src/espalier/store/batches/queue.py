@@ -61,7 +61,8 @@ class ItemQueue:
                 insert(ATTEMPTS),
                 [{"batch_id": o["b"], "line": o["l"], "fence": o["f"], "worker": worker, "began": now} for o in taken],
             )
-        return [_item(batch, item) for batch, item in found]
+        options = {batch["id"]: plan_of(batch).options for batch in {one["id"]: one for one, _ in found}.values()}
+        return [_item(batch, item, options[batch["id"]]) for batch, item in found]
 
     def renew(self, worker: str, leases: Sequence[Lease]) -> Sequence[Lease]:
         if not leases:
@@ -223,12 +224,12 @@ def _state(ended: Ended) -> ItemState:
     return ItemState.DONE if ended.answer.is_good else ItemState.FAILED
 
 
-def _item(batch: Mapping[Any, Any], row: Mapping[Any, Any]) -> Item:
+def _item(batch: Mapping[Any, Any], row: Mapping[Any, Any], options: Mapping[str, Any]) -> Item:
     lease = Lease(batch=row["batch_id"], line=row["line"], fence=row["fence"] + 1)
     return Item(
         lease=lease, custom_id=row["custom_id"], caller=batch["caller"], endpoint=batch["endpoint"],
         kind=batch["kind"], body=unpack(row["body"], what=f"item {lease.line} of {lease.batch}"), size=row["size"],
-        attempts=row["attempts"], losses=row["losses"], options=plan_of(batch).options,
+        attempts=row["attempts"], losses=row["losses"], options=options,
     )  # fmt: skip
 
 
