@@ -41,6 +41,7 @@ SAMPLERS = {
     "xtc": {"xtc_probability": 0.5, "xtc_threshold": 0.1},
     "mirostat": {"mirostat": 2, "mirostat_tau": 4.0},
 }
+MIROSTAT = {"temperature": 0.8, "repetition_penalty": 1.0}
 OURS = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.0}
 PROMPT, TOKENS = "Generate user info", 16
 SEEDS = max(1, examples(8) // 2)
@@ -101,7 +102,7 @@ def truth_of(engine, trace, grammar, seed, fields):
     """What llama.cpp's sampler draws here: for each step the token it took, the one it rejected, the removed mass."""
     found = engine.generate(
         trace.prompt, raw=True, constraint=Gbnf(grammar), sampler="native", seed=seed, max_tokens=TOKENS,
-        trace="steps", **OURS | fields,
+        trace="steps", **(MIROSTAT if "mirostat" in fields else OURS) | fields,
     )  # fmt: skip
     return [
         (one.token_id, one.rejected.id if one.rejected is not None else None, one.removed_mass)
@@ -176,4 +177,5 @@ def compare(server, engine, tmp_path, name, count, capsys, *, near):
     with capsys.disabled():
         print(f"\n{name}, {count if count is not None else 'default'} probabilities: {dict(counts)}")  # noqa: T201
     assert counts["rejected"] > 5
-    assert counts["unknown"] <= 0.02 * sum(counts[one] for one in ("exact", "bounded", "untraceable"))
+    share = 0.15 if name == "xtc" else 0.02  # xtc draws a number of its own, which an undecided step may or may not use
+    assert counts["unknown"] <= share * sum(counts[one] for one in ("exact", "bounded", "untraceable"))

@@ -16,13 +16,16 @@ from espalier.errors import UpstreamError
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
     """ids: `(n,) int64`, in the server's order, best first. logprobs: `(n,) float32`, ln of the model's probabilities.
-    width: V. chosen: the token that was taken, if the entry names it, and its logprob, which may be beyond the n."""
+    width: V. chosen: the token that was taken, if the entry names it, and its logprob, which may be beyond the n.
+    is_again: whether the server was
+    asked again, in another forward pass than the one that it drew from."""
 
     ids: NDArray[np.int64]
     logprobs: NDArray[np.float32]
     width: int
     chosen: int | None = None
     chosen_logprob: float | None = None
+    is_again: bool = False
 
     @property
     def is_whole(self) -> bool:

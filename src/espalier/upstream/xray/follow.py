@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from espalier.errors import EspalierError, UpstreamError
@@ -179,7 +179,7 @@ class _Run:
         for is_fresh in (False, True):
             try:
                 entry = self._again.entry([*self._prompt, *replay.tokens()], count=count, is_fresh=is_fresh)
-                found = read_entry(entry, width)
+                found = replace(read_entry(entry, width), is_again=True)
             except EspalierError as error:
                 log.info("a position could not be asked for again: %s", error)
                 return None

@@ -28,6 +28,8 @@ from espalier.upstream.xray.wire.request import Asked
 from espalier.upstream.xray.wire.spans import text_of
 
 LISTED = 10
+AGAIN = 5e-3
+"""How far a removed mass may be off that comes from another forward pass than the one that the server drew from."""
 ALMOST = 1.0 - 2.0**-53
 FROM = "llama-server"
 """`sampler` of the trace's sampling: it drew the tokens with random numbers of its own."""
@@ -125,6 +127,9 @@ def _record(place: int, step: Step, states: States | None, vocab: Vocab) -> Step
     rejected = verdict.first if verdict.outcome == "rejected" else None
     allows = _Allows(step, states)
     masses = _masses(step, states, allows)
+    if reported is not None and reported.is_again:
+        least = max(0.0, masses.least - AGAIN)
+        masses = masses._replace(least=least, most=min(1.0, masses.most + AGAIN), tax=-math.log1p(-least))
     logprob = _logprob(step)
     prob = math.exp(min(logprob, 0.0))
     taken = verdict.taken
@@ -134,7 +139,9 @@ def _record(place: int, step: Step, states: States | None, vocab: Vocab) -> Step
     if is_unknown:
         exactness, note = ("untraceable" if step.state is None or reported is None else "bounded"), step.reason
     elif masses.most > masses.least or reported is None:
-        exactness, note = "bounded", "the server listed the best tokens only"
+        is_again = reported is not None and reported.is_again
+        note = "the server was asked again" if is_again else "the server listed the best tokens only"
+        exactness = "bounded"
     keep = [step.token] + ([rejected.token] if rejected is not None else [])
     wanted = [] if reported is None else _listed(reported, keep)
     refused = rejected.token if rejected is not None else None

@@ -22,7 +22,7 @@ from espalier.upstream.xray.sampler.chain import Chain, Draw, Place
 
 Outcome = Literal["accepted", "rejected", "unknown"]
 MOST_PATHS = 12
-MASKED = 8192
+MASKED = 1024
 """Up to so many tokens, all that a grammar allows at a step is worked out; beyond it, only for listed ones."""
 BROKEN = "the replay of the sampler has lost its place"
 
