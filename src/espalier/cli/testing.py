@@ -1,11 +1,12 @@
-"""`espalier test`: runs test cases on a model, reports, and exits with 1 where one fails."""
+"""`espalier test`: runs test cases on a model, reports, compares, and exits with 1 where one fails."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
@@ -13,14 +14,24 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from espalier.cli import output
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.model import EngineFlags, Model, load
+from espalier.cli.flags.server import need_server, read_server
+from espalier.errors import InputError, MissingDependency
 from espalier.harness.cases.case import TestCase
 from espalier.harness.cases.read import check_names, read_cases
 from espalier.harness.cases.standard import STANDARD
+from espalier.harness.compare.runs import Comparison, compared, comparison_text
 from espalier.harness.report.junit import junit_text
 from espalier.harness.report.terminal import report_text
+from espalier.harness.results import Report
 from espalier.harness.run import AT_ONCE, Harness, Progressed
 from espalier.trace.files import write_text
 from espalier.wiring import build_app
+
+if TYPE_CHECKING:
+    from espalier.store.open import Store
+
+AGAINST = ("preset", "strategy", "model")
+LISTED = 20
 
 
 @with_flags
@@ -40,25 +51,65 @@ def command(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Where neither the case nor its preset names one.")] = 0,
     at_once: Annotated[int, typer.Option("--at-once", min=1, max=256, help="Iterations in one batch.")] = AT_ONCE,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            help="Run a second time and compare: free, preset:NAME, strategy:NAME or model:NAME.",
+            metavar="VARIANT",
+        ),
+    ] = None,
+    compare: Annotated[
+        str | None, typer.Option("--compare", help="Compare with an earlier run: its id, or last.", metavar="RUN")
+    ] = None,
+    runs: Annotated[bool, typer.Option("--runs", help="List the earlier runs, and run nothing.")] = False,
+    store: Annotated[bool, typer.Option("--store/--no-store", help="Keep the run in the database.")] = True,
     junit: Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML there.", metavar="FILE")] = None,
+    html: Annotated[Path | None, typer.Option("--html", help="Write a page there.", metavar="FILE")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
     engine: EngineFlags,
 ) -> None:
     """Prove a configuration before it is deployed: run test cases, and fail where one does."""
+    if runs:
+        list_runs(as_json=as_json)
+        return
     cases = cases_of(files or [], iterations)
+    kind, _, name = read_variant(against)
     app = build_app()
-    if preset is not None:
-        app.presets.get(preset)  # an unknown name is an error before the model is loaded
+    for wanted in (preset, name if kind == "preset" else None):
+        if wanted is not None:
+            app.presets.get(wanted)  # an unknown name is an error before the model is loaded
+    earlier = None if compare is None else read_run(compare)
+    shared: dict[str, Any] = {"seed": seed, "at_once": at_once}
+    usual: dict[str, Any] = {"preset": preset, "strategy": strategy}
+    other: Report | None = None
     with load(model, engine, app) as loaded, progress_bar() as progress:
-        harness = Harness(loaded, preset=preset, strategy=strategy, seed=seed, at_once=at_once, progress=progress)
-        report = harness.add(*cases).run()
+        report = Harness(loaded, **shared, **usual, progress=progress).add(*cases).run()
+        if kind in ("free", "preset", "strategy"):
+            changed = {"free": True} if kind == "free" else {kind: name}
+            other = Harness(loaded, **shared, **(usual | changed), progress=progress).add(*cases).run()
+    if kind == "model":
+        with load(name, engine, app) as loaded, progress_bar() as progress:
+            other = Harness(loaded, **shared, **usual, progress=progress).add(*cases).run()
+    comparisons: list[Comparison] = []
+    if other is not None:
+        comparisons.append(compared(report, other, names=("this run", str(against))))
+    if earlier is not None:
+        comparisons.append(compared(earlier[1], report, names=(earlier[0], "this run")))
+    if as_json:
+        output.data_json(report.to_json() | {"comparisons": [one.to_json() for one in comparisons]})
+    else:
+        output.data("\n\n".join([report_text(report), *map(comparison_text, comparisons)]))
     if junit is not None:
         write_text(junit, junit_text(report))
         output.note(f"written: {junit}")
-    if as_json:
-        output.data_json(report.to_json())
-    else:
-        output.data(report_text(report))
+    if html is not None:
+        from espalier.harness.report.page import report_page  # noqa: PLC0415  # the template engine, seldom needed
+
+        write_text(html, report_page(report, comparisons))
+        output.note(f"written: {html}")
+    if store:
+        keep(report, preset=preset, strategy=strategy)
     raise typer.Exit(0 if report.passed else 1)
 
 
@@ -69,6 +120,65 @@ def cases_of(files: list[str], iterations: int | None) -> list[TestCase]:
     if iterations is None:
         return found
     return [TestCase.from_json(one.to_json() | {"iterations": iterations}) for one in found]
+
+
+def read_variant(text: str | None) -> tuple[str, str, str]:
+    """`free`, or a kind and a name. Raises InputError."""
+    if text is None:
+        return "", "", ""
+    kind, colon, name = text.partition(":")
+    if text != "free" and (kind not in AGAINST or not name):
+        raise InputError(
+            f"--against {text!r:.80} is no variant",
+            hint="free, preset:NAME, strategy:NAME, model:NAME",
+            field="against",
+        )
+    return kind, colon, name
+
+
+@contextmanager
+def opened() -> Iterator[Store]:
+    """The store of the server's settings. Raises MissingDependency."""
+    need_server()
+    _, settings = read_server({}, None)
+    from espalier.store.open import open_store  # noqa: PLC0415  # the extra [server]
+
+    store = open_store(settings.database_url)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def read_run(run: str) -> tuple[str, Report]:
+    """An earlier run. Raises InputError if there is none."""
+    with opened() as store:
+        name, data = store.test_run(run)
+    return name, Report.from_json(data)
+
+
+def keep(report: Report, **fields: str | None) -> None:
+    """Store a run, and say under which id. Without the extra [server] nothing is stored, and a note says so."""
+    try:
+        with opened() as store:
+            name = store.save_test_run(report.to_json(), **fields)
+    except MissingDependency as error:
+        output.note(f"the run is not stored: {error}")
+        return
+    output.note(f"stored: {name}; a later run compares itself with --compare {name}")
+
+
+def list_runs(*, as_json: bool) -> None:
+    with opened() as store:
+        found = store.test_runs(limit=LISTED)
+    if as_json:
+        output.data_json([dict(one) for one in found])
+        return
+    output.data(f"{'run':<32}{'when':<18}{'cases':>8}{'iterations':>12}")
+    for one in found:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one["created"]))
+        cases, iterations = (f"{one[f'{name}_passed']}/{one[name]}" for name in ("cases", "iterations"))
+        output.data(f"{one['id']:<32}{when:<18}{cases:>8}{iterations:>12}")
 
 
 @contextmanager

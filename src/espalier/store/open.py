@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from espalier.store import generations, migrate, traces
+from espalier.store import generations, migrate, test_runs, traces
 from espalier.store.db import Database, open_database
 from espalier.store.ids import Ids
 from espalier.store.retention import Limits, Retention
@@ -62,6 +62,20 @@ class Store:
     def generation_content(self, generation_id: str) -> Mapping[str, Any] | None:
         """The texts of a generation, None if they were not kept."""
         return generations.content(self.database, generation_id)
+
+    def save_test_run(
+        self, report: Mapping[str, Any], *, preset: str | None = None, strategy: str | None = None
+    ) -> str:
+        """Store `Report.to_json()` of the harness and return its id, `run_…`. Raises InputError if it is none."""
+        return test_runs.save(self.database, self._ids, report, preset=preset, strategy=strategy)
+
+    def test_run(self, run: str) -> tuple[str, Mapping[str, Any]]:
+        """The id and the report of a run; `last` is the newest one. Raises InputError if there is none."""
+        return test_runs.load(self.database, run)
+
+    def test_runs(self, *, limit: int) -> Sequence[Mapping[str, Any]]:
+        """The sums of the newest runs, newest first."""
+        return test_runs.newest(self.database, limit=limit)
 
     def retention(self, limits: Limits) -> Retention:
         """Deletes what exceeds the limits; run it regularly (`retention.keep`)."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-import unicodedata
 from collections.abc import Iterator
 
+from espalier.harness.report.visible import visible
 from espalier.harness.results import CaseResult, Report
 
 WIDTH = 80
@@ -15,6 +15,11 @@ MOST_REASONS = 5
 def report_text(report: Report) -> str:
     """The whole report, without a last newline."""
     return "\n".join(_lines(report))
+
+
+def case_text(result: CaseResult) -> str:
+    """The lines of one case."""
+    return "\n".join(_case(result))
 
 
 def _lines(report: Report) -> Iterator[str]:
@@ -58,7 +63,6 @@ def _case(result: CaseResult) -> Iterator[str]:
 
 def _wrapped(text: str, first: str = "") -> list[str]:
     """Lines of at most 80 columns; a control character is shown as its number."""
-    shown = "".join(c if unicodedata.category(c) not in ("Cc", "Cf", "Cs") else f"\\u{ord(c):04x}" for c in text)
     return textwrap.wrap(
-        shown, WIDTH, initial_indent=first, subsequent_indent=" " * max(len(first), 2), break_on_hyphens=False
+        visible(text), WIDTH, initial_indent=first, subsequent_indent=" " * max(len(first), 2), break_on_hyphens=False
     )

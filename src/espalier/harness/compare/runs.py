@@ -1,0 +1,92 @@
+"""Two reports side by side: which cases changed, and the paired differences of success, length, time and cost."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from espalier.harness.compare.paired import Difference, paired
+from espalier.harness.results import Report, Sample
+
+METRICS: Mapping[str, Callable[[Sample], float | None]] = {
+    "success": lambda one: float(one.passed),
+    "tokens": lambda one: None if one.error is not None else float(one.tokens),
+    "latency": lambda one: None if one.error is not None else one.latency,
+    "tax": lambda one: None if one.error is not None else one.tax,
+}
+"""Name -> figure of a sample; a pair counts where both have one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """first, second: the names of the runs. broken: cases that passed in the first and not in the second; mended: the
+    other way. left_out: cases that are in one run alone, or are not the same in both."""
+
+    first: str
+    second: str
+    cases: int
+    differences: tuple[Difference, ...]
+    broken: tuple[str, ...] = ()
+    mended: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "first": self.first,
+            "second": self.second,
+            "cases": self.cases,
+            "differences": [one.to_json() for one in self.differences],
+            "broken": list(self.broken),
+            "mended": list(self.mended),
+            "left_out": list(self.left_out),
+        }
+
+
+def compared(first: Report, second: Report, *, names: tuple[str, str]) -> Comparison:
+    """Compare the cases that are the same in both, but for the number of iterations."""
+    old = {one.case.name: one for one in first.results}
+    new = {one.case.name: one for one in second.results}
+    same = [name for name in new if name in old and _asked(old[name].case) == _asked(new[name].case)]
+    pairs = [pair for name in same for pair in zip(old[name].samples, new[name].samples, strict=False)]
+    found = []
+    for metric, figure in METRICS.items():
+        both = [(figure(a), figure(b)) for a, b in pairs]
+        known = [(a, b) for a, b in both if a is not None and b is not None]
+        found.append(paired(metric, [a for a, _ in known], [b for _, b in known]))
+    return Comparison(
+        first=names[0],
+        second=names[1],
+        cases=len(same),
+        differences=tuple(found),
+        broken=tuple(name for name in same if old[name].passed and not new[name].passed),
+        mended=tuple(name for name in same if new[name].passed and not old[name].passed),
+        left_out=tuple(sorted({*old, *new} - {*same})),
+    )
+
+
+def _asked(case: Any) -> dict[str, Any]:
+    return {name: value for name, value in case.to_json().items() if name != "iterations"}
+
+
+def comparison_text(found: Comparison) -> str:
+    """Lines of at most 80 columns."""
+    lines = _wrap(f"A is {found.first}; B is {found.second}; {found.cases} cases are the same in both.")
+    lines.append(f"{'':<9}{'A':>10}{'B':>10}{'B - A':>11}  95 % interval")
+    for one in found.differences:
+        if one.mean is None:
+            lines.append(f"{one.metric:<9}{'-':>10}{'-':>10}{'-':>11}  no pairs")
+            continue
+        said = {1: "B is higher", -1: "B is lower", 0: "not decided"}[one.sign]
+        cells = "".join(f"{value:>10.3f}" for value in (one.first, one.second))
+        lines.append(f"{one.metric:<9}{cells}{one.mean:>+11.3f}  {one.low:+.3f} to {one.high:+.3f}  {said}")
+    lines.append(f"Over {max(one.pairs for one in found.differences)} pairs; latency in s, tax in nats.")
+    for label, names in (("Broken", found.broken), ("Mended", found.mended), ("Not compared", found.left_out)):
+        if names:
+            lines += _wrap(f"{label}: {', '.join(names)}")
+    return "\n".join(lines)
+
+
+def _wrap(text: str) -> list[str]:
+    return textwrap.wrap(text, 80, subsequent_indent="  ", break_on_hyphens=False)
