@@ -80,7 +80,7 @@ def command(
         if wanted is not None:
             app.presets.get(wanted)  # an unknown name is an error before the model is loaded
     earlier = None if compare is None else read_run(compare)
-    shared: dict[str, Any] = {"seed": seed, "at_once": at_once}
+    shared: dict[str, Any] = {"seed": seed, "at_once": at_once, "warm": against is not None}
     usual: dict[str, Any] = {"preset": preset, "strategy": strategy}
     other: Report | None = None
     with load(model, engine, app) as loaded, progress_bar() as progress:

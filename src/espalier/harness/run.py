@@ -53,7 +53,7 @@ class Harness:
     preset: instead of the preset of every case: a Preset or the name of one. strategy: instead of every case's. seed:
     where neither the case nor its preset names one; iteration i draws from random stream i. free: without constraints,
     filters and bans, to compare with. at_once: iterations in one batch; a case with a limit on latency runs alone.
-    clock: seconds. progress: told how far the run is. Raises InputError.
+    warm: first generate one token of every case, so that no latency holds what is done once. clock: seconds. progress: told how far the run is. Raises InputError.
     """
 
     def __init__(
@@ -65,13 +65,14 @@ class Harness:
         seed: int = 0,
         free: bool = False,
         at_once: int = AT_ONCE,
+        warm: bool = False,
         clock: Callable[[], float] = time.perf_counter,
         progress: Progressed = lambda done, of: None,
     ) -> None:
         if at_once < 1:
             raise InputError("at_once is at least 1", field="at_once")
         self._engine, self._preset, self._strategy = engine, preset, strategy
-        self._seed, self._free, self._at_once = seed, free, at_once
+        self._seed, self._free, self._at_once, self._warms = seed, free, at_once, warm
         self._clock, self._progress = clock, progress
         self._cases: list[TestCase] = []
 
@@ -142,6 +143,9 @@ class Harness:
             return [tuple(one) for one in found]
         service = self._engine.serve()
         try:
+            for _, one in runnable:
+                if self._warms or one.case.max_latency is not None:
+                    self._warm(service, one)
             for alone in (False, True):
                 jobs = [
                     (place, index)
@@ -171,8 +175,6 @@ class Harness:
         assert one.request is not None
         case = one.case
         request = replace(one.request, stream=0 if case.deterministic else index)
-        if case.max_latency is not None and index == 0:
-            self._warm(service, request, case.timeout)
         start = self._clock()
         try:
             result = _result(service, request, case.timeout)
@@ -193,10 +195,12 @@ class Harness:
             token_ids=result.token_ids,
         )
 
-    def _warm(self, service: ServingEngine, request: Request, seconds: float | None) -> None:
-        """One token that is not measured: its constraint is compiled then, and its kernels are loaded."""
+    def _warm(self, service: ServingEngine, one: _Prepared) -> None:
+        """One token that is not measured: the constraint is compiled then, and kernels are loaded."""
+        assert one.request is not None
         with suppress(EspalierError):  # the measured run says the same
-            _result(service, replace(request, sampling=replace(request.sampling, max_tokens=1)), seconds)
+            request = replace(one.request, sampling=replace(one.request.sampling, max_tokens=1))
+            _result(service, request, one.case.timeout)
 
 
 def rejection_rate(result: Result) -> float | None:

@@ -93,6 +93,8 @@ def test_two_runs_say_what_broke_and_leave_out_what_is_not_the_same() -> None:
     figures = {one.metric: one for one in found.differences}
     assert (figures["success"].mean, figures["tokens"].mean, figures["tokens"].sign) == (-0.6, 4.0, 1)
     assert figures["tax"].pairs == 0
+    assert not figures["latency"].tested
+    assert "not tested" in comparison_text(found)
     text = comparison_text(found)
     assert "Broken: a" in text
     assert "B is higher" in text

@@ -26,6 +26,7 @@ class Difference:
     """metric: what is compared. first, second: the means of the runs over the pairs. mean: second - first. low, high:
     the 95 % interval of the mean. chance: how often flipped signs give a mean as far from 0. sign: 1 or -1 where the
     interval and the test both exclude 0, else 0: not decided. pairs: their number; without any, the figures are None.
+    tested: whether pairs are independent enough for a sign.
     """
 
     metric: str
@@ -37,13 +38,17 @@ class Difference:
     high: float | None = None
     chance: float | None = None
     sign: int = 0
+    tested: bool = True
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-def paired(metric: str, first: Sequence[float], second: Sequence[float], *, seed: int = 0) -> Difference:
-    """The difference of two figures that belong together place by place. Raises InputError if they do not."""
+def paired(
+    metric: str, first: Sequence[float], second: Sequence[float], *, seed: int = 0, tested: bool = True
+) -> Difference:
+    """The difference of two figures that belong together place by place. tested: False states no
+    sign. Raises InputError if they do not."""
     if len(first) != len(second):
         raise InputError(f"{metric}: {len(first)} and {len(second)} figures are no pairs", field=metric)
     if not first:
@@ -54,7 +59,7 @@ def paired(metric: str, first: Sequence[float], second: Sequence[float], *, seed
     assert found.low is not None
     assert found.high is not None
     chance = sign_flip(b - a, seed=seed)
-    shown = chance <= 1 - LEVEL + 1e-12 and (found.low > 0 or found.high < 0)
+    shown = tested and chance <= 1 - LEVEL + 1e-12 and (found.low > 0 or found.high < 0)
     return Difference(
         metric=metric,
         pairs=len(a),
@@ -65,6 +70,7 @@ def paired(metric: str, first: Sequence[float], second: Sequence[float], *, seed
         high=found.high,
         chance=chance,
         sign=(1 if found.mean > 0 else -1) if shown else 0,
+        tested=tested,
     )
 
 

@@ -17,6 +17,8 @@ METRICS: Mapping[str, Callable[[Sample], float | None]] = {
     "tax": lambda one: None if one.error is not None else one.tax,
 }
 """Name -> figure of a sample; a pair counts where both have one."""
+UNTESTED = ("latency",)
+"""Figures without a sign: the iterations of a run share the machine and its load, which the other run had not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,8 @@ def compared(first: Report, second: Report, *, names: tuple[str, str]) -> Compar
     for metric, figure in METRICS.items():
         both = [(figure(a), figure(b)) for a, b in pairs]
         known = [(a, b) for a, b in both if a is not None and b is not None]
-        found.append(paired(metric, [a for a, _ in known], [b for _, b in known]))
+        figures = [a for a, _ in known], [b for _, b in known]
+        found.append(paired(metric, *figures, tested=metric not in UNTESTED))
     return Comparison(
         first=names[0],
         second=names[1],
@@ -78,7 +81,7 @@ def comparison_text(found: Comparison) -> str:
         if one.mean is None:
             lines.append(f"{one.metric:<9}{'-':>10}{'-':>10}{'-':>11}  no pairs")
             continue
-        said = {1: "B is higher", -1: "B is lower", 0: "not decided"}[one.sign]
+        said = {1: "B is higher", -1: "B is lower", 0: "not decided"}[one.sign] if one.tested else "not tested"
         cells = "".join(f"{value:>10.3f}" for value in (one.first, one.second))
         lines.append(f"{one.metric:<9}{cells}{one.mean:>+11.3f}  {one.low:+.3f} to {one.high:+.3f}  {said}")
     lines.append(f"Over {max(one.pairs for one in found.differences)} pairs; latency in s, tax in nats.")
