@@ -53,7 +53,8 @@ class Harness:
     preset: instead of the preset of every case: a Preset or the name of one. strategy: instead of every case's. seed:
     where neither the case nor its preset names one; iteration i draws from random stream i. free: without constraints,
     filters and bans, to compare with. at_once: iterations in one batch; a case with a limit on latency runs alone.
-    warm: first generate one token of every case, so that no latency holds what is done once. clock: seconds. progress: told how far the run is. Raises InputError.
+    warm: first generate one token of every case, so that no latency holds what is done once. clock: seconds. progress:
+    told how far the run is. Raises InputError.
     """
 
     def __init__(
