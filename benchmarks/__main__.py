@@ -27,6 +27,7 @@ BENCHMARKS = {
     "budget": "benchmarks.budget",
     "faithful": "benchmarks.faithful",
     "beams": "benchmarks.beams",
+    "activations": "benchmarks.activations.report",
 }
 
 

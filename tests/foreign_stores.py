@@ -39,11 +39,19 @@ def keyed(entries: Sequence[Mapping[str, Any]], keys: Sequence[str] | None) -> d
     return dict(zip(keys or [sha(one["prompt"]) for one in entries], entries, strict=True))
 
 
-def write_pair(path: Path, entries: Sequence[Mapping[str, Any]], keys: Sequence[str] | None = None) -> Path:
+def write_pair(
+    path: Path,
+    entries: Sequence[Mapping[str, Any]],
+    keys: Sequence[str] | None = None,
+    *,
+    map_size: int = 1 << 26,
+) -> Path:
     """The two environments: that of vectors (here without any), and that of metadata, which is read."""
     write_lmdb(path, {"x": b"not to be read"})
     write_lmdb(
-        path.with_name(path.name + "_metadata"), {k: pickle.dumps(dict(e)) for k, e in keyed(entries, keys).items()}
+        path.with_name(path.name + "_metadata"),
+        {k: pickle.dumps(dict(e)) for k, e in keyed(entries, keys).items()},
+        map_size=map_size,
     )
     return path
 

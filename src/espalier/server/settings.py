@@ -146,6 +146,18 @@ class ServerSettings:
     retention_days: Annotated[float | None, Field("How long what is stored is kept.", above=0)] = 7.0
     retention_rows: Annotated[int | None, Field("How many rows are kept.", least=1)] = 10_000
 
+    activations_store: Annotated[
+        str | None, Field("Folder for hidden states; none: requests for them are refused. One worker.")
+    ] = None
+    activations_max_bytes: Annotated[
+        int | None, Field("Bytes in use; the oldest requests are removed beyond it.", least=1_000_000)
+    ] = 10_000_000_000
+    activations_days: Annotated[float | None, Field("How long hidden states are kept.", above=0)] = None
+    activations_queue_bytes: Annotated[int, Field("Bytes of hidden states that wait for the disk.", least=1)] = 1 << 28
+    activations_when_full: Annotated[
+        Literal["wait", "drop"], Field("Whether a full queue holds requests back, or drops their hidden states.")
+    ] = "wait"
+
     batch_jobs: Annotated[bool, Field("Whether batch jobs are taken and run.")] = True
     batch_job_temp_dir: Annotated[
         str | None, Field("Folder of uploads; machines that share the store share it. None: beside the SQLite file.")
@@ -174,6 +186,12 @@ class ServerSettings:
             raise InputError(
                 "VOCAB_SOFT_TIER2_PENALTY is above VOCAB_SOFT_TIER3_PENALTY: rarer words would be the cheaper ones",
                 field="VOCAB_SOFT_TIER2_PENALTY",
+            )
+        if self.activations_store is not None and self.workers > 1:
+            raise InputError(
+                f"ACTIVATIONS_STORE has one writer, and WORKERS is {self.workers}",
+                hint="WORKERS=1",
+                field="ACTIVATIONS_STORE",
             )
         if self.rejection_log is not None and self.workers > 1:
             raise InputError(

@@ -49,7 +49,7 @@ def test_a_text_has_the_vectors_of_its_tokens_whatever_branches_did(data, positi
             length = data.draw(st.integers(len(PROMPT), len(texts[one])))
             texts[one], places[one] = texts[one][:length], tree.cut(places[one], length)
     for text in texts.values():
-        expected = [i for i in range(len(text)) if tree.options.wants(i, len(PROMPT))]
+        expected = [i for i in range(len(text)) if tree.options.wanted(len(PROMPT))(i)]
         expected = expected[-1:] if positions == "last" else expected
         found, vectors = tree.vectors([*text, 99])  # the last token was not read
         assert list(found) == expected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -65,14 +65,18 @@ class Activations:
                 raise InputError(f"layers: the model has no layer {one}", hint=f"0 to {count - 1}", field="layers")
         return tuple(sorted({one % count for one in self.layers}))
 
-    def wants(self, position: int, prompt: int) -> bool:
-        """Whether the vectors of a position are needed, or may be. prompt: tokens of the prompt."""
+    def wanted(self, prompt: int) -> Callable[[int], bool]:
+        """A function that says whether the vectors of a position are needed, or may be. prompt: its tokens."""
         every = self.every
         if every is not None:
-            return position % every == 0
-        if self.positions == "last":  # which one it is shows at the end
-            return position >= prompt - 1
-        return self.positions == "all" or (position < prompt) == (self.positions == "prompt")
+            return lambda position: position % every == 0
+        tests: dict[str, Callable[[int], bool]] = {
+            "all": lambda _: True,
+            "prompt": lambda position: position < prompt,
+            "response": lambda position: position >= prompt,
+            "last": lambda position: position >= prompt - 1,  # which one it is shows at the end
+        }
+        return tests[self.positions]
 
     def to_json(self) -> dict[str, Any]:
         """As `from_json` reads it."""

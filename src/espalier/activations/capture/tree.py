@@ -40,6 +40,7 @@ class CaptureTree:
         self.options, self.layers, self.prompt = options, tuple(layers), prompt
         self.selection = (options.sites, self.layers, options.dtype)
         """Equal for runs whose vectors can be copied together."""
+        self._wants = options.wanted(prompt)
         self._root = Node(None, -1, 0)
 
     def start(self) -> Node:
@@ -49,8 +50,8 @@ class CaptureTree:
 
     def wanted(self, start: int, count: int) -> list[int]:
         """Which of the next `count` tokens need vectors, counted from the first of them. start: its position."""
-        wants, prompt = self.options.wants, self.prompt
-        return [i for i in range(count) if wants(start + i, prompt)]
+        wants = self._wants
+        return [i for i in range(count) if wants(start + i)]
 
     def grow(self, place: Node, tokens: Sequence[int], wanted: Sequence[int], vectors: NDArray[Any] | None) -> Node:
         """A sequence has read more tokens. vectors: `(sites * layers, len(wanted), hidden)`, sites first. Returns its
@@ -94,8 +95,7 @@ class CaptureTree:
         path = [*self._path(tokens)]
         if len(path) < self.prompt:
             raise GenerationError("the prompt's hidden states were not captured")
-        wants, prompt = self.options.wants, self.prompt
-        kept = [node for node in path if wants(node.depth - 1, prompt)]
+        kept = [node for node in path if self._wants(node.depth - 1)]
         if self.options.positions == "last":
             kept = kept[-1:]
         if not kept:

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from espalier.decoding.plan import STRATEGIES, Strategy
@@ -182,7 +183,20 @@ class Generation:
         )
 
     async def _keep(self, index: int, result: Result) -> None:
-        """Store the trace and the row of an output, if wanted. A failing store is logged and ends no generation."""
+        """Store the trace, the row and the hidden states of an output, if wanted. A failing store is logged and ends no
+        generation."""
+        await self._keep_trace(index, result)
+        if self.process.activations is not None and result.activations is not None:
+            taken = partial(
+                self.process.activations.put, result, request_id=self.request_id, trace_id=self.outputs[index].trace_id
+            )
+            try:
+                saving = asyncio.ensure_future(self.process.pools.saving.run(taken, owner=self.caller.name))
+                await asyncio.shield(saving)
+            except EspalierError as error:
+                log.warning("not stored: %s", error, extra={"fields": {"request_id": self.request_id}})
+
+    async def _keep_trace(self, index: int, result: Result) -> None:
         store, settings = self.process.store, self.process.settings
         keeps_trace = self.asked.keep_trace and result.trace is not None
         if store is None or not (keeps_trace or settings.store_generations):

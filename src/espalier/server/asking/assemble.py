@@ -69,6 +69,7 @@ def _requests(draft: Draft, process: Process) -> tuple[Request, ...]:
             one = make_request(prompt, **options)
             one = replace(one, prompt_ids=ids, sampling=in_buckets(one.sampling, process.settings), **draft.request)
             check_capabilities(process.engine.engine, one)
+            _check_activations(one, process)
         _check_outputs(one, draft, process.settings)
         found += outputs_of(one)
     return tuple(found)
@@ -114,6 +115,13 @@ def _check_registered(options: Mapping[str, Any], process: Process) -> None:
         if name in options:
             with field_names(otherwise=f"espalier.{name}"):
                 look_up(options[name])
+
+
+def _check_activations(request: Request, process: Process) -> None:
+    if request.activations is not None and process.activations is None:
+        raise CapabilityError(
+            "this server stores no hidden states", hint="ACTIVATIONS_STORE names the folder", field="activations"
+        )
 
 
 def _check_outputs(request: Request, draft: Draft, settings: ServerSettings) -> None:

@@ -25,11 +25,13 @@ from espalier.tokens.vocab import Vocab
 COMPLETION_TOKENS = 16
 """OpenAI's default of `max_tokens` for `/v1/completions`."""
 OPTIONS = ("preset", "reasoning", "max_reasoning", "max_calls", "tool_format", "schema_in_prompt", "schema_order",
-           "sampler")  # fmt: skip
+           "sampler", "activations")  # fmt: skip
 """Fields of `espalier` that are arguments of `make_request`."""
-NAMES = {name: f"espalier.{name}" for name in (*OPTIONS, "soft", *FIELDS)} | {
-    "template_variables": "chat_template_kwargs"
-}
+NAMES = (
+    {name: f"espalier.{name}" for name in (*OPTIONS, "soft", *FIELDS)}
+    | {"template_variables": "chat_template_kwargs"}
+    | {name: f"espalier.activations.{name}" for name in ("layers", "sites", "positions", "dtype")}
+)
 """From the field that an error names to the field of the body."""
 
 

@@ -86,7 +86,7 @@ class EspalierOptions(Body):
     fields of `Decoding`. allow: `checked` also takes schema keywords that can only be checked on the complete text.
     constraint: any constraint with its `kind`. schema_order: the order of properties in every schema of the body that
     states none, the tools' included. soft: soft constraints with their `kind`. reasoning: `auto`, a name, or
-    two markers.
+    two markers. activations: true, or fields of `Activations`: the hidden states go to the server's store.
     """
 
     preset: str | None = None
@@ -113,6 +113,7 @@ class EspalierOptions(Body):
     on_budget: Literal["close", "truncate", "error"] | None = None
     max_rewinds: int | None = None
     safety: Any = None
+    activations: bool | dict[str, Any] | None = None
 
 
 class SharedBody(SamplingFields):

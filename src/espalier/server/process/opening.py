@@ -38,6 +38,7 @@ from espalier.server.observe.guarded import Guarded
 from espalier.server.observe.metrics import MOST_TOKENS, PrometheusMeter, make_meter
 from espalier.server.ports import Gate, Meter, TraceStore
 from espalier.server.process.ending import Ending, ending_on_signals
+from espalier.server.process.hidden_states import HiddenStates
 from espalier.server.process.pools import Pools, make_pools
 from espalier.server.process.prebuild import Prebuild, check_lists, prebuilding
 from espalier.server.process.state import Process
@@ -115,6 +116,10 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         recorders = await _open_recorders(stack, settings, meter)
         spans = telemetry.make_spans(is_on=settings.otel)
         stack.push_async_callback(asyncio.to_thread, spans.close)
+        activations = None
+        if settings.activations_store is not None:
+            activations = await asyncio.to_thread(HiddenStates, settings)
+            stack.push_async_callback(asyncio.to_thread, activations.close)
         prebuild: Prebuild | None = None
         if lists and compiler is not None:
             prebuild = await stack.enter_async_context(prebuilding(settings, compiler, lists))
@@ -123,6 +128,7 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
             pools=pools, spans=spans, store=store if parts.store is not None or _keeps(settings) else None,
             started=int(time.time()), fingerprint=_fingerprint(engine), recorders=recorders,
             default_strategy=REJECTION if recorders and engine.capabilities.logits else None, prebuild=prebuild,
+            activations=activations,
             batches=open_batches(store, settings) if has_batches and isinstance(store, Store) else None,
         )  # fmt: skip
 

@@ -10,6 +10,7 @@ from espalier.engines.protocols import ServingEngine
 from espalier.sampling.presets.catalogue import Presets
 from espalier.server.observe.telemetry import Spans
 from espalier.server.ports import Gate, Meter, TraceStore
+from espalier.server.process.hidden_states import HiddenStates
 from espalier.server.process.pools import Pools
 from espalier.server.process.prebuild import Prebuild
 from espalier.server.settings import ServerSettings
@@ -24,6 +25,7 @@ class Process:
     started: Unix seconds. pools: threads for work that blocks or takes long. spans: telemetry. fingerprint:
     identifies the model and this version. recorders: get every run. default_strategy: for requests that name none;
     None leaves the choice to the engine. prebuild: how far the word lists are that are compiled at the start.
+    activations: takes hidden states.
     batches: None where batch jobs are off. wakers: called when there is a new batch, or one is to stop."""
 
     settings: ServerSettings
@@ -41,6 +43,7 @@ class Process:
     recorders: tuple[Recorder, ...] = ()
     default_strategy: str | None = None
     prebuild: Prebuild | None = None
+    activations: HiddenStates | None = None
     batches: BatchStore | None = None
     wakers: list[Callable[[], None]] = field(default_factory=list)
 

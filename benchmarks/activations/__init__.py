@@ -1,0 +1,1 @@
+"""What captured hidden states cost: generating, writing, rebuilding inference files."""

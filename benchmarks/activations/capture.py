@@ -1,0 +1,92 @@
+"""Tokens per second with the response positions of all layers captured and written to a store, against without.
+
+Both alternate in one process; time is CPU time of the process, the writer's thread included. Models: the demo one, and
+one of about 100 M parameters with random weights, made here.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import espalier
+from espalier.activations.store.base import ActivationStore
+from espalier.activations.store.writer import QueuedWriter
+from espalier.wiring import demo_model
+
+TOKENS = {"demo": {1: 128, 8: 128}, "random": {1: 32, 8: 16}}
+ROUNDS = 7
+ASKED = espalier.Activations(positions="response")
+
+
+def make_model(folder: Path) -> int:
+    """A Llama with random weights and the demo model's tokenizer. Returns its parameters."""
+    torch.manual_seed(0)
+    made = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=2304, hidden_size=768, intermediate_size=2048, num_hidden_layers=14, num_attention_heads=12,
+            num_key_value_heads=12, max_position_embeddings=1024, tie_word_embeddings=True, bos_token_id=0,
+            eos_token_id=2, pad_token_id=0,
+        )
+    )  # fmt: skip
+    made.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(demo_model() / name, folder)
+    return sum(one.numel() for one in made.parameters())
+
+
+def timed(work: Callable[[], int]) -> float:
+    """Tokens per second of CPU time."""
+    began = time.process_time()
+    count = work()
+    return count / (time.process_time() - began)
+
+
+def compare(engine: espalier.LoadedEngine, batch: int, tokens: int, writer: QueuedWriter) -> tuple[float, float, float]:
+    """Tokens/s without and with, and the median of the rounds' ratios."""
+
+    def generate(asked: espalier.Activations | None) -> int:
+        prompts = [f"Number {number}" for number in range(batch)]
+        results = engine.generate(prompts, max_tokens=tokens, ignore_eos=True, seed=1, trace="off", activations=asked)
+        for one in results:
+            if one.activations is not None:
+                writer.put(one.activations)
+        writer.flush()
+        return sum(len(one.token_ids) for one in results)
+
+    generate(None)
+    generate(ASKED)
+    pairs = []
+    for number in range(ROUNDS):
+        order = (None, ASKED) if number % 2 else (ASKED, None)
+        found = {asked: timed(lambda asked=asked: generate(asked)) for asked in order}
+        pairs.append((found[None], found[ASKED]))
+    without, captured = (statistics.median(one) for one in zip(*pairs, strict=True))
+    return without, captured, statistics.median(with_ / bare for bare, with_ in pairs)
+
+
+def main() -> None:
+    print(f"{'model':<12}{'batch':>6}{'tokens/s':>10}{'captured':>10}{'ratio':>7}")
+    with tempfile.TemporaryDirectory() as folder:
+        random_model = Path(folder) / "random"
+        millions = make_model(random_model) // 1_000_000
+        for name, path in (("demo", demo_model()), (f"random {millions} M", random_model)):
+            with (
+                espalier.load(str(path)) as engine,
+                ActivationStore(Path(folder) / f"{name}-store", write=True) as store,
+                QueuedWriter(store) as writer,
+            ):
+                for batch, tokens in TOKENS[name.partition(" ")[0]].items():
+                    without, captured, ratio = compare(engine, batch, tokens, writer)
+                    print(f"{name:<12}{batch:>6}{without:>10.1f}{captured:>10.1f}{ratio:>7.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
