@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -154,6 +156,31 @@ def test_reconstruct_reads_our_own_store(store, tmp_path):
     assert {one.run for one in entries} == {"run"}
     assert entries[0].response == "ab"
     assert "trim_position" not in entries[0].optional
+
+
+def test_a_legacy_store_is_read_by_pickle_as_the_original_does_and_by_our_own_reader(store, tmp_path):
+    store.put(captured(prompt="prompt 0", timestamp=9.0, request_id="again"))
+    export(store, tmp_path / "old.lmdb", "legacy")
+    lmdb = pytest.importorskip("lmdb", reason="lmdb is not installed")
+    digest = hashlib.sha256(b"prompt 0").hexdigest()
+    with lmdb.open(str(tmp_path / "old.lmdb_metadata"), readonly=True) as base, base.begin() as reading:
+        found = pickle.loads(reading.get(digest.encode()))
+        assert reading.stat()["entries"] == 4  # repeated samples do not replace one another
+    assert (found["prompt"], found["response"], found["input_length"]) == ("prompt 0", "ab", 2)
+    assert found["logging_config"] == {"target_layers": "all", "sequence_mode": "all"}
+    assert found["trim_position"] is None
+    with lmdb.open(str(tmp_path / "old.lmdb"), readonly=True) as base, base.begin() as reading:
+        entry = pickle.loads(reading.get(digest.encode()))
+    assert entry["metadata"] == {"compression": "none"}
+    layers = entry["data"]["all_layers_activations"]
+    assert [None if one is None else one.shape for one in layers] == [(1, 3, 4), None, (1, 3, 4)]
+    expected = next(one for key, one in all_vectors(store).items() if key.startswith(digest))
+    np.testing.assert_array_equal(layers[2][0], expected["residual", 2])
+    opened = open_store(tmp_path / "old.lmdb")
+    assert opened.layout == "lmdb"
+    entries = [*opened.found()]
+    assert sorted(one.prompt for one in entries) == ["prompt 0", "prompt 0", "prompt 1", "prompt 2"]
+    assert {one.request for one in entries} == {"r0", "r1", "r2", "again"}
 
 
 def test_an_lmdb_environment_of_others_is_not_taken_for_ours(tmp_path):

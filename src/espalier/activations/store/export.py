@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from espalier.activations.store.base import ActivationStore
+from espalier.activations.store.legacy import export_legacy
 from espalier.activations.store.record import RequestRecord
 from espalier.errors import InputError, MissingDependency, OutputError
 
@@ -176,6 +177,6 @@ def _write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 FORMS: Mapping[str, Callable[[ActivationStore, Path, list[str]], None]] = MappingProxyType(
-    {"safetensors": _safetensors, "npz": _npz, "zarr": _zarr, "parquet": _parquet}
+    {"safetensors": _safetensors, "npz": _npz, "zarr": _zarr, "parquet": _parquet, "legacy": export_legacy}
 )
-"""How each form is written; `parquet` is an index without vectors."""
+"""How each form is written; `parquet` is an index without vectors, `legacy` a store for HalluLens' tools."""
