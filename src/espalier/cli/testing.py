@@ -15,6 +15,7 @@ from espalier.cli import output
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.model import EngineFlags, Model, load
 from espalier.cli.flags.server import need_server, read_server
+from espalier.decoding.plan import STRATEGIES
 from espalier.errors import InputError, MissingDependency
 from espalier.harness.cases.case import TestCase
 from espalier.harness.cases.read import check_names, read_cases
@@ -79,6 +80,9 @@ def command(
     for wanted in (preset, name if kind == "preset" else None):
         if wanted is not None:
             app.presets.get(wanted)  # an unknown name is an error before the model is loaded
+    for wanted in (strategy, name if kind == "strategy" else None):
+        if wanted is not None:
+            STRATEGIES.target(wanted)
     earlier = None if compare is None else read_run(compare)
     shared: dict[str, Any] = {"seed": seed, "at_once": at_once, "warm": against is not None}
     usual: dict[str, Any] = {"preset": preset, "strategy": strategy}

@@ -168,3 +168,4 @@ def test_constrained_against_free_is_a_paired_run(file: str, capfd: pytest.Captu
         assert f"B is {variant}" in capfd.readouterr().out
     assert main_code(["test", file, "-m", "fake", "--against", "presto"]) == 2
     assert main_code(["test", file, "-m", "fake", "--against", "preset:none"]) == 2
+    assert main_code(["test", file, "-m", "fake", "--strategy", "none"]) == 2

@@ -90,7 +90,7 @@ def test_an_iteration_that_ends_in_an_error_counts_as_failed() -> None:
 
 
 def test_a_timeout_is_an_error_of_the_iteration() -> None:
-    (result,) = run("x" * 500, TestCase(name="t", prompt="p", timeout=1e-6, config=COLD)).results
+    (result,) = run("x" * 500, TestCase(name="t", prompt="p", timeout=0.001, config=COLD)).results
     assert len(result.errors) == 1
     assert "longer than it was given" in result.errors[0]
 

@@ -145,6 +145,8 @@ class TestCase:
         self._set("iterations", max(1, self.iterations or 1))  # PedroCLI: 0 and less are 1
         self._set("max_tokens", self.max_tokens or None)
         self._set("timeout", self.timeout or None)
+        if self.timeout is not None and self.timeout < LEAST_NANOSECONDS / 1e9:
+            raise InputError("timeout is at least a millisecond", hint="0 is none", field="timeout")
         if self.iterations > MAX_ITERATIONS:
             raise InputError(f"iterations are at most {MAX_ITERATIONS:,}", field="iterations")
         if self.config.get("n", 1) != 1:
