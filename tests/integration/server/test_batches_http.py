@@ -192,8 +192,16 @@ def test_a_batch_that_begins_paused_runs_when_it_is_resumed(web: TestClient) -> 
     body = {"input_file_id": file_id, "endpoint": CHAT, "espalier": {"paused": True, "priority": 3}}
     made = web.post("/v1/batches", json=body).json()
     assert made["espalier"] == {"priority": 3, "paused": True}
+    assert made["model"] is None
+    until = time.monotonic() + 30
+    while 'espalier:batch_items{state="pending"} 1.0' not in web.get("/metrics").text:
+        assert time.monotonic() < until, "the metric counts the item that waits"
+        time.sleep(0.02)
     assert web.post(f"/v1/batches/{made['id']}/resume").status_code == 200
-    assert ended(web, made["id"])["status"] == "completed"
+    done = ended(web, made["id"])
+    assert done["status"] == "completed"
+    assert done["model"] == "fake"
+    assert 'espalier:batch_items{state="pending"} 0.0' in web.get("/metrics").text
 
 
 def seed_job(web: TestClient, items: Any, query: str = "") -> dict[str, Any]:

@@ -223,7 +223,8 @@ def _submitted(
     lines = with_shared(rows, shared) if template is None else templated(rows, template)
     with store.files.writing() as file:
         for line in lines:
-            file.write(json.dumps(line).encode("ascii") + b"\n")
+            with replaced_error(store.files.folder):
+                file.write(json.dumps(line).encode("ascii") + b"\n")
         row = store.files.add(file, caller=CALLER, filename=source.name)
     plan = Plan(caller=CALLER, endpoint=endpoint, input_file=row["id"], window=None, metadata={"run": key})
     return store.batches.create(plan)
@@ -253,7 +254,7 @@ def _rows(rows: Iterator[dict[str, Any]], lines: Iterator[bytes]) -> Iterator[di
 
 @contextlib.contextmanager
 def replaced_error(folder: Path) -> Iterator[None]:
-    """Errors of making the folder, as ours."""
+    """Errors of writing there, as ours."""
     from espalier.store.batches.files import writable  # noqa: PLC0415  # the extra [server]
 
     with writable(folder):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,8 @@ from espalier.errors import InputError
 if TYPE_CHECKING:
     from espalier.jobs.values import Batch
     from espalier.store.batches.open import BatchStore
+
+PIECE = 1 << 20
 
 
 @contextmanager
@@ -41,10 +42,14 @@ def known(store: BatchStore, batch_id: str) -> Batch:
 
 
 def upload(store: BatchStore, path: Path, caller: str) -> str:
-    """Copy a file of requests into the store."""
+    """Copy a file of requests into the store. Raises InputError for one that cannot be read, and OutputError."""
+    from espalier.store.batches.files import writable  # noqa: PLC0415  # the extra [server]
+
     try:
         with path.open("rb") as given, store.files.writing() as file:
-            shutil.copyfileobj(given, file, 1 << 20)
+            while piece := given.read(PIECE):
+                with writable(store.files.folder):  # a full disk is no fault of the file that is read
+                    file.write(piece)
             return str(store.files.add(file, caller=caller, filename=path.name)["id"])
     except OSError as error:
         raise InputError(f"cannot read {str(path)!r}: {error.strerror}", field="file") from error

@@ -47,18 +47,24 @@ async def working(process: Process) -> AsyncIterator[None]:
 async def keep_working(process: Process, store: BatchStore, *, made: Callable[[Worker], None] = lambda _: None) -> None:
     """Work until cancelled. What the database cannot do now is tried again. made: gets each new worker."""
     while True:
-        worker = make_worker(process, store)
-        made(worker)
-        process.wakers.append(worker.wake)
         try:
-            await worker.run()
+            worker = make_worker(process, store)
+            made(worker)
+            await _waked(process, worker)
         except EspalierError as error:
             log.error("batch jobs wait %g s: %s", AGAIN_SECONDS, error)
         except Exception:
             log.exception("the worker of batch jobs has failed, and begins again")
-        finally:
-            process.wakers.remove(worker.wake)
         await asyncio.sleep(AGAIN_SECONDS)
+
+
+async def _waked(process: Process, worker: Worker) -> None:
+    """Run the worker, told of what is new."""
+    process.wakers.append(worker.wake)
+    try:
+        await worker.run()
+    finally:
+        process.wakers.remove(worker.wake)
 
 
 async def _sweep(process: Process) -> None:

@@ -52,10 +52,8 @@ def _create(body: BatchBody, store: BatchStore, caller: Caller, process: Process
         window=int(body.completion_window[:-1]) * HOUR, priority=0 if ours is None else ours.priority,
         output_seconds=None if expiry is None else float(expiry.seconds),
     )  # fmt: skip
-    made = store.batches.create(plan, most_open=process.settings.batch_open_per_key)
-    if ours is not None and ours.paused:
-        made = store.batches.pause(made.id, caller=caller.name, paused=True) or made
-    return made
+    is_paused = ours is not None and ours.paused
+    return store.batches.create(plan, most_open=process.settings.batch_open_per_key, paused=is_paused)
 
 
 @router.get("/v1/batches", responses=documented(*STATUSES))

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from espalier.errors import Forbidden, Unavailable
+from espalier.server.batching.metrics import batch_metrics
 from espalier.server.observe.metrics import CONTENT_TYPE
 from espalier.server.process.deps import cheap_caller_of, count_public, process_of
 from espalier.server.process.state import Process
@@ -92,9 +93,12 @@ async def metrics(request: Request) -> Response:
         count_public(request)
     elif not cheap_caller_of(request).may_read_metrics:
         raise Forbidden("this key may not read the metrics", hint="may_read_metrics = true in the key file")
+
+    def text() -> bytes:
+        return process.meter.text() + (b"" if process.batches is None else batch_metrics(process.batches))
+
     # In a thread, since files are read with several workers; one at a time, however many ask.
-    text = await process.pools.replies.run(process.meter.text, owner="")
-    return Response(text, headers={"content-type": CONTENT_TYPE})
+    return Response(await process.pools.replies.run(text, owner=""), headers={"content-type": CONTENT_TYPE})
 
 
 def _loaded(request: Request) -> Process | None:

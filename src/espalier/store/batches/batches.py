@@ -29,16 +29,16 @@ class Batches:
     def __init__(self, database: Database, ids: Ids, clock: Callable[[], float] = time.time) -> None:
         self._database, self._ids, self._clock = database, ids, clock
 
-    def create(self, plan: Plan, *, most_open: int | None = None) -> Batch:
-        """A new batch, which a worker will validate. most_open: how many a caller may have open at once. Raises
-        InputError for a wrong plan, and TooManyOpen."""
+    def create(self, plan: Plan, *, most_open: int | None = None, paused: bool = False) -> Batch:
+        """A new batch, which a worker will validate. most_open: how many a caller may have open at once. paused: no
+        item runs until it is resumed. Raises InputError for a wrong plan, and TooManyOpen."""
         if abs(plan.priority) > MOST_PRIORITY:
             raise InputError(f"a priority is from -{MOST_PRIORITY} to {MOST_PRIORITY}", field="priority")
         batch_id, created = self._ids.new(PREFIX)
         row = {
             "id": batch_id, "created": created, "caller": rows.caller_text(plan.caller), "kind": plan.kind,
             "endpoint": rows.column_text(plan.endpoint), "input_file": plan.input_file,
-            "state": BatchState.VALIDATING, "priority": plan.priority, "paused": False,
+            "state": BatchState.VALIDATING, "priority": plan.priority, "paused": paused,
             "expires": None if plan.window is None else created + plan.window, "total": 0,
             "plan": pack(asdict(plan), what="batch"), "validating_at": created, "fence": 0,
         }  # fmt: skip
@@ -130,6 +130,16 @@ class Batches:
         with self._database.writing() as connection:
             delete_rows(connection, [batch_id])
         return True
+
+    def open_items(self) -> Mapping[ItemState, int]:
+        """How many items of the batches that have not ended are in each state. Every state is there."""
+        query = (
+            select(ITEMS.c.state, func.count()).join(BATCHES, BATCHES.c.id == ITEMS.c.batch_id)
+            .where(BATCHES.c.state.in_(OPEN_BATCHES)).group_by(ITEMS.c.state)
+        )  # fmt: skip
+        with self._database.reading() as connection:
+            found = dict(connection.execute(query).tuples().all())
+        return {state: int(found.get(state, 0)) for state in ItemState}
 
     def sweep(self, before: float) -> Sequence[str]:
         """Delete up to 20 batches that ended before that time. Returns their ids."""

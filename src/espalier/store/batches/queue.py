@@ -20,6 +20,7 @@ from espalier.store.batches.batches import plan_of
 from espalier.store.batches.tables import ATTEMPTS, BATCHES, ITEMS, RESULTS
 from espalier.store.db import Database
 from espalier.store.packing import as_bytes, compress, pack, unpack
+from espalier.store.rows import column_text
 
 LEASE_SECONDS = 30.0
 SUSPECT = 2
@@ -89,6 +90,7 @@ class ItemQueue:
             if final:
                 connection.execute(insert(RESULTS), [packed[one.lease] for one in final])
                 self._end(connection, [(one.lease, _state(one)) for one in final])
+                self._name_models(connection, final, held)
             for one in again:
                 connection.execute(
                     update(ITEMS).where(ITEMS.c.batch_id == one.lease.batch, ITEMS.c.line == one.lease.line)
@@ -183,6 +185,18 @@ class ItemQueue:
                 [{"b": lease.batch, "l": lease.line, "s": str(state)} for lease, state in moves],
             )
 
+    def _name_models(
+        self, connection: Connection, final: Sequence[Ended], held: Mapping[Lease, Mapping[Any, Any]]
+    ) -> None:
+        """A batch bears the name of the model that gave its first result."""
+        models = {
+            one.lease.batch: one.answer.model for one in reversed(final)
+            if one.answer.model is not None and held[one.lease]["batch_model"] is None
+        }  # fmt: skip
+        for batch_id, model in sorted(models.items()):
+            unnamed = BATCHES.c.id == batch_id, BATCHES.c.model.is_(None)
+            connection.execute(update(BATCHES).where(*unnamed).values(model=column_text(model)))
+
     def _close(self, connection: Connection, outcomes: Sequence[tuple[Lease, str]], now: float) -> None:
         """Say how attempts ended."""
         if outcomes:
@@ -206,8 +220,11 @@ def poisoned(lease: Lease, message: str) -> Ended:
     ))  # fmt: skip
 
 
-def _of_batch() -> tuple[Any, Any, Any]:
-    return BATCHES.c.state.label("batch_state"), BATCHES.c.expires.label("batch_expires"), BATCHES.c.paused
+def _of_batch() -> tuple[Any, ...]:
+    return (
+        BATCHES.c.state.label("batch_state"), BATCHES.c.expires.label("batch_expires"), BATCHES.c.paused,
+        BATCHES.c.model.label("batch_model"),
+    )  # fmt: skip
 
 
 def _runs(row: Mapping[Any, Any], now: float) -> bool:
