@@ -57,7 +57,7 @@ def main(folder: Path, lease: float) -> None:
         if not child:
             try:
                 serve(folder, lease)
-            except BaseException:
+            except Exception:  # noqa: BLE001  # shown, for the parent cannot raise it
                 traceback.print_exc()
             finally:
                 os._exit(1)

@@ -22,6 +22,7 @@ from espalier.jobs.states import BatchState
 from espalier.jobs.worker import Worker
 from espalier.store.batches.open import BatchStore
 from espalier.store.batches.queue import ItemQueue
+from espalier.store.batches.results import Results
 from tests.batch_jobs import Echo, found, line, open_batches, results, submit
 from tests.server_app import client, settings
 
@@ -31,12 +32,14 @@ CHAT = "/v1/chat/completions"
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder with room for 16 MiB: SQLite's log alone takes 4 before it is folded in. Skipped where this process may not mount one."""
+    """A folder with room for 16 MiB: SQLite's log alone takes 4 before it is folded in. Skipped where this process may
+    not mount one."""
     folder = tmp_path / "disk"
     folder.mkdir()
     if not hasattr(os, "geteuid") or os.geteuid() or shutil.which("mount") is None:
         pytest.skip("a small disk is mounted by root alone")
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)], capture_output=True)
+    command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
+    made = subprocess.run(command, check=False, capture_output=True)
     if made.returncode:
         pytest.skip(f"no tmpfs can be mounted here: {made.stderr.decode().strip()}")
     try:
@@ -83,6 +86,7 @@ async def run(store: BatchStore, echo: Echo) -> None:
 def test_a_full_folder_of_uploads_is_said_over_http_and_nothing_is_left_there(disk: Path, tmp_path: Path) -> None:
     config = settings(batch_jobs="true", database_url=f"sqlite:///{tmp_path}/e.db", batch_job_temp_dir=str(disk))
     with client(config=config) as web:
+
         def post(content: bytes) -> Any:
             return web.post("/v1/files", files={"file": ("in.jsonl", content)}, data={"purpose": "batch"})
 
@@ -183,8 +187,6 @@ def test_a_run_on_a_full_disk_goes_on_with_the_same_command(
 
 def fill_at_output(monkeypatch: pytest.MonkeyPatch, disk: Path) -> None:
     """Fill the disk when the output is about to be written."""
-    from espalier.store.batches.results import Results  # noqa: PLC0415
-
     lines = Results.lines
 
     def filled(self: Results, batch_id: str, wanted: Any) -> Iterator[bytes]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import jsonschema
 import pytest
 
 pytest.importorskip("sqlalchemy")
@@ -25,7 +26,6 @@ from sqlalchemy import func, select
 
 from espalier.store.batches import ATTEMPTS, RESULTS
 from tests.batch_jobs import open_batches
-from tests.batch_server import WISH
 from tests.examples import examples
 from tests.server_process import ROOT, clean_environment
 
@@ -82,7 +82,8 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
 
 def items(count: int) -> bytes:
     def line(number: int) -> dict[str, Any]:
-        body = {"model": "fake", "messages": [{"role": "user", "content": f"q {number}"}], "max_tokens": 40,
+        body = {"model": "fake", "messages": [{"role": "user", "content": f"q {number}"}], "temperature": 0,
+                "max_tokens": 40,
                 "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}}  # fmt: skip
         return {"custom_id": f"c{number}", "method": "POST", "url": CHAT, "body": body}
 
@@ -127,14 +128,15 @@ def test_a_server_killed_at_random_moments_leaves_one_result_for_each_item(serve
     until = time.monotonic() + 240
     while (found := status(servers.url, batch["id"]))["status"] not in ENDED and time.monotonic() < until:
         time.sleep(0.2)
-    print(f"{kills} kills, {open_kills} in mid-batch, {count} items, {len(kept)} uploads, {time.monotonic() - began:.0f} s")  # fmt: skip  # noqa: T201
+    took = time.monotonic() - began
+    sys.stdout.write(f"{kills} kills, {open_kills} in mid-batch, {count} items, {len(kept)} uploads, {took:.0f} s\n")
     assert found["status"] == "completed"
     assert found["request_counts"] == {"total": count, "completed": count, "failed": 0}
     text = httpx2.get(f"{servers.url}/v1/files/{found['output_file_id']}/content", timeout=60).text
     lines = [json.loads(one) for one in text.splitlines()]
     assert [one["custom_id"] for one in lines] == [f"c{one}" for one in range(1, count + 1)]
     for one in lines:
-        assert json.loads(one["response"]["body"]["choices"][0]["message"]["content"]) == json.loads(WISH)
+        jsonschema.validate(json.loads(one["response"]["body"]["choices"][0]["message"]["content"]), SCHEMA)
     assert open_kills >= kills // 2, "the batch ended too early to be killed"
     check_attempts(tmp_path, count)
     check_uploads(servers.url, kept, big)
@@ -146,7 +148,7 @@ def check_attempts(folder: Path, count: int) -> None:
     try:
         with store.database.reading() as connection:
             assert connection.execute(select(func.count()).select_from(RESULTS)).scalar_one() == count
-            created = dict(connection.execute(select(RESULTS.c.line, RESULTS.c.created)).tuples().all())
+            created = {row[0]: row[1] for row in connection.execute(select(RESULTS.c.line, RESULTS.c.created))}
             attempts = connection.execute(select(ATTEMPTS)).mappings().all()
     finally:
         store.database.close()

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from espalier.errors import Forbidden, Unavailable
-from espalier.server.batching.metrics import batch_metrics
+from espalier.server.observe.batch_items import batch_metrics
 from espalier.server.observe.metrics import CONTENT_TYPE
 from espalier.server.process.deps import cheap_caller_of, count_public, process_of
 from espalier.server.process.state import Process

@@ -138,7 +138,7 @@ class Batches:
             .where(BATCHES.c.state.in_(OPEN_BATCHES)).group_by(ITEMS.c.state)
         )  # fmt: skip
         with self._database.reading() as connection:
-            found = dict(connection.execute(query).tuples().all())
+            found = {row[0]: row[1] for row in connection.execute(query)}
         return {state: int(found.get(state, 0)) for state in ItemState}
 
     def sweep(self, before: float) -> Sequence[str]:
