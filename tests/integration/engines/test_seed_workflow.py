@@ -117,7 +117,7 @@ def test_a_reply_of_the_server_merges_with_the_server_s_log(engine: espalier.Loa
         assert made.warnings == ()
         assert found
         assert found == [one["step"] for one in events if one["task_id"] == task]
-        # At temperature 0 the reply alone shows the same ones.
+        # The reply alone claims none: our server may mask before it draws.
         trace = read_any(tmp_path / name, temperature=0.0)
-        assert [one.step for one in trace.steps if one.was_rejected] == found
+        assert not any(one.was_rejected for one in trace.steps)
     assert read_response(whole.content).choice().text == made.data["summary"]["final_output"]

@@ -19,7 +19,10 @@ from tests.server_app import OneKeyGate, make_app, settings
 
 FREE = {"/health", "/ready"}
 KEY = {"authorization": "Bearer sk-good"}
-VALUES = {"{model:path}": "fake", "{trace_id}": "a", "{name}": "playground.js"}
+VALUES = {
+    "{model:path}": "fake", "{trace_id}": "a", "{name}": "playground.js", "{file_id}": "a", "{batch_id}": "a",
+    "{job_id}": "a",
+}  # fmt: skip
 BODIES = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}]},
     "/v1/completions": {"prompt": "a"},

@@ -179,7 +179,8 @@ MEANINGS = {400: "The request is wrong; `param` names the field.", 401: "The key
             429: "Too many requests: retry after `retry-after` seconds.", 499: "The client disconnected.",
             500: "A fault in the server; the log has the details under the request id.",
             501: "An optional dependency is not installed.",
+            502: "The server behind this one failed, or did not keep the constraint.",
             503: "The server is full, starting or closing: retry later.",
             504: "The request took longer than its limit."}  # fmt: skip
-GENERATION_ERRORS = (400, 401, 403, 404, 405, 408, 413, 415, 429, 499, 500, 501, 503, 504)
+GENERATION_ERRORS = (400, 401, 403, 404, 405, 408, 413, 415, 429, 499, 500, 501, 502, 503, 504)
 READING_ERRORS = (400, 401, 403, 404, 405, 500, 503)

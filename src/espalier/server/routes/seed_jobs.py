@@ -34,7 +34,19 @@ STATUSES: Mapping[BatchState, str] = {
     BatchState.CANCELLED: FAILED, BatchState.EXPIRED: FAILED,
 }  # fmt: skip
 """The four statuses that the server's clients know."""
-router = APIRouter(tags=["word-list server"])
+DETAIL = {"application/json": {"schema": {"type": "object", "required": ["detail"]}}}
+MEANINGS = {
+    400: "The file or a parameter is wrong.", 401: "The key is missing or wrong.", 403: "This key may not do this.",
+    404: "There is no such job, or no batch jobs here.", 405: "The route does not take this method.",
+    408: "The body did not arrive in time.", 409: "The job runs.", 413: "The file is too large.",
+    415: "The body is no form.", 422: "A parameter is not valid; `detail` names it.", 429: "Too many requests.",
+    500: "A fault in the server.", 503: "The server is full, starting or closing.",
+}  # fmt: skip
+"""Of the errors of these routes, all with the body `{"detail": ...}`."""
+router = APIRouter(
+    tags=["word-list server"],
+    responses={status: {"description": meaning, "content": DETAIL} for status, meaning in MEANINGS.items()},
+)
 
 
 class NotCompleted(InputError):
