@@ -21,6 +21,7 @@ KINDS = {
     "words": "benchmarks.fuzzing.words:WordFuzzer",
     "files": "benchmarks.fuzzing.files.run:FileFuzzer",
     "merge": "benchmarks.fuzzing.merge.run:MergeFuzzer",
+    "batches": "benchmarks.fuzzing.batches.run:BatchFuzzer",
 }
 SHOWN = 50
 

@@ -58,6 +58,7 @@ class LineReader:
         count = 0
         for number, raw in enumerate(_raw_lines(file), 1):
             if raw is None:
+                count += 1
                 yield Fault(code="line_too_long", message=f"the line has over {LINE_BYTES:,} bytes", line=number)
                 continue
             if not raw.strip():

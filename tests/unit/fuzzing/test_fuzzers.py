@@ -45,6 +45,14 @@ def test_what_a_merge_states_is_the_truth() -> None:
     assert totals.counts["own: rejected_steps"] + totals.counts["other: rejected_steps"]
 
 
+def test_an_input_of_a_batch_is_read_as_plain_code_reads_it() -> None:
+    totals = run(fuzzer("batches"), 1, cases=examples(300))
+    assert [str(finding) for finding in totals.findings] == []
+    assert totals.counts["line: taken"]
+    assert totals.counts["line: invalid_json_line"]
+    assert totals.counts[".csv: refused"] + totals.counts[".jsonl: refused"]
+
+
 QUICK = ("trace", "sidecar", "rejection log", "reply", "chat template", "stored trace", "keys", "tools", "preset")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espalier.errors import InputError, OutputError
+from espalier.jobs import intake
 from espalier.jobs.formats.rows import read_rows, write_rows
 from espalier.jobs.formats.template import Template, answered, templated
 from espalier.jobs.report import general_path, report_of
 from espalier.jobs.report_page import render
+from espalier.jobs.values import Fault
 from tests.examples import examples
 
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
@@ -45,8 +48,28 @@ def test_lines_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,b\n1,2\n3\n")
     with pytest.raises(InputError, match="line 3"):
         list(read_rows(tmp_path / "a.csv"))
+    (tmp_path / "a.csv").write_text('a,b\n1,2\n3,"x"y\n')
+    with pytest.raises(InputError, match="line 3"):
+        list(read_rows(tmp_path / "a.csv"))
     with pytest.raises(InputError, match="format"):
         list(read_rows(tmp_path / "a.xlsx"))
+
+
+def test_a_table_with_one_name_for_two_columns_is_refused_so_that_none_is_lost(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,text\n1,2\n")
+    with pytest.raises(InputError, match="two columns have the name 'text'"):
+        list(read_rows(tmp_path / "a.csv"))
+
+
+def test_blank_lines_before_the_names_and_long_cells_of_a_table_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("\n\na,b\n1," + "x" * 200_000 + "\n")
+    assert list(read_rows(tmp_path / "a.csv")) == [{"a": "1", "b": "x" * 200_000}]
+
+
+def test_a_file_whose_only_line_is_too_long_is_not_called_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "LINE_BYTES", 100)
+    found = list(intake.LineReader("/v1/completions").read(io.BytesIO(b"x" * 200)))
+    assert [one.code for one in found if isinstance(one, Fault)] == ["line_too_long"]
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -65,13 +65,31 @@ def _json_rows(path: Path) -> Iterator[Row]:
 
 def _csv_rows(path: Path) -> Iterator[Row]:
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file, strict=True)
-        for row in reader:
-            if None in row or None in row.values():
+        csv.field_size_limit(max(csv.field_size_limit(), LINE_BYTES))  # its own limit is 128 KiB
+        reader = csv.reader(file, strict=True)
+        names: list[str] | None = None
+        for row in _checked(reader):
+            if not row:  # a blank line
+                continue
+            if names is None:
+                names = row
+                twice = next((one for place, one in enumerate(names) if one in names[:place]), None)
+                if twice is not None:
+                    raise InputError(f"two columns have the name {twice[:60]!r}", hint="rename one", field="input")
+            elif len(row) != len(names):
                 raise InputError(
                     f"line {reader.line_num} has another number of columns than the first line", field="input"
                 )
-            yield dict(row)
+            else:
+                yield dict(zip(names, row, strict=True))
+
+
+def _checked(reader: Any) -> Iterator[list[str]]:
+    """The rows of a reader of CSV, whose errors name the line."""
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise InputError(f"line {reader.line_num}: {error}", field="input") from error
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
