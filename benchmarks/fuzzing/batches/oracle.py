@@ -1,6 +1,6 @@
 """Judges an input of a batch by plain code of its own: which lines are items, and which are faults of which kind.
 
-It shares no code with `espalier.jobs`: lines are split by hand, and JSON is read by Python's reader with its own checks.
+It shares no code with `espalier.jobs`: lines are split by hand, JSON is read by Python's reader with checks of its own.
 """
 
 from __future__ import annotations
