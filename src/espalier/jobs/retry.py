@@ -26,9 +26,12 @@ class Retry:
         if not 0 <= self.first <= self.most:
             raise InputError("the first pause is from 0 up to the longest", field="first")
 
-    def after(self, status: int, attempts: int, rng: random.Random) -> float | None:
-        """Seconds until the next try, None if there is none. attempts: tries before the one that has failed now."""
-        if status not in PASSING or attempts + 1 >= self.tries:
+    def after(self, status: int, attempts: int, rng: random.Random, passes: float | None = None) -> float | None:
+        """Seconds until the next try, None if there is none. attempts: tries before the one that has failed now.
+        passes: the least pause after an error that is known to pass, whatever its status."""
+        if (status not in PASSING and passes is None) or attempts + 1 >= self.tries:
             return None
+        if passes is not None:
+            return passes * (1.0 + 0.2 * rng.random())
         pause = min(self.most, self.first * 2.0 ** min(attempts, 60))
         return pause * (0.5 + 0.5 * rng.random())

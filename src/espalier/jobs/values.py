@@ -115,7 +115,8 @@ class Item:
 class Answer:
     """How an item ended. status: as an HTTP server would answer. body: the JSON of the reply or of the error. valid:
     the verdict, None if there is none. figures: what the report sums. error: a code and a message, for an item that no
-    route has answered; then there is no body."""
+    route has answered; then there is no body. passes: seconds after which the same item may be answered otherwise,
+    whatever the status."""
 
     status: int
     body: Mapping[str, Any] | None
@@ -127,6 +128,7 @@ class Answer:
     trace_id: str | None = None
     figures: Mapping[str, Any] | None = None
     error: Mapping[str, str] | None = None
+    passes: float | None = None
 
     @property
     def is_good(self) -> bool:

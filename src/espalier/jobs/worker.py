@@ -154,7 +154,7 @@ class Worker:
             if answer is None:
                 self._back.append(item.lease)
                 return
-            again = None if answer.is_good else self.retry.after(answer.status, item.attempts, self.rng)
+            again = None if answer.is_good else self.retry.after(answer.status, item.attempts, self.rng, answer.passes)
             self._ended.append(Ended(lease=item.lease, answer=answer, again=again))
         finally:
             self._running.pop(item.lease, None)

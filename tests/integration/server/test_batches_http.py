@@ -14,6 +14,9 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from espalier.engines.serving.scheduler import Scheduler
+from espalier.errors import LimitExceeded
+from espalier.server.batching import executor
 from tests.server_app import fake_engine, make_app, served, settings
 
 CHAT = "/v1/chat/completions"
@@ -202,6 +205,25 @@ def test_a_batch_that_begins_paused_runs_when_it_is_resumed(web: TestClient) -> 
     assert done["status"] == "completed"
     assert done["model"] == "fake"
     assert 'espalier:batch_items{state="pending"} 0.0' in web.get("/metrics").text
+
+
+def test_items_that_a_constraint_stopped_elsewhere_refuses_for_a_minute_are_tried_again(
+    web: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit, refused = Scheduler.submit, 3
+
+    def costly(self: Scheduler, *tickets: Any, **options: Any) -> None:
+        nonlocal refused
+        refused -= 1
+        if refused >= 0:
+            raise LimitExceeded("the constraint takes too long: another request with it was stopped just now")
+        submit(self, *tickets, **options)
+
+    monkeypatch.setattr(Scheduler, "submit", costly)
+    monkeypatch.setattr(executor, "COSTLY_SECONDS", 0.01)
+    batch = run(web, lines(*(chat_line(name, max_tokens=3) for name in "abc")))
+    assert refused < 0
+    assert batch["request_counts"] == {"total": 3, "completed": 3, "failed": 0}
 
 
 def seed_job(web: TestClient, items: Any, query: str = "") -> dict[str, Any]:

@@ -26,7 +26,7 @@ from espalier.server.batching.figures import figures_of, valid_of
 from espalier.server.batching.seed_items import seed_body
 from espalier.server.bodies.base import read_body
 from espalier.server.http.body import IN_A_THREAD
-from espalier.server.http.errors import NotFound, error_body, internal_error
+from espalier.server.http.errors import NotFound, TooCostly, error_body, internal_error
 from espalier.server.ports import Caller, Gate
 from espalier.server.process.state import Process
 from espalier.server.routes.chat import CHAT, SEED_CHAT
@@ -36,6 +36,9 @@ from espalier.server.routes.llama import LLAMA
 log = logging.getLogger(__name__)
 DIALECTS: Mapping[str, Dialect[Any]] = {one.route: one for one in (CHAT, TEXT, LLAMA)}
 """The routes that a batch can name."""
+COSTLY_SECONDS = 60.0
+"""Before an item whose constraint took too long is tried again: the machine may have been busy, and the engine refuses
+all that have the same constraint for that long, so that one slow step would fail a whole batch."""
 FEW_TOKENS = 256
 """Whose diagnosis takes a few milliseconds at most."""
 
@@ -156,4 +159,5 @@ def _answer(raw: bytes, running: Generation, request_id: str) -> Answer:
 
 
 def _refused(error: EspalierError, request_id: str) -> Answer:
-    return Answer(status=error.http_status, body=error_body(error), request_id=request_id)
+    passes = COSTLY_SECONDS if isinstance(error, TooCostly) else None
+    return Answer(status=error.http_status, body=error_body(error), request_id=request_id, passes=passes)
