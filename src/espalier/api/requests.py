@@ -280,6 +280,8 @@ def _chat_fields(
 def outputs_of(request: Request) -> list[Request]:
     """The `n` requests that its sampling asks for: same seed, random streams 0 to n-1."""
     sampling = request.sampling
+    if sampling.n > 1 or request.decoding.num_return_sequences > 1:
+        request = replace(request, sample_group=f"group-{secrets.token_hex(12)}")
     if sampling.n == 1:
         return [request]
     if sampling.seed is None:  # drawn here, so that all share it

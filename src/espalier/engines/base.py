@@ -51,7 +51,8 @@ class Request:
     them. max_reasoning: the most tokens of reasoning. schema_in_prompt: also puts the constraint's schema into the
     prompt. schema_order: the order of properties in the tools' arguments; the constraint has it already. recorders: get
     every step, in the thread that reads the events. request_id: the request's name in recorders. notes: for the user:
-    what of a preset was replaced, and what is not enforced.
+    what of a preset was replaced, and what is not enforced. sample_group: the same for all outputs that were asked for
+    together.
     """
 
     prompt: str | None = None
@@ -81,6 +82,7 @@ class Request:
     request_id: str = ""
     notes: tuple[str, ...] = ()
     activations: Activations | None = None
+    sample_group: str | None = field(default=None, compare=False)
 
     @property
     def strategy(self) -> str:

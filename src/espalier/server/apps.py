@@ -33,6 +33,7 @@ from espalier.server.routes import (
     files,
     health,
     llama,
+    logging_server,
     models,
     seed_jobs,
     tokens,
@@ -113,6 +114,8 @@ def _build(
         root_path=settings.root_path,
         redirect_slashes=False,
     )
+    if settings.seed_compat and chat.router in routers:
+        routers = (*routers, logging_server.router)
     for router in routers:
         api.include_router(router)
 

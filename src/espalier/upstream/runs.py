@@ -56,8 +56,8 @@ class UpstreamRun(PreparedRun):
 
     told = Told(finish="stop")
 
-    def result(self, outcome: Outcome, reused: int = 0) -> Result:
-        found, told = super().result(outcome, reused), self.told
+    def result(self, outcome: Outcome, reused: int = 0, *, place: int = 0) -> Result:
+        found, told = super().result(outcome, reused, place=place), self.told
         usage = Usage(
             prompt_tokens=told.prompt_tokens,
             completion_tokens=told.completion_tokens,

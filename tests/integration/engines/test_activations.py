@@ -170,3 +170,16 @@ def test_a_layer_that_the_model_has_not_is_refused(demo_engine):
     with pytest.raises(InputError, match="no layer 9") as caught:
         demo_engine.generate("Hello", activations={"layers": [9]})
     assert caught.value.field == "layers"
+
+
+def test_samples_of_one_request_have_one_group_and_a_number_each(demo_engine):
+    asked = {"layers": [0], "positions": "last", "run_id": "r1"}
+    beam = demo_engine.generate(PROMPTS[0], max_tokens=4, seed=1, activations=asked, **STRATEGIES["beam"])
+    several = demo_engine.generate([PROMPTS[0], PROMPTS[2]], n=2, max_tokens=4, seed=1, activations=asked)
+    runs = [[beam, *beam.others], several[:2], several[2:]]
+    for run in runs:
+        records = [one.activations.record for one in run]
+        assert [one.sample_index for one in records] == [0, 1]
+        assert {one.run_id for one in records} == {"r1"}
+        assert len({one.sample_group_id for one in records}) == 1
+    assert len({run[0].activations.record.sample_group_id for run in runs}) == 3

@@ -12,6 +12,7 @@ from espalier.activations.store.record import SITES
 from espalier.errors import InputError
 
 LAYERS = ("all", "first_half", "second_half")
+LONGEST_RUN_ID = 200
 POSITIONS = ("all", "prompt", "response", "last")
 _EVERY = re.compile(r"every ([1-9][0-9]{0,8})")
 
@@ -24,6 +25,7 @@ class Activations:
     (the stream after a layer, before the final norm), `attention` and `mlp` (what these add to the stream). positions:
     `all`, `prompt`, `response`, `last` (the last one computed), or `every N` (those that N divides). dtype: `float16`,
     `bfloat16`, `float32`, or `int8` with a scale for each vector.
+    run_id: kept with each request.
 
     A position has a vector once the model has read its token. The token that ends a text is not read, so it has none.
     Raises InputError naming the field.
@@ -33,6 +35,7 @@ class Activations:
     sites: tuple[str, ...] = ("residual",)
     positions: str = "all"
     dtype: str = "float16"
+    run_id: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", _layers(self.layers))
@@ -47,6 +50,8 @@ class Activations:
             )
         if self.dtype not in DTYPES:
             raise InputError(f"dtype: {self.dtype!r} is not known", hint=", ".join(DTYPES), field="dtype")
+        if self.run_id is not None and not (isinstance(self.run_id, str) and 0 < len(self.run_id) <= LONGEST_RUN_ID):
+            raise InputError(f"run_id: a text of 1 to {LONGEST_RUN_ID} characters", field="run_id")
 
     @property
     def every(self) -> int | None:
@@ -81,7 +86,8 @@ class Activations:
     def to_json(self) -> dict[str, Any]:
         """As `from_json` reads it."""
         layers = self.layers if isinstance(self.layers, str) else [*self.layers]
-        return {"layers": layers, "sites": [*self.sites], "positions": self.positions, "dtype": self.dtype}
+        found = {"layers": layers, "sites": [*self.sites], "positions": self.positions, "dtype": self.dtype}
+        return found if self.run_id is None else found | {"run_id": self.run_id}
 
     @staticmethod
     def from_json(data: Any) -> Activations:

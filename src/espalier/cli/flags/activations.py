@@ -51,6 +51,7 @@ class CaptureFlags:
             "sites": None if self.site is None else tuple(self.site),
             "positions": self.positions,
             "dtype": self.activation_dtype,
+            "run_id": self.run_id,
         }
         return Activations.from_json({name: value for name, value in given.items() if value is not None})
 
@@ -72,7 +73,7 @@ class CaptureFlags:
                 path = trace_path(store.path, trace_id)
                 path.parent.mkdir(exist_ok=True)
                 one.trace.save(path)
-            changes: dict[str, Any] = {"trace_id": trace_id, "run_id": self.run_id}
+            changes: dict[str, Any] = {"trace_id": trace_id}
             if self.compression is not None:
                 changes["compression"] = self.compression
             captured = replace(one.activations, record=replace(one.activations.record, **changes))

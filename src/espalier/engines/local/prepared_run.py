@@ -168,10 +168,10 @@ class PreparedRun:
             for one in found
         )
 
-    def result(self, outcome: Outcome, reused: int = 0) -> Result:
-        """The Result. Further texts of the run are parsed as turns of their own."""
+    def result(self, outcome: Outcome, reused: int = 0, *, place: int = 0) -> Result:
+        """The Result. Further texts of the run are parsed as turns of their own. place: among the texts of the run."""
         others = []
-        for one in outcome.others:
+        for number, one in enumerate(outcome.others, start=1):
             alone = PreparedRun(
                 self.model, self.request, self.turn, self.seed, self.job, self.make_plan, self.words, watch=self.watch
             )
@@ -181,7 +181,7 @@ class PreparedRun:
             for token in one.tokens:
                 alone._heard(pieces.feed(self._spelled(token)).text)
             alone.deltas(pieces.finish().text, is_last=True)
-            others.append(alone.result(one))
+            others.append(alone.result(one, place=number))
         spec, turn = self.turn.spec, self._turn()
         verdict = None
         if spec is not None:
@@ -217,11 +217,12 @@ class PreparedRun:
             closed_by_budget=outcome.closed_by_budget,
             others=tuple(others),
             notes=tuple(dict.fromkeys((*self.request.notes, *self.turn.notes))),
-            activations=None if self.watch is None else self._captured(self.watch, outcome),
+            activations=None if self.watch is None else self._captured(self.watch, outcome, place),
         )
 
-    def _captured(self, watch: CaptureTree, outcome: Outcome) -> Captured:
+    def _captured(self, watch: CaptureTree, outcome: Outcome, place: int) -> Captured:
         request, prompt = self.request, self.job.prompt
+        returned = request.decoding.num_return_sequences
         positions, vectors = watch.vectors((*prompt, *outcome.tokens))
         record = RequestRecord(
             prompt=self.turn.text,
@@ -238,7 +239,9 @@ class PreparedRun:
             dtype=watch.options.dtype,
             messages=None if request.messages is None else tuple(dict(one) for one in request.messages),
             request_id=request.request_id or None,
-            sample_index=request.stream if request.sampling.n > 1 else None,
+            run_id=watch.options.run_id,
+            sample_index=request.stream * returned + place if request.sampling.n * returned > 1 else None,
+            sample_group_id=request.sample_group,
             target_layers=str(watch.options.to_json()["layers"]),
             sequence_mode=watch.options.positions,
         )

@@ -186,10 +186,9 @@ class Generation:
         """Store the trace, the row and the hidden states of an output, if wanted. A failing store is logged and ends no
         generation."""
         await self._keep_trace(index, result)
-        if self.process.activations is not None and result.activations is not None:
-            taken = partial(
-                self.process.activations.put, result, request_id=self.request_id, trace_id=self.outputs[index].trace_id
-            )
+        states = self.asked.states or self.process.activations
+        if states is not None and result.activations is not None:
+            taken = partial(states.put, result, request_id=self.request_id, trace_id=self.outputs[index].trace_id)
             try:
                 saving = asyncio.ensure_future(self.process.pools.saving.run(taken, owner=self.caller.name))
                 await asyncio.shield(saving)

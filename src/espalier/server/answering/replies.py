@@ -88,6 +88,8 @@ def report(asked: Asked, choice: int, run: int, result: Result, trace_id: str | 
     found |= result.occasional()
     if asked.truncated and asked.truncated[run]:
         found["truncated"] = asked.truncated[run]
+    if result.activations is not None:
+        found["prompt_hash"] = result.activations.record.prompt_hash
     if result.turn.fault:
         found["fault"] = result.turn.fault
     if asked.shown_trace != "none" and result.trace is not None:

@@ -135,6 +135,8 @@ async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
             if isinstance(happened, Finished):
                 results[index] = happened.result
     ordered = [results[index] for index in range(len(asked.requests))]
+    if running.process.settings.seed_compat and (logged := ordered[0].activations) is not None:
+        head = replace(head, id=logged.record.prompt_hash)  # the logging server's key of the entry
     running.ended(head.id, ordered)
 
     def make() -> bytes:

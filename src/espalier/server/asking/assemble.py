@@ -53,6 +53,7 @@ def assemble(draft: Draft, process: Process, make: Callable[..., AskedType]) -> 
         keep_trace=settings.store_traces == "always"
         or (settings.store_traces == "asked" and draft.shown_trace != "none"),
         constraint=one.constraint,
+        states=draft.states,
         names=draft.names,
         warnings=tuple(dict.fromkeys((*draft.warnings, *one.notes))),
         **{name: getattr(draft, name) for name in REPLY},

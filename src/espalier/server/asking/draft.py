@@ -15,6 +15,7 @@ from espalier.engines.base import Message, Request
 from espalier.errors import EspalierError
 from espalier.server.asking.decoding import Decoded
 from espalier.server.asking.naming import rename
+from espalier.server.process.hidden_states import HiddenStates
 from espalier.trace.records import TraceLevel
 
 
@@ -44,6 +45,7 @@ class Draft(ReplyOptions):
     sampling: only what was given, in our names. defaults: sampling for fields that are not given, unless a preset is
     named. options: further arguments of `make_request`. request: further fields of each Request. default_beams: the
     number of beams that search where the body does not say how to decode, and the field that asks for them.
+    states: the store that the request names.
     trace: the least level that the body needs. echo: whether prompts are repeated before their outputs. names: from
     the field that an error names to the field of the body. warnings: for the client.
     """
@@ -60,6 +62,7 @@ class Draft(ReplyOptions):
     default_beams: tuple[int, str] | None = None
     decoded: Decoded = field(default_factory=Decoded)
     trace: TraceLevel = "off"
+    states: HiddenStates | None = None
     echo: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -77,7 +80,8 @@ class Asked(ReplyOptions):
     requests: every run of every prompt, in the order of the choices. n: runs of one prompt. returned: choices that one
     run gives, its Result and its `others`. model: as the reply names it. ends: token ids that end an output and are no
     part of it. echo: for each run, the text before its output. keep_trace: whether the store keeps the traces.
-    truncated: how many tokens each prompt lost, empty until prompts are cut.
+    truncated: how many tokens each prompt lost, empty until prompts are cut. states: the store of hidden states
+    that the request names, None for the server's own.
     """
 
     requests: tuple[Request, ...]
@@ -91,6 +95,7 @@ class Asked(ReplyOptions):
     names: Mapping[str, str]
     warnings: tuple[str, ...]
     truncated: tuple[int, ...] = ()
+    states: HiddenStates | None = None
 
     def named(self, error: EspalierError) -> EspalierError:
         """The error, its field now as the body calls it."""

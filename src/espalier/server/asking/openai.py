@@ -8,6 +8,7 @@ from typing import Any, Literal
 from espalier.chat.messages import check_messages
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.decoding.options import FIELDS
+from espalier.errors import CapabilityError
 from espalier.server.asking.assemble import assemble
 from espalier.server.asking.constraint import read_constraint
 from espalier.server.asking.decoding import read_decoding
@@ -19,6 +20,7 @@ from espalier.server.asking.token_ids import check_ids, known_vocab, text_of
 from espalier.server.asking.words import word_lists
 from espalier.server.bodies.openai import ChatBody, CompletionBody, EspalierOptions, SharedBody
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
+from espalier.server.process.hidden_states import HiddenStates
 from espalier.server.process.state import Process
 from espalier.tokens.vocab import Vocab
 
@@ -30,7 +32,7 @@ OPTIONS = ("preset", "reasoning", "max_reasoning", "max_calls", "tool_format", "
 NAMES = (
     {name: f"espalier.{name}" for name in (*OPTIONS, "soft", *FIELDS)}
     | {"template_variables": "chat_template_kwargs"}
-    | {name: f"espalier.activations.{name}" for name in ("layers", "sites", "positions", "dtype")}
+    | {name: f"espalier.activations.{name}" for name in ("layers", "sites", "positions", "dtype", "run_id")}
 )
 """From the field that an error names to the field of the body."""
 
@@ -132,7 +134,9 @@ def _ids(given: object, vocab: Vocab, field: str) -> tuple[int, ...]:
 
 def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **given: Any) -> Draft:
     """Read the fields that both routes share. given: fields of the Draft that differ."""
+    body = body.model_copy(update=process.overwrites.sampling())
     ours = body.espalier or EspalierOptions()
+    states = _states(body, process)
     _check_stream(body, ours)
     limit = process.settings.max_schema_bytes
     constrained = read_constraint(body, max_bytes=limit)
@@ -148,7 +152,10 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
         soft=_soft(ours),
         sampling=sampling,
         defaults=defaults,
-        options=options | {name: value for name in OPTIONS if (value := getattr(ours, name)) is not None},
+        options=options
+        | ({} if states is None else {"activations": True})
+        | {name: value for name in OPTIONS if (value := getattr(ours, name)) is not None},
+        states=states,
         names={**NAMES, **constrained.names},
         warnings=constrained.warnings,
         stream=bool(body.stream),
@@ -163,6 +170,24 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
     draft = word_lists(body, draft, process)
     decoded = read_decoding(body, n=body.n or body.n_cmpl or 1, default_beams=draft.default_beams)
     return replace(draft, decoded=decoded, names={**draft.names, **decoded.names})
+
+
+def _states(body: SharedBody, process: Process) -> HiddenStates | None:
+    """The store that the body or an overwrite names, as the logging server takes it. Raises UnsupportedParameter, and
+    what opening it raises."""
+    if body.lmdb_path is not None and not process.settings.seed_compat:
+        raise UnsupportedParameter(
+            "lmdb_path is the logging server's", hint='set SEED_COMPAT=true, or use "espalier": {"activations": true}',
+            field="lmdb_path",
+        )  # fmt: skip
+    name = process.overwrites.lmdb_path or body.lmdb_path
+    if name is None:
+        return None
+    if process.named_stores is None:
+        raise CapabilityError("this server stores no hidden states", hint="set ACTIVATIONS_STORE", field="lmdb_path")
+    if not process.engine.capabilities.activations:
+        raise CapabilityError(f"{process.engine.name} gives no hidden states", field="lmdb_path")
+    return process.named_stores.get(name)
 
 
 def _check_stream(body: SharedBody, ours: EspalierOptions) -> None:

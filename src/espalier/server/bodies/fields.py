@@ -23,6 +23,7 @@ ACCEPTED: Mapping[str, str] = {
     "prediction": "a hint for speed that never changes the reply",
     "service_tier": "there is one tier",
     "cache_prompt": "the prefix cache changes no reply",
+    "auth_token": "the logging server's, for downloads, of which there are none",
     "custom_id": "a label of the client's own",
 }
 

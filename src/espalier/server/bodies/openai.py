@@ -156,6 +156,8 @@ class SharedBody(SamplingFields):
     length_penalty: float | None = None
     early_stopping: bool | Literal["never"] | None = None
     use_beam_search: bool | None = None
+    # the logging server's
+    lmdb_path: str | None = None
     # the reply
     return_token_ids: bool | None = None
     espalier: EspalierOptions | None = None

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from espalier.activations.store.base import ActivationStore
 from espalier.activations.store.care import prune
@@ -21,12 +22,14 @@ DAY = 86_400.0
 
 
 class HiddenStates:
-    """Opens the store of the settings, and writes to it from a thread. Raises InputError and OutputError where that is
-    not possible."""
+    """Opens the store of the settings, or at `path`, and writes to it from a thread. Raises InputError and OutputError
+    where that is not possible."""
 
-    def __init__(self, settings: ServerSettings, *, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, settings: ServerSettings, *, path: Path | None = None, now: Callable[[], float] = time.time
+    ) -> None:
         self._settings, self._now = settings, now
-        self._store = ActivationStore(settings.activations_store or "", write=True)
+        self._store = ActivationStore(path or settings.activations_store or "", write=True)
         self._count = 0
         self._prune()
         self._writer = QueuedWriter(

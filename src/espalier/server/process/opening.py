@@ -39,6 +39,7 @@ from espalier.server.observe.metrics import MOST_TOKENS, PrometheusMeter, make_m
 from espalier.server.ports import Gate, Meter, TraceStore
 from espalier.server.process.ending import Ending, ending_on_signals
 from espalier.server.process.hidden_states import HiddenStates
+from espalier.server.process.named_stores import NamedStores
 from espalier.server.process.pools import Pools, make_pools
 from espalier.server.process.prebuild import Prebuild, check_lists, prebuilding
 from espalier.server.process.state import Process
@@ -116,10 +117,13 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         recorders = await _open_recorders(stack, settings, meter)
         spans = telemetry.make_spans(is_on=settings.otel)
         stack.push_async_callback(asyncio.to_thread, spans.close)
-        activations = None
+        activations = named = None
         if settings.activations_store is not None:
             activations = await asyncio.to_thread(HiddenStates, settings)
             stack.push_async_callback(asyncio.to_thread, activations.close)
+            if settings.seed_compat:
+                named = NamedStores(settings, activations)
+                stack.push_async_callback(asyncio.to_thread, named.close)
         prebuild: Prebuild | None = None
         if lists and compiler is not None:
             prebuild = await stack.enter_async_context(prebuilding(settings, compiler, lists))
@@ -128,7 +132,7 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
             pools=pools, spans=spans, store=store if parts.store is not None or _keeps(settings) else None,
             started=int(time.time()), fingerprint=_fingerprint(engine), recorders=recorders,
             default_strategy=REJECTION if recorders and engine.capabilities.logits else None, prebuild=prebuild,
-            activations=activations,
+            activations=activations, named_stores=named,
             batches=open_batches(store, settings) if has_batches and isinstance(store, Store) else None,
         )  # fmt: skip
 

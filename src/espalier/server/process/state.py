@@ -11,6 +11,8 @@ from espalier.sampling.presets.catalogue import Presets
 from espalier.server.observe.telemetry import Spans
 from espalier.server.ports import Gate, Meter, TraceStore
 from espalier.server.process.hidden_states import HiddenStates
+from espalier.server.process.named_stores import NamedStores
+from espalier.server.process.overwrites import Overwrites
 from espalier.server.process.pools import Pools
 from espalier.server.process.prebuild import Prebuild
 from espalier.server.settings import ServerSettings
@@ -25,7 +27,7 @@ class Process:
     started: Unix seconds. pools: threads for work that blocks or takes long. spans: telemetry. fingerprint:
     identifies the model and this version. recorders: get every run. default_strategy: for requests that name none;
     None leaves the choice to the engine. prebuild: how far the word lists are that are compiled at the start.
-    activations: takes hidden states.
+    activations: takes hidden states. named_stores: those that requests name. overwrites: set for all requests.
     batches: None where batch jobs are off. wakers: called when there is a new batch, or one is to stop."""
 
     settings: ServerSettings
@@ -44,6 +46,8 @@ class Process:
     default_strategy: str | None = None
     prebuild: Prebuild | None = None
     activations: HiddenStates | None = None
+    named_stores: NamedStores | None = None
+    overwrites: Overwrites = field(default_factory=Overwrites)
     batches: BatchStore | None = None
     wakers: list[Callable[[], None]] = field(default_factory=list)
 
