@@ -70,7 +70,7 @@ def test_an_overwrite_of_the_sampling_counts_for_all_requests_until_it_is_taken_
             traced = {"prompt": "a", "max_tokens": 2, name: 0.7, "espalier": {"trace": "steps"}}
             body = c.post("/v1/completions", json=traced).json()
             assert body["espalier"]["outputs"][0]["trace"]["metadata"]["sampling"][name] == second
-            for bad in (5000, -1, True, "hot", [1]):
+            for bad in (-1, True, "hot", [1]):
                 assert c.post(route, json={name: bad}).status_code == 400, bad
             for wrong in ({}, {"value": 1}, {name: 1, "more": 1}):
                 assert c.post(route, json=wrong).status_code == 400, wrong
