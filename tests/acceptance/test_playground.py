@@ -167,6 +167,7 @@ def test_tokens_come_while_it_generates_and_stop_ends_it_on_the_server(serve, vi
     page = visit(serve("abcdefghijklmnop", serve=gated))
     page.select_option("#kind", "regex")
     page.fill("#editor", "[a-z]{16}")
+    page.fill("#temperature", "0")
     page.click("#go")
     page.wait_for_selector("#tokens [data-i='3']")
     assert page.locator("#tokens [data-i]").count() == 4

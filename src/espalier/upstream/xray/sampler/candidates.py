@@ -54,9 +54,11 @@ class Candidates:
         return replace(self, ids=self.ids[order], logits=self.logits[order], is_sorted=True)
 
     def probs(self) -> NDArray[np.float32]:
-        """The softmax as llama.cpp has it, `(n,) float32`. Raises Undecided if a token is not listed, unless their mass
-        is known."""
-        top = self.logits.max()
+        """The softmax as llama.cpp has it, `(n,) float32`. Raises Undecided if no token is left of those listed, or one
+        is not listed, unless their mass is known."""
+        top = self.logits.max(initial=-np.inf)
+        if top == -np.inf:
+            raise Undecided
         weights = np.exp(self.logits - top)
         if self.is_whole:
             return np.asarray(weights / np.cumsum(weights, dtype=np.float32)[-1])  # one after the other, as there
