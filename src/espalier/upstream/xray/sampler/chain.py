@@ -79,15 +79,15 @@ class Chain:
         logits = given.logprobs
         if allowed is not None:
             logits = np.where(allowed[given.ids], logits, np.float32(-np.inf))
+        # As the server fills its array: by id. What is equal is then found in the order of its own sorting.
+        order = np.argsort(given.ids) if self._draws_by_id else np.arange(given.ids.shape[0])
+        ids, logits = given.ids[order], logits[order]
         if given.is_whole:
-            # As the server fills its array: by id. What is equal is then found in the order of its own sorting.
-            order = np.argsort(given.ids) if self._draws_by_id else np.arange(given.ids.shape[0])
-            is_sorted = False
-            return Candidates(given.ids[order], logits[order], is_sorted=is_sorted)
+            return Candidates(ids, logits, is_sorted=False)
         rest = float(
             np.nextafter(given.logprobs[-1], np.float32(-np.inf))
         )  # equal ones are listed in the server's order
-        return Candidates(given.ids, logits, is_sorted=False, rest=rest, whole_mass=1.0 if allowed is None else None)
+        return Candidates(ids, logits, is_sorted=False, rest=rest, whole_mass=1.0 if allowed is None else None)
 
     @property
     def _draws_by_id(self) -> bool:
