@@ -49,6 +49,7 @@ def client_of(engine=None, load: Load | None = None, **given: str) -> TestClient
             gate=KeyGate(settings, Keyring(keys), LocalCounters()),
             meter=PrometheusMeter(model="m", load=lambda: load or Load(), queue_size=4),
             pools=make_pools(waiting=4),
+            batches=None,
         )
     return TestClient(app)
 
