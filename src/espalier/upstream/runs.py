@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -234,3 +235,23 @@ class Events:
     def _all(self, begins: Sequence[Begin]) -> Generator[Event, None, None]:
         for index, begin in enumerate(begins):
             yield from begin(self._current, index)
+
+
+class UpstreamEngine(ABC):
+    """What the engines over a server or program share: running prepared answers, until it is closed."""
+
+    _is_closed = False
+
+    @abstractmethod
+    def _prepared(self, request: Request) -> tuple[Answer, Begin]:
+        """The answer, and what asks for it. Raises what is wrong with the request."""
+
+    def run(self, requests: Sequence[Request]) -> Events:
+        """The requests one after the other. Raises before the first event what is wrong with any."""
+        if self._is_closed:
+            raise InputError("this engine is closed", hint="open it again")
+        prepared = [self._prepared(request) for request in requests]
+        return Events([answer.run for answer, _ in prepared], [begin for _, begin in prepared])
+
+    def close(self) -> None:
+        self._is_closed = True

@@ -138,6 +138,14 @@ class BrokenTemplate(ChatTemplate):
         raise TemplateError(self._reason, hint="say raw=True (--raw) and write the whole prompt", field="messages")
 
 
+def template_of(source: str, *, bos_token: str, eos_token: str) -> ChatTemplate:
+    """The template of a model that is opened all the same if its template is broken: using that one then raises."""
+    try:
+        return ChatTemplate(source, bos_token=bos_token, eos_token=eos_token)
+    except TemplateError as error:
+        return BrokenTemplate(source, error.message)
+
+
 def _reason(error: BaseException) -> str:
     """The message of a foreign exception, which may quote a whole conversation."""
     return shortened(str(error), 1000) or type(error).__name__

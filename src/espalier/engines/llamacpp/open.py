@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from espalier.chat.prompt.template import BrokenTemplate, ChatTemplate
+from espalier.chat.prompt.template import BrokenTemplate, ChatTemplate, template_of
 from espalier.engines.llamacpp.library import library
 from espalier.engines.llamacpp.model import LlamaStepModel
 from espalier.engines.llamacpp.native import LlamaSampler
@@ -19,7 +19,6 @@ from espalier.engines.llamacpp.vocab import read_vocab
 from espalier.engines.llamacpp.weights import LlamaFile
 from espalier.engines.local.engine import LocalEngine
 from espalier.engines.options import DEFAULT, EngineOptions
-from espalier.errors import TemplateError
 from espalier.fields import entries
 from espalier.tokens.vocab import Vocab
 
@@ -67,14 +66,11 @@ def _template(file: LlamaFile, key: str) -> ChatTemplate | None:
         reason = f"the model's chat template is {source.strip()[:40]!r}, which is no Jinja template"
         return BrokenTemplate(source, reason)
     lib, handle = library(), file.vocab
-    try:
-        return ChatTemplate(
-            source,
-            bos_token=_spelled(lib, handle, lib.llama_vocab_bos(handle)),
-            eos_token=_spelled(lib, handle, lib.llama_vocab_eos(handle)),
-        )
-    except TemplateError as error:
-        return BrokenTemplate(source, error.message)
+    return template_of(
+        source,
+        bos_token=_spelled(lib, handle, lib.llama_vocab_bos(handle)),
+        eos_token=_spelled(lib, handle, lib.llama_vocab_eos(handle)),
+    )
 
 
 def _spelled(lib: Any, handle: Any, token: int) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from espalier.chat.prompt.template import BrokenTemplate, ChatTemplate
+from espalier.chat.prompt.template import ChatTemplate, template_of
 from espalier.constraints.compiler import NOWHERE, Compiler, Folders
 from espalier.constraints.joining.rule import with_bad_words
 from espalier.constraints.kinds import KINDS
@@ -22,13 +22,13 @@ from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.gguf.header import Header, read_header
 from espalier.engines.local.turns import TurnMaker
-from espalier.errors import CapabilityError, InputError, TemplateError, UpstreamError
+from espalier.errors import CapabilityError, InputError, UpstreamError
 from espalier.tokens.vocab import Vocab
 from espalier.upstream.link import excerpt
 from espalier.upstream.llama_cli.arguments import sampling_arguments
 from espalier.upstream.llama_cli.output import Printed, generated, read_session, read_text, reason
 from espalier.upstream.llama_cli.program import Program, Ran
-from espalier.upstream.runs import Answer, Begin, Current, Events, Told
+from espalier.upstream.runs import Answer, Begin, Current, Told, UpstreamEngine
 
 SECONDS = 600.0
 TRIES = 6
@@ -37,7 +37,7 @@ END_KEYS = ("eos", "eot", "eom")
 NO_STEPS = "llama-completion tells no probabilities: the trace has no steps"
 
 
-class LlamaCliEngine:
+class LlamaCliEngine(UpstreamEngine):
     """An Engine over a GGUF file and a program. Each answer is a process of its own; from any thread."""
 
     def __init__(
@@ -67,7 +67,6 @@ class LlamaCliEngine:
         self._vocab = replace(Vocab.bytes(), name=self._path.name)
         self._compiler = Compiler(self._vocab, folders=folders)
         self._turns = TurnMaker(name=self.name, template=self._template, vocab=self._vocab, tool_format=tool_format)
-        self._is_closed = False
 
     @property
     def name(self) -> str:
@@ -105,16 +104,6 @@ class LlamaCliEngine:
 
     def prompt_ids(self, request: Request) -> list[int]:
         return self.encode("", add_special=False)
-
-    def run(self, requests: Sequence[Request]) -> Events:
-        """The requests one after the other, one process each. Raises before the first event what is wrong with any."""
-        if self._is_closed:
-            raise InputError("this engine is closed", hint="open it again")
-        prepared = [self._prepared(request) for request in requests]
-        return Events([answer.run for answer, _ in prepared], [begin for _, begin in prepared])
-
-    def close(self) -> None:
-        self._is_closed = True
 
     def _prepared(self, request: Request) -> tuple[Answer, Begin]:
         check_capabilities(self, request)
@@ -215,7 +204,4 @@ def _template(header: Header, bos: str) -> ChatTemplate | None:
     source = header.values.get("tokenizer.chat_template")
     if not isinstance(source, str) or not source.strip():
         return None
-    try:
-        return ChatTemplate(source, bos_token=bos, eos_token=_spelled(header, "eos"))
-    except TemplateError as error:
-        return BrokenTemplate(source, error.message)
+    return template_of(source, bos_token=bos, eos_token=_spelled(header, "eos"))

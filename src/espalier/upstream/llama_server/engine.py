@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
-from espalier.chat.prompt.template import BrokenTemplate, ChatTemplate
+from espalier.chat.prompt.template import ChatTemplate, template_of
 from espalier.constraints.compiler import NOWHERE, Compiler, Folders
 from espalier.constraints.joining.rule import with_bad_words
 from espalier.constraints.kinds import KINDS
@@ -22,7 +22,7 @@ from espalier.constraints.to_gbnf import portable
 from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.local.turns import PreparedTurn, TurnMaker
-from espalier.errors import InputError, PromptTooLong, TemplateError, UpstreamError
+from espalier.errors import InputError, PromptTooLong, UpstreamError
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.config_names import to_llama
 from espalier.tokens.vocab import Vocab
@@ -32,7 +32,7 @@ from espalier.trace.foreign.steps import of_reply
 from espalier.trace.records import StepRecord
 from espalier.upstream.llama_server.client import LlamaServer
 from espalier.upstream.llama_server.vocabulary import fetch
-from espalier.upstream.runs import NO_ID, Answer, Begin, Current, Events, Told
+from espalier.upstream.runs import NO_ID, Answer, Begin, Current, Told, UpstreamEngine
 
 CANARY_BIAS = 10_000.0
 """Added to the logit of a token that the grammar refuses: without the grammar it would be taken for certain."""
@@ -41,7 +41,7 @@ INT32 = 2**31 - 1
 MOST_PROVED = 256  # grammars that are remembered as enforced
 
 
-class LlamaServerEngine:
+class LlamaServerEngine(UpstreamEngine):
     """An Engine over one llama-server. From any thread."""
 
     def __init__(self, server: LlamaServer, *, folders: Folders = NOWHERE, tool_format: str | None = None) -> None:
@@ -50,13 +50,14 @@ class LlamaServerEngine:
         props = server.props()
         self._server, self._props = server, props
         self._vocab = fetch(server)
-        self._template = _template(props.template, props.bos, props.eos)
+        self._template = (
+            None if props.template is None else template_of(props.template, bos_token=props.bos, eos_token=props.eos)
+        )
         # Bytes: what the server writes is read as text, and its tokens are not ours to split.
         self._compiler = Compiler(replace(Vocab.bytes(), name=props.model), folders=folders)
         self._turns = TurnMaker(name=props.model, template=self._template, vocab=self._vocab, tool_format=tool_format)
         self._lock = threading.Lock()
         self._proved: OrderedDict[str, None] = OrderedDict()
-        self._is_closed = False
 
     @property
     def name(self) -> str:
@@ -93,16 +94,6 @@ class LlamaServerEngine:
 
     def prompt_ids(self, request: Request) -> list[int]:
         return self._ids(request, self.prompt_text(request))
-
-    def run(self, requests: Sequence[Request]) -> Events:
-        """The requests one after the other, each streamed. Raises before the first event what is wrong with any."""
-        if self._is_closed:
-            raise InputError("this engine is closed", hint="open it again")
-        prepared = [self._prepared(request) for request in requests]
-        return Events([answer.run for answer, _ in prepared], [begin for _, begin in prepared])
-
-    def close(self) -> None:
-        self._is_closed = True
 
     def _prepared(self, request: Request) -> tuple[Answer, Begin]:
         check_capabilities(self, request)
@@ -276,12 +267,3 @@ def _took(said: Mapping[str, Any], grammar: str) -> bool:
     """Whether a reply names the grammar as the one that was used."""
     settings = said.get("generation_settings")
     return isinstance(settings, Mapping) and settings.get("grammar") == grammar
-
-
-def _template(source: str | None, bos: str, eos: str) -> ChatTemplate | None:
-    if source is None:
-        return None
-    try:
-        return ChatTemplate(source, bos_token=bos, eos_token=eos)
-    except TemplateError as error:
-        return BrokenTemplate(source, error.message)

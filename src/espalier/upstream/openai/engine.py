@@ -6,7 +6,7 @@ says that the constraint was checked, and the verdict says whether it holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
@@ -22,12 +22,12 @@ from espalier.trace.foreign.steps import of_reply
 from espalier.upstream.link import Link
 from espalier.upstream.openai.body import MOST_LISTED, PLAIN_KINDS, VLLM_KINDS, body_of
 from espalier.upstream.openai.chunks import Chunk, chunks_of
-from espalier.upstream.runs import Answer, Begin, Current, Events, Told, no_matcher
+from espalier.upstream.runs import Answer, Begin, Current, Told, UpstreamEngine, no_matcher
 
 CHAT = "/chat/completions"
 
 
-class OpenAIEngine:
+class OpenAIEngine(UpstreamEngine):
     """An Engine over one model of a server. From any thread."""
 
     def __init__(self, link: Link, model: str = "", *, folders: Folders = NOWHERE) -> None:
@@ -49,7 +49,6 @@ class OpenAIEngine:
         self._link, self._model = link, model or next(iter(owners))
         self._is_vllm = owners.get(self._model) == "vllm"
         self._compiler = Compiler(replace(Vocab.bytes(), name=self._model), folders=folders)
-        self._is_closed = False
 
     @property
     def name(self) -> str:
@@ -84,16 +83,6 @@ class OpenAIEngine:
 
     def prompt_ids(self, request: Request) -> list[int]:
         return self.encode("", add_special=False)
-
-    def run(self, requests: Sequence[Request]) -> Events:
-        """The requests one after the other, each streamed. Raises before the first event what is wrong with any."""
-        if self._is_closed:
-            raise InputError("this engine is closed", hint="open it again")
-        prepared = [self._prepared(request) for request in requests]
-        return Events([answer.run for answer, _ in prepared], [begin for _, begin in prepared])
-
-    def close(self) -> None:
-        self._is_closed = True
 
     def _prepared(self, request: Request) -> tuple[Answer, Begin]:
         check_capabilities(self, request)
