@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from fastapi import Request
 
-from espalier.errors import Cancelled, Unauthorized, Unavailable
+from espalier.errors import Unauthorized, Unavailable
 from espalier.server.admit.auth import ANONYMOUS
+from espalier.server.http.leaving import unless_gone
 from espalier.server.ports import Caller
 from espalier.server.process.state import Process
 
@@ -73,17 +73,7 @@ async def admitted(request: Request) -> AsyncIterator[tuple[Process, Caller]]:
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """Await `work` and return its result. If the client disconnects first, cancel it and raise Cancelled. The body must
     have been read before."""
-    task = asyncio.ensure_future(work)
-    watch = asyncio.ensure_future(_disconnected(request))
-    try:
-        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise Cancelled("the client has gone")
-    finally:
-        for one in (task, watch):
-            one.cancel()
-        await asyncio.gather(task, watch, return_exceptions=True)
+    return await unless_gone(work, _disconnected(request))
 
 
 async def _disconnected(request: Request) -> None:

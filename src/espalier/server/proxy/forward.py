@@ -15,6 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from espalier.errors import Cancelled
 from espalier.server.http.errors import BadGateway, GatewayTimeout
+from espalier.server.http.leaving import unless_gone
 from espalier.server.http.wire import READ_SECONDS, cut
 from espalier.server.proxy.headers import Headers, passed_on
 
@@ -59,16 +60,7 @@ class Incoming:
 
     async def while_there(self, work: Coroutine[Any, Any, T]) -> T:
         """Await the work. If the client leaves first, cancel it and raise Cancelled."""
-        task, watch = asyncio.ensure_future(work), asyncio.ensure_future(self.gone())
-        try:
-            await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            raise Cancelled("the client has gone")
-        finally:
-            for one in (task, watch):
-                one.cancel()
-            await asyncio.gather(task, watch, return_exceptions=True)
+        return await unless_gone(work, self.gone())
 
 
 class Outgoing:
