@@ -7,12 +7,10 @@ with either. The output is written beside its name and moved there when it is wh
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from espalier.activations.foreign.entry import Entry
 from espalier.activations.foreign.open import open_store
@@ -22,6 +20,7 @@ from espalier.activations.reconstruct.qa_file import line_of, read_rows
 from espalier.activations.reconstruct.report import SHOWN, Report, clipped
 from espalier.activations.reconstruct.templates import PromptTemplate, templates_of
 from espalier.errors import InputError, NothingMatched, OutputError
+from espalier.files.writing import replaced
 
 DUPLICATES = ("last", "first", "all")
 MATCHES = ("hash", "request", "run")
@@ -95,7 +94,11 @@ def reconstruct(
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot make the folder {target.parent}: {error.strerror or error}") from error
-    with _whole_or_not(target) as (file, keep), Index(target.parent) as index:
+    with (
+        replaced(Path(os.path.realpath(target))) as draft,
+        draft.open("x", encoding="ascii", newline="\n") as file,
+        Index(target.parent) as index,
+    ):
         _fill(index, store, rules, report, step)
         matcher = _Matcher(index, tuple(templates) or templates_of(()), rules)
         for line, row in read_rows(qa_output_path):
@@ -119,10 +122,9 @@ def reconstruct(
         report.entries, report.used = index.counts()
         report.models = index.models()
         report.unused_shown = [clipped(prompt) for prompt in index.unused(SHOWN)]
-        if report.written or allow_empty:
-            keep()
-            return report
-    raise NothingMatched(_nothing(report), hint=_remedy(report), field="qa_output_path")
+        if not (report.written or allow_empty):
+            raise NothingMatched(_nothing(report), hint=_remedy(report), field="qa_output_path")
+    return report
 
 
 def _fill(index: Index, store: Store, rules: Rules, report: Report, step: Callable[[str, int], None]) -> None:
@@ -217,23 +219,3 @@ def _is_same(one: Path, other: Path) -> bool:
         return one.samefile(other)
     except OSError:
         return False
-
-
-@contextmanager
-def _whole_or_not(target: Path) -> Iterator[tuple[TextIO, Callable[[], None]]]:
-    """A text file, and what makes it take its name at the end of the block; without that nothing is left of it. Raises
-    OutputError."""
-    real = Path(os.path.realpath(target))
-    draft = real.with_name(f".espalier-{secrets.token_hex(8)}.tmp")
-    kept = []
-    try:
-        with draft.open("x", encoding="ascii", newline="\n") as file:
-            yield file, lambda: kept.append(True)
-            file.flush()
-            os.fsync(file.fileno())
-        if kept:
-            draft.replace(real)
-    except OSError as fault:
-        raise OutputError(f"cannot write {target}: {fault.strerror or fault}") from fault
-    finally:
-        draft.unlink(missing_ok=True)

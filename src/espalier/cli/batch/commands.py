@@ -84,7 +84,8 @@ def results_command(
     env_file: EnvFile = None,
 ) -> None:
     """A line of JSON for each item that has ended, in the order of the input; also while others still run."""
-    from espalier.jobs.formats.rows import replaced  # noqa: PLC0415
+    from espalier.files.writing import replaced  # noqa: PLC0415
+    from espalier.jobs.formats.rows import GOES_ON  # noqa: PLC0415
 
     with opened(database_url, env_file) as store:
         lines = store.results.lines(known(store, batch).id, "error" if errors else "all")
@@ -92,7 +93,7 @@ def results_command(
             for line in lines:
                 output.piece(line.decode("ascii"))
             return
-        with replaced(out) as temporary, temporary.open("wb") as file:
+        with replaced(out, hint=GOES_ON) as temporary, temporary.open("wb") as file:
             file.writelines(lines)
 
 

@@ -27,7 +27,8 @@ from espalier.cli.flags.model import EngineFlags, Model, load
 from espalier.cli.flags.schema import read_spec
 from espalier.cli.flags.server import EnvFile, need_server, read_server
 from espalier.errors import InputError
-from espalier.jobs.formats.rows import format_of, read_rows, replaced, write_rows
+from espalier.files.writing import replaced
+from espalier.jobs.formats.rows import GOES_ON, format_of, read_rows, write_rows
 from espalier.jobs.formats.template import CHAT, Template, answered, templated, with_shared
 from espalier.jobs.states import OPEN_BATCHES, BatchState
 from espalier.wiring import build_app
@@ -236,12 +237,12 @@ def _write(store: BatchStore, batch: Batch, source: Path, out: Path, *, is_table
 
     lines = store.results.lines(batch.id, "all")
     if not is_table and format_of(out) == ".jsonl":
-        with replaced(out) as temporary, temporary.open("wb") as file:
+        with replaced(out, hint=GOES_ON) as temporary, temporary.open("wb") as file:
             file.writelines(lines)
     else:
         write_rows(out, _rows(read_rows(source), lines))
     report = report_of(store.results.figures(batch.id))
-    with replaced(out.with_name(out.name + REPORT)) as temporary:
+    with replaced(out.with_name(out.name + REPORT), hint=GOES_ON) as temporary:
         temporary.write_text(json.dumps(report, indent=1), encoding="ascii")
     return report
 

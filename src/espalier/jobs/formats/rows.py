@@ -5,7 +5,6 @@ Parquet needs the extra `parquet`.
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import itertools
 import json
@@ -15,10 +14,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from espalier.errors import InputError, MissingDependency, OutputError
+from espalier.files.writing import replaced
 from espalier.jobs.intake import LINE_BYTES, Refused, parse
 
 Row = dict[str, Any]
 FORMATS = (".jsonl", ".csv", ".parquet")
+GOES_ON = "the same command goes on from here"
+"""The hint for an output that cannot be written."""
 ROWS = 500
 """Of one row group of a Parquet file that is read or written."""
 
@@ -106,32 +108,8 @@ def write_rows(path: Path, rows: Iterator[Row]) -> None:
     """Write a table; the file is whole or not there. Columns of CSV and Parquet are those of the first row. Raises
     OutputError."""
     kind = format_of(path)
-    with replaced(path) as temporary:
+    with replaced(path, hint=GOES_ON) as temporary:
         {".jsonl": _write_json, ".csv": _write_csv, ".parquet": _write_parquet}[kind](temporary, rows)
-
-
-@contextlib.contextmanager
-def replaced(path: Path) -> Iterator[Path]:
-    """A temporary file that takes this path at the end: flushed to the disk, then renamed. Raises OutputError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        if os.name == "posix":
-            handle = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-    except OSError as error:
-        raise OutputError(
-            f"cannot write {os.fspath(path)!r}: {error.strerror or error}", hint="the same command goes on from here"
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def _write_json(path: Path, rows: Iterator[Row]) -> None:

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 from sqlalchemy import delete, or_, select
 
 from espalier.errors import InputError, OutputError
+from espalier.files.writing import sync_folder
 from espalier.store import rows
 from espalier.store.batches.tables import BATCHES, FILES
 from espalier.store.db import Database
@@ -61,11 +62,7 @@ class Files:
             os.fsync(file.fileno())
             size = os.fstat(file.fileno()).st_size
             os.rename(file.name, self.folder / file_id)
-            handle = os.open(self.folder, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            sync_folder(self.folder)
         row = {
             "id": file_id, "created": created, "caller": rows.caller_text(caller),
             "filename": rows.column_text(filename), "purpose": rows.column_text(purpose), "bytes": float(size),

@@ -1,0 +1,40 @@
+"""Writes a file whole or not at all: beside its name first, flushed to the disk, then moved there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from espalier.errors import OutputError
+
+
+@contextlib.contextmanager
+def replaced(path: Path, *, hint: str | None = None) -> Iterator[Path]:
+    """A temporary file, to be written and closed in the block, that takes this path at the end. If the block raises,
+    the path is as it was. Raises OutputError, with the hint."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise OutputError(f"cannot write {os.fspath(path)!r}: {error.strerror or error}", hint=hint) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the disk remember the names in a folder, where the system can. Raises OSError."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
