@@ -223,7 +223,7 @@ def test_a_store_with_damaged_pages_is_refused_or_read_and_ends_no_process(tmp_p
             except InputError as error:
                 assert "cannot read the store" in str(error)  # noqa: PT017  # either is right
             else:
-                assert all(isinstance(one, Entry | Damaged) for one in found)
+                assert len({one.key for one in found}) == len(found) <= len(many)
 
 
 def test_many_entries_come_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
