@@ -76,7 +76,7 @@ def _opened(path: str) -> Any:
 
 
 def _cut(environment: Any, path: str) -> str:
-    """What is missing of a file that was cut, "" of a whole one: the first page that is not there ends a process."""
+    """Says what a file that was cut lacks, "" for a whole one: the first page that is not there ends a process."""
     needed = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
     size = os.path.getsize(os.path.join(path, "data.mdb") if os.path.isdir(path) else path)
     return f"it is cut: it has {size:,} bytes, and its pages need {needed:,}" if size < needed else ""

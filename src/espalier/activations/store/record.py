@@ -18,7 +18,7 @@ SITES = ("residual", "attention", "mlp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
-    """What is known of one request.
+    """Describes one request.
 
     prompt: the exact text given to the model. response: the text after trimming. model: its name. input_length: prompt
     tokens. timestamp: epoch seconds. prompt_ids, response_ids: token ids. positions: the places of the stored vectors,
