@@ -35,6 +35,7 @@ from espalier.server.routes import (
     llama,
     logging_server,
     models,
+    responses,
     seed_jobs,
     tokens,
     traces,
@@ -47,7 +48,7 @@ from espalier.wiring import App
 
 CHAT_ROUTERS = (
     health.router, chat.router, completions.router, models.router, traces.router, web.router, llama.router,
-    tokens.router,
+    tokens.router, responses.router,
 )  # fmt: skip
 BATCH_ROUTERS = (files.router, batches.router, seed_jobs.router)
 ROUTERS = (*CHAT_ROUTERS, *BATCH_ROUTERS)

@@ -26,6 +26,7 @@ VALUES = {
 BODIES = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}]},
     "/v1/completions": {"prompt": "a"},
+    "/v1/responses": {"input": "a"},
     "/completion": {"prompt": "a"},
     "/completions": {"prompt": "a"},
 }

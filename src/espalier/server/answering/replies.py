@@ -14,9 +14,12 @@ from typing import Any
 
 from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, ContentDelta, Delta, ReasoningDelta
 from espalier.engines.base import Event, Finished, Result, TokenEvent
+from espalier.errors import EspalierError
 from espalier.server.answering.logprobs import ChatLogprobs, Logprobs, TextLogprobs
 from espalier.server.asgi import new_id
 from espalier.server.asking.draft import Asked
+from espalier.server.http.errors import error_body
+from espalier.server.http.sse import event
 from espalier.trace.records import StepRecord
 
 Json = dict[str, Any]
@@ -118,7 +121,7 @@ def whole_chat(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
             message["tool_calls"] = [call.to_json() for call in result.tool_calls]
         choice: Json = {"index": index, "message": message, "logprobs": None, "finish_reason": result.finish_reason}
         if asked.top_logprobs is not None:
-            choice["logprobs"] = ChatLogprobs(asked.top_logprobs, with_ids=asked.token_ids).of(_steps(asked, result))
+            choice["logprobs"] = ChatLogprobs(asked.top_logprobs, with_ids=asked.token_ids).of(steps_of(asked, result))
         choices.append(_with_ids(choice, asked, result))
     return head.json() | {"choices": choices, "usage": usage(results, asked.n)}
 
@@ -132,7 +135,7 @@ def whole_text(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
             "index": index, "text": before + result.text, "logprobs": None, "finish_reason": plain_reason(result)
         }  # fmt: skip
         if asked.top_logprobs is not None:
-            choice["logprobs"] = TextLogprobs(asked.top_logprobs).of(_steps(asked, result))
+            choice["logprobs"] = TextLogprobs(asked.top_logprobs).of(steps_of(asked, result))
         choices.append(_with_ids(choice, asked, result))
     return head.json() | {"choices": choices, "usage": usage(results, asked.n)}
 
@@ -146,7 +149,7 @@ def _with_ids(choice: Json, asked: Asked, result: Result) -> Json:
     return {**choice, "token_ids": list(result.token_ids)} if asked.token_ids else choice
 
 
-def _steps(asked: Asked, result: Result) -> list[StepRecord]:
+def steps_of(asked: Asked, result: Result) -> list[StepRecord]:
     return [step for step in result.records if step.token_id not in asked.ends]
 
 
@@ -173,6 +176,23 @@ class Chunks(ABC):
     @abstractmethod
     def last(self) -> list[Json]:
         """The chunks after all others."""
+
+    def failed(self, error: EspalierError) -> list[Json]:
+        """The chunks with which a stream ends that fails."""
+        return [error_body(error)]
+
+    def encoded(self, chunk: Json, *, by_parts: bool = False) -> bytes:
+        """A chunk as an event. by_parts: as in `event`."""
+        return event(chunk, by_parts=by_parts)
+
+
+@dataclass(slots=True)
+class NamedChunks(Chunks):
+    """Chunks that are events with their `type` as a name."""
+
+    def encoded(self, chunk: Json, *, by_parts: bool = False) -> bytes:
+        """A chunk as an event."""
+        return event(chunk, name=chunk["type"], by_parts=by_parts)
 
 
 @dataclass(slots=True)
@@ -237,7 +257,7 @@ class ChoiceChunks(Chunks):
     def _other(self, index: int, run: int, result: Result) -> list[Json]:
         """All chunks of an output that was not streamed."""
         chunks = [self._chunk([one]) for one in self.opening(index, run)]
-        self._steps[index], self._ids[index] = _steps(self.asked, result), list(result.token_ids)
+        self._steps[index], self._ids[index] = steps_of(self.asked, result), list(result.token_ids)
         if (whole := self.at_once(result)) is not None:
             chunks.append(self._chunk([self._completed(index, whole)]))
         if self.asked.stream_steps:

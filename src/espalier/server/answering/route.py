@@ -25,8 +25,8 @@ from espalier.server.answering.submitting import generating
 from espalier.server.asking.draft import Asked
 from espalier.server.bodies.base import Body, read_body
 from espalier.server.http.body import in_thread_if_large, read_object
-from espalier.server.http.errors import TooCostly, code_of, error_body, internal_error
-from espalier.server.http.sse import DONE, EventStream, event
+from espalier.server.http.errors import TooCostly, code_of, internal_error
+from espalier.server.http.sse import DONE, EventStream
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.observe.telemetry import Operation
 from espalier.server.ports import Caller
@@ -157,7 +157,7 @@ async def _stream(running: Generation, chunks: Chunks, done: bytes) -> AsyncGene
     """The events of a stream. An error after the start is sent as the last event."""
     try:
         for chunk in chunks.first():
-            yield event(chunk)
+            yield chunks.encoded(chunk)
         async with aclosing(running.events()) as events:
             async for index, happened in events:
                 trace_id = running.outputs[index].trace_id
@@ -168,24 +168,26 @@ async def _stream(running: Generation, chunks: Chunks, done: bytes) -> AsyncGene
                     yield await running.process.pools.replies.run(work, owner=running.caller.name)
                     continue
                 for chunk in chunks.of(index, happened, trace_id):
-                    yield event(chunk)
+                    yield chunks.encoded(chunk)
         running.ended(chunks.head.id, [chunks.results[index] for index in sorted(chunks.results)])
         for chunk in chunks.last():
-            yield event(chunk)
+            yield chunks.encoded(chunk)
         if done:
             yield done
     except EspalierError as error:
-        yield event(error_body(running.asked.named(error)))
+        for chunk in chunks.failed(running.asked.named(error)):
+            yield chunks.encoded(chunk)
     except (asyncio.CancelledError, GeneratorExit):
         raise
     except Exception as error:
         log.exception("stream failed", extra={"fields": {"request_id": running.request_id}})
         running.failed(error)
-        yield event(error_body(internal_error(running.request_id)))
+        for chunk in chunks.failed(internal_error(running.request_id)):
+            yield chunks.encoded(chunk)
 
 
 def _events(chunks: Chunks, index: int, happened: Finished, trace_id: str | None) -> bytes:
-    return b"".join(event(chunk, by_parts=True) for chunk in chunks.of(index, happened, trace_id))
+    return b"".join(chunks.encoded(chunk, by_parts=True) for chunk in chunks.of(index, happened, trace_id))
 
 
 def _headers(asked: Asked, request_id: str) -> dict[str, str]:

@@ -117,10 +117,13 @@ async def _submit(made: Generation) -> None:
 
 
 def _cut(made: Generation) -> tuple[Request, ...]:
-    """The requests with prompts cut to max_input_tokens; `made.asked` gets how much was cut."""
-    limit, engine = made.process.settings.max_input_tokens, made.process.engine.engine
-    if limit is not None:
-        requests, lost = cut_prompts(engine, made.asked.requests, limit)
+    """The requests with prompts cut to max_input_tokens and the body's own limit; `made.asked` gets how much was
+    cut."""
+    engine = made.process.engine.engine
+    given = (made.process.settings.max_input_tokens, made.asked.input_limit)
+    limits = [one for one in given if one is not None]
+    if limits:
+        requests, lost = cut_prompts(engine, made.asked.requests, min(limits))
         made.asked = replace(made.asked, requests=requests, truncated=lost)
     return made.asked.requests
 

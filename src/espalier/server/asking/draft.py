@@ -81,7 +81,8 @@ class Asked(ReplyOptions):
     run gives, its Result and its `others`. model: as the reply names it. ends: token ids that end an output and are no
     part of it. echo: for each run, the text before its output. keep_trace: whether the store keeps the traces.
     truncated: how many tokens each prompt lost, empty until prompts are cut. states: the store of hidden states
-    that the request names, None for the server's own.
+    that the request names, None for the server's own. input_limit: the most tokens of a prompt, beside the server's
+    own limit.
     """
 
     requests: tuple[Request, ...]
@@ -96,6 +97,7 @@ class Asked(ReplyOptions):
     warnings: tuple[str, ...]
     truncated: tuple[int, ...] = ()
     states: HiddenStates | None = None
+    input_limit: int | None = None
 
     def named(self, error: EspalierError) -> EspalierError:
         """The error, its field now as the body calls it."""

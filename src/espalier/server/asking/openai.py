@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -9,7 +10,7 @@ from espalier.chat.messages import check_messages
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.decoding.options import FIELDS
 from espalier.errors import CapabilityError
-from espalier.server.asking.assemble import assemble
+from espalier.server.asking.assemble import AskedType, assemble
 from espalier.server.asking.constraint import read_constraint
 from espalier.server.asking.decoding import read_decoding
 from espalier.server.asking.draft import Asked, Draft
@@ -37,8 +38,9 @@ NAMES = (
 """From the field that an error names to the field of the body."""
 
 
-def ask_chat(body: ChatBody, process: Process) -> Asked:
-    """Read a body of `/v1/chat/completions`. Raises InputError and its kin, each naming the field."""
+def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType] = Asked) -> AskedType:  # type: ignore[assignment]  # a default of a type variable
+    """Read a body of `/v1/chat/completions`. make: as in `assemble`. Raises InputError and its kin, each naming the
+    field."""
     settings = process.settings
     if len(body.messages) > settings.max_messages:
         raise BadRequest(
@@ -64,7 +66,7 @@ def ask_chat(body: ChatBody, process: Process) -> Asked:
         request=variables,
         top_logprobs=_top(body),
     )  # fmt: skip
-    return assemble(draft, process, Asked)
+    return assemble(draft, process, make)
 
 
 def _top(body: ChatBody) -> int | None:

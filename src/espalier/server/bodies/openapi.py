@@ -19,6 +19,7 @@ from starlette.responses import HTMLResponse, Response
 from espalier.server.bodies.batches import BatchBody, PriorityBody
 from espalier.server.bodies.llama import DetokenizeBody, LlamaBody, TokenizeBody
 from espalier.server.bodies.openai import ChatBody, CompletionBody, ErrorReply
+from espalier.server.bodies.responses import ResponsesBody
 from espalier.server.http.wire import JsonResponse, to_bytes
 
 BODIES: tuple[type[BaseModel], ...] = (
@@ -29,6 +30,7 @@ BODIES: tuple[type[BaseModel], ...] = (
     DetokenizeBody,
     BatchBody,
     PriorityBody,
+    ResponsesBody,
 )
 REF = "#/components/schemas/{model}"
 STREAM = {"text/event-stream": {"schema": {"description": "With `stream`: chunks, then [DONE]."}}}

@@ -22,9 +22,10 @@ HEADERS = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
 """Proxies must neither cache nor buffer the stream."""
 
 
-def event(data: Any, *, by_parts: bool = False) -> bytes:
-    """One event with JSON data. by_parts: encode in small parts, for large data in a thread."""
-    return b"data: " + (to_bytes_by_parts if by_parts else to_bytes)(data) + b"\n\n"
+def event(data: Any, *, name: str | None = None, by_parts: bool = False) -> bytes:
+    """One event with JSON data. name: of the event. by_parts: encode in small parts, for large data in a thread."""
+    named = b"" if name is None else b"event: " + name.encode() + b"\n"
+    return named + b"data: " + (to_bytes_by_parts if by_parts else to_bytes)(data) + b"\n\n"
 
 
 class EventStream(Response):

@@ -1,0 +1,201 @@
+"""Builds responses as JSON: whole ones, and the events of a stream. `output.py` makes their items."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.engines.base import Event, Finished, Result, TokenEvent
+from espalier.errors import EspalierError
+from espalier.server.answering.logprobs import ChatLogprobs
+from espalier.server.answering.replies import Head, NamedChunks, report, reports, steps_of
+from espalier.server.answering.responses.output import Logprobs, Output, deltas_of
+from espalier.server.asking.draft import Asked
+from espalier.server.asking.responses.ask import ResponsesAsked, summary_of
+from espalier.server.http.errors import code_of, error_body
+from espalier.store.ids import Ids
+from espalier.trace.records import StepRecord
+
+Json = dict[str, Any]
+PREFIX = "resp"
+IDS = Ids(time.time)
+
+
+def responses_head(asked: Asked, fingerprint: str) -> Head:
+    """A head with an id that the store takes."""
+    made, created = IDS.new(PREFIX)
+    return Head(id=made, kind="response", created=int(created), model=asked.model, fingerprint=fingerprint)
+
+
+def whole_response(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
+    """A `response`."""
+    assert isinstance(asked, ResponsesAsked)
+    (result,) = results
+    output = _output(asked, head, lambda: steps_of(asked, result))
+    for delta in deltas_of(result):
+        for _ in output.of(delta):
+            pass
+    for _ in output.end(is_complete=result.finish_reason != "length"):
+        pass
+    return finished(asked, head, output.items, result)
+
+
+def finished(asked: ResponsesAsked, head: Head, items: Sequence[Json], result: Result) -> Json:
+    """The response of a run that has ended."""
+    is_cut = result.finish_reason == "length"
+    return {
+        **begun(asked, head), "status": "incomplete" if is_cut else "completed", "completed_at": int(time.time()),
+        "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None, "output": list(items),
+        "usage": _usage(result),
+    }  # fmt: skip
+
+
+def begun(asked: ResponsesAsked, head: Head) -> Json:
+    """The response before there is any output."""
+    body, sampling = asked.body, asked.requests[0].sampling
+    thinking = body.reasoning
+    shape = None if body.text is None else body.text.format
+    text: Json = {"format": {"type": "text"} if shape is None else shape.model_dump(exclude_unset=True, by_alias=True)}
+    if body.text is not None and body.text.verbosity is not None:
+        text["verbosity"] = body.text.verbosity
+    return {
+        "id": head.id, "object": "response", "created_at": head.created, "status": "in_progress", "background": False,
+        "completed_at": None, "error": None, "incomplete_details": None, "instructions": body.instructions,
+        "max_output_tokens": body.max_output_tokens, "max_tool_calls": None, "metadata": body.metadata or {},
+        "model": head.model, "output": [], "parallel_tool_calls": body.parallel_tool_calls is not False,
+        "previous_response_id": body.previous_response_id,
+        "reasoning": {"effort": None if thinking is None else thinking.effort, "summary": summary_of(body)},
+        "service_tier": "default", "store": asked.kept, "temperature": sampling.temperature, "text": text,
+        "tool_choice": asked.tools.shown_choice, "tools": asked.tools.shown, "top_logprobs": asked.top_logprobs,
+        "top_p": sampling.top_p, "truncation": body.truncation or "disabled", "usage": None, **head.named(),
+    }  # fmt: skip
+
+
+def _usage(result: Result) -> Json:
+    usage = result.usage
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.total_tokens,
+    }
+
+
+def _output(asked: ResponsesAsked, head: Head, steps: Any) -> Output:
+    """steps: gives the steps so far."""
+
+    def logprobs(reasoning: str, content: str) -> list[Json]:
+        found = steps() if is_plain(asked) else _of_content(steps(), reasoning, content)
+        return _logprobs(asked, found)
+
+    given: Logprobs | None = None if asked.top_logprobs is None else logprobs
+    suffix = head.id.removeprefix(f"{PREFIX}_")
+    return Output(suffix, custom=asked.tools.custom, has_summary=asked.has_summary, logprobs=given)
+
+
+def is_plain(asked: Asked) -> bool:
+    """Whether every token is one of the content."""
+    return asked.requests[0].reasoning is None and not asked.requests[0].tools
+
+
+def _logprobs(asked: ResponsesAsked, steps: Sequence[StepRecord]) -> list[Json]:
+    found: list[Json] = ChatLogprobs(asked.top_logprobs or 0).of(steps)["content"]
+    return found
+
+
+def _of_content(steps: Sequence[StepRecord], reasoning: str, content: str) -> list[StepRecord]:
+    """The steps whose bytes are of the content, which comes after the reasoning."""
+    joined, wanted = b"".join(step.bytes for step in steps), content.encode()
+    start = max(0, joined.find(reasoning.encode())) + len(reasoning.encode()) if reasoning else 0
+    start = max(0, joined.find(wanted, start))
+    found, place = [], 0
+    for step in steps:
+        end = place + len(step.bytes)
+        if end > start and place < start + len(wanted):
+            found.append(step)
+        place = end
+    return found
+
+
+@dataclass(slots=True)
+class ResponsesChunks(NamedChunks):
+    """The events of one response, numbered."""
+
+    _count: int = 0
+    _output: Output = field(init=False)
+    _all: list[StepRecord] = field(default_factory=list)
+    _new: list[StepRecord] = field(default_factory=list)
+    _ending: Json | None = None
+
+    def __post_init__(self) -> None:
+        assert isinstance(self.asked, ResponsesAsked)
+        self._output = _output(self.asked, self.head, lambda: self._all)
+
+    @property
+    def _ours(self) -> ResponsesAsked:
+        assert isinstance(self.asked, ResponsesAsked)
+        return self.asked
+
+    def first(self) -> list[Json]:
+        """`created` and `in_progress`."""
+        names = ("created", "in_progress")
+        return self._numbered({"type": f"response.{name}", "response": begun(self._ours, self.head)} for name in names)
+
+    def of(self, run: int, happened: Event, trace_id: str | None) -> list[Json]:
+        """The events of a token or of the end."""
+        record = happened.record if isinstance(happened, TokenEvent) else None
+        if record is not None and record.token_id not in self.asked.ends:
+            self._all.append(record)
+            self._new.append(record)
+        found: list[Json] = []
+        for delta in happened.deltas:
+            found += self._output.of(delta, self._taken())
+        if self.asked.stream_steps and record is not None and found:
+            found[0]["espalier"] = {"steps": [{"index": 0, **record.to_json()}]}
+        if isinstance(happened, Finished):
+            result = self.results[run] = happened.result
+            found += self._output.end(is_complete=result.finish_reason != "length")
+            self._ending = finished(self._ours, self.head, self._output.items, result)
+            if self.asked.report:
+                self._ending["espalier"] = reports(self.contract, [report(self.asked, 0, run, result, trace_id)])
+        return self._numbered(found)
+
+    def last(self) -> list[Json]:
+        """`completed` or `incomplete`."""
+        assert self._ending is not None
+        return self._numbered([{"type": f"response.{self._ending['status']}", "response": self._ending}])
+
+    def failed(self, error: EspalierError) -> list[Json]:
+        """`error`, then `failed` with what there is."""
+        detail = error_body(error)["error"]
+        code = {429: "rate_limit_exceeded"}.get(error.http_status, "server_error")
+        response = {
+            **begun(self._ours, self.head), "status": "failed", "output": list(self._output.items),
+            "error": {"code": code, "message": detail["message"]},
+        }  # fmt: skip
+        return self._numbered([
+            {"type": "error", "code": code_of(error), "message": detail["message"], "param": error.field},
+            {"type": "response.failed", "response": response},
+        ])  # fmt: skip
+
+    @property
+    def response(self) -> Json | None:
+        """The response, None until it has ended."""
+        return self._ending
+
+    def _taken(self) -> list[Json]:
+        """The log probabilities of tokens that no event had yet, if every token is one of the content."""
+        if self.asked.top_logprobs is None or not is_plain(self.asked):
+            return []
+        taken, self._new = self._new, []
+        return _logprobs(self._ours, taken)
+
+    def _numbered(self, events: Iterable[Json]) -> list[Json]:
+        found = []
+        for one in events:
+            found.append({**one, "sequence_number": self._count})
+            self._count += 1
+        return found

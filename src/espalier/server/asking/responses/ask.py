@@ -1,0 +1,161 @@
+"""Reads a body of `/v1/responses` as one of `/v1/chat/completions`, which asks the engine. It runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from espalier.server.asking.adapted import Adapted, ask_adapted, moved_by, shared_fields
+from espalier.server.asking.responses.items import conversation_of
+from espalier.server.asking.responses.tools import Tools, read_tools
+from espalier.server.asking.thinking import can_reason, thinking_fields
+from espalier.server.asking.token_ids import known_vocab
+from espalier.server.bodies.fields import Refusal
+from espalier.server.bodies.responses import HINTS, INCLUDABLE, LOGPROBS, NOT_HERE, ResponsesBody
+from espalier.server.http.errors import BadRequest, UnsupportedParameter
+from espalier.server.process.state import Process
+
+Json = dict[str, Any]
+RESERVED = 256
+"""Tokens that `truncation` leaves for the reply if the body does not say how many, or half of the context."""
+PLACES = {
+    "messages": "input", "max_completion_tokens": "max_output_tokens", "max_tokens": "max_output_tokens",
+    "logprobs": "include", "response_format": "text.format", "response_format.json_schema": "text.format",
+    "chat_template_kwargs": "reasoning.effort", "espalier.reasoning": "reasoning", "enable_thinking": "reasoning",
+}  # fmt: skip
+"""From the beginning of a path in the chat body to that of this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponsesAsked(Adapted):
+    """body: as it was given. items: of the whole conversation, those of earlier responses included. tools: of the body.
+    kept: whether the response is stored. has_summary: whether reasoning is shown as its summary."""
+
+    body: ResponsesBody
+    items: tuple[Mapping[str, Any], ...]
+    tools: Tools
+    kept: bool = False
+    has_summary: bool = False
+
+
+def check_given(data: Mapping[str, Any], table: Mapping[str, Refusal], hints: Mapping[str, str]) -> Json:
+    """The fields of a body without those of other servers that have no effect. Raises UnsupportedParameter for one of
+    `table` that asks for something."""
+    found: Json = {}
+    for name, value in data.items():
+        if name in table:
+            if value is not None and value not in table[name].idle:
+                raise UnsupportedParameter(f"{name} is not supported here", hint=table[name].why, field=name)
+        elif name not in hints:
+            found[name] = value
+    return found
+
+
+def adapt_responses(data: Mapping[str, Any]) -> Json:
+    """The body without fields that have no effect. Raises UnsupportedParameter."""
+    return check_given(data, NOT_HERE, HINTS)
+
+
+def ask_responses(body: ResponsesBody, process: Process, *, history: Sequence[Json] = ()) -> ResponsesAsked:
+    """Read a body. history: the items of earlier responses. Raises InputError and its kin, each naming the field."""
+    if body.input is None:
+        raise BadRequest("input is missing", field="input")
+    own = [{"type": "message", "role": "user", "content": body.input}] if isinstance(body.input, str) else body.input
+    items = (*history, *own)
+    talk = conversation_of(items, first=len(history))
+    tools = read_tools(body.tools, body.tool_choice)
+    warnings = [*talk.warnings]
+    data = shared_fields(body) | _chat_fields(body, tools, process, warnings)
+    lead = [{"role": "system", "content": body.instructions}] if body.instructions else []
+    data["messages"] = [*lead, *talk.messages]
+    if not data["messages"]:
+        raise BadRequest("there are no items", field="input")
+    places = PLACES | {f"tools[{i}].function": f"tools[{i}]" for i in range(len(tools.tools))}
+    places |= {moved_by(path, len(lead)): place for path, place in talk.places.items()}
+    if lead:
+        places |= {"messages[0]": "instructions", "messages[0].content": "instructions"}
+    if isinstance(body.input, str):
+        last = f"messages[{len(data['messages']) - 1}]"
+        places |= {last: "input", f"{last}.content": "input"}
+
+    def make(**given: Any) -> ResponsesAsked:
+        return ResponsesAsked(
+            **given | {"warnings": (*given["warnings"], *warnings), "report": body.espalier is not None},
+            body=body, items=items, tools=tools, kept=body.store is not False, has_summary=summary_of(body) is not None,
+            input_limit=_input_limit(body, process),
+        )  # fmt: skip
+
+    return ask_adapted(data, process, make, places=places)
+
+
+def summary_of(body: ResponsesBody) -> str | None:
+    """Which summary of the reasoning the body asks for."""
+    asked = body.reasoning
+    return None if asked is None else asked.summary or asked.generate_summary
+
+
+def _chat_fields(body: ResponsesBody, tools: Tools, process: Process, warnings: list[str]) -> Json:
+    """The fields of a chat body that this body's own fields stand for."""
+    found: Json = {}
+    if body.max_output_tokens is not None:
+        found["max_completion_tokens"] = body.max_output_tokens
+    found |= _tool_fields(body, tools)
+    shape = None if body.text is None else body.text.format
+    if shape is not None and shape.type != "text":
+        found["response_format"] = {"type": shape.type}
+        if shape.type == "json_schema":
+            named = {"name": shape.name, "schema": shape.schema_, "strict": shape.strict}
+            found["response_format"]["json_schema"] = {k: v for k, v in named.items() if v is not None}
+    if body.text is not None and body.text.verbosity not in (None, "medium"):
+        warnings.append("text.verbosity has no effect here")
+    if body.top_logprobs is not None or LOGPROBS in _included(body, warnings):
+        found |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
+    return found | _reasoning_fields(body, process, warnings)
+
+
+def _tool_fields(body: ResponsesBody, tools: Tools) -> Json:
+    """Without tools, a choice has no effect."""
+    if not tools.tools:
+        return {}
+    given = {"tool_choice": tools.choice, "parallel_tool_calls": body.parallel_tool_calls}
+    return {"tools": tools.tools} | {name: value for name, value in given.items() if value is not None}
+
+
+def _included(body: ResponsesBody, warnings: list[str]) -> list[str]:
+    for index, name in enumerate(body.include or ()):
+        if name not in INCLUDABLE:
+            raise UnsupportedParameter(
+                f"include: {name[:60]!r} is not supported here", hint=f"one of: {', '.join(INCLUDABLE)}",
+                field=f"include[{index}]",
+            )  # fmt: skip
+        if INCLUDABLE[name]:
+            warnings.append(f"include: {name} has no effect: {INCLUDABLE[name]}")
+    return body.include or []
+
+
+def _reasoning_fields(body: ResponsesBody, process: Process, warnings: list[str]) -> Json:
+    asked, engine = body.reasoning, process.engine.engine
+    if asked is None:
+        return {}
+    if asked.effort == "none":
+        return thinking_fields(engine, wanted=False)
+    if asked.effort is None and summary_of(body) is None:
+        return {}
+    if not can_reason(engine):
+        warnings.append("reasoning has no effect: the model shows no reasoning markers")
+        return {}
+    found = thinking_fields(engine, wanted=True, effort=asked.effort)
+    ours = {} if body.espalier is None else body.espalier.model_dump(exclude_unset=True, exclude_none=True)
+    return found | {"espalier": {"reasoning": "auto"} | ours}
+
+
+def _input_limit(body: ResponsesBody, process: Process) -> int | None:
+    """The most tokens of the prompt under `truncation`. Raises CapabilityError where tokens are not known."""
+    if body.truncation != "auto":
+        return None
+    context = process.engine.capabilities.max_context
+    known_vocab(process.engine.engine, "truncation")
+    if not context:
+        return None
+    return max(1, context - min(body.max_output_tokens or RESERVED, context // 2))

@@ -1,0 +1,136 @@
+"""Reads the tools and the tool choice of `/v1/responses` as those of the chat route.
+
+A custom tool, whose input is a text, becomes a function with one argument, the text; its grammar holds for the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.server.asking.responses.items import INPUT
+from espalier.server.http.errors import BadRequest, UnsupportedParameter
+
+Json = dict[str, Any]
+NONE: Json = {"type": "object", "properties": {}, "additionalProperties": False}
+"""The schema of a tool without parameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """tools, choice: as the chat route takes them. shown, shown_choice: as the reply repeats them. custom: the names of
+    custom tools."""
+
+    tools: list[Json] = field(default_factory=list)
+    choice: Any = None
+    shown: list[Json] = field(default_factory=list)
+    shown_choice: Any = "auto"
+    custom: frozenset[str] = frozenset()
+
+
+def read_tools(given: Sequence[Mapping[str, Any]] | None, choice: Any) -> Tools:
+    """Raises UnsupportedParameter for tools of other types, and BadRequest; each names the field."""
+    made, shown, custom = [], [], set()
+    for index, tool in enumerate(given or ()):
+        place = f"tools[{index}]"
+        kind = tool.get("type")
+        maker = MAKERS.get(kind) if isinstance(kind, str) else None
+        if maker is None:
+            raise UnsupportedParameter(
+                f"{place}: tools of type {str(kind)[:60]!r} cannot be called here", hint="function or custom",
+                field=f"{place}.type",
+            )  # fmt: skip
+        inner, echo = maker(tool, place)
+        made.append({"type": "function", "function": inner})
+        shown.append(echo)
+        if kind == "custom":
+            custom.add(inner["name"])
+    found = _choice(choice, custom)
+    return Tools(
+        tools=made, choice=found if made else None, shown=shown, shown_choice="auto" if choice is None else choice,
+        custom=frozenset(custom),
+    )  # fmt: skip
+
+
+def _function(tool: Mapping[str, Any], place: str) -> tuple[Json, Json]:
+    name = _name(tool, place)
+    parameters, strict = tool.get("parameters"), tool.get("strict")
+    inner = {"name": name, "parameters": NONE if parameters is None else parameters}
+    given = {"description": tool.get("description"), "strict": strict}
+    inner |= {key: value for key, value in given.items() if value is not None}
+    return inner, {
+        "type": "function", "name": name, "description": tool.get("description"), "parameters": inner["parameters"],
+        "strict": True if strict is None else strict,
+    }  # fmt: skip
+
+
+def _custom(tool: Mapping[str, Any], place: str) -> tuple[Json, Json]:
+    name, shape = _name(tool, place), tool.get("format")
+    if shape is None:
+        shape = {"type": "text"}
+    if not isinstance(shape, Mapping) or shape.get("type") not in FORMATS:
+        raise BadRequest(f"{place}: a format has the type {' or '.join(FORMATS)}", field=f"{place}.format.type")
+    text = FORMATS[shape["type"]](shape, f"{place}.format")
+    parameters = {"type": "object", "properties": {INPUT: text}, "required": [INPUT], "additionalProperties": False}
+    inner: Json = {"name": name, "parameters": parameters}
+    if tool.get("description") is not None:
+        inner["description"] = tool["description"]
+    echo = {"type": "custom", "name": name, "description": tool.get("description"), "format": dict(shape)}
+    return inner, echo
+
+
+def _free(_shape: Mapping[str, Any], _place: str) -> Json:
+    return {"type": "string"}
+
+
+def _grammar(shape: Mapping[str, Any], place: str) -> Json:
+    syntax, definition = shape.get("syntax"), shape.get("definition")
+    if not isinstance(definition, str):
+        raise BadRequest(f"{place}: the definition of a grammar is a text", field=f"{place}.definition")
+    if syntax == "regex":
+        return {"type": "string", "pattern": f"^(?:{definition})$"}
+    raise UnsupportedParameter(f"{place}: grammars are written as regex", field=f"{place}.syntax")
+
+
+FORMATS: Mapping[str, Callable[[Mapping[str, Any], str], Json]] = {"text": _free, "grammar": _grammar}
+MAKERS: Mapping[str, Callable[[Mapping[str, Any], str], tuple[Json, Json]]] = {
+    "function": _function, "custom": _custom,
+}  # fmt: skip
+
+
+def _name(tool: Mapping[str, Any], place: str) -> str:
+    name = tool.get("name")
+    if not isinstance(name, str):
+        raise BadRequest(f"{place}: the tool has no name", field=f"{place}.name")
+    return name
+
+
+def _choice(given: Any, custom: set[str]) -> Any:
+    """The choice as the chat route takes it: there a custom tool is a function. Raises UnsupportedParameter for tools
+    that only OpenAI has."""
+    if not isinstance(given, Mapping):
+        return given
+    kind = given.get("type")
+    if kind == "custom":
+        if given.get("name") not in custom:
+            raise BadRequest("tool_choice names no custom tool", field="tool_choice.name")
+        return {**given, "type": "function"}
+    if kind not in ("function", "allowed_tools"):
+        raise UnsupportedParameter(
+            f"tool_choice: tools of type {str(kind)[:60]!r} cannot be called here",
+            hint="function, custom or allowed_tools", field="tool_choice.type",
+        )  # fmt: skip
+    if kind == "allowed_tools" and isinstance(given.get("tools"), list):
+        return {**given, "tools": [_allowed(one, i) for i, one in enumerate(given["tools"])]}
+    return given
+
+
+def _allowed(one: Any, index: int) -> Any:
+    kind = one.get("type") if isinstance(one, Mapping) else None
+    if kind not in MAKERS:
+        raise UnsupportedParameter(
+            f"tool_choice.tools[{index}]: tools of type {str(kind)[:60]!r} cannot be called here",
+            hint="function or custom", field=f"tool_choice.tools[{index}].type",
+        )  # fmt: skip
+    return {**one, "type": "function"}

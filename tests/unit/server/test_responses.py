@@ -1,0 +1,225 @@
+"""`/v1/responses` over the fake model: replies, events, fields, errors by field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("httpx")
+pytest.importorskip("openai")
+
+from starlette.testclient import TestClient
+
+from espalier.errors import Unavailable
+from tests.responses_api import calls_of, checked, content, gathered, streamed, text_of, whole
+from tests.server_app import Stuck, client, settings
+
+FUNCTION = {
+    "type": "function", "name": "look_up", "strict": True,
+    "parameters": {
+        "type": "object", "properties": {"city": {"type": "string", "enum": ["Rome", "Oslo"]}}, "required": ["city"],
+        "additionalProperties": False,
+    },
+}  # fmt: skip
+CUSTOM = {"type": "custom", "name": "run", "description": "Runs a line."}
+DATED = {
+    "type": "custom", "name": "when",
+    "format": {"type": "grammar", "syntax": "regex", "definition": '[0-9]{4}\n"[a-f]"'},
+}  # fmt: skip
+SCHEMA = {
+    "type": "object", "properties": {"name": {"enum": ["Ada", "Bob"]}}, "required": ["name"],
+    "additionalProperties": False,
+}  # fmt: skip
+FORMAT = {"format": {"type": "json_schema", "name": "person", "schema": SCHEMA, "strict": True}}
+BASE: dict[str, Any] = {"model": "fake", "input": "Hi", "seed": 1}
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[TestClient]:
+    with client("Hello there.") as found:
+        yield found
+
+
+def test_a_text_is_answered_with_one_message(api: TestClient) -> None:
+    found = whole(api, {**BASE, "temperature": 0, "metadata": {"a": "b"}})
+    assert text_of(found) == "Hello there."
+    assert (found["status"], found["incomplete_details"], found["error"]) == ("completed", None, None)
+    assert (found["metadata"], found["temperature"], found["tool_choice"]) == ({"a": "b"}, 0, "auto")
+    assert found["usage"]["output_tokens"] == len("Hello there.") + 1
+    assert found["id"].startswith("resp_")
+
+
+REQUESTS: dict[str, dict[str, Any]] = {
+    "a text": {},
+    "instructions": {"instructions": "Be short."},
+    "cut": {"max_output_tokens": 4},
+    "a schema": {"text": FORMAT},
+    "json": {"text": {"format": {"type": "json_object"}}, "max_output_tokens": 30},
+    "log probabilities": {"include": ["message.output_text.logprobs"], "top_logprobs": 2, "max_output_tokens": 6},
+    "a function": {"tools": [FUNCTION], "tool_choice": "required"},
+    "a named function": {"tools": [FUNCTION, CUSTOM], "tool_choice": {"type": "function", "name": "look_up"}},
+    "a custom tool": {"tools": [FUNCTION, CUSTOM], "tool_choice": {"type": "custom", "name": "run"},
+                      "max_output_tokens": 60},
+    "a custom tool with a regex": {"tools": [DATED], "tool_choice": "required"},
+    "some tools": {"tools": [FUNCTION, CUSTOM, DATED], "tool_choice": {
+        "type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "when"}]}},
+    "a call that is cut": {"tools": [DATED], "tool_choice": "required", "max_output_tokens": 40},
+    "no tool": {"tools": [FUNCTION], "tool_choice": "none", "include": ["message.output_text.logprobs"]},
+    "one call": {"tools": [FUNCTION], "tool_choice": "required", "parallel_tool_calls": False},
+    "our key": {"espalier": {"trace": "summary"}},
+    "our constraint": {"structured_outputs": {"regex": "[a-c]{3}"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_the_events_of_a_stream_make_the_whole_reply(api: TestClient, name: str) -> None:
+    body = {**BASE, **REQUESTS[name]}
+    assert content(gathered(streamed(api, body))) == content(whole(api, body))
+
+
+def test_a_cut_text_is_incomplete_and_says_why(api: TestClient) -> None:
+    found = whole(api, {**BASE, "temperature": 0, "max_output_tokens": 4})
+    assert (found["status"], found["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    assert (text_of(found), found["output"][0]["status"]) == ("Hell", "incomplete")
+
+
+def test_a_schema_is_enforced(api: TestClient) -> None:
+    found = whole(api, {**BASE, "text": FORMAT})
+    assert json.loads(text_of(found))["name"] in ("Ada", "Bob")
+    assert found["text"]["format"] == FORMAT["format"]
+
+
+def test_a_custom_tool_gets_a_text_of_its_grammar(api: TestClient) -> None:
+    for choice in ("required", {"type": "custom", "name": "when"}):
+        (call,) = calls_of(whole(api, {**BASE, "tools": [DATED], "tool_choice": choice, "parallel_tool_calls": False}))
+        assert (call["type"], call["name"]) == ("custom_tool_call", "when")
+        lines = call["input"].split("\n")
+        assert len(lines) == 2
+        assert lines[0].isdigit()
+        assert lines[1] in [f'"{one}"' for one in "abcdef"]
+
+
+def test_log_probabilities_are_of_the_text_alone(api: TestClient) -> None:
+    asked = {"include": ["message.output_text.logprobs"], "top_logprobs": 3, "temperature": 0}
+    for more in ({}, {"tools": [FUNCTION], "tool_choice": "none"}):
+        found = whole(api, {**BASE, **asked, **more})
+        (part,) = found["output"][0]["content"]
+        assert "".join(one["token"] for one in part["logprobs"]) == part["text"]
+        assert all(len(one["top_logprobs"]) == 3 for one in part["logprobs"])
+
+
+def test_items_of_a_reply_go_back_unchanged(api: TestClient) -> None:
+    talk: list[Any] = [{"role": "user", "content": "Where?"}]
+    body = {**BASE, "tools": [FUNCTION, DATED], "tool_choice": "required"}
+    first = whole(api, {**body, "input": talk})
+    talk += first["output"]
+    talk += [{"type": f"{one['type']}_output", "call_id": one["call_id"], "output": "sun"} for one in calls_of(first)]
+    found = whole(api, {**body, "input": talk, "tool_choice": "auto"})
+    assert found["usage"]["input_tokens"] > 5
+    talk += found["output"]
+    whole(api, {**body, "input": [*talk, {"role": "user", "content": [{"type": "input_text", "text": "Why?"}]}]})
+
+
+def test_reasoning_items_go_back_before_what_they_led_to() -> None:
+    from espalier.server.asking.responses.items import conversation_of
+
+    thought = {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
+    call = {"type": "function_call", "call_id": "c1", "name": "f", "arguments": ""}
+    talk = conversation_of([
+        {"role": "user", "content": "a"}, thought, call, {**call, "call_id": "c2", "arguments": '{"a":1}'},
+        {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "x"}]},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}, {"role": "assistant", "content": "b"},
+        {"type": "reasoning", "summary": [], "encrypted_content": "xyz"},
+    ])  # fmt: skip
+    roles = [one["role"] for one in talk.messages]
+    assert roles == ["user", "assistant", "tool", "assistant", "assistant"]
+    assert talk.messages[1]["reasoning_content"] == "Hm."
+    assert [one["function"]["arguments"] for one in talk.messages[1]["tool_calls"]] == ["{}", '{"a":1}']
+    assert len(talk.warnings) == 1
+
+
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "no input": ({"input": None}, "input"),
+    "no items": ({"input": []}, "input"),
+    "an image": ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
+    "an unknown item": ({"input": [{"type": "mcp_call"}]}, "input[0].type"),
+    "an item that is none": ({"input": [{"role": "user", "content": "a"}, {"type": ["a"]}]}, "input[1].type"),
+    "an unknown role": ({"input": [{"role": "boss", "content": "a"}]}, "input[0].role"),
+    "arguments": (
+        {"input": [{"type": "function_call", "call_id": "a", "name": "f", "arguments": "{"}], "instructions": "b"},
+        "input[0].arguments",
+    ),
+    "a name": ({"input": [{"type": "function_call", "call_id": "a", "name": "f g", "arguments": "{}"}]},
+               "input[0].name"),
+    "a reply without a call": ({"input": [{"type": "function_call_output", "output": "x"}]}, "input[0].call_id"),
+    "background": ({"background": True}, "background"),
+    "a conversation": ({"conversation": "conv_1"}, "conversation"),
+    "a stored prompt": ({"prompt": {"id": "p"}}, "prompt"),
+    "a built-in tool": ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+    "a tool without a name": ({"tools": [{"type": "function"}]}, "tools[0].name"),
+    "a bad schema of a tool": ({"tools": [{**FUNCTION, "parameters": 3}]}, "tools[0].parameters"),
+    "a choice of a built-in tool": ({"tools": [FUNCTION], "tool_choice": {"type": "file_search"}}, "tool_choice.type"),
+    "a choice of no tool": ({"tools": [FUNCTION], "tool_choice": {"type": "function", "name": "x"}}, "tool_choice"),
+    "a format": ({"tools": [{**CUSTOM, "format": {"type": "xml"}}]}, "tools[0].format.type"),
+    "a syntax": ({"tools": [{**CUSTOM, "format": {"type": "grammar", "syntax": "abnf", "definition": "a"}}]},
+                 "tools[0].format.syntax"),
+    "an include": ({"include": ["x"]}, "include[0]"),
+    "a limit": ({"max_output_tokens": 0}, "max_output_tokens"),
+    "candidates": ({"top_logprobs": 1000}, "top_logprobs"),
+    "a schema": ({"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "strin"}}}},
+                 "text.format.schema"),
+    "no schema": ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format"),
+    "a model": ({"model": "gpt-9"}, "model"),
+    "several outputs": ({"n": 2}, "n"),
+    "beams": ({"num_beams": 2, "espalier": {"num_return_sequences": 2}}, "n"),
+    "an unknown field": ({"imput": "a"}, "imput"),
+    "an unknown preset": ({"espalier": {"preset": "nope"}}, "espalier.preset"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_names_its_field(api: TestClient, name: str) -> None:
+    more, field = FAULTS[name]
+    reply = api.post(
+        "/v1/responses", content=json.dumps({**BASE, **more}), headers={"content-type": "application/json"}
+    )
+    assert 400 <= reply.status_code < 500, reply.text
+    assert reply.json()["error"]["param"] == field, reply.text
+
+
+def test_hints_are_taken_and_those_that_could_matter_are_told(api: TestClient) -> None:
+    quiet = {"user": "a", "service_tier": "auto", "max_tool_calls": 3, "background": False, "prompt_cache_key": "k",
+             "stream_options": {"include_obfuscation": False}, "parallel_tool_calls": True,
+             "tool_choice": "auto"}  # fmt: skip
+    reply = api.post("/v1/responses", json={**BASE, **quiet})
+    assert (reply.status_code, reply.headers.get("warning")) == (200, None)
+    told = {"reasoning": {"effort": "high"}, "include": ["reasoning.encrypted_content"], "text": {"verbosity": "low"}}
+    reply = api.post("/v1/responses", json={**BASE, **told})
+    assert reply.status_code == 200
+    assert [name for name in ("verbosity", "encrypted_content", "reasoning has no effect")
+            if name not in reply.headers["warning"]] == []  # fmt: skip
+
+
+def test_a_stream_that_fails_ends_with_error_and_failed() -> None:
+    stuck = lambda engine: Stuck(engine, fails=Unavailable("gone"))  # noqa: E731
+    with client(serve=stuck) as api:
+        found = streamed(api, BASE)
+    assert [one["type"] for one in found[-2:]] == ["error", "response.failed"]
+    assert found[-2]["message"] == "gone"
+    assert checked(found[-1]["response"])["error"] == {"code": "server_error", "message": "gone"}
+    assert [one["sequence_number"] for one in found] == list(range(len(found)))
+
+
+def test_truncation_drops_the_oldest_turns() -> None:
+    turns = [{"role": role, "content": "word " * 20} for role in ("user", "assistant") * 10]
+    talk = [*turns, {"role": "user", "content": "Hi"}]
+    with client(config=settings()) as api:
+        context = 4096
+        reply = api.post("/v1/responses", json={**BASE, "input": talk * 3, "truncation": "auto"})
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["usage"]["input_tokens"] <= context - 256
+        assert int(reply.headers["x-espalier-truncated"]) > 0
