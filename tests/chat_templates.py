@@ -241,11 +241,13 @@ KIMI = r"""
 {%- if tools %}{{- "<|im_system|>tool_declare<|im_middle|>" + (tools | tojson) + "<|im_end|>" }}{% endif %}
 {%- for m in messages %}
 {{- "<|im_middle|>" + m.content }}
+{%- if m.tool_calls %}{{- "<|tool_calls_section_begin|>" }}{% endif %}
 {%- for call in m.tool_calls or [] %}
 {{- "<|tool_call_begin|>" + call.id + "<|tool_call_argument_begin|>" }}
 {%- if call.function.arguments is string %}{{- call.function.arguments }}
 {%- else %}{{- call.function.arguments | tojson }}{% endif %}
 {{- "<|tool_call_end|>" }}
 {%- endfor %}
+{%- if m.tool_calls %}{{- "<|tool_calls_section_end|>" }}{% endif %}
 {%- endfor %}
 """

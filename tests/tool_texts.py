@@ -72,7 +72,7 @@ def written(wire: WireFormat, *calls: Call) -> str:
     """The calls exactly as the format says."""
     shapes = {"json": _json, "named": _named, "python": _python}
     inner = wire.separator.join(f"{wire.head}{shapes[wire.shape](wire, *call)}{wire.tail}" for call in calls)
-    return f"{wire.begin}{wire.open}{inner}{wire.close}"
+    return f"{wire.begin}{wire.open}{inner}{wire.close}{wire.end}"
 
 
 def _json(wire: WireFormat, name: str, arguments: dict[str, Any]) -> str:
@@ -80,7 +80,12 @@ def _json(wire: WireFormat, name: str, arguments: dict[str, Any]) -> str:
 
 
 def _named(wire: WireFormat, name: str, arguments: dict[str, Any]) -> str:
-    return f"{name}{wire.middle}{json.dumps(arguments, ensure_ascii=False)}"
+    return f"{name}{with_id(wire)}{wire.middle}{json.dumps(arguments, ensure_ascii=False)}"
+
+
+def with_id(wire: WireFormat) -> str:
+    """What stands between a name and the middle, in formats with ids."""
+    return {"mistral_id": "[CALL_ID]aB3dE6gH9", "kimi": ":12"}.get(wire.name, "")
 
 
 def _python(wire: WireFormat, name: str, arguments: dict[str, Any]) -> str:

@@ -16,9 +16,9 @@ EXPECTED = {
     "PYTHONIC": "pythonic",
     "FUNCTIONARY": "functionary",
     "GEMMA": None,
-    "HARMONY": None,
-    "DEEPSEEK": None,
-    "KIMI": None,
+    "HARMONY": "harmony",
+    "DEEPSEEK": "deepseek_v3",
+    "KIMI": "kimi",
 }
 
 
@@ -36,7 +36,8 @@ def test_the_format_of_a_template_is_told(name):
         ("'<tool_call>name<tool_sep>' \"name\": arguments", None),
         ("<tool_calls>{\"name\": 'x', \"arguments\": 'y'}</tool_calls>", None),
         ("'[TOOL_CALLS]' + message['content']|string", "mistral"),
-        ("'[TOOL_CALLS]' + call.function.name + '[CALL_ID]' + call.id + '[ARGS]'", None),
+        ("'[TOOL_CALLS]' + call.function.name + '[CALL_ID]' + call.id + '[ARGS]'", "mistral_id"),
+        ("'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + n + '<｜tool▁sep｜>' + a", "deepseek_v31"),
         ("'[TOOL_CALLS]' + call['function']['name'] + arguments", None),
         ("'<function=' + f.name + '>' '</function>' \"name\": n, \"parameters\": p ipython", "functionary"),
         ("[func_name1(param1=value1, param2=value2), func_name2(...)] ipython", "pythonic"),

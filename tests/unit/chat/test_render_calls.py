@@ -22,6 +22,18 @@ GOLDEN = {
     "mistral": '[TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "São \\"P\\""}}, '
     '{"name": "now", "arguments": {}}]',
     "mistral_args": '[TOOL_CALLS]get_weather[ARGS]{"city": "São \\"P\\""}[TOOL_CALLS]now[ARGS]{}',
+    "mistral_id": '[TOOL_CALLS]get_weather[CALL_ID]000000000[ARGS]{"city": "São \\"P\\""}'
+    "[TOOL_CALLS]now[CALL_ID]000000001[ARGS]{}",
+    "deepseek_v3": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n"
+    '{"city": "São \\"P\\""}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```'
+    "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    "deepseek_v31": '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{"city": "São \\"P\\""}'
+    "<｜tool▁call▁end｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    "kimi": "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
+    '{"city": "São \\"P\\""}<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}'
+    "<|tool_call_end|><|tool_calls_section_end|>",
+    "harmony": '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "São \\"P\\""}'
+    "<|call|><|start|>assistant<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}<|call|>",
     "functionary": '<function=get_weather>{"city": "São \\"P\\""}</function>\n<function=now>{}</function>',
     "pythonic": '[get_weather(city="São \\"P\\""), now()]',
 }

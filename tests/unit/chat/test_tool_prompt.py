@@ -22,6 +22,8 @@ You can use these tools: read_file, write_file.
 {"name":"write_file","parameters":{"type":"object","properties":{}}}
 """
 FREE = "\nIf no tool is needed, answer without a call."
+MARKED = "To call a tool, write this, after other text if you like:\n"
+OBJECT = "{...} is a JSON object of its arguments. You may make several calls, "
 
 HOW = {
     "args": 'To call a tool, answer with {"name": "NAME", "args": {...}} and nothing else. '
@@ -41,6 +43,17 @@ HOW = {
     "mistral_args": "To call a tool, write this, after other text if you like:\n"
     "[TOOL_CALLS]NAME[ARGS]{...}\n"
     "{...} is a JSON object of its arguments. You may make several calls, one after another.",
+    "mistral_id": MARKED + "[TOOL_CALLS]NAME[CALL_ID]000000000[ARGS]{...}\n" + OBJECT + "one after another.",
+    "deepseek_v3": MARKED + "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\n{...}\n```"
+    "<｜tool▁call▁end｜><｜tool▁calls▁end｜>\n" + OBJECT + "one after another within the same markers.",
+    "deepseek_v31": MARKED + "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>NAME<｜tool▁sep｜>{...}<｜tool▁call▁end｜>"
+    "<｜tool▁calls▁end｜>\n" + OBJECT + "one after another within the same markers.",
+    "kimi": MARKED + "<|tool_calls_section_begin|><|tool_call_begin|>functions.NAME:0<|tool_call_argument_begin|>{...}"
+    "<|tool_call_end|><|tool_calls_section_end|>\n" + OBJECT + "one after another within the same markers.",
+    "harmony": MARKED
+    + "<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>\n"
+    + OBJECT
+    + 'separated by "<|call|><|start|>assistant".',
     "functionary": "To call a tool, write this, after other text if you like:\n"
     "<function=NAME>{...}</function>\n"
     "{...} is a JSON object of its arguments. You may make several calls, one after another.",

@@ -15,6 +15,7 @@ from espalier.chat.reading.turn_parser import TurnParser, parse_turn
 from espalier.chat.reasoning import Reasoning
 from espalier.chat.tools import ToolCall
 from espalier.chat.wire.formats import WIRE_FORMATS, WireFormat, wire_format
+from tests.tool_texts import with_id
 
 FORMATS = tuple(WIRE_FORMATS.names())
 BY_SHAPE = {
@@ -63,7 +64,7 @@ def rendered(wire: WireFormat, calls: Iterable[str], space: str = "") -> str:
 
     around = [f"{piece(wire.head)}{call}{piece(wire.tail)}" for call in calls]
     joined = (piece(wire.separator) or space).join(around)
-    return f"{piece(wire.begin)}{piece(wire.open)}{joined}{piece(wire.close)}"
+    return f"{piece(wire.begin)}{piece(wire.open)}{joined}{piece(wire.close)}{piece(wire.end)}"
 
 
 def json_call(wire: WireFormat, name: str, arguments: str) -> str:
@@ -74,7 +75,7 @@ def call(wire: WireFormat, name: str, arguments: str) -> str:
     """One call as a shape writes it. arguments: in the notation of the shape."""
     return {
         "json": json_call(wire, name, arguments),
-        "named": f"{name}{wire.middle}{arguments}",
+        "named": f"{name}{with_id(wire)}{wire.middle}{arguments}",
         "python": f"{name}({arguments})",
     }[wire.shape]
 

@@ -136,6 +136,10 @@ def test_word_languages_are_those_of_the_content():
 
 # The language, format by format
 
+DEEP, DEEP_END = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>", "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+KIMI, KIMI_ARGS = "<|tool_calls_section_begin|><|tool_call_begin|>functions.", "<|tool_call_argument_begin|>"
+KIMI_END = "<|tool_call_end|><|tool_calls_section_end|>"
+HARMONY = "<|channel|>commentary to=functions."
 CALLS = {
     "args": (
         ['{"name": "read", "args": {"path": "a"}}', '{"name":"now","args":{}}\n{"name":"now","args":{}}'],
@@ -169,6 +173,40 @@ CALLS = {
     "mistral_args": (
         ["[TOOL_CALLS]now[ARGS]{}", '[TOOL_CALLS]read[ARGS]{"path": "a"}[TOOL_CALLS]read_file[ARGS]{"path": "b"}'],
         ["[TOOL_CALLS]now{}", "now[ARGS]{}", "[TOOL_CALLS]no[ARGS]{}", "[TOOL_CALLS]now[ARGS]{}now[ARGS]{}"],
+    ),
+    "mistral_id": (
+        ["[TOOL_CALLS]now[CALL_ID]aB3dE6gH9[ARGS]{}",
+         '[TOOL_CALLS]now[CALL_ID]000000000[ARGS]{}[TOOL_CALLS]read[CALL_ID]000000001[ARGS]{"path": "b"}'],
+        ["[TOOL_CALLS]now[ARGS]{}", "[TOOL_CALLS]now[CALL_ID][ARGS]{}", "[TOOL_CALLS]now[CALL_ID]12345678[ARGS]{}",
+         "[TOOL_CALLS]now[CALL_ID]1234567890[ARGS]{}"],
+    ),
+    "deepseek_v3": (
+        [f"{DEEP}function<｜tool▁sep｜>now\n```json\n{{}}\n```{DEEP_END}",
+         f"{DEEP}function<｜tool▁sep｜>now\n```json\n{{}}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function"
+         f'<｜tool▁sep｜>read\n```json\n{{"path": "b"}}\n```{DEEP_END}'],
+        [f"{DEEP}function<｜tool▁sep｜>now\n{{}}{DEEP_END}", f"{DEEP}now\n```json\n{{}}\n```{DEEP_END}",
+         f"{DEEP}function<｜tool▁sep｜>now\n```json\n{{}}\n```<｜tool▁call▁end｜>"],
+    ),
+    "deepseek_v31": (
+        [f"{DEEP}now<｜tool▁sep｜>{{}}{DEEP_END}",
+         f"{DEEP}now<｜tool▁sep｜>{{}}<｜tool▁call▁end｜>"
+         f'<｜tool▁call▁begin｜>read<｜tool▁sep｜>{{"path": "b"}}{DEEP_END}'],
+        [f"{DEEP}function<｜tool▁sep｜>now\n```json\n{{}}\n```{DEEP_END}", f"{DEEP}nowhere<｜tool▁sep｜>{{}}{DEEP_END}",
+         "<｜tool▁calls▁begin｜><｜tool▁calls▁end｜>"],
+    ),
+    "kimi": (
+        [f"{KIMI}now:0{KIMI_ARGS}{{}}{KIMI_END}",
+         f"{KIMI}now:0{KIMI_ARGS}{{}}<|tool_call_end|><|tool_call_begin|>functions.read:1{KIMI_ARGS}"
+         f'{{"path": "b"}}{KIMI_END}'],
+        [f"{KIMI}now{KIMI_ARGS}{{}}{KIMI_END}", f"{KIMI}now:x{KIMI_ARGS}{{}}{KIMI_END}",
+         f"{KIMI}now:0{KIMI_ARGS}{{}}<|tool_calls_section_end|>"],
+    ),
+    "harmony": (
+        [f"{HARMONY}now <|constrain|>json<|message|>{{}}<|call|>", f"{HARMONY}now <|constrain|>json<|message|>{{}}",
+         f"{HARMONY}now <|constrain|>json<|message|>{{}}<|call|><|start|>assistant{HARMONY}now <|constrain|>json"
+         "<|message|>{}<|call|>"],
+        [f"{HARMONY}now<|message|>[]", f"{HARMONY}nowhere <|constrain|>json<|message|>{{}}<|call|>",
+         f"{HARMONY}now <|constrain|>json<|message|>{{}}<|call|><|start|>assistant"],
     ),
     "functionary": (
         ["<function=now>{}</function>", '<function=read>{"path": "a"}</function>\n<function=now>{}</function>'],

@@ -89,4 +89,5 @@ def _several(wire: WireFormat, max_calls: int | None) -> str:
         how = f'separated by "{between}"{" in the same list" if wire.open else ""}'
     else:
         how = "one after another" if wire.marker else "one on each line"
+        how += " within the same markers" if wire.begin and wire.close else ""
     return f"You may make {most} calls, {how}."

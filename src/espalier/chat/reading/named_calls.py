@@ -1,7 +1,9 @@
-"""Parse calls that are a name and then JSON: `NAME middle {...}`. The text around a call is not known here."""
+"""Parse calls that are a name, in some formats an id, and then JSON: `NAME middle {...}`. The text around a call is not
+known here."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from espalier.chat.reading.call_shape import NAME_CHARACTERS, CallListener, check_name, read_name
@@ -9,12 +11,17 @@ from espalier.chat.reading.incoming import Fault, Incoming, Reading
 from espalier.chat.reading.json_pieces import copy_value
 from espalier.chat.wire.formats import WireFormat
 
+_LETTERS = re.compile(r"[A-Za-z0-9]*")
+
 
 class NamedCalls:
-    """`get_weather[ARGS]{"city": "Paris"}`, where `[ARGS]` is the format's middle."""
+    """`get_weather[ARGS]{"city": "Paris"}`, where `[ARGS]` is the format's middle. The id that the model wrote is not
+    kept: a request numbers its calls itself."""
 
     def __init__(self, wire: WireFormat, names: Collection[str]) -> None:
         self._middle = wire.middle.strip()
+        self._id_mark = wire.id_mark
+        self._id = re.compile(wire.id_form)
         self._names = frozenset(names)
 
     def starts_with(self, character: str) -> bool:
@@ -23,6 +30,9 @@ class NamedCalls:
     def read(self, text: Incoming, listener: CallListener) -> Reading[None]:
         at = text.offset
         name = yield from read_name(text)
+        if self._id_mark:
+            yield from text.expect(self._id_mark)
+            yield from self._read_id(text)
         if self._middle:
             yield from text.expect(self._middle)
         yield from text.skip()
@@ -31,3 +41,12 @@ class NamedCalls:
             raise Fault("the arguments are no object", text.offset)
         listener.begin(name)
         yield from copy_value(text, listener.arguments)
+
+    def _read_id(self, text: Incoming) -> Reading[None]:
+        yield from text.skip()
+        at = text.offset
+        parts: list[str] = []
+        yield from text.run(_LETTERS, parts.append)
+        yield from text.need()
+        if not self._id.fullmatch("".join(parts)):
+            raise Fault("the id of the call is missing", at)

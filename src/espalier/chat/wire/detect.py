@@ -22,14 +22,20 @@ class Sign:
 
 
 SIGNS = (
-    # Only Mistral's templates contain this marker. With [CALL_ID] an id stands between name and arguments, and where
-    # the name follows the marker without [ARGS] there is no list: neither is a supported format.
+    # Only Mistral's templates contain this marker. With [CALL_ID] an id stands between name and arguments. Where the
+    # name follows the marker without [ARGS] there is no list: that is no supported format.
+    Sign(format="mistral_id", shows=(r"\[TOOL_CALLS\]", r"\[CALL_ID\]", r"\[ARGS\]")),
     Sign(format="mistral_args", shows=(r"\[TOOL_CALLS\]", r"\[ARGS\]"), lacks=(r"\[CALL_ID\]",)),
     Sign(
         format="mistral",
         shows=(r"\[TOOL_CALLS\]",),
         lacks=(r"\[ARGS\]", r"\[CALL_ID\]", r"\[TOOL_CALLS\]['\"]\s*[+~]\s*[\w.\[\]'\"]*name\b"),
     ),
+    # The fence came with V3 and R1, and went with V3.1.
+    Sign(format="deepseek_v3", shows=(r"<｜tool▁calls▁begin｜>", r"<｜tool▁sep｜>", r"```json")),
+    Sign(format="deepseek_v31", shows=(r"<｜tool▁calls▁begin｜>", r"<｜tool▁sep｜>"), lacks=(r"```json",)),
+    Sign(format="kimi", shows=(r"<\|tool_calls_section_begin\|>", r"<\|tool_call_argument_begin\|>")),
+    Sign(format="harmony", shows=(r"<\|channel\|>", r"\bfunctions\b", r"<\|call\|>")),
     # `<tool_call>` contains JSON in Hermes and Qwen, but XML in Qwen3-Coder, pairs of tags in GLM and a plain name in
     # Hunyuan. Before functionary, whose tag Qwen3-Coder's templates contain.
     Sign(

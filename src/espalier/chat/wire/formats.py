@@ -20,7 +20,10 @@ class WireFormat:
     head, tail: around each. separator: between two.
 
     shape of CALL: `json` is `{"<name_key>": "NAME", "<args_key>": ARGUMENTS}`, `named` is `NAME middle ARGUMENTS` with
-    JSON arguments, `python` is `NAME(a=1, b="x")` with Python literals.
+    JSON arguments, `python` is `NAME(a=1, b="x")` with Python literals. With an `id_mark`, `named` is `NAME id_mark ID
+    middle ARGUMENTS`; id_form is the regular expression of ids, id_spelling writes the id of the call at a place.
+    text_lead: what may precede free text, and is not part of it. end: what may follow everything, as a marker of the
+    end of the turn.
 
     exact: parsers accept as calls only what a constraint writes: the format's own keys, the name first, a known tool.
     For turns whose content may look like calls, such as documents of a schema.
@@ -38,6 +41,11 @@ class WireFormat:
     separator: str = "\n"
     name_key: str = "name"
     args_key: str = "arguments"
+    id_mark: str = ""
+    id_form: str = ""
+    id_spelling: str = ""
+    text_lead: str = ""
+    end: str = ""
     exact: bool = False
 
     @property
@@ -59,6 +67,27 @@ LLAMA3 = WireFormat(name="llama3", shape="json", lead="<|python_tag|>", args_key
 HERMES = WireFormat(name="hermes", shape="json", head="<tool_call>\n", tail="\n</tool_call>")
 MISTRAL = WireFormat(name="mistral", shape="json", begin="[TOOL_CALLS]", open="[", close="]", separator=", ")
 MISTRAL_ARGS = WireFormat(name="mistral_args", shape="named", head="[TOOL_CALLS]", middle="[ARGS]", separator="")
+MISTRAL_ID = WireFormat(
+    name="mistral_id", shape="named", head="[TOOL_CALLS]", id_mark="[CALL_ID]", id_form="[A-Za-z0-9]{9}",
+    id_spelling="{:09d}", middle="[ARGS]", separator="",
+)  # fmt: skip
+DEEPSEEK_V3 = WireFormat(
+    name="deepseek_v3", shape="named", begin="<｜tool▁calls▁begin｜>", close="<｜tool▁calls▁end｜>",
+    head="<｜tool▁call▁begin｜>function<｜tool▁sep｜>", middle="\n```json\n", tail="\n```<｜tool▁call▁end｜>",
+)  # fmt: skip
+DEEPSEEK_V31 = WireFormat(
+    name="deepseek_v31", shape="named", begin="<｜tool▁calls▁begin｜>", head="<｜tool▁call▁begin｜>",
+    middle="<｜tool▁sep｜>", tail="<｜tool▁call▁end｜>", close="<｜tool▁calls▁end｜>", separator="",
+)  # fmt: skip
+KIMI = WireFormat(
+    name="kimi", shape="named", begin="<|tool_calls_section_begin|>", head="<|tool_call_begin|>functions.",
+    id_mark=":", id_form="[0-9]{1,4}", id_spelling="{}", middle="<|tool_call_argument_begin|>",
+    tail="<|tool_call_end|>", close="<|tool_calls_section_end|>", separator="",
+)  # fmt: skip
+HARMONY = WireFormat(
+    name="harmony", shape="named", text_lead="<|channel|>final<|message|>", head="<|channel|>commentary to=functions.",
+    middle=" <|constrain|>json<|message|>", separator="<|call|><|start|>assistant", end="<|call|>",
+)  # fmt: skip
 FUNCTIONARY = WireFormat(name="functionary", shape="named", head="<function=", middle=">", tail="</function>")
 PYTHONIC = WireFormat(name="pythonic", shape="python", lead="<|python_tag|>", open="[", close="]", separator=", ")
 
@@ -72,13 +101,20 @@ WIRE_FORMATS = Registry(
         "hermes": "espalier.chat.wire.formats:HERMES",
         "mistral": "espalier.chat.wire.formats:MISTRAL",
         "mistral_args": "espalier.chat.wire.formats:MISTRAL_ARGS",
+        "mistral_id": "espalier.chat.wire.formats:MISTRAL_ID",
+        "deepseek_v3": "espalier.chat.wire.formats:DEEPSEEK_V3",
+        "deepseek_v31": "espalier.chat.wire.formats:DEEPSEEK_V31",
+        "kimi": "espalier.chat.wire.formats:KIMI",
+        "harmony": "espalier.chat.wire.formats:HARMONY",
         "functionary": "espalier.chat.wire.formats:FUNCTIONARY",
         "pythonic": "espalier.chat.wire.formats:PYTHONIC",
     },
 )
 """args, tool_args: `{"name"|"tool", "args"}`. openai: `name`, `arguments`. llama3: `name`, `parameters` (Llama 3.1).
-hermes: `<tool_call>` (Hermes, Qwen). mistral: `[TOOL_CALLS][...]`; mistral_args: `[TOOL_CALLS]name[ARGS]{...}`.
-functionary: `<function=name>{...}</function>` (Functionary, Llama 3.1). pythonic: `[f(a=1)]` (Llama 3.2, 4)."""
+hermes: `<tool_call>` (Hermes, Qwen). mistral: `[TOOL_CALLS][...]`; mistral_args: `[TOOL_CALLS]name[ARGS]{...}`;
+mistral_id: with `[CALL_ID]`. deepseek_v3 (V3, R1): with a code fence; deepseek_v31: without. kimi: Kimi K2. harmony:
+gpt-oss. functionary: `<function=name>{...}</function>` (Functionary, Llama 3.1). pythonic: `[f(a=1)]` (Llama 3.2,
+4)."""
 
 CALL_PARSERS = Registry(
     "tool_parsers",

@@ -22,20 +22,25 @@ def render_calls(wire: WireFormat, calls: Sequence[tuple[str, Mapping[str, Any]]
     Raises InputError for arguments that JSON cannot express, or that are nested too deeply.
     """
     try:
-        return join_calls(wire, [spell_call(wire, name, _ARGUMENTS[wire.shape](args)) for name, args in calls])
+        spelled = [
+            spell_call(wire, name, _ARGUMENTS[wire.shape](args), place) for place, (name, args) in enumerate(calls)
+        ]
+        return join_calls(wire, spelled)
     except RecursionError as error:
         raise InputError("the arguments of a call are nested too deeply", field="arguments") from error
 
 
-def spell_call(wire: WireFormat, name: str, arguments: str) -> str:
-    """One call without what surrounds it. arguments: already spelled, in JSON or, in the python shape, `a=1, b="x"`."""
-    return _SHAPES[wire.shape](wire, name, arguments)
+def spell_call(wire: WireFormat, name: str, arguments: str, place: int = 0) -> str:
+    """One call without what surrounds it. arguments: already spelled, in JSON or, in the python shape, `a=1, b="x"`.
+    place: of the call among others, for formats that number them."""
+    id_text = f"{wire.id_mark}{wire.id_spelling.format(place)}" if wire.id_mark else ""
+    return _SHAPES[wire.shape](wire, f"{name}{id_text}", arguments)
 
 
 def join_calls(wire: WireFormat, calls: Iterable[str]) -> str:
     """Spelled calls with everything that the format puts around and between them; "" for none."""
     around = [f"{wire.head}{call}{wire.tail}" for call in calls]
-    return f"{wire.begin}{wire.open}{wire.separator.join(around)}{wire.close}" if around else ""
+    return f"{wire.begin}{wire.open}{wire.separator.join(around)}{wire.close}{wire.end}" if around else ""
 
 
 def literal(value: Any, words: Words = JSON_WORDS) -> str:

@@ -23,11 +23,23 @@ from espalier.automata.reasons.explain import NetworkExplainer, RulePosition
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.matching.automaton import compile_automaton
-from espalier.constraints.tools.grammar import CallsGrammar, calls_grammar, calls_tracker, delimiters
+from espalier.constraints.tools.grammar import CallsGrammar, calls_grammar, calls_tracker, delimiters, with_specials
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.constraints.unique.places import WatchedLanguage, with_tracker
 from espalier.errors import GrammarError, SpecError, UnsupportedError
-from espalier.grammar.ast import EMPTY, AnyChar, CharClass, Literal, Node, Repeat, TokenRef, alt, seq
+from espalier.grammar.ast import (
+    EMPTY,
+    AnyChar,
+    CharClass,
+    Grammar,
+    Literal,
+    Node,
+    Repeat,
+    Rule,
+    TokenRef,
+    alt,
+    seq,
+)
 from espalier.tokens.vocab import Vocab
 
 MAX_IN_PLACE = 1_000
@@ -101,7 +113,8 @@ def _specials(spec: ToolCalls, vocab: Vocab) -> dict[str, int]:
     if spec.choice.mode == "none":
         return {}
     found = {text: vocab.special_id(text) for text in delimiters(spec)}
-    return {text: token for text, token in found.items() if token is not None}
+    # A token that ends the turn is no delimiter: the engine stops at it.
+    return {text: token for text, token in found.items() if token is not None and token not in vocab.eos_ids}
 
 
 def _follows_text(spec: ToolCalls) -> bool:
@@ -133,18 +146,35 @@ def _assembly(
 
 
 def _attach_calls(text: Watched, made: Assembly, rest: Symbol, spec: ToolCalls, specials: Mapping[str, int]) -> None:
-    """After the marker, spelled by its bytes or as a special token, the rest of the calls follows, and then the end."""
+    """After the marker, spelled by its bytes or with special tokens, the rest of the calls follows, and then the
+    end."""
     root, (met,), marker = text.fragment, text.met, spec.wire.marker
     between = [state for state, final in enumerate(root.final) if final]
     over, closed = _state(root, final=True), _state(root, final=True)
     root.symbols[met].append((rest, (over,)))
     root.edges[over].append((1 << ord("\n"), (closed,)))
-    if marker in specials:
-        token = made.token(TokenRef(id=specials[marker]))
+    if any(text in marker for text in specials):
+        token = _spelled(marker, made, specials)
         for state in between:
             # Only where the marker's bytes, read as text, would complete the marker as well.
             if text.after(state, marker.encode()) == met:
                 root.symbols[state].append((token, (met,)))
+    lead = spec.wire.text_lead
+    if any(text in lead for text in specials):
+        # The start state also stands for other text later on, so that part of it moves to a state of its own.
+        begun = _state(root, final=True)
+        root.edges[begun], root.symbols[begun] = root.edges[0], list(root.symbols[0])
+        for row in root.edges:
+            row[:] = [(members, tuple(begun if one == 0 else one for one in targets)) for members, targets in row]
+        root.edges[0] = list(root.edges[begun])
+        root.symbols[0].append((_spelled(lead, made, specials), (begun,)))
+
+
+def _spelled(text: str, made: Assembly, specials: Mapping[str, int]) -> Symbol:
+    """The symbol of a delimiter with special tokens in it."""
+    if text in specials:
+        return made.token(TokenRef(id=specials[text]))
+    return made.grammar(Grammar.of([Rule("root", with_specials(text, specials))]))
 
 
 def _empty() -> Fragment:

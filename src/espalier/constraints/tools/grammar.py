@@ -7,6 +7,7 @@ not know the free text around the calls, nor matchers.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -33,6 +34,7 @@ from espalier.grammar.ast import (
     fold,
 )
 from espalier.grammar.json_mode import JsonWhitespace
+from espalier.grammar.regex.parse import parse_regex
 from espalier.schema.form import Case, NodeId, NormalForm, Object, Property, Values
 from espalier.schema.gbnf.convert import convert
 from espalier.schema.gbnf.linear import join
@@ -44,6 +46,8 @@ from espalier.schema.order import DEFAULT, Order
 SPACE = CharClass(((10, 10), (32, 32)))
 SMALL = frozenset(("char", "space"))
 """Shared rules of a single character or a run of whitespace, referred to too often to be inlined."""
+MARKERS = re.compile(r"<[^<>\s]+>|\[[A-Z_]+\]")
+"""What special tokens of models look like, such as `<|call|>` and `[ARGS]`."""
 KEPT_TOOLS = 1024
 """How many converted schemas are cached, because requests repeat the same tools."""
 
@@ -83,10 +87,12 @@ class CallsGrammar:
 
 
 def delimiters(spec: ToolCalls) -> tuple[str, ...]:
-    """The delimiters around calls, which may be special tokens of a vocabulary."""
+    """The delimiters around calls, and the markers within them, which may be special tokens of a vocabulary."""
     wire = spec.wire
-    found = (wire.begin, wire.open, wire.lead, wire.head, wire.middle, wire.tail, wire.close)
-    return tuple(dict.fromkeys(text.strip() for text in found if text.strip()))
+    found = (wire.begin, wire.open, wire.lead, wire.text_lead, wire.head, wire.id_mark, wire.middle, wire.tail,
+             wire.separator, wire.close, wire.end)  # fmt: skip
+    whole = [text.strip() for text in found if text.strip()]
+    return tuple(dict.fromkeys([*whole, *(marker for text in whole for marker in MARKERS.findall(text))]))
 
 
 def calls_grammar(
@@ -142,7 +148,8 @@ class _Calls:
                 before = join(_optional(SPACE), self._trailing(text))
             else:
                 before = join(before, self._piece(text))
-        rest = join(before, join(calls, self._piece(wire.close)))
+        end = _optional(self._core(wire.end)) if wire.end else EMPTY
+        rest = join(before, join(calls, join(self._piece(wire.close), end)))
         if wire.marker:
             rest = book.add(names["rest"], rest)
         pointers = {name: pointer for name, pointer in book.pointers.items() if pointer}
@@ -155,9 +162,8 @@ class _Calls:
     # Around a call
 
     def _core(self, text: str) -> Node:
-        """A delimiter without surrounding whitespace: by its bytes, or as a special token."""
-        token = self._specials.get(text)
-        return Literal(text) if token is None else alt(Literal(text), TokenRef(id=token))
+        """A delimiter without surrounding whitespace."""
+        return with_specials(text, self._specials)
 
     def _trailing(self, text: str) -> Node:
         space = text[len(text.rstrip()) :]
@@ -190,8 +196,12 @@ class _Calls:
         return self._import_rules(tool, self._converted(tool, "json", (wire.name_key, wire.args_key)))
 
     def named(self, tool: Tool) -> Node:
-        """`NAME middle {...}`."""
-        return join(Literal(tool.name), join(self._piece(self._wire.middle), self._arguments(tool, "json")))
+        """`NAME middle {...}`, or `NAME id_mark ID middle {...}`."""
+        wire = self._wire
+        middle = self._piece(wire.middle)
+        if wire.id_mark:
+            middle = join(self._core(wire.id_mark), join(parse_regex(wire.id_form), middle))
+        return join(Literal(tool.name), join(middle, self._arguments(tool, "json")))
 
     def python(self, tool: Tool) -> Node:
         """`NAME(a=1)`."""
@@ -240,6 +250,19 @@ SHAPES: dict[str, Callable[[_Calls, Tool], Node]] = {
     "named": _Calls.named,
     "python": _Calls.python,
 }
+
+
+def with_specials(text: str, specials: Mapping[str, int]) -> Node:
+    """A text, each special token in it by its bytes or as that token. specials: their ids by spelling."""
+    if text in specials:
+        within = {one: token for one, token in specials.items() if one != text}
+        return alt(with_specials(text, within), TokenRef(id=specials[text]))
+    found = min(((text.find(one), -len(one), one) for one in specials if one in text), default=None)
+    if found is None:
+        return Literal(text) if text else EMPTY
+    at, _, one = found
+    before, after = with_specials(text[:at], specials), with_specials(text[at + len(one) :], specials)
+    return join(before, join(with_specials(one, specials), after))
 
 
 def _optional(node: Node) -> Node:

@@ -70,9 +70,15 @@ def _around(spec: ToolCalls, text: str, turn: Turn) -> Iterator[str]:
         return
     # Free text comes only before a marker.
     may_have_text = spec.wire.marker and spec.choice.mode == "auto" and spec.content is None
-    before = text.partition(spec.wire.marker)[0] if may_have_text else ""
+    before = _bare(spec, text.partition(spec.wire.marker)[0]) if may_have_text else ""
     if turn.content != (before if before.strip(SPACE) else ""):
         yield "there is text besides the calls"
+
+
+def _bare(spec: ToolCalls, text: str) -> str:
+    """Free text without what may precede it."""
+    lead, bare = spec.wire.text_lead, text.lstrip(SPACE)
+    return bare[len(lead) :] if lead and bare.startswith(lead) else text
 
 
 def _arguments(tool: Tool, call: ToolCall, words: WordFiles) -> Verdict:

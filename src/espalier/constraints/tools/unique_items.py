@@ -103,7 +103,8 @@ def _head(wire: WireFormat, names: list[bytes]) -> bytes:
     """An expression for the beginning of a call up to its arguments; its only group is the tool's name."""
     name = b"(" + b"|".join(re.escape(one) for one in sorted(names, key=len, reverse=True)) + b")"
     if wire.shape == "named":
-        return name + BLANKS + re.escape(wire.middle.strip().encode()) + BLANKS
+        numbered = BLANKS.join((b"", re.escape(wire.id_mark.encode()), wire.id_form.encode())) if wire.id_mark else b""
+        return name + numbered + BLANKS + re.escape(wire.middle.strip().encode()) + BLANKS
     quoted = (re.escape(f'"{one}"'.encode()) for one in (wire.name_key, wire.args_key))
     first, second = quoted
     parts = (rb"\{", first, b":", b'"%b"' % name, b",", second, b":", b"")
