@@ -31,6 +31,7 @@ EspalierError
 ├── Unavailable                the engine is closing, or not ready yet (HTTP 503)
 │   └── Overloaded             the queue is full (HTTP 503, retry later)
 ├── MissingDependency          an optional extra is not installed; the message has the pip line
+├── BrokenPlugin               a plug-in that was asked for cannot be used; the message names it
 └── OutputError                a result could not be written (exit 1)
 
 The docstring of a class is its default message. `hint` says what to do about it.
@@ -279,6 +280,18 @@ class MissingDependency(EspalierError):
         self.package = package
         self.extra = extra
         super().__init__(f"{package} is not installed", hint=pip_line(extra))
+
+
+class BrokenPlugin(EspalierError):
+    """A plug-in cannot be used."""
+
+    http_status = 501
+
+    def __init__(self, plugin: str, kind: str, name: str, reason: str) -> None:
+        self.reason = reason
+        super().__init__(
+            f"{plugin}: {kind} {name!r} cannot be used: {reason}", hint="espalier plugins lists all of them"
+        )
 
 
 class OutputError(EspalierError):

@@ -47,6 +47,7 @@ EXPORTS = {
     "MemoryRecorder": "espalier.trace.recorders.memory",
     "multi_tool_call_schema": "espalier.constraints.tools.schemas",
     "parse_shorthand": "espalier.schema.shorthand",
+    "plugins": "espalier.api",
     "Preset": "espalier.sampling.presets.spec",
     "PresetBuilder": "espalier.api",
     "Priority": "espalier.sampling.filters",
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     from espalier.api import generate as generate
     from espalier.api import get_preset as get_preset
     from espalier.api import load as load
+    from espalier.api import plugins as plugins
     from espalier.api import schema_to_gbnf as schema_to_gbnf
     from espalier.constraints.after.spec import After as After
     from espalier.constraints.after.thinking import Thinking as Thinking

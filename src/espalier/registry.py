@@ -1,17 +1,49 @@
 """Maps names to code: a name leads to a string `"module:attr"`, which is imported on first use.
 
-Built-ins are registered as plugins are: a distribution declares an entry point in the group `espalier.<kind>`, and it
-appears beside the built-ins. This module knows nothing about what the names mean.
+A distribution adds names as entry points of the group `espalier.<kind>`; they appear beside the built-ins
+(docs/plugins.md). A plug-in that is broken or refused costs nobody else anything: its error names it where it is used.
+This module knows nothing about what the names mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Any
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal, TypeAlias
 
-from espalier.errors import UnknownName
+from espalier.errors import BrokenPlugin, EspalierError, UnknownName
+
+LOG = logging.getLogger("espalier.plugins")
+PREFIX = "espalier."
+SWITCH = "ESPALIER_PLUGINS"
+OFF = ("0", "false", "f", "no", "n", "off")
+
+PluginState: TypeAlias = Literal["ready", "broken", "refused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugin:
+    """What one entry point declares. target: `module:attr`. package, version: of its distribution, "" if unknown.
+    refusal: why the name is not taken; None if it is."""
+
+    kind: str
+    name: str
+    target: str
+    package: str
+    version: str
+    refusal: str | None = None
+
+    @property
+    def label(self) -> str:
+        """As messages call it."""
+        return f"plug-in {self.package or self.target} {self.version}".rstrip()
 
 
 def imported(target: str) -> Any:
@@ -20,40 +52,163 @@ def imported(target: str) -> Any:
     return getattr(import_module(module), attribute)
 
 
-class Registry:
-    """The names of one kind, such as strategies or engines. `espalier.<kind>` is the entry-point group of plugins."""
+class _Switch:
+    """Whether plug-ins are read in this process: the variable ESPALIER_PLUGINS, and `forbid_plugins`."""
 
-    def __init__(self, kind: str, builtin: Mapping[str, str]) -> None:
+    forbidden = False
+
+
+def forbid_plugins() -> None:
+    """From now on no plug-in is read in this process. For servers whose settings say so."""
+    _Switch.forbidden = True
+
+
+def plugins_are_on() -> bool:
+    """Whether plug-ins are read. The environment counts here too, for code that builds no App."""
+    return not _Switch.forbidden and os.environ.get(SWITCH, "").strip().lower() not in OFF
+
+
+@cache
+def points() -> Mapping[str, Sequence[EntryPoint]]:
+    """Every entry point of a group `espalier.…`, by group. The installed distributions are searched once."""
+    found = entry_points()
+    return {group: [*found.select(group=group)] for group in sorted(found.groups) if group.startswith(PREFIX)}
+
+
+class Registry:
+    """The names of one kind, such as strategies or engines. `espalier.<kind>` is the entry-point group of plug-ins.
+
+    holds: the class of the values, as `module:Class`; None for functions and classes. check: says what is wrong with a
+    plug-in's value under its name; None if nothing is.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        builtin: Mapping[str, str],
+        *,
+        holds: str | None = None,
+        check: Callable[[str, Any], str | None] | None = None,
+    ) -> None:
         self.kind = kind
         self._targets = dict(builtin)
-        self._plugins_read = False
+        self._holds, self._check = holds, check
+        self._plugins: tuple[Plugin, ...] | None = None
+        self._lock = threading.Lock()
 
     def names(self) -> list[str]:
-        """All names in registration order, built-ins first."""
-        self._read_plugins()
-        return list(self._targets)
+        """All names in registration order, built-ins first; refused ones are left out."""
+        return [*self._targets, *self.plugin_names()]
+
+    def plugin_names(self) -> list[str]:
+        """The names that plug-ins add."""
+        return [one.name for one in self.plugins() if one.refusal is None]
 
     def target(self, name: str) -> str:
-        """The `module:attr` string of a name. Raises UnknownName with the known names."""
-        if name not in self._targets:
-            self._read_plugins()
-        try:
-            return self._targets[name]
-        except KeyError:
-            known = ", ".join(self.names())
-            raise UnknownName(f"{self.kind}: there is no {name!r}", hint=f"known: {known}") from None
+        """The `module:attr` string of a name. Raises UnknownName with the known names, BrokenPlugin for a name that was
+        refused."""
+        found = self._targets.get(name)
+        return self._plugin(name).target if found is None else found
 
     def load(self, name: str) -> Any:
-        """Import and return what is registered under `name`."""
-        return imported(self.target(name))
+        """Import and return what is registered under `name`. Raises UnknownName, and BrokenPlugin with the reason for a
+        plug-in that cannot be used."""
+        found = self._targets.get(name)
+        return self._import(self._plugin(name)) if found is None else imported(found)
+
+    def builtins(self) -> Mapping[str, str]:
+        """Name -> target of what is not a plug-in."""
+        return dict(self._targets)
+
+    def plugins(self) -> tuple[Plugin, ...]:
+        """What distributions declare for this kind, sorted by name. Imports nothing."""
+        if not plugins_are_on():
+            return ()
+        with self._lock:
+            if self._plugins is None:
+                self._plugins = tuple(self._read())
+                for one in self._plugins:
+                    if one.refusal is not None:
+                        LOG.warning("%s: %s %r is refused: %s", one.label, self.kind, one.name, one.refusal)
+            return self._plugins
+
+    def state(self, plugin: Plugin) -> tuple[PluginState, str]:
+        """Whether a plug-in can be used, and the reason if not. Imports it."""
+        if plugin.refusal is not None:
+            return "refused", plugin.refusal
+        try:
+            self._import(plugin)
+        except BrokenPlugin as error:
+            return "broken", error.reason
+        return "ready", ""
+
+    @contextmanager
+    def blamed(self, name: str) -> Iterator[None]:
+        """Around code of a plug-in: what it raises, but for errors of Espalier's, becomes a BrokenPlugin that names it.
+        Around a built-in it does nothing."""
+        try:
+            yield
+        except EspalierError:
+            raise
+        except Exception as error:
+            if name in self._targets:
+                raise
+            reason = f"{type(error).__name__}: {error}"
+            raise BrokenPlugin(self._plugin(name).label, self.kind, name, reason) from error
+
+    def forget_plugins(self) -> None:
+        """Read the installed distributions anew at the next use."""
+        points.cache_clear()
+        self._plugins = None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
-    def _read_plugins(self) -> None:
-        if self._plugins_read:
-            return
-        for point in entry_points(group=f"espalier.{self.kind}"):
-            # A plugin may add a name, and never silently replaces a built-in.
-            self._targets.setdefault(point.name, point.value)
-        self._plugins_read = True  # last, so that another thread never sees half a table
+    def _plugin(self, name: str) -> Plugin:
+        found = next((one for one in self.plugins() if one.name == name), None)
+        if found is None:
+            hint = f"known: {', '.join(self.names())}"
+            if not plugins_are_on() and any(one.name == name for one in points().get(PREFIX + self.kind, ())):
+                hint = f"a plug-in has it, but {SWITCH} switches plug-ins off; {hint}"
+            raise UnknownName(f"{self.kind}: there is no {name!r}", hint=hint)
+        if found.refusal is not None:
+            raise BrokenPlugin(found.label, self.kind, name, found.refusal)
+        return found
+
+    def _import(self, plugin: Plugin) -> Any:
+        try:
+            value = EntryPoint(plugin.name, plugin.target, PREFIX + plugin.kind).load()
+            problem = self._problem(plugin.name, value)
+        except (Exception, SystemExit) as error:  # whatever a stranger's module does while it is imported
+            reason = f"{type(error).__name__}: {error}"
+            raise BrokenPlugin(plugin.label, self.kind, plugin.name, reason) from error
+        if problem is not None:
+            raise BrokenPlugin(plugin.label, self.kind, plugin.name, problem)
+        return value
+
+    def _problem(self, name: str, value: Any) -> str | None:
+        if self._holds is None:
+            if not callable(value):
+                return f"a value of type {type(value).__name__}, not a function"
+        elif not isinstance(value, wanted := imported(self._holds)):
+            return f"a value of type {type(value).__name__}, not a {wanted.__name__}"
+        return None if self._check is None else self._check(name, value)
+
+    def _read(self) -> Iterator[Plugin]:
+        found = sorted(points().get(PREFIX + self.kind, ()), key=lambda one: one.name)
+        for point in found:
+            package, version = ("", "") if point.dist is None else (point.dist.name, point.dist.version)
+            others = {one.dist.name for one in found if one.name == point.name and one.dist is not None} - {package}
+            refusal = None
+            if point.name in self._targets:
+                refusal = "Espalier itself has this name, and a plug-in replaces nothing"
+            elif others:
+                refusal = f"{', '.join(sorted(others))} declares this name too"
+            yield Plugin(
+                kind=self.kind,
+                name=point.name,
+                target=point.value,
+                package=package,
+                version=version,
+                refusal=refusal,
+            )

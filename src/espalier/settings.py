@@ -43,6 +43,8 @@ class Settings:
         Field("Order of properties, where nothing else states one: schema, any, required-first.", choices=ORDERS),
     ] = None
 
+    plugins: Annotated[bool, Field("Whether plug-ins of installed packages are used.")] = True
+
     def shown(self) -> dict[str, Any]:
         """The value of each variable for display: an adapter is `PATH:SCALE`."""
         found = {}

@@ -13,6 +13,7 @@ from espalier.engines.open import open_engine
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.engines.protocols import Engine
 from espalier.errors import UnknownModel
+from espalier.registry import forbid_plugins
 from espalier.sampling.presets.catalogue import Presets
 from espalier.settings import Settings, read_settings
 from espalier.tokens.vocab import Vocab
@@ -77,4 +78,7 @@ def demo_model() -> Path:
 
 def build_app(settings: Settings | None = None, *, environ: Mapping[str, str] | None = None) -> App:
     """An App. Without settings they are read from environ, or from the environment of the process."""
-    return App(read_settings(environ) if settings is None else settings)
+    found = read_settings(environ) if settings is None else settings
+    if not found.plugins:
+        forbid_plugins()
+    return App(found)

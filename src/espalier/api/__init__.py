@@ -1,6 +1,7 @@
 """The use cases, for every edge: load, generate, compile, contract, and requests built from what users pass. Start with
 `use_cases.py` and `loaded.py`."""
 
+from espalier.api.installed import plugins
 from espalier.api.loaded import LoadedEngine
 from espalier.api.requests import (
     check_text,
@@ -35,6 +36,7 @@ __all__ = [
     "load",
     "make_request",
     "outputs_of",
+    "plugins",
     "schema_to_gbnf",
     "soft_specs",
     "split_prompts",

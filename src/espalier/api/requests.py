@@ -25,7 +25,7 @@ from espalier.decoding.plan import STRATEGIES
 from espalier.engines.base import Message, Request, SamplerName
 from espalier.errors import InputError, SamplingError, SpecError
 from espalier.sampling.config import MAX_N, NEUTRAL, SamplingConfig
-from espalier.sampling.config_names import own_option
+from espalier.sampling.config_names import own_option, with_extra
 from espalier.sampling.filters import FilterChain, LogitFilter
 from espalier.sampling.presets.catalogue import Presets
 from espalier.sampling.presets.spec import Preset
@@ -217,7 +217,7 @@ def _own_names(fields: Mapping[str, Any]) -> dict[str, Any]:
         if name in found:
             raise SamplingError(f"{given}: {name} is given already", field=given)
         found[name] = read
-    return found
+    return with_extra(found)
 
 
 def own_recorders(recorders: Any) -> tuple[Recorder, ...]:

@@ -23,6 +23,7 @@ from espalier.cli import (
     generate,
     grammar,
     output,
+    plugins,
     presets,
     proxy,
     reconstruct,
@@ -81,6 +82,7 @@ app.command("serve", short_help="Serve a model over HTTP, to any OpenAI client."
 app.command("proxy", short_help="Trace what constraints do in a llama-server.")(proxy.command)
 app.add_typer(batch.app, name="batch", short_help="Run many prompts, on the spot or in the background.")
 app.add_typer(config.app, name="config", short_help="Show the settings and where they come from.")
+app.command("plugins", short_help="List the plug-ins of installed packages.")(plugins.command)
 app.command("doctor", short_help="Show what is installed and what can run.")(doctor.command)
 
 

@@ -106,7 +106,9 @@ class Compiler:
             if found is not None:
                 self._put(key, found, keep=keep)
                 return found
-        compiled: Compiled = KINDS.get(spec.kind, "compile")(spec, self)
+        make = KINDS.get(spec.kind, "compile")
+        with KINDS.blamed(spec.kind):
+            compiled: Compiled = make(spec, self)
         with self._lock:
             self._put(key, compiled, keep=keep)
         return compiled
@@ -143,4 +145,4 @@ class Compiler:
 
 def with_automaton() -> str:
     """The kinds that have an automaton, for people."""
-    return ", ".join(kind for kind in KINDS if KINDS.find(kind, "automaton") is not None)
+    return ", ".join(kind for kind in KINDS.builtins() if KINDS.find(kind, "automaton") is not None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, TypeAlias
 
 from espalier.errors import UnknownName
@@ -47,27 +46,18 @@ class Kind:
 
 
 class Kinds(Registry):
-    """Kind values by name; a plugin declares them as entry points in the group `espalier.<group>`.
+    """Kind values by name; a plug-in declares one as an entry point of the group `espalier.<group>`."""
 
-    single: fields of the value that a plugin may also declare one by one, with the entry point group of each.
-    """
-
-    def __init__(self, group: str, builtin: Mapping[str, str], single: Mapping[str, str]) -> None:
-        super().__init__(group, builtin)
-        self._single = {field: Registry(one, {}) for field, one in single.items()}
-
-    def names(self) -> list[str]:
-        """All names, built-ins first."""
-        return list(dict.fromkeys(chain(super().names(), *(one.names() for one in self._single.values()))))
+    def __init__(self, group: str, builtin: Mapping[str, str], holds: str) -> None:
+        super().__init__(group, builtin, holds=holds, check=_other_name)
 
     def find(self, name: str, field: str) -> Any | None:
-        """A field of a kind's value, imported; None where the kind has none, or there is no such kind."""
+        """A field of a kind's value, imported; None where the kind has none, or there is no such kind. Raises
+        BrokenPlugin."""
         try:
             found = getattr(self.load(name), field)
         except UnknownName:
-            found = None
-        if found is None and field in self._single and name in self._single[field].names():
-            return self._single[field].load(name)
+            return None
         return imported(found) if isinstance(found, str) else found
 
     def get(self, name: str, field: str) -> Any:
@@ -78,8 +68,14 @@ class Kinds(Registry):
         return found
 
 
+def _other_name(name: str, value: Any) -> str | None:
+    """What is wrong with a value whose specs write another `kind` than the name under which they are read back."""
+    kind = getattr(value.spec, "kind", None)
+    return None if kind == name else f"its specs have the kind {kind!r}"
+
+
 KINDS = Kinds(
-    "kinds",
+    "constraints",
     {
         "json_schema": "espalier.constraints.spec:JSON_SCHEMA",
         "json_object": "espalier.constraints.spec:JSON_OBJECT",
@@ -96,11 +92,5 @@ KINDS = Kinds(
         "thinking": "espalier.constraints.after.thinking:KIND",
         "tool_calls": "espalier.constraints.tools.spec:KIND",
     },
-    {
-        "spec": "specs",
-        "compile": "constraints",
-        "automaton": "languages",
-        "judge": "judges",
-        "parse": "parsers",
-    },
+    holds=f"{__name__}:Kind",
 )

@@ -56,7 +56,8 @@ class Spec(ABC):
                     f"{cls.__name__} has no field {name!r}", hint=f"fields: {', '.join(sorted(known))}", field=name
                 )
         try:
-            return cls.from_fields({k: v for k, v in data.items() if k != "kind"})
+            with KINDS.blamed(str(kind)):
+                return cls.from_fields({k: v for k, v in data.items() if k != "kind"})
         except TypeError as error:
             raise SpecError(f"{cls.__name__}{_missing(error)}") from error
 

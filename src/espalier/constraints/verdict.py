@@ -10,6 +10,7 @@ from typing import Any
 
 from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Spec
+from espalier.errors import BrokenPlugin
 from espalier.lexicon.files import WordFiles
 
 
@@ -41,7 +42,11 @@ def judge(spec: Spec, text: str, words: WordFiles | None = None) -> Verdict:
     judges = KINDS.find(spec.kind, "judge")
     if judges is None:
         return Verdict(valid=None, judge="none")
-    found: Verdict = judges(spec, text, WordFiles.standard() if words is None else words)
+    try:
+        with KINDS.blamed(spec.kind):
+            found: Verdict = judges(spec, text, WordFiles.standard() if words is None else words)
+    except BrokenPlugin as error:  # the text is there: it is shown, and nobody vouches for it
+        return Verdict(valid=None, judge="none", errors=(error.message,))
     return found
 
 
@@ -51,4 +56,7 @@ def parse(spec: Spec | None, text: str) -> Any:
     An integer of more digits than Python converts is a Decimal.
     """
     parser = None if spec is None else KINDS.find(spec.kind, "parse")
-    return text if parser is None else parser(spec, text)
+    if spec is None or parser is None:
+        return text
+    with KINDS.blamed(spec.kind):
+        return parser(spec, text)

@@ -25,7 +25,7 @@ from espalier.sampling.chain import Chain
 from espalier.sampling.config import FIELDS, SamplingConfig
 from espalier.sampling.fast.draw_fast import DrawnToken, heated
 from espalier.sampling.fields import Number
-from espalier.sampling.samplers.registry import SAMPLERS
+from espalier.sampling.samplers.plugged import sampler_named
 from espalier.tokens import mask as masks
 from espalier.tokens.mask import Logits
 from espalier.trace.measure import allowed_mass
@@ -92,7 +92,7 @@ def check_native(config: SamplingConfig, *, strategy: str, soft: int, filters: i
                 hint=f'leave {name} out, or sampler="native"',
                 field=name,
             )
-    for sampler in (SAMPLERS[name] for name in config.active):
+    for sampler in (sampler_named(name) for name in config.active):
         if sampler.llama is None:
             raise CapabilityError(
                 f"llama.cpp has no sampler {sampler.name}",

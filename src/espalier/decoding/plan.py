@@ -36,6 +36,7 @@ STRATEGIES = Registry(
         "smc": "espalier.decoding.faithful.strategy:SMC",
         "awrs": "espalier.decoding.faithful.strategy:AWRS",
     },
+    holds=f"{__name__}:Strategy",
 )
 """Each name leads to a `Strategy`."""
 

@@ -113,7 +113,7 @@ class EngineOptions:
     ] = ()
     engine: Annotated[
         str | None,
-        Field("What runs the model, if its name does not tell: llama-server, openai, llama-cli, ...",
+        Field("What runs the model, if its name does not tell: llama-server, openai, llama-cli, a plug-in's.",
               flags=("--engine",), metavar="NAME"),
     ] = None  # fmt: skip
     url: Annotated[

@@ -57,6 +57,7 @@ GRAMMARS = Registry(
         name.lower(): f"{__name__}:{name}"
         for name in ("JSON", "JSON_OBJECT", "JSON_CONTAINER", "TOOL_CALL", "LIST", "ARITHMETIC")
     },
+    holds="builtins:str",
 )
 
 

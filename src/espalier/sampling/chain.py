@@ -16,7 +16,7 @@ from espalier.sampling.fit import NOTHING_FITTED, Fitted, needs_fit
 from espalier.sampling.history import History
 from espalier.sampling.samplers.context import TransformContext
 from espalier.sampling.samplers.mirostat import first_mu, mirostat, next_mu
-from espalier.sampling.samplers.registry import SAMPLERS, TRANSFORMS, UNTRUNCATED
+from espalier.sampling.samplers.plugged import sampler_named
 from espalier.sampling.samplers.sampler import Transform
 from espalier.sampling.samplers.temperature import temperature
 from espalier.tokens.mask import Logits
@@ -28,7 +28,8 @@ class Chain:
 
     A sampler at its neutral value does not run and costs nothing. fitted: from `fit`; required if the config names
     tokens or DRY is on. heating, running: names of the samplers that `heat` and `shape` run, in order, without mirostat
-    and without the greedy choice.
+    and without the greedy choice. takes_whole_rows: whether mirostat or a plug-in's sampler has to see all logits, in
+    order of id.
     """
 
     def __init__(
@@ -44,14 +45,17 @@ class Chain:
         self.filters = filters if isinstance(filters, FilterChain) else FilterChain(filters)
         self.fitted = fitted or NOTHING_FITTED
         names = config.active
-        heating = [name for name in names if name in UNTRUNCATED and not (config.is_greedy and name == "temperature")]
+        samplers = {name: sampler_named(name) for name in names}
+        kept = [name for name, one in samplers.items() if not one.truncates]
+        heating = [name for name in kept if not (config.is_greedy and name == "temperature")]
         self.heating = tuple(heating)
         self.running = self.heating if config.is_greedy else names
-        self._heating: tuple[Transform, ...] = tuple(TRANSFORMS[name] for name in heating)
-        self._shaping: tuple[Transform, ...] = tuple(TRANSFORMS[name] for name in names)
+        self._heating: tuple[Transform, ...] = tuple(samplers[name].transform for name in heating)
+        self._shaping: tuple[Transform, ...] = tuple(samplers[name].transform for name in names)
         if config.mirostat:
             self._shaping += (mirostat,)
-        self.needs_chance = any(SAMPLERS[name].draws for name in names) and not config.is_greedy
+        self.needs_chance = any(one.draws for one in samplers.values()) and not config.is_greedy
+        self.takes_whole_rows = bool(config.mirostat or config.plugged)
         self._history = History(config.repetition_window if "penalties" in names else 0)
         self._room: Logits = np.empty(0, dtype=np.float32)  # (V,), allocated by `room`
         self._mus = [

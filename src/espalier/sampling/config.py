@@ -8,14 +8,16 @@ read in `config_names.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from espalier.errors import SamplingError
 from espalier.sampling.fields import Biases, Flag, Ids, Names, SamplingField, Seed, Texts, Whole, shown
 from espalier.sampling.samplers.mirostat import MIROSTAT_FIELDS, WITH_MIROSTAT
+from espalier.sampling.samplers.plugged import PLUGGED, ExtraField, sampler_named, samplers_in
 from espalier.sampling.samplers.registry import SAMPLERS
+from espalier.sampling.samplers.sampler import Sampler
 
 MAX_N = 128
 """The largest number of outputs for one prompt, as in OpenAI's API."""
@@ -33,6 +35,19 @@ NEUTRAL: dict[str, float] = {
 """Field of a truncation -> the value that switches it off. These are the defaults while mirostat is on."""
 MIROSTAT = tuple(WITH_MIROSTAT)
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderField(Names):
+    """Names of samplers; those of plug-ins are looked up where a name is not one of ours."""
+
+    def check(self, given: Any) -> tuple[str, ...]:
+        is_ours = isinstance(given, Sequence) and all(name in self.known for name in given)
+        return (self if is_ours else replace(self, known=(*self.known, *PLUGGED.plugin_names()))).checked(given)
+
+    def checked(self, given: Any) -> tuple[str, ...]:
+        return Names.check(self, given)
+
+
 FIELDS: dict[str, SamplingField] = {
     one.name: one
     for one in (
@@ -49,7 +64,8 @@ FIELDS: dict[str, SamplingField] = {
         Texts(name="stop", default=(), llama="stop", openai="stop"),
         Ids(name="stop_ids", default=(), openai="stop_token_ids"),
         Flag(name="ignore_eos", default=False, llama="ignore_eos", openai="ignore_eos"),
-        Names(name="sampler_order", default=DEFAULT_ORDER, known=DEFAULT_ORDER, llama="samplers"),
+        ExtraField(name="extra", default=()),
+        OrderField(name="sampler_order", default=DEFAULT_ORDER, known=DEFAULT_ORDER, llama="samplers"),
     )
 }
 """Every field of SamplingConfig by name: default, range, names in other servers."""
@@ -90,6 +106,8 @@ class SamplingConfig:
     seed: None draws one, which the result states. n: how many outputs for a prompt. max_tokens: how many tokens may be
     generated, at least 1. stop: texts that end the output and are not part of it. stop_ids: token ids that do the same.
     sampler_order: the samplers that run, in this order; a sampler that is not named does not run (see `idle`).
+    extra: fields of plug-ins' samplers, such as {"top_a": 0.2}; read as attributes. A sampler of a plug-in that the
+    order does not name is put before the temperature.
 
     Raises SamplingError naming the field.
     """
@@ -128,6 +146,17 @@ class SamplingConfig:
     stop_ids: tuple[int, ...] = _default("stop_ids")
     ignore_eos: bool = _default("ignore_eos")
     sampler_order: tuple[str, ...] = _default("sampler_order")
+    extra: tuple[tuple[str, Any], ...] = _default("extra")
+
+    if not TYPE_CHECKING:  # for a type checker this would make every misspelt field an Any
+
+        def __getattr__(self, name: str) -> Any:
+            """The value of a plug-in's field."""
+            if not name.startswith("_") and name not in FIELDS:
+                for one, value in self.extra:
+                    if one == name:
+                        return value
+            raise AttributeError(f"SamplingConfig has no field {name!r}")
 
     def __post_init__(self) -> None:
         mirostat = FIELDS["mirostat"].check(self.mirostat)
@@ -136,7 +165,22 @@ class SamplingConfig:
             if given is UNSET:
                 given = {**NEUTRAL, **WITH_MIROSTAT}[name] if mirostat else one.default
             object.__setattr__(self, name, one.check(given))
+        if self.extra:
+            object.__setattr__(self, "sampler_order", self._order_with_plugins())
         self._check_together()
+
+    def _order_with_plugins(self) -> tuple[str, ...]:
+        """The order with the samplers of `extra` that it lacks, before the temperature."""
+        order = list(self.sampler_order)
+        place = order.index("temperature") if "temperature" in order else len(order)
+        order[place:place] = [one.name for one in samplers_in(self.extra) if one.name not in order]
+        return tuple(order)
+
+    def _sampler(self, name: str) -> Sampler | None:
+        """A sampler that may run: one of ours, or of a plug-in whose fields are given."""
+        if name in SAMPLERS:
+            return SAMPLERS[name]
+        return sampler_named(name) if any(one == name or one.startswith(f"{name}_") for one, _ in self.extra) else None
 
     def _check_together(self) -> None:
         if self.repetition_penalty <= 0:
@@ -154,6 +198,10 @@ class SamplingConfig:
                     hint=f"leave {name} out, or set it to {off:g}",
                     field=name,
                 )
+        for sampler in self.plugged:
+            if sampler.truncates:
+                field = sampler.switch.name
+                raise SamplingError(f"mirostat takes the place of {field}", hint=f"leave {field} out", field=field)
         if self.mirostat_eta <= 0 or self.mirostat_tau <= 0:
             raise SamplingError("mirostat_tau and mirostat_eta must be above 0", field="mirostat_tau")
         if self.dynatemp_range:
@@ -167,7 +215,13 @@ class SamplingConfig:
     @property
     def active(self) -> tuple[str, ...]:
         """The samplers that run, in order: those named in `sampler_order` that are not at their neutral value."""
-        return tuple(name for name in self.sampler_order if SAMPLERS[name].is_on(self))
+        samplers = ((name, self._sampler(name)) for name in self.sampler_order)
+        return tuple(name for name, one in samplers if one is not None and one.is_on(self))
+
+    @property
+    def plugged(self) -> tuple[Sampler, ...]:
+        """The samplers of plug-ins that run."""
+        return tuple(sampler_named(name) for name in self.active if name not in SAMPLERS) if self.extra else ()
 
     @property
     def idle(self) -> tuple[str, ...]:
@@ -186,6 +240,7 @@ class SamplingConfig:
         for one in fields(self):
             value = getattr(self, one.name)
             found[one.name] = list(value) if isinstance(value, tuple) else value
+        found["extra"] = dict(self.extra)
         found["logit_bias"] = [[key, value if math.isfinite(value) else None] for key, value in self.logit_bias]
         return found
 

@@ -15,6 +15,7 @@ from typing import Any
 from espalier.errors import SamplingError
 from espalier.sampling.config import FIELDS, SamplingConfig
 from espalier.sampling.fields import shown
+from espalier.sampling.samplers.plugged import sampler_named, sampler_of
 from espalier.sampling.samplers.registry import SAMPLERS
 
 UNLIMITED = 2**31 - 1
@@ -103,14 +104,16 @@ def from_llama(data: Mapping[str, Any]) -> SamplingConfig:
 def own_option(name: str, value: Any) -> tuple[str, Any]:
     """An option under its name in Espalier, with the value that means the same here.
 
-    name: Espalier's own, or llama.cpp's in a request (`repeat_penalty`) or on its command line (`repeat-penalty`,
-    `temp`). A name that both have keeps Espalier's meaning. Raises SamplingError for an unknown name, and for samplers
-    that Espalier does not have.
+    name: Espalier's own, a plug-in's (see `with_extra`), or llama.cpp's in a request (`repeat_penalty`) or on its
+    command line (`repeat-penalty`, `temp`). A name that both have keeps Espalier's meaning. Raises SamplingError for an
+    unknown name, and for samplers that Espalier does not have.
     """
     asked = name.strip().lstrip("-").replace("-", "_")
     if asked in FIELDS:
         return asked, value
     ours = LLAMA_OWN.get(asked)
+    if ours is None and sampler_of(asked) is not None:
+        return asked, value
     if ours is None:
         near = difflib.get_close_matches(asked, [*FIELDS, *LLAMA_OWN], n=1)
         known = f"known, beside llama.cpp's names: {', '.join(sorted(FIELDS))}"
@@ -128,6 +131,20 @@ def own_option(name: str, value: Any) -> tuple[str, Any]:
     return ours, value
 
 
+def with_extra(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields under the names of `own_option`, as those of a SamplingConfig: those of plug-ins go into `extra`. Raises
+    SamplingError for one that stands there too."""
+    plugged = {name: value for name, value in fields.items() if name not in FIELDS and sampler_of(name) is not None}
+    if not plugged:
+        return dict(fields)
+    kept = {name: value for name, value in fields.items() if name not in plugged}
+    extra = dict(kept.get("extra") or ())
+    twice = sorted(extra.keys() & plugged.keys())
+    if twice:
+        raise SamplingError(f"{twice[0]}: given beside `extra` and in it", field=twice[0])
+    return kept | {"extra": extra | plugged}
+
+
 def to_llama(config: SamplingConfig) -> dict[str, Any]:
     """Write all fields in llama.cpp's names. Raises SamplingError for what llama.cpp cannot do."""
     _refuse_unless_default(config, LLAMA_NONE, "llama.cpp")
@@ -138,7 +155,7 @@ def to_llama(config: SamplingConfig) -> dict[str, Any]:
         raise SamplingError(f"max_tokens: llama.cpp's are at most {UNLIMITED}", field="max_tokens")
     for name in config.active:
         if name not in LLAMA_SAMPLERS:
-            raise SamplingError(f"{name}: llama.cpp has no such sampler", field=SAMPLERS[name].switch.name)
+            raise SamplingError(f"{name}: llama.cpp has no such sampler", field=sampler_named(name).switch.name)
     if not config.dry_breakers:
         raise SamplingError("dry_breakers: llama.cpp needs at least one", field="dry_breakers")
     found = {theirs: _plain(getattr(config, ours)) for ours, theirs in LLAMA_FIELDS.items()}
@@ -172,7 +189,7 @@ def to_openai(config: SamplingConfig) -> dict[str, Any]:
     order = [name for name in config.active if name in OPENAI_ORDER]
     for name in config.active:
         if name not in OPENAI_ORDER:
-            field = SAMPLERS[name].switch.name
+            field = sampler_named(name).switch.name
             raise SamplingError(f"{field}: OpenAI's requests have no {name}", field=field)
     if order != sorted(order, key=OPENAI_ORDER.index):
         raise SamplingError(
@@ -199,7 +216,7 @@ def to_openai(config: SamplingConfig) -> dict[str, Any]:
 
 
 PENALTIES = ("repetition_penalty", "frequency_penalty", "presence_penalty")
-DEFAULTS = SamplingConfig().to_json() | {"stop": (), "stop_ids": (), "bad_words": (), "logit_bias": ()}
+DEFAULTS = SamplingConfig().to_json() | {"stop": (), "stop_ids": (), "bad_words": (), "logit_bias": (), "extra": ()}
 
 
 def _check_mapping(data: object) -> None:

@@ -186,7 +186,7 @@ def test_export_prints_data_alone(run: Run) -> None:
     assert len(run("export", "log.json", "--format", "jsonl")[1].splitlines()) == 2
     assert run("export", "trace.json", "--format", "svg")[1].startswith("<svg ")
     code, out, err = run("export", "trace.json", "--format", "xml")
-    assert (code, out, "known are csv, json, jsonl, svg" in err) == (2, "", True)
+    assert (code, out, "known: csv, json, jsonl, svg" in err) == (2, "", True)
 
 
 def test_a_diagnosis_is_text_or_json_and_refuses_a_log_by_itself(run: Run) -> None:

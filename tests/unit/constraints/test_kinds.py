@@ -5,17 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from espalier import After, AllOf, AnyOf, Free, JsonSchema, Regex, Thinking, ToolCalls, Vocab, Wordlist, registry
+from espalier import After, AllOf, AnyOf, Free, JsonSchema, Regex, Thinking, ToolCalls, Vocab, Wordlist
 from espalier.automata.languages.network import build_network
 from espalier.constraints import kinds
 from espalier.constraints.compiler import CACHE_LIMIT, CACHE_LIMIT_OF_ALL, Compiler, compiling_for
-from espalier.constraints.kinds import KINDS, Kind, Kinds
+from espalier.constraints.kinds import KINDS, Kind
 from espalier.constraints.matching.automaton import compile_network
 from espalier.constraints.matching.rewinding import rewinding_parts
 from espalier.constraints.spec import Spec
@@ -24,6 +23,7 @@ from espalier.constraints.verdict import Verdict, judge, parse
 from espalier.errors import CapabilityError, SpecError, UnknownName, UnsupportedError
 from espalier.grammar.parser import parse as parse_grammar
 from tests.laws import check_matcher
+from tests.plugins import declare, on_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,31 +112,16 @@ def test_a_kind_that_nobody_declared_is_refused() -> None:
         Spec.from_json({"kind": "brackets"})
 
 
-@pytest.mark.parametrize(
-    "declared",
-    [
-        {"espalier.kinds": "BRACKETS"},
-        {
-            "espalier.specs": "Brackets",
-            "espalier.constraints": "compile_brackets",
-            "espalier.languages": "brackets_automaton",
-            "espalier.judges": "judge_brackets",
-        },
-    ],
-)
-def test_a_plugin_declares_a_kind_whole_or_in_parts(monkeypatch: pytest.MonkeyPatch, declared: dict[str, str]) -> None:
-    def points(*, group: str) -> list[EntryPoint]:
-        found = declared.get(group)
-        return [] if found is None else [EntryPoint("brackets", f"{__name__}:{found}", group)]
-
-    monkeypatch.setattr(registry, "entry_points", points)
-    table = Kinds("kinds", {}, {field: one.kind for field, one in KINDS._single.items()})
-    assert table.names() == ["brackets"]
-    assert table.get("brackets", "spec") is Brackets
-    assert table.get("brackets", "compile") is compile_brackets
-    assert table.find("brackets", "automaton") is brackets_automaton
-    assert table.find("brackets", "judge") is judge_brackets
-    assert table.find("brackets", "gbnf") is None
+def test_a_plugin_declares_a_kind(tmp_path: Path) -> None:
+    declare(tmp_path, "toy", {"constraints": {"brackets": f"{__name__}:BRACKETS"}}, {})
+    with on_path(tmp_path):
+        assert KINDS.names()[-1] == "brackets"
+        assert KINDS.get("brackets", "spec") is Brackets
+        assert KINDS.get("brackets", "compile") is compile_brackets
+        assert KINDS.find("brackets", "automaton") is brackets_automaton
+        assert KINDS.find("brackets", "judge") is judge_brackets
+        assert KINDS.find("brackets", "gbnf") is None
+    assert "brackets" not in KINDS.names()
 
 
 def test_the_parts_of_every_composition_are_found() -> None:

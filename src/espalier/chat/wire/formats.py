@@ -109,6 +109,8 @@ WIRE_FORMATS = Registry(
         "functionary": "espalier.chat.wire.formats:FUNCTIONARY",
         "pythonic": "espalier.chat.wire.formats:PYTHONIC",
     },
+    holds=f"{__name__}:WireFormat",
+    check=lambda name, value: None if value.name == name else f"its name is {value.name!r}",
 )
 """args, tool_args: `{"name"|"tool", "args"}`. openai: `name`, `arguments`. llama3: `name`, `parameters` (Llama 3.1).
 hermes: `<tool_call>` (Hermes, Qwen). mistral: `[TOOL_CALLS][...]`; mistral_args: `[TOOL_CALLS]name[ARGS]{...}`;

@@ -27,7 +27,7 @@ class DecodingFlags:
     """Flags that choose how a constraint is applied. None is not given; `Decoding` checks the values."""
 
     strategy: Annotated[
-        str | None, typer.Option(help="mask (the default), rejection, jump, beam, ...", metavar="NAME")
+        str | None, typer.Option(help="mask (the default), rejection, jump, beam, ..., a plug-in's", metavar="NAME")
     ] = None
     num_beams: Annotated[
         int | None, typer.Option(help=f"beam: number of beams. Default: {USUAL_BEAMS}.", metavar="N")

@@ -15,7 +15,7 @@ from typer.core import TyperCommand
 
 from espalier.errors import InputError, SamplingError
 from espalier.sampling.config import SamplingConfig
-from espalier.sampling.config_names import LLAMA_OWN, own_option
+from espalier.sampling.config_names import LLAMA_OWN, own_option, with_extra
 
 DEFAULTS = SamplingConfig()
 OVERRIDE = ("-o", "--option")
@@ -94,7 +94,7 @@ def read_fields(overrides: Sequence[str] | None = None, **flags: Any) -> dict[st
         if name in found:
             raise InputError(f"{name} is given twice", field=name)
         found[name] = read
-    return found
+    return with_extra(found)
 
 
 def check_single(sampling: SamplingConfig) -> None:

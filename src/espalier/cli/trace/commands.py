@@ -13,7 +13,7 @@ from espalier.cli.trace import list as trace_list
 from espalier.cli.trace import replay as trace_replay
 from espalier.cli.trace import show as trace_show
 from espalier.cli.trace.read import DatabaseUrl, SourceFlags, TraceArgument, read_trace
-from espalier.errors import InputError
+from espalier.errors import InputError, UnknownName
 from espalier.trace import page
 from espalier.trace.files import write_text
 from espalier.trace.foreign.merge import Combined, check_target, estimate, merge_files, read_bytes, save, text_of
@@ -21,7 +21,7 @@ from espalier.trace.foreign.read import has_gaps
 from espalier.trace.foreign.responses import read_response
 from espalier.trace.records import Trace
 from espalier.trace.report.diagnose import diagnose
-from espalier.trace.report.export import FORMATS
+from espalier.trace.report.export import EXPORTERS, exported
 
 app = sub_app("Show traces, rejection logs and server replies; merge, compare and replay them.")
 app.command("replay", short_help="Replay a run, as it was or with changes.")(trace_replay.replay_command)
@@ -109,14 +109,17 @@ def diagnose_command(
 def export_command(
     *,
     trace: TraceArgument,
-    kind: Annotated[str, typer.Option("--format", help=f"{', '.join(FORMATS)}.", metavar="NAME")] = "csv",
+    kind: Annotated[
+        str, typer.Option("--format", help=f"{', '.join(EXPORTERS.builtins())}, a plug-in's.", metavar="NAME")
+    ] = "csv",
     source: SourceFlags,
 ) -> None:
     """Print a trace: a row or line for each step, the whole as JSON, or a drawing of its cost."""
-    if kind not in FORMATS:
-        raise InputError(f"--format: unknown format {kind!r}", hint=f"known are {', '.join(FORMATS)}", field="format")
-    read = read_trace(trace, source)
-    output.piece(FORMATS[kind](read))
+    try:
+        EXPORTERS.target(kind)
+    except UnknownName as error:
+        raise InputError(f"--format: unknown format {kind!r}", hint=error.hint, field="format") from error
+    output.piece(exported(read_trace(trace, source), kind))
 
 
 @app.command("list", short_help="List the traces of a folder or a database.")

@@ -170,7 +170,7 @@ JSON = SoftKind(spec=SoftJson, filter="espalier.constraints.soft.json_bias:json_
 WORDS = SoftKind(spec=SoftWordlist, filter="espalier.constraints.soft.word_bias:word_filter")
 
 SOFT_KINDS = Kinds(
-    "soft_kinds",
+    "soft_constraints",
     {"soft_json": "espalier.constraints.soft.spec:JSON", "soft_wordlist": "espalier.constraints.soft.spec:WORDS"},
-    {"spec": "soft", "filter": "soft_filters"},
+    holds=f"{__name__}:SoftKind",
 )

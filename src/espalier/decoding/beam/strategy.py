@@ -48,6 +48,7 @@ def check(options: Decoding, sampling: SamplingConfig) -> None:
             field="length_penalty",
         )
     asked = [field for name, field in DRAWING.items() if name in sampling.active]
+    asked += [one.switch.name for one in sampling.plugged]
     asked += [name for name in ("dynatemp_range", "mirostat") if getattr(sampling, name)]
     if asked:
         raise SamplingError(

@@ -16,8 +16,8 @@ from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Job, Plan, Strategy, Taken
 from espalier.decoding.ports import Append, Need, answered
 from espalier.errors import DeadEnd, InputError, SamplingError
-from espalier.sampling.config import NEUTRAL, SamplingConfig
-from espalier.sampling.samplers.registry import SAMPLERS
+from espalier.sampling.config import SamplingConfig
+from espalier.sampling.samplers.plugged import sampler_named
 
 
 def best_of(job: Job) -> Plan:
@@ -94,12 +94,12 @@ def check(options: Decoding, sampling: SamplingConfig) -> None:
             f"{name} aims at the whole distribution, and mirostat truncates it",
             hint='leave it out, or target="truncated"', field="mirostat",
         )  # fmt: skip
-    for sampler in (SAMPLERS[one] for one in sampling.active):
+    for sampler in (sampler_named(one) for one in sampling.active):
         if sampler.truncates:
             field = sampler.switch.name
             raise SamplingError(
                 f"{name} aims at the whole distribution, and {field} truncates it",
-                hint=f'set {field} to {NEUTRAL[field]:g}, or target="truncated"',
+                hint=f'set {field} to {sampler.switch.off:g}, or target="truncated"',
                 field=field,
             )
 

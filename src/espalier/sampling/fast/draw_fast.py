@@ -115,8 +115,8 @@ def choose(
     chance = stream.next() if chain.needs_chance else 0.0
     step = FastStep(chain, TransformContext(config=config, chance=chance), room, plain, show)
     names, heat = _without_heat(chain)
-    if config.mirostat:
-        found, names, heat = _shaped_by_mirostat(found, row.shape[0], chain), (), np.float32(1.0)
+    if chain.takes_whole_rows:
+        found, names, heat = _shaped_as_whole(found, row.shape[0], chain, chance), (), np.float32(1.0)
     while names and not (found.values.shape[0] <= last and CODES.keys() >= set(names)):
         found = _run(names[:1], found, step)
         names = names[1:]
@@ -131,7 +131,7 @@ def choose(
 
 def heated(row: Logits, chain: Chain, *, plain: int = PLAIN) -> Logits:
     """`chain.heat(row)`, `(V,) float32`; returns the argument itself if no sampler runs."""
-    if chain.config.dynatemp_range:
+    if chain.config.dynatemp_range or chain.takes_whole_rows:
         return chain.heat(row)
     row = np.require(row, dtype=np.float32, requirements=("C", "W"))
     step = FastStep(chain, TransformContext(config=chain.config), None, plain)
@@ -172,13 +172,13 @@ def _run_plain(name: str, found: Candidates, step: FastStep) -> Candidates:
     return left if name in UNTRUNCATED and not step.context.config.dynatemp_range else left.alive()
 
 
-def _shaped_by_mirostat(found: Candidates, width: int, chain: Chain) -> Candidates:
-    """Mirostat depends on V: the chain shapes the whole row."""
+def _shaped_as_whole(found: Candidates, width: int, chain: Chain, chance: float) -> Candidates:
+    """Mirostat depends on V, and a plug-in's sampler may: the chain shapes the whole row."""
     row = found.values
     if found.ids is not None:
         row = np.full(width, NEG_INF)  # (V,) float32
         row[found.ids] = found.values
-    return Candidates(chain.shape(row), None, False).alive()
+    return Candidates(chain.shape(row, chance), None, False).alive()
 
 
 def _bias(found: Candidates, chain: Chain, room: Logits) -> Candidates:

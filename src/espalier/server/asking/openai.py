@@ -16,7 +16,7 @@ from espalier.server.asking.decoding import read_decoding
 from espalier.server.asking.draft import Asked, Draft
 from espalier.server.asking.naming import field_names
 from espalier.server.asking.safety import join_safety
-from espalier.server.asking.sampling import check_lists, read_sampling
+from espalier.server.asking.sampling import check_lists, read_extra, read_sampling
 from espalier.server.asking.token_ids import check_ids, known_vocab, text_of
 from espalier.server.asking.words import word_lists
 from espalier.server.bodies.openai import ChatBody, CompletionBody, EspalierOptions, SharedBody
@@ -144,6 +144,8 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
     constrained = read_constraint(body, max_bytes=limit)
     constraint = join_safety(constrained.spec, ours.safety, max_bytes=limit)
     sampling, defaults = read_sampling(body)
+    if ours.extra:
+        sampling |= {"extra": read_extra(ours.extra)}
     check_lists(body, process)
     shown = _shown_trace(ours)
     # A safety filter counts its refusals, which needs a summary.

@@ -6,6 +6,7 @@ stay OpenAI's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -24,6 +25,8 @@ from espalier.sampling.config_names import (
     from_llama,
     from_openai,
 )
+from espalier.sampling.samplers.plugged import Extra, check_extra
+from espalier.server.asking.naming import field_names
 from espalier.server.bodies.openai import SharedBody
 from espalier.server.http.errors import BadRequest
 from espalier.server.process.state import Process
@@ -46,6 +49,12 @@ def check_lists(body: BaseModel, process: Process) -> None:
         limit = MAX_WORDS if vocab is None or name not in OF_TOKENS else vocab.width
         if given is not None and len(given) > limit:
             raise BadRequest(f"{name} has {len(given)} entries; the limit is {limit}", field=name)
+
+
+def read_extra(given: Mapping[str, Any]) -> Extra:
+    """The fields of plug-ins' samplers. Raises SamplingError naming the field of the body, BrokenPlugin."""
+    with field_names({"extra": "espalier.extra"}, otherwise="espalier.extra.{field}"):
+        return check_extra(given)
 
 
 def read_sampling(body: SharedBody) -> tuple[dict[str, Any], dict[str, Any]]:

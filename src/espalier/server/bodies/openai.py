@@ -86,7 +86,8 @@ class EspalierOptions(Body):
     fields of `Decoding`. allow: `checked` also takes schema keywords that can only be checked on the complete text.
     constraint: any constraint with its `kind`. schema_order: the order of properties in every schema of the body that
     states none, the tools' included. soft: soft constraints with their `kind`. reasoning: `auto`, a name, or
-    two markers. activations: true, or fields of `Activations`: the hidden states go to the server's store.
+    two markers. extra: fields of plug-ins' samplers. activations: true, or fields of `Activations`: the hidden states
+    go to the server's store.
     """
 
     preset: str | None = None
@@ -102,6 +103,7 @@ class EspalierOptions(Body):
     schema_in_prompt: bool | None = None
     schema_order: str | list[str] | None = None
     sampler: Literal["espalier", "native"] | None = None
+    extra: dict[str, Any] | None = None
     strategy: str | None = None
     num_beams: int | None = None
     length_penalty: float | None = None

@@ -16,11 +16,14 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from espalier.errors import EspalierError, InputError
+from espalier.server.asking.naming import field_names
 from espalier.server.http.errors import NotFound, documented
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.ports import TraceStore
 from espalier.server.process.deps import admitted, while_connected
 from espalier.trace import page
+from espalier.trace.records import Trace
+from espalier.trace.report.export import EXPORTERS, exported
 
 T = TypeVar("T")
 LIMIT, MAX_LIMIT = 20, 100
@@ -68,9 +71,34 @@ async def list_traces(request: Request) -> Response:
     return JsonResponse(await _from_store(request, work), headers=PRIVATE)
 
 
-@router.get("/traces/{trace_id}", responses=documented(*STATUSES))
+FORMAT_PARAMETER = {
+    "name": "format",
+    "in": "query",
+    "description": "As text in this format, as `espalier trace export` has it; JSON if not given.",
+    "schema": {"type": "string"},
+}
+TRACE_REPLY = {
+    "description": "The trace as JSON, or in the format asked for.",
+    "content": {"application/json": {}, "text/plain": {}},
+}
+
+
+@router.get(
+    "/traces/{trace_id}",
+    responses={200: TRACE_REPLY, **documented(*STATUSES, 501)},
+    openapi_extra={"parameters": [FORMAT_PARAMETER]},
+)
 async def get_trace(request: Request, trace_id: str) -> Response:
     """One trace, whole: what was asked, every step, and sums over them."""
+    form = request.query_params.get("format")
+    if form is not None:
+        with field_names(otherwise="format"):
+            EXPORTERS.target(form)
+
+        def written(store: TraceStore, caller: str) -> str:
+            return exported(Trace.from_json(_trace(store, caller, trace_id)), form)
+
+        return Response(await _from_store(request, written), media_type="text/plain", headers=PRIVATE)
 
     def work(store: TraceStore, caller: str) -> bytes:
         # ASCII with escapes, so that a lone surrogate in a text is returned unchanged.

@@ -8,9 +8,9 @@ import html
 import io
 import json
 import math
-from collections.abc import Sequence
 from typing import Any
 
+from espalier.registry import Registry
 from espalier.trace.files import json_text
 from espalier.trace.records import Trace
 
@@ -128,7 +128,29 @@ def to_svg(trace: Trace) -> str:
     )
 
 
-FORMATS = {"csv": to_csv, "json": to_json, "jsonl": to_json_lines, "svg": to_svg}
+EXPORTERS = Registry(
+    "exporters",
+    {
+        "csv": f"{__name__}:to_csv",
+        "json": f"{__name__}:to_json",
+        "jsonl": f"{__name__}:to_json_lines",
+        "svg": f"{__name__}:to_svg",
+    },
+)
+"""Format -> `(trace) -> str`."""
+
+
+def exported(trace: Trace, form: str) -> str:
+    """A trace in a format of EXPORTERS. Raises UnknownName, and BrokenPlugin for a plug-in's exporter that fails or
+    gives no text."""
+    write = EXPORTERS.load(form)
+    if form in EXPORTERS.builtins():
+        return str(write(trace))
+    with EXPORTERS.blamed(form):
+        text = write(trace)
+        if not isinstance(text, str):
+            raise TypeError(f"it gave a {type(text).__name__}, not a text")
+    return text
 
 
 def _label(x: int, y: int, text: str, anchor: str) -> str:
@@ -140,8 +162,3 @@ def _label(x: int, y: int, text: str, anchor: str) -> str:
 
 def _is_text(name: str, value: Any) -> bool:
     return isinstance(value, str) and name in ("text", "rejected_text", "path", "rule")
-
-
-def names() -> Sequence[str]:
-    """The names of the formats."""
-    return tuple(FORMATS)

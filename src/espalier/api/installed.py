@@ -1,0 +1,80 @@
+"""Lists the plug-ins of the installed packages: what they declare, and whether it can be used (docs/plugins.md)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from espalier.chat.wire.formats import CALL_PARSERS, WIRE_FORMATS
+from espalier.constraints.kinds import KINDS
+from espalier.constraints.soft.spec import SOFT_KINDS
+from espalier.decoding.plan import STRATEGIES
+from espalier.decoding.replay import TAKES
+from espalier.engines.open import ENGINES, VOCABS
+from espalier.grammar.builtin import GRAMMARS
+from espalier.registry import PREFIX, Registry, plugins_are_on, points
+from espalier.sampling.samplers.plugged import PLUGGED
+from espalier.trace.report.export import EXPORTERS
+from espalier.version import __version__
+
+REGISTRIES: tuple[Registry, ...] = (
+    KINDS, SOFT_KINDS, ENGINES, STRATEGIES, PLUGGED, WIRE_FORMATS, EXPORTERS, GRAMMARS, CALL_PARSERS, VOCABS, TAKES,
+)  # fmt: skip
+"""All that plug-ins can add to, in the order of the list."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """One name. package: "espalier" for a built-in. state: `built-in`, `ready`, `broken`, `refused`, or `off` where
+    plug-ins are switched off; reason: why it cannot be used."""
+
+    kind: str
+    name: str
+    package: str
+    version: str
+    state: str
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def plugins(*, builtins: bool = False) -> tuple[Listed, ...]:
+    """What the plug-ins of the installed packages declare, by kind; each is imported to see whether it can be used.
+
+    builtins: with Espalier's own names of each kind, which are not imported. An entry point of a group that Espalier
+    does not have is refused.
+    """
+    found: list[Listed] = []
+    for registry in REGISTRIES:
+        if builtins:
+            found += (_own(registry.kind, name) for name in registry.builtins())
+        for one in registry.plugins():
+            usable, why = registry.state(one)
+            found.append(
+                Listed(
+                    kind=one.kind,
+                    name=one.name,
+                    package=one.package,
+                    version=one.version,
+                    state=usable,
+                    reason=why,
+                )
+            )
+    groups = {PREFIX + registry.kind for registry in REGISTRIES}
+    for group, several in points().items():
+        if group in groups and plugins_are_on():
+            continue
+        reason = "plug-ins are switched off" if group in groups else f"there is no group {group}"
+        state = "off" if group in groups else "refused"
+        for point in several:
+            package, version = ("", "") if point.dist is None else (point.dist.name, point.dist.version)
+            kind = group.removeprefix(PREFIX)
+            found.append(
+                Listed(kind=kind, name=point.name, package=package, version=version, state=state, reason=reason)
+            )
+    return tuple(found)
+
+
+def _own(kind: str, name: str) -> Listed:
+    return Listed(kind=kind, name=name, package="espalier", version=__version__, state="built-in")

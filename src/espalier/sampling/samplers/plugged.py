@@ -1,0 +1,100 @@
+"""Samplers of plug-ins: `PLUGGED`, the fields that they add, and how their values are checked.
+
+An entry point of the group `espalier.samplers` is a `Sampler`. Its fields are called as the sampler, or begin with its
+name and `_`, so that a field leads to its plug-in without importing the others. A config has their values in `extra`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from espalier.errors import SamplingError
+from espalier.registry import Registry
+from espalier.sampling.fields import SamplingField, shown
+from espalier.sampling.samplers.registry import SAMPLERS
+from espalier.sampling.samplers.sampler import Sampler
+
+Extra = tuple[tuple[str, Any], ...]
+
+
+def _problem(name: str, sampler: Sampler) -> str | None:
+    """What is wrong with a plug-in's sampler."""
+    if sampler.name != name:
+        return f"its name is {sampler.name!r}"
+    strange = [one.name for one in sampler.fields if one.name != name and not one.name.startswith(f"{name}_")]
+    if strange:
+        return f"its field {strange[0]!r} does not begin with {name!r}"
+    taken = {one.name for own in SAMPLERS.values() for one in own.fields} & {one.name for one in sampler.fields}
+    if taken:
+        return f"its field {min(taken)!r} is Espalier's"
+    if not any(one.off is not None for one in sampler.fields):
+        return "none of its fields has an `off` value"
+    return None
+
+
+PLUGGED = Registry(
+    "samplers",
+    dict.fromkeys(SAMPLERS, "espalier.sampling.samplers.registry:SAMPLERS"),
+    holds="espalier.sampling.samplers.sampler:Sampler",
+    check=_problem,
+)
+"""The names of the built-in samplers stand here only so that no plug-in takes one: `sampler_named` finds both."""
+
+
+def sampler_named(name: str) -> Sampler:
+    """A sampler of ours or of a plug-in. Raises UnknownName, BrokenPlugin."""
+    if name in SAMPLERS:
+        return SAMPLERS[name]
+    found: Sampler = PLUGGED.load(name)
+    return found
+
+
+def sampler_of(field: str) -> Sampler | None:
+    """The plug-in's sampler that has this field; None if there is none. Raises BrokenPlugin."""
+    names = [one.name for one in PLUGGED.plugins() if field == one.name or field.startswith(f"{one.name}_")]
+    for name in sorted(set(names) - SAMPLERS.keys(), key=len, reverse=True):
+        sampler: Sampler = PLUGGED.load(name)
+        if any(one.name == field for one in sampler.fields):
+            return sampler
+    return None
+
+
+def check_extra(given: Any) -> Extra:
+    """Field -> value of plug-ins' samplers, as sorted pairs with the defaults of each sampler's other fields. Raises
+    SamplingError naming the field, BrokenPlugin."""
+    if given is None or given == ():
+        return ()
+    items = dict(given.items() if isinstance(given, Mapping) else _pairs(given))
+    found: dict[str, Any] = {}
+    for name in items:
+        sampler = sampler_of(name) if isinstance(name, str) else None
+        if sampler is None:
+            known = ", ".join(one.name for one in PLUGGED.plugins() if one.refusal is None)
+            raise SamplingError(
+                f"extra: no plug-in has a sampling field {shown(name)}", hint=f"samplers: {known or 'none'}",
+                field="extra",
+            )  # fmt: skip
+        for one in sampler.fields:
+            found[one.name] = one.check(items.get(one.name, one.default))
+    return tuple(sorted(found.items()))
+
+
+def samplers_in(extra: Extra) -> tuple[Sampler, ...]:
+    """The samplers whose fields these are."""
+    found = (sampler_of(name) for name, _ in extra)
+    return tuple({one.name: one for one in found if one is not None}.values())
+
+
+def _pairs(given: Any) -> Iterable[tuple[Any, Any]]:
+    try:
+        return [(name, value) for name, value in given]
+    except (TypeError, ValueError):
+        raise SamplingError("extra: a mapping from fields to values", field="extra") from None
+
+
+class ExtraField(SamplingField):
+    """The config's field `extra`."""
+
+    def check(self, given: Any) -> Extra:
+        return check_extra(given)
