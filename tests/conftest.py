@@ -14,11 +14,18 @@ from hypothesis import settings
 
 import espalier
 from espalier.wiring import demo_model
-from tests.examples import examples
+from tests.examples import examples, rows_left_out
 
 settings.register_profile("espalier", deadline=None, max_examples=examples(100))
 settings.register_profile("ci", parent=settings.get_profile("espalier"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "espalier")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = rows_left_out(items)
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,5 @@
-"""How many examples a property test runs: `make test-all` and CI run all of them, `make test` a share.
+"""How many examples a property test runs, and how many rows of a table: `make test-all` and CI run all of them,
+`make test` a share.
 
 TEST_EXAMPLES is that share, a number above 0; 1 where it is not set.
 """
@@ -6,6 +7,10 @@ TEST_EXAMPLES is that share, a number above 0; 1 where it is not set.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
+from collections.abc import Iterable
+
+import pytest
 
 SHARE = float(os.environ.get("TEST_EXAMPLES") or 1)
 LEAST = 5
@@ -15,3 +20,23 @@ LEAST = 5
 def examples(full: int) -> int:
     """`full` examples scaled by the share; at least 5, and never more than `full` where the share is at most 1."""
     return max(min(full, LEAST), round(full * SHARE))
+
+
+def rows_left_out(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """The rows of parametrised tests that this run leaves to `make test-all`: none where the share is 1 or more.
+
+    A test with more than eight rows keeps its share of them, four at least, at even distances: neighbours in a table
+    are most alike. The same rows are kept each time.
+    """
+    tables: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        name, bracket, _ = item.nodeid.partition("[")
+        if bracket:
+            tables[name].append(item)
+    left_out: set[pytest.Item] = set()
+    for rows in tables.values():
+        if SHARE < 1 and len(rows) > 8:
+            count = max(4, round(len(rows) * SHARE))
+            kept = {index * (len(rows) - 1) // (count - 1) for index in range(count)}
+            left_out.update(row for index, row in enumerate(rows) if index not in kept)
+    return left_out
