@@ -13,6 +13,9 @@ STATED := pyproject.toml constraints.txt
 # Threads that wait by spinning starve each other where cores are few; waiting asleep costs idle machines nothing.
 export OMP_WAIT_POLICY ?= PASSIVE
 
+# Tests start hundreds of processes: without its compiled modules each would read and compile all of Espalier again.
+export PYTHONDONTWRITEBYTECODE :=
+
 # For llama-cpp-python, which pip compiles once and then keeps in its cache: all cores, no image models, no TLS, and for
 # any x86-64 CPU with AVX2, since the cache may move and logits should not differ. See docs/dependencies.md.
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
