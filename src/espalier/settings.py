@@ -15,7 +15,13 @@ from typing import Annotated, Any
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.errors import InputError
 from espalier.fields import DeclaredField, Field, entries, read_variable
+from espalier.files.limits import SETTINGS
+from espalier.files.reading import read_text
 from espalier.schema.order import ORDERS
+
+LOG_LEVELS = ("off", "figures", "content")
+LOG_SWITCH = "logs"
+"""The file in the user's folder that `espalier logs on` writes: one of LOG_LEVELS."""
 
 
 def _folder(text: str) -> Path:
@@ -38,6 +44,11 @@ class Settings:
     )
     wordlist_dir: Annotated[Path | None, Field("Word lists of your own, `<lang>.txt`.", parse=_folder)] = None
     config_dir: Annotated[Path | None, Field("Where the user's own files are, such as presets.", parse=_folder)] = None
+    logs: Annotated[
+        str | None,
+        Field("What is logged of each generation: off, figures, content; none: as `espalier logs on` says.",
+              choices=LOG_LEVELS),
+    ] = None  # fmt: skip
     schema_order: Annotated[
         str | None,
         Field("Order of properties, where nothing else states one: schema, any, required-first.", choices=ORDERS),
@@ -85,3 +96,24 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         "config_dir": Path(env.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "espalier",
     }
     return Settings(**folders | given, options=replace(DEFAULT, **options))
+
+
+def log_level(settings: Settings) -> str:
+    """One of LOG_LEVELS: what the settings say, else the file that `espalier logs on` writes, else `off`. Raises
+    InputError for a file that says something else."""
+    if settings.logs is not None:
+        return settings.logs
+    path = log_switch(settings)
+    if path is None or not path.is_file():
+        return "off"
+    said = read_text(path, SETTINGS).strip()
+    if said not in LOG_LEVELS:
+        raise InputError(
+            f"{path} says {said!r:.40}, not {' or '.join(LOG_LEVELS)}", hint="`espalier logs on`, or off", field="logs"
+        )
+    return said
+
+
+def log_switch(settings: Settings) -> Path | None:
+    """The file that `espalier logs on` writes; None without a folder of the user's."""
+    return None if settings.config_dir is None else settings.config_dir / LOG_SWITCH

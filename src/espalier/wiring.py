@@ -2,35 +2,79 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from espalier.constraints.compiler import Compiler, Folders
-from espalier.engines.open import open_engine
+from espalier.engines.open import choose, open_engine
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.engines.protocols import Engine
-from espalier.errors import UnknownModel
+from espalier.errors import InputError, UnknownModel
 from espalier.registry import forbid_plugins
 from espalier.sampling.presets.catalogue import Presets
-from espalier.settings import Settings, read_settings
+from espalier.settings import Settings, log_level, log_switch, read_settings
+from espalier.store.writer import LogWriter
 from espalier.tokens.vocab import Vocab
 
+if TYPE_CHECKING:
+    from espalier.store.open import Store
+
+log = logging.getLogger(__name__)
 COMPILERS_KEPT = 4  # vocabularies whose trie and compiled specs are kept by `compile`
 
 
 class App:
     """What a process shares: settings, presets, the default engine, a compiler for each vocabulary."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, database_url: Callable[[], str | None] = lambda: None) -> None:
+        """database_url: where logs and presets are stored; None is a SQLite file in the user's data folder."""
         self.settings = settings
+        self._database_url = database_url
         self.folders = Folders(cache=settings.cache_dir, wordlists=settings.wordlist_dir)
         self.presets = Presets(settings.config_dir / "presets" if settings.config_dir else None)
         self._lock = threading.RLock()
         self._default: Engine | None = None
         self._compilers: OrderedDict[tuple[str, str], Compiler] = OrderedDict()
+        self._log: LogWriter | None = None
+        self._is_log_known = False
+
+    @property
+    def log(self) -> LogWriter | None:
+        """Logs generations, where that is on when it is first asked for; None where it is off, or where the file that
+        switches it cannot be read, which is told."""
+        with self._lock:
+            if not self._is_log_known:
+                self._is_log_known = True
+                try:
+                    kept = self.log_level()
+                except InputError as error:
+                    log.warning("nothing is logged: %s", error)
+                    kept = "off"
+                if kept != "off":
+                    self._log = LogWriter(self._open_store, with_content=kept == "content")
+            return self._log
+
+    def log_level(self) -> str:
+        """What is logged of generations: `off`, `figures` or `content`. Raises InputError for a switch file that says
+        something else."""
+        return log_level(self.settings)
+
+    @property
+    def log_switch(self) -> Path | None:
+        """The file that `espalier logs on` writes; None without a folder of the user's."""
+        return log_switch(self.settings)
+
+    def _open_store(self) -> Store:
+        """Raises what `open_store` raises, and MissingDependency without the extra `server`."""
+        from espalier.store.open import open_store  # noqa: PLC0415  # slow to import, and an extra
+
+        return open_store(self._database_url())
 
     def open(self, model: str | None = None, options: EngineOptions = DEFAULT) -> Engine:
         """A new engine for a model; without a name, for the configured or the demo model. An option that is not set is
@@ -41,6 +85,11 @@ class App:
         # A server has its own model, so the demo model is no default there.
         name = model or self.settings.model or "" if options.over(defaults).url else self.model_name(model)
         return open_engine(name, options=options, defaults=defaults, folders=self.folders)
+
+    def engine_kind(self, model: str | None = None, options: EngineOptions = DEFAULT) -> str:
+        """The name of the engine that `open` takes for a model."""
+        asked = options.over(self.settings.options)
+        return asked.engine or choose(self.model_name(model), asked.url)
 
     def model_name(self, model: str | None = None) -> str:
         """The given name, else the configured one, else the demo model's path."""
@@ -76,9 +125,17 @@ def demo_model() -> Path:
     raise UnknownModel("the demo model is missing", hint="run `make train-demo`, or name a model")
 
 
-def build_app(settings: Settings | None = None, *, environ: Mapping[str, str] | None = None) -> App:
-    """An App. Without settings they are read from environ, or from the environment of the process."""
+def build_app(
+    settings: Settings | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    database_url: Callable[[], str | None] | None = None,
+) -> App:
+    """An App. Without settings they are read from environ, or from the environment of the process. database_url: as in
+    App; without it DATABASE_URL."""
+    variables = os.environ if environ is None else environ
+    url = database_url or (lambda: variables.get("DATABASE_URL", "").strip() or None)
     found = read_settings(environ) if settings is None else settings
     if not found.plugins:
         forbid_plugins()
-    return App(found)
+    return App(found, database_url=url)

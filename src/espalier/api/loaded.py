@@ -5,21 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
+from espalier.api.logged import logged
 from espalier.api.requests import make_request, outputs_of, split_prompts
 from espalier.engines.base import Capabilities, Event, Finished, Message, Request, Result
 from espalier.engines.capabilities import check_capabilities
 from espalier.engines.protocols import Engine, ServingEngine
 from espalier.errors import CapabilityError
 from espalier.sampling.presets.catalogue import Presets
+from espalier.store.writer import LogWriter
 from espalier.tokens.vocab import Vocab
 
 
 class LoadedEngine:
     """A model ready to generate: what `espalier.load` returns. Use it in a `with`, or call `close`."""
 
-    def __init__(self, engine: Engine, presets: Presets | None = None) -> None:
+    def __init__(
+        self, engine: Engine, presets: Presets | None = None, *, log: LogWriter | None = None, kind: str | None = None
+    ) -> None:
+        """log: gets every generation. kind: the engine's name in its rows."""
         self._engine = engine
         self._presets = presets
+        self._log = log
+        self._kind = kind
 
     @property
     def name(self) -> str:
@@ -76,7 +83,7 @@ class LoadedEngine:
         """
         requests, single = self.requests(prompt, **options)
         done: dict[int, Result] = {}
-        for event in self._engine.run(requests):
+        for event in self.run(requests):
             if isinstance(event, Finished):
                 done[event.index] = event.result
         results = [done[i] for i in range(len(requests))]
@@ -88,7 +95,12 @@ class LoadedEngine:
         The request is checked at once, not at the first event. Closing the iterator stops the generation.
         """
         requests, _ = self.requests(prompt, **options)
-        return self._engine.run(requests)
+        return self.run(requests)
+
+    def run(self, requests: Sequence[Request], *, route: str = "python") -> Iterator[Event]:
+        """The events of requests that were made before. Where generations are logged, each of them is. route: what
+        asked, for the log."""
+        return logged(self._engine, requests, self._log, kind=self._kind, route=route)
 
     def requests(self, prompt: Any, /, **options: Any) -> tuple[list[Request], bool]:
         """The Requests that `generate` would run, and whether there is only one."""

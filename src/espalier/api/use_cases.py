@@ -96,12 +96,15 @@ def load(
         timeout=timeout,
         binary=None if binary is None else os.fspath(binary),
     )
-    return LoadedEngine(app.open(None if model is None else os.fspath(model), options), app.presets)
+    name = None if model is None else os.fspath(model)
+    return LoadedEngine(app.open(name, options), app.presets, log=app.log, kind=app.engine_kind(name, options))
 
 
 def generate(prompt: Any, /, **options: Any) -> Any:
     """`LoadedEngine.generate` on the default engine, which is loaded on the first call and kept."""
-    return LoadedEngine(default_app().default_engine(), default_app().presets).generate(prompt, **options)
+    app = default_app()
+    engine = LoadedEngine(app.default_engine(), app.presets, log=app.log, kind=app.engine_kind())
+    return engine.generate(prompt, **options)
 
 
 def compile(spec: Spec, *, vocab: Vocab | None = None, app: App | None = None) -> Compiled:  # noqa: A001  # as re.compile

@@ -18,6 +18,7 @@ from espalier.cli.flags.inputs import System, check_trace_path
 from espalier.cli.flags.model import EngineFlags, Model, described, load
 from espalier.cli.flags.safety import SafetyFlags
 from espalier.cli.flags.sampling import PER_ANSWER, Sampler, SamplingFlags, check_single
+from espalier.cli.flags.store import app_with_store
 from espalier.cli.generate import report
 from espalier.constraints.spec import Spec
 from espalier.decoding.options import Decoding
@@ -25,7 +26,6 @@ from espalier.engines.base import Event, Finished, Result
 from espalier.errors import EspalierError, InputError
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.presets.spec import Preset
-from espalier.wiring import build_app
 
 HELP = """\
 /schema SCHEMA   answers valid under a JSON Schema     /json            any JSON object
@@ -81,7 +81,7 @@ def command(
     """Talk with a model; /help inside shows how to switch the constraint."""
     spec = safety.join(constraint.spec())
     fields = ({} if sampling.preset else {"max_tokens": PER_ANSWER}) | sampling.fields()
-    app = build_app()
+    app = app_with_store()
     preset = None if sampling.preset is None else app.presets.get(sampling.preset)
     asked = constraint.orders(app.settings.schema_order)
     orders = {"default_order": asked["schema_order"] or asked["default_order"]}  # for schemas of later commands too
@@ -157,7 +157,7 @@ def answer(conversation: Conversation, line: str) -> None:
 
 def _stream(conversation: Conversation) -> Generator[Event, None, None]:
     """The events of an answer, as a generator that can be closed. It renders and compiles at its first event."""
-    yield from conversation.engine.stream(
+    requests, _ = conversation.engine.requests(
         conversation.prompt(),
         constraint=conversation.constraint,
         sampling=conversation.sampling,
@@ -166,6 +166,7 @@ def _stream(conversation: Conversation) -> Generator[Event, None, None]:
         **conversation.decoding.options(),
         **conversation.orders,
     )
+    yield from conversation.engine.run(requests, route="espalier chat")
 
 
 def switch(conversation: Conversation, line: str) -> None:

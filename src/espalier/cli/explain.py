@@ -19,6 +19,7 @@ from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.inputs import Prompt, Raw, System, check_trace_path, read_prompt
 from espalier.cli.flags.model import EngineFlags, Model, load, run
 from espalier.cli.flags.sampling import SamplingFlags, check_single
+from espalier.cli.flags.store import app_with_store
 from espalier.cli.flags.tools import ReasoningFlags
 from espalier.cli.flags.tracing import TraceFile
 from espalier.engines.base import Finished, Result
@@ -27,7 +28,6 @@ from espalier.trace.records import Trace
 from espalier.trace.report.diagnose import diagnose
 from espalier.trace.report.diff import clip
 from espalier.trace.report.findings import Finding
-from espalier.wiring import build_app
 
 WIDTH = 80
 LABEL = 8  # columns in front of a field
@@ -62,7 +62,7 @@ def command(
         raise InputError("there is no constraint to explain", hint="--schema FILE, --regex, ...", field="schema")
     options = reasoning.options() | decoding.options() | sampling.fields()
     page = check_trace_path(trace)
-    app = build_app()
+    app = app_with_store()
     request = api.make_request(
         read_prompt(prompt),
         constraint=spec,
@@ -76,7 +76,7 @@ def command(
     )
     check_single(request.sampling)
     with load(model, engine, app) as loaded:
-        result = next(event.result for event in run(loaded, request) if isinstance(event, Finished))
+        result = next(event.result for event in run(loaded, request, command="explain") if isinstance(event, Finished))
     if result.trace is None:
         raise AssertionError("a trace was asked for")
     if as_json:

@@ -22,13 +22,13 @@ from espalier.cli.flags.inputs import Prompt, Raw, System, check_trace_path, rea
 from espalier.cli.flags.model import EngineFlags, Model, load, run
 from espalier.cli.flags.safety import SafetyFlags
 from espalier.cli.flags.sampling import Sampler, SamplingFlags, check_single
+from espalier.cli.flags.store import app_with_store
 from espalier.cli.flags.tools import ReasoningFlags, ToolFlags, call_line, show_delta
 from espalier.cli.flags.tracing import TraceFlags
 from espalier.cli.flags.words import WordFlags
 from espalier.constraints.soft.spec import SoftJson
 from espalier.engines.base import Event, Finished, Result
 from espalier.errors import InputError
-from espalier.wiring import build_app
 
 
 @with_flags
@@ -68,7 +68,7 @@ def command(
     level = tracing.level()
     page = check_trace_path(tracing.trace)
     asked = _captured(activations, capture)
-    app = build_app()
+    app = app_with_store()
     request = api.make_request(
         read_prompt(prompt),
         constraint=spec,
@@ -93,7 +93,7 @@ def command(
         recorders = tracing.open_recorders(stack)
         target = None if activations is None else stack.enter_context(ActivationStore(activations, write=True))
         loaded = stack.enter_context(load(model, engine, app))
-        events = run(loaded, replace(request, recorders=tuple(recorders)))
+        events = run(loaded, replace(request, recorders=tuple(recorders)), command="generate")
         result = show(events, live=is_live, split=splits)
         if target is not None:
             for key, _ in capture.stored(target, result):

@@ -22,6 +22,7 @@ from espalier.cli import (
     explain,
     generate,
     grammar,
+    logs,
     output,
     plugins,
     presets,
@@ -71,6 +72,7 @@ app.command("check", short_help="Show what an engine enforces of a JSON Schema."
 app.add_typer(grammar.app, name="grammar", short_help="Check, print, sample, try and convert GBNF grammars.")
 app.add_typer(wordlist.app, name="wordlist", short_help="Build, list and check against word lists.")
 app.add_typer(trace.app, name="trace", short_help="Show, merge, compare and replay traces.")
+app.add_typer(logs.app, name="logs", short_help="List, show and search the log of generations.")
 app.add_typer(presets.app, name="presets", short_help="List, show, add and remove presets.")
 app.add_typer(safety.app, name="safety", short_help="Show what safety filters catch.")
 app.command("reconstruct", short_help="Rebuild an inference file from logged requests.")(reconstruct.command)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from espalier.cli import output
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.model import EngineFlags, Model, load
-from espalier.cli.flags.server import need_server, read_server
+from espalier.cli.flags.store import app_with_store, opened
 from espalier.decoding.plan import STRATEGIES
 from espalier.errors import InputError, MissingDependency
 from espalier.harness.cases.case import TestCase
@@ -26,10 +26,6 @@ from espalier.harness.report.terminal import report_text
 from espalier.harness.results import Report
 from espalier.harness.run import AT_ONCE, Harness, Progressed
 from espalier.trace.files import write_text
-from espalier.wiring import build_app
-
-if TYPE_CHECKING:
-    from espalier.store.open import Store
 
 AGAINST = ("preset", "strategy", "model")
 LISTED = 20
@@ -76,7 +72,7 @@ def command(
         return
     cases = cases_of(files or [], iterations)
     kind, _, name = read_variant(against)
-    app = build_app()
+    app = app_with_store()
     for wanted in (preset, name if kind == "preset" else None):
         if wanted is not None:
             app.presets.get(wanted)  # an unknown name is an error before the model is loaded
@@ -138,20 +134,6 @@ def read_variant(text: str | None) -> tuple[str, str, str]:
             field="against",
         )
     return kind, colon, name
-
-
-@contextmanager
-def opened() -> Iterator[Store]:
-    """The store of the server's settings. Raises MissingDependency."""
-    need_server()
-    _, settings = read_server({}, None)
-    from espalier.store.open import open_store  # noqa: PLC0415  # the extra [server]
-
-    store = open_store(settings.database_url)
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def read_run(run: str) -> tuple[str, Report]:

@@ -7,6 +7,7 @@ IMMEDIATE, so that it waits for its turn (`busy_timeout`) at the start instead o
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 import threading
 import time
@@ -85,6 +86,38 @@ class Database:
         if self.is_sqlite:
             with self._raw_connection() as raw:
                 raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    @property
+    def file(self) -> Path | None:
+        """The SQLite file; None for PostgreSQL."""
+        return Path(self.engine.url.database or "").absolute() if self.is_sqlite else None
+
+    @property
+    def address(self) -> str:
+        """The path of the SQLite file, or the URL without its password."""
+        return str(self.file or self.engine.url.render_as_string(hide_password=True))
+
+    def backup(self, path: Path, *, replace: bool = False) -> None:
+        """SQLite: copy the whole database, as it is at one moment, while others go on writing. The file is there whole
+        or not at all. Raises InputError for PostgreSQL and for a file that exists, OutputError if it cannot be
+        written."""
+        if not self.is_sqlite:
+            raise InputError(f"{self.shown} is no SQLite file", hint="pg_dump makes a copy of it", field="backup")
+        if path.exists() and not replace:
+            raise InputError(f"{path} exists already", hint="--force replaces it", field="backup")
+        if self.file is not None and path.exists() and path.samefile(self.file):
+            raise InputError(f"{path} is the database itself", field="backup")
+        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        try:
+            with self._raw_connection() as raw, typed(str(path)):
+                os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+                with closing(sqlite3.connect(part)) as copy:
+                    raw.backup(copy)
+            os.replace(part, path)
+        except OSError as error:
+            raise OutputError(f"cannot write {path}: {error.strerror or error}", field="backup") from error
+        finally:
+            part.unlink(missing_ok=True)
 
     def hide_name(self) -> None:
         """From now on errors leave out the database's address, since clients of a server see them."""

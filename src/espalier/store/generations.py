@@ -1,42 +1,79 @@
-"""Stores generations, one row each: who asked which model, token counts, times, how it ended."""
+"""Stores generation logs, one row each: who asked which model for what, what it cost, how it ended; texts only if they
+are given. It makes no row: `api/log_rows.py` does."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import ColumnElement, Connection, column, delete, func, insert, literal, select, table
 
 from espalier.errors import InputError
 from espalier.store import rows
 from espalier.store.db import Database
-from espalier.store.ids import Ids, is_id
+from espalier.store.ids import Ids, first_id, is_id
 from espalier.store.packing import pack, unpack
-from espalier.store.tables import GENERATIONS
+from espalier.store.search.conditions import condition
+from espalier.store.search.query import read_query
+from espalier.store.search.words import word_column
+from espalier.store.tables import GENERATION_LOGS, SEARCH_INDEX
 from espalier.store.traces import finite
 
 PREFIX = "gen"
+_FTS5 = table(SEARCH_INDEX, column("rowid"), column("words"), column(SEARCH_INDEX))
+PACKED = ("request", "content")
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _switch(value: Any) -> bool | None:
+    return None if value is None else bool(value)
+
 
 FIELDS: dict[str, Callable[[Any], Any]] = {
     "request_id": rows.column_text,
     "caller": rows.caller_text,
     "route": rows.optional_text,
     "model": rows.column_text,
+    "engine": rows.optional_text,
+    "strategy": rows.optional_text,
     "constraint_kind": rows.optional_text,
-    "streamed": lambda value: None if value is None else bool(value),
-    "prompt_tokens": lambda value: None if value is None else int(value),
-    "completion_tokens": lambda value: None if value is None else int(value),
+    "streamed": _switch,
+    "prompt_tokens": _whole,
+    "completion_tokens": _whole,
+    "tax_nats": finite,
+    "removed_mass": finite,
+    "rejection_rate": finite,
     "queued": finite,
     "to_first_token": finite,
     "total": finite,
     "finish_reason": rows.optional_text,
-    "valid": lambda value: None if value is None else bool(value),
+    "valid": _switch,
     "error": rows.optional_text,
+    "trace_id": rows.optional_text,
+    "request": lambda value: None if value is None else pack(value, what="request"),
     "content": lambda value: None if value is None else pack(value, what="content"),
+    "words": word_column,
 }
-"""The fields of a row, and how each value is converted for its column. content: a JSON object of texts to keep."""
+"""The fields of a row, and how each value is converted for its column. request: a JSON object that says what was asked,
+without texts. content: a JSON object of texts to keep. words: the texts that a search finds the row by."""
 
 REQUIRED = ("request_id", "caller", "model")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which rows. caller: of this API key, None for all. model: by its exact name. since: Unix seconds. query: see
+    `search/query.py`. after: older than this id."""
+
+    caller: str | None = None
+    model: str | None = None
+    since: float | None = None
+    query: str | None = None
+    after: str | None = None
 
 
 def save(database: Database, ids: Ids, row: Mapping[str, Any]) -> str:
@@ -50,28 +87,86 @@ def save(database: Database, ids: Ids, row: Mapping[str, Any]) -> str:
     if missing:
         raise InputError(f"a generation needs the field {missing[0]!r}", field=missing[0])
     values = {name: _converted(name, value) for name, value in row.items()}
+    values.setdefault("words", "")
     values["id"], values["created"] = ids.new(PREFIX)
     with database.writing() as connection:
-        connection.execute(insert(GENERATIONS).values(values))
+        done = connection.execute(insert(GENERATION_LOGS).values(values))
+        if database.is_sqlite:
+            connection.execute(insert(_FTS5).values(rowid=done.lastrowid, words=values["words"]))
     return str(values["id"])
 
 
-def page(database: Database, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
-    """Newest first, without the content. Raises InputError for a wrong limit or `after`."""
+def remove(connection: Connection, database: Database, which: ColumnElement[bool]) -> int:
+    """Delete the rows of a condition, and what the index has of them. Returns how many."""
+    if database.is_sqlite:
+        gone = select(literal("delete"), GENERATION_LOGS.c.number, GENERATION_LOGS.c.words).where(which)
+        connection.execute(insert(_FTS5).from_select([SEARCH_INDEX, "rowid", "words"], gone))
+    return connection.execute(delete(GENERATION_LOGS).where(which)).rowcount
+
+
+def page(database: Database, wanted: Wanted, *, limit: int) -> Sequence[Mapping[str, Any]]:
+    """Newest first, without request and content. Raises InputError for a wrong limit, `after` or query."""
+    if limit < 1:
+        raise InputError("the limit must be at least 1", field="limit")
+    shown = [one for one in GENERATION_LOGS.c if one.name not in (*PACKED, "words", "number")]
+    query = select(*shown).order_by(GENERATION_LOGS.c.id.desc()).limit(limit)
+    for one in _conditions(wanted, is_sqlite=database.is_sqlite):
+        query = query.where(one)
     with database.reading() as connection:
-        return rows.newest(
-            connection, GENERATIONS, prefix=PREFIX, without="content", caller=caller, limit=limit, after=after
-        )
+        return [dict(row) for row in connection.execute(query).mappings()]
 
 
-def content(database: Database, generation_id: str) -> dict[str, Any] | None:
-    """The texts of a generation; None if there is no such row, or no texts were kept."""
+def load(database: Database, generation_id: str, *, caller: str | None) -> dict[str, Any] | None:
+    """One row with its request and content (None where they were not kept); None if this caller has no such row.
+    Raises OutputError if it is damaged."""
     if not is_id(generation_id, PREFIX):
         return None
+    query = select(*(one for one in GENERATION_LOGS.c if one.name not in ("words", "number")))
+    query = query.where(GENERATION_LOGS.c.id == generation_id)
+    if caller is not None:
+        query = query.where(GENERATION_LOGS.c.caller == rows.caller_text(caller))
     with database.reading() as connection:
-        query = select(GENERATIONS.c.content).where(GENERATIONS.c.id == generation_id)
-        packed = connection.execute(query).scalar_one_or_none()
-    return None if packed is None else unpack(packed, what=f"generation {generation_id}")
+        found = connection.execute(query).mappings().one_or_none()
+    if found is None:
+        return None
+    packed = {name: found[name] for name in PACKED if found[name] is not None}
+    opened = {name: unpack(value, what=f"{name} of generation {generation_id}") for name, value in packed.items()}
+    return {**found, **opened}
+
+
+def ids(database: Database, beginning: str, *, limit: int) -> list[str]:
+    """The newest ids that begin so."""
+    query = select(GENERATION_LOGS.c.id).order_by(GENERATION_LOGS.c.id.desc()).limit(limit)
+    if beginning:
+        query = query.where(GENERATION_LOGS.c.id.startswith(rows.column_text(beginning), autoescape=True))
+    with database.reading() as connection:
+        return list(connection.execute(query).scalars())
+
+
+def count(database: Database) -> tuple[int, int]:
+    """How many rows there are, and how many of them have content."""
+    with database.reading() as connection:
+        row = connection.execute(select(func.count(), func.count(GENERATION_LOGS.c.content))).one()
+    return int(row[0]), int(row[1])
+
+
+def _conditions(wanted: Wanted, *, is_sqlite: bool) -> list[Any]:
+    """Raises InputError."""
+    its, found = GENERATION_LOGS.c, []
+    if wanted.caller is not None:
+        found.append(its.caller == rows.caller_text(wanted.caller))
+    if wanted.model is not None:
+        found.append(its.model == rows.column_text(wanted.model))
+    if wanted.since is not None:
+        found.append(its.id >= first_id(PREFIX, wanted.since))
+    if wanted.after is not None:
+        if not is_id(wanted.after, PREFIX):
+            raise InputError("`after` is not an id of this list", hint="give the `last_id` of a page", field="after")
+        found.append(its.id < wanted.after)
+    if wanted.query is not None:
+        said = read_query(wanted.query)
+        found.append(condition(said, words=its.words, number=its.number, index=SEARCH_INDEX, is_sqlite=is_sqlite))
+    return found
 
 
 def _converted(name: str, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Opens the store of a server: a migrated database, with methods for traces, generations and retention.
+"""Opens the store of a server: a migrated database, with methods for traces, generation logs and retention.
 
 It knows neither HTTP nor engines. It takes and returns plain JSON.
 """
@@ -11,8 +11,15 @@ from typing import Any
 
 from espalier.store import generations, migrate, test_runs, traces
 from espalier.store.db import Database, open_database
+from espalier.store.generations import Wanted
 from espalier.store.ids import Ids
 from espalier.store.retention import Limits, Retention
+from espalier.store.tables import GENERATION_LOGS
+
+PRUNED = {
+    "generations": (GENERATION_LOGS, generations.PREFIX),
+    "test_runs": (test_runs.TEST_RUNS, test_runs.PREFIX),
+}
 
 
 class Store:
@@ -36,9 +43,10 @@ class Store:
             self.database, self._ids, trace, request_id=request_id, caller=caller, index=index, route=route
         )
 
-    def save_generation(self, row: Mapping[str, Any]) -> None:
-        """Store one row with the fields of `generations.FIELDS`. Raises InputError for any other field."""
-        generations.save(self.database, self._ids, row)
+    def save_generation(self, row: Mapping[str, Any]) -> str:
+        """Store one row with the fields of `generations.FIELDS` and return its id, `gen_…`. Raises InputError for any
+        other field."""
+        return generations.save(self.database, self._ids, row)
 
     def traces(self, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
         """Columns of the traces of a caller (None: of every caller), newest first, older than the id `after`.
@@ -55,13 +63,23 @@ class Store:
         """Whether there was one that this caller could delete."""
         return traces.remove(self.database, trace_id, caller=caller)
 
-    def generations(self, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
-        """As `traces`, without texts."""
-        return generations.page(self.database, caller=caller, limit=limit, after=after)
+    def generations(self, wanted: Wanted, *, limit: int) -> Sequence[Mapping[str, Any]]:
+        """The columns of generation logs, newest first, without request and content. Raises InputError for a limit
+        below 1, an `after` that is no id, and a search without words."""
+        return generations.page(self.database, wanted, limit=limit)
 
-    def generation_content(self, generation_id: str) -> Mapping[str, Any] | None:
-        """The texts of a generation, None if they were not kept."""
-        return generations.content(self.database, generation_id)
+    def generation(self, generation_id: str, *, caller: str | None) -> Mapping[str, Any] | None:
+        """One generation log with its request and content, or None: there is none of that id that this caller may
+        see."""
+        return generations.load(self.database, generation_id, caller=caller)
+
+    def generation_ids(self, beginning: str, *, limit: int) -> Sequence[str]:
+        """The newest ids of generation logs that begin so."""
+        return generations.ids(self.database, beginning, limit=limit)
+
+    def count_generations(self) -> tuple[int, int]:
+        """How many generation logs there are, and how many of them have content."""
+        return generations.count(self.database)
 
     def save_test_run(
         self, report: Mapping[str, Any], *, preset: str | None = None, strategy: str | None = None
@@ -78,8 +96,12 @@ class Store:
         return test_runs.newest(self.database, limit=limit)
 
     def retention(self, limits: Limits) -> Retention:
-        """Deletes what exceeds the limits; run it regularly (`retention.keep`)."""
+        """Deletes traces and generation logs over the limits; run it regularly (`retention.keep`)."""
         return Retention(self.database, limits, clock=self._clock)
+
+    def pruning(self, what: str, limits: Limits) -> Retention:
+        """Deletes the rows of one table over the limits. what: `generations` or `test_runs`."""
+        return Retention(self.database, limits, clock=self._clock, kept=[PRUNED[what]])
 
     def close(self) -> None:
         """Close the connections. Idempotent."""

@@ -1,4 +1,4 @@
-"""Deletes old traces and generations, by age and by number of rows, in small batches between which others can write.
+"""Deletes old rows, by age and by number, in small batches between which others can write.
 
 It knows ids, which contain times, and no other column. Only one process at a time deletes (`leases.py`).
 """
@@ -10,23 +10,23 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Table, delete, select
+from sqlalchemy import Table, delete, func, select
 
 from espalier.errors import EspalierError, InputError
 from espalier.store import generations, leases, traces
 from espalier.store.db import Database
 from espalier.store.ids import first_id
-from espalier.store.tables import GENERATIONS, TRACES
+from espalier.store.tables import GENERATION_LOGS, TRACES
 
 LEASE = "retention"
 LEASE_SECONDS = 120.0
 BATCH_ROWS = 200
 VACUUM_PAGES = 500  # 2 MB at once
 
-KEPT: tuple[tuple[Table, str], ...] = ((TRACES, traces.PREFIX), (GENERATIONS, generations.PREFIX))
+KEPT: tuple[tuple[Table, str], ...] = ((TRACES, traces.PREFIX), (GENERATION_LOGS, generations.PREFIX))
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +55,14 @@ class Retention:
         *,
         clock: Callable[[], float] = time.time,
         batch: int = BATCH_ROWS,
+        kept: Sequence[tuple[Table, str]] = KEPT,
     ) -> None:
+        """kept: the tables, each with the prefix of its ids."""
         self._database = database
         self._limits = limits
         self._clock = clock
         self._batch = batch
+        self._kept = kept
         self._holder = secrets.token_hex(8)
 
     def run(self, stop: threading.Event | None = None) -> int:
@@ -72,7 +75,7 @@ class Retention:
         if not self._holds():
             return 0
         try:
-            for table, prefix in KEPT:
+            for table, prefix in self._kept:
                 bound = self._bound(table, prefix)
                 while bound is not None and not stop.is_set() and self._holds():
                     count = self._delete(table, bound)
@@ -84,6 +87,17 @@ class Retention:
         finally:
             leases.release(self._database, LEASE, self._holder)
         return removed
+
+    def over(self) -> int:
+        """How many rows `run` would delete now."""
+        found = 0
+        for table, prefix in self._kept:
+            bound = self._bound(table, prefix)
+            if bound is not None:
+                with self._database.reading() as connection:
+                    query = select(func.count()).select_from(table).where(table.c.id < bound)
+                    found += int(connection.execute(query).scalar_one())
+        return found
 
     def _holds(self) -> bool:
         return leases.take(self._database, LEASE, self._holder, now=self._clock(), seconds=LEASE_SECONDS)
@@ -104,6 +118,8 @@ class Retention:
     def _delete(self, table: Table, bound: str) -> int:
         oldest = select(table.c.id).where(table.c.id < bound).order_by(table.c.id).limit(self._batch)
         with self._database.writing() as connection:
+            if table is GENERATION_LOGS:
+                return generations.remove(connection, self._database, table.c.id.in_(oldest))
             return connection.execute(delete(table).where(table.c.id.in_(oldest))).rowcount
 
     def _shrink(self, stop: threading.Event) -> None:

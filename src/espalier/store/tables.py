@@ -6,7 +6,7 @@ all tables of this package with what the migrations create.
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Double, Index, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, LargeBinary, MetaData, String, Table, Text
 from sqlalchemy.dialects import postgresql
 
 ID_LENGTH = 40
@@ -38,28 +38,42 @@ TRACES = Table(
     Index("traces_by_caller", "caller", "id"),
 )
 
-GENERATIONS = Table(
-    "generations",
+GENERATION_LOGS = Table(
+    "generation_logs",
     METADATA,
-    Column("id", ID, primary_key=True),
+    Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),  # the rowid that FTS5 needs
+    Column("id", ID, nullable=False),
     Column("created", Double, nullable=False),
     Column("request_id", Text, nullable=False),
-    Column("caller", Text, nullable=False),
+    Column("caller", Text, nullable=False),  # the name of the API key
     Column("route", Text),
     Column("model", Text, nullable=False),
+    Column("engine", Text),
+    Column("strategy", Text),
     Column("constraint_kind", Text),
     Column("streamed", Boolean),
     Column("prompt_tokens", Integer),
     Column("completion_tokens", Integer),
+    Column("tax_nats", Double),
+    Column("removed_mass", Double),  # mean over the steps
+    Column("rejection_rate", Double),  # share of steps whose draw or favourite was refused
     Column("queued", Double),  # seconds, as the next two
     Column("to_first_token", Double),
     Column("total", Double),
     Column("finish_reason", Text),  # NULL after an error
     Column("valid", Boolean),
     Column("error", Text),  # the error's code
-    Column("content", LargeBinary),  # packing.py; NULL unless texts are kept
-    Index("generations_by_caller", "caller", "id"),
+    Column("trace_id", ID),
+    Column("request", LargeBinary),  # packing.py: constraint, contract, sampling, decoding, verdict; no content
+    Column("content", LargeBinary),  # packing.py: prompt and texts; NULL unless they are kept
+    Column("words", Text, nullable=False),  # search/words.py
+    Index("generation_logs_by_id", "id", unique=True),
+    Index("generation_logs_by_caller", "caller", "id"),
+    Index("generation_logs_by_model", "model", "id"),
+    sqlite_autoincrement=True,
 )
+SEARCH_INDEX = "generation_logs_search"
+"""The FTS5 table over `words` on SQLite, which whoever writes rows keeps in step; a GIN index on PostgreSQL."""
 
 LEASES = Table(
     "leases",

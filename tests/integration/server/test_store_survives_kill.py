@@ -38,7 +38,7 @@ retention = store.retention(Limits(rows={KEPT}))
 count = 0
 while True:
     print(store.save_trace(traces[count % 3], request_id="r", caller="c", index=count), flush=True)
-    store.save_generation({{"request_id": "r", "caller": "c", "model": "m"}})
+    store.save_generation({{"request_id": "r", "caller": "c", "model": "m", "words": [f"apple n{{count}}"]}})
     count += 1
     if count % 10 == 0:
         retention.run()
@@ -72,6 +72,10 @@ def check(path: Path) -> None:
     try:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+        # Raises if the index and the rows differ.
+        connection.execute(
+            "INSERT INTO generation_logs_search(generation_logs_search, rank) VALUES ('integrity-check', 1)"
+        )
     finally:
         connection.close()
 

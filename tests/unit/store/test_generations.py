@@ -1,4 +1,4 @@
-"""Rows of generations: one each, with texts only if they are given."""
+"""Generation logs: one row each, with texts only if they are given."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from espalier.errors import InputError
+from espalier.store.generations import Wanted
 from espalier.store.open import Store
 
 ROW: dict[str, Any] = {
@@ -21,23 +22,26 @@ BARE = {"request_id": "req-2", "caller": "ben", "model": "demo", "error": "deadl
 def test_a_row_is_listed_as_it_was_given(store: Store) -> None:
     store.save_generation(ROW)
     store.save_generation(BARE)
-    bens, annas = store.generations(caller=None, limit=9, after=None)
+    bens, annas = store.generations(Wanted(), limit=9)
     assert {name: annas[name] for name in ROW} == ROW
     assert {name for name, value in bens.items() if value is not None} == {*BARE, "id", "created"}
-    assert [row["id"] for row in store.generations(caller="anna", limit=9, after=None)] == [annas["id"]]
-    assert store.generations(caller=None, limit=1, after=bens["id"]) == [annas]
+    assert [row["id"] for row in store.generations(Wanted(caller="anna"), limit=9)] == [annas["id"]]
+    assert store.generations(Wanted(after=bens["id"]), limit=1) == [annas]
 
 
 def test_no_text_is_kept_unless_it_is_given(store: Store) -> None:
     store.save_generation(ROW)
     store.save_generation({**ROW, "content": {"prompt": "a\0b\ud800", "completion": "é"}})
-    full, bare = store.generations(caller="anna", limit=9, after=None)
+    full, bare = store.generations(Wanted(caller="anna"), limit=9)
     assert "content" not in full
-    assert store.generation_content(full["id"]) == {"prompt": "a\0b\ud800", "completion": "é"}
-    assert store.generation_content(bare["id"]) is None
-    assert store.generation_content("gen_none") is None
+    whole = store.generation(full["id"], caller="anna")
+    assert whole is not None
+    assert whole["content"] == {"prompt": "a\0b\ud800", "completion": "é"}
+    assert store.generation(full["id"], caller="ben") is None
+    assert (store.generation(bare["id"], caller=None) or {})["content"] is None
+    assert store.generation("gen_none", caller=None) is None
     with store.database.reading() as connection:
-        assert connection.execute(text("SELECT count(content) FROM generations")).scalar_one() == 1
+        assert connection.execute(text("SELECT count(content) FROM generation_logs")).scalar_one() == 1
 
 
 @pytest.mark.parametrize(
@@ -50,10 +54,10 @@ def test_a_field_that_is_none_of_a_row_or_of_another_type_is_refused(store: Stor
     with pytest.raises(InputError) as caught:
         store.save_generation({**ROW, **over})
     assert caught.value.field == field
-    assert store.generations(caller=None, limit=9, after=None) == []
+    assert store.generations(Wanted(), limit=9) == []
 
 
 def test_what_is_not_finite_is_null(store: Store) -> None:
     store.save_generation({**ROW, "total": float("inf"), "queued": float("nan")})
-    (row,) = store.generations(caller="anna", limit=1, after=None)
+    (row,) = store.generations(Wanted(caller="anna"), limit=1)
     assert (row["total"], row["queued"]) == (None, None)

@@ -8,13 +8,13 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from espalier.store import migrate
-from espalier.store.tables import GENERATIONS, LEASES, METADATA, TRACES
+from espalier.store.tables import GENERATION_LOGS, LEASES, METADATA, TRACES
 
 DIALECT = postgresql.dialect()
 
 
 def test_ids_are_ordered_by_bytes_whatever_the_databases_own_order_is() -> None:
-    for table in (TRACES, GENERATIONS):
+    for table in (TRACES, GENERATION_LOGS):
         assert 'id VARCHAR(40) COLLATE "C" NOT NULL' in str(CreateTable(table).compile(dialect=DIALECT))
 
 

@@ -14,6 +14,7 @@ from sqlalchemy import event
 
 from espalier.errors import InputError, OutputError
 from espalier.store import leases
+from espalier.store.generations import Wanted
 from espalier.store.open import Store, open_store
 from espalier.store.retention import LEASE, LEASE_SECONDS, Limits, Retention, keep
 from tests.examples import examples
@@ -59,7 +60,7 @@ def test_generations_go_as_traces_do(store: Store, clock: Any) -> None:
         store.save_generation(ROW)
         clock.now += 10
     assert store.retention(Limits(rows=2)).run() == 3
-    assert len(store.generations(caller=None, limit=9, after=None)) == 2
+    assert len(store.generations(Wanted(), limit=9)) == 2
     assert store.retention(Limits(seconds=15)).run() == 1
     assert store.retention(Limits()).run() == 0
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from espalier import api
+from espalier.cli import output
 from espalier.cli.columns import WIDTH, middle, shown
 from espalier.cli.flags.groups import FlagsOf
 from espalier.engines.base import Event, Request
@@ -28,13 +29,16 @@ EngineFlags: TypeAlias = Annotated[dict[str, Any], FlagsOf(EngineOptions)]
 
 def load(model: str | None, engine: Mapping[str, Any], app: App) -> api.LoadedEngine:
     """Open a model. engine: what was given of EngineFlags. Raises what `espalier.load` raises."""
+    if app.log is not None:
+        app.log.tell = output.note
     return api.load(model, app=app, **engine)
 
 
-def run(engine: api.LoadedEngine, request: Request) -> Iterator[Event]:
-    """Run a request that was made before the model was loaded. Raises CapabilityError for what the engine cannot do."""
+def run(engine: api.LoadedEngine, request: Request, *, command: str) -> Iterator[Event]:
+    """Run a request that was made before the model was loaded. command: what asked, for the log. Raises CapabilityError
+    for what the engine cannot do."""
     api.check_capabilities(engine.engine, request)
-    return engine.engine.run([request])
+    return engine.run([request], route=f"espalier {command}")
 
 
 def described(model: str | None, flags: Mapping[str, Any], engine: api.LoadedEngine, app: App) -> str:

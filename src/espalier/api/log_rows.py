@@ -1,0 +1,128 @@
+"""Makes the row of a generation log from a request and its result. Prompts, texts and what judges quote of them are in
+it only if content is kept. It stores nothing: `store/writer.py` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from espalier.constraints.compiler import Compiler
+from espalier.constraints.json_schema.compile import contract_of
+from espalier.constraints.spec import JsonSchema
+from espalier.engines.base import Request, Result
+from espalier.harness.run import rejection_rate
+from espalier.sampling.config import SamplingConfig
+
+DEFAULTS = SamplingConfig().to_json()
+
+
+def log_row(
+    request: Request,
+    result: Result | None,
+    *,
+    model: str,
+    caller: str,
+    with_content: bool,
+    contract: list[dict[str, str]] | None = None,
+    **columns: Any,
+) -> dict[str, Any]:
+    """A row with the fields of `store.generations.FIELDS`. result: None if the run failed. caller: the name of the API
+    key. contract: how each keyword of the schema is enforced. columns: what request and result do not tell, such as
+    `engine`, `route`, `request_id`, `total` (seconds), `error`."""
+    asked = _asked(request, result) | ({} if contract is None else {"contract": contract})
+    content = _content(request, result) if with_content else None
+    words = [*_texts(asked.get("constraint")), *asked.get("tools", ())]
+    if content is not None:
+        words = [*_texts(content, names=False), *words]
+    return {
+        "request_id": request.request_id,
+        "caller": caller,
+        "model": model,
+        "strategy": request.strategy,
+        "constraint_kind": kind_of(request),
+        **({} if result is None else _figures(result)),
+        "request": asked,
+        "content": content,
+        "words": words,
+        **columns,
+    }
+
+
+def kind_of(request: Request) -> str | None:
+    """The kind of the constraint, None without one."""
+    if request.constraint is None:
+        return "tool_calls" if request.tools else None
+    return request.constraint.kind
+
+
+def contract_json(request: Request, compiler: Compiler | None) -> list[dict[str, str]] | None:
+    """How each keyword of the request's schema is enforced; None without a schema, or where it is compiled elsewhere.
+    Raises what compiling raises."""
+    spec = request.constraint
+    return contract_of(spec, compiler).to_json() if isinstance(spec, JsonSchema) and compiler is not None else None
+
+
+def _figures(result: Result) -> dict[str, Any]:
+    sums = None if result.trace is None else result.trace.summary()
+    return {
+        "prompt_tokens": result.usage.prompt_tokens,
+        "completion_tokens": sum(one.usage.completion_tokens for one in (result, *result.others)),
+        "tax_nats": None if sums is None else sums["total_tax_nats"],
+        "removed_mass": None if sums is None else sums["mean_removed_mass"],
+        "rejection_rate": rejection_rate(result),
+        "finish_reason": result.finish_reason,
+        "valid": None if result.verdict is None else result.verdict.valid,
+    }
+
+
+def _asked(request: Request, result: Result | None) -> dict[str, Any]:
+    """What was asked, without prompt and messages; fields of the sampling that differ from their defaults."""
+    sampling = {name: value for name, value in request.sampling.to_json().items() if value != DEFAULTS[name]}
+    found: dict[str, Any] = {
+        "sampling": sampling,
+        "decoding": request.decoding.to_json(),
+        "constraint": None if request.constraint is None else request.constraint.to_json(),
+    }
+    if request.soft:
+        found["soft"] = [one.to_json() for one in request.soft]
+    if request.filters:
+        found["filters"] = [one.name for one in request.filters]
+    if request.tools:
+        found |= {"tools": [one.name for one in request.tools], "tool_choice": request.tool_choice.to_json()}
+    if request.notes:
+        found["notes"] = list(request.notes)
+    if result is not None:
+        found["seed"] = result.seed
+        if result.verdict is not None:
+            found["verdict"] = {"valid": result.verdict.valid, "judge": result.verdict.judge}
+    return found
+
+
+def _content(request: Request, result: Result | None) -> dict[str, Any]:
+    messages = request.messages
+    found: dict[str, Any] = (
+        {"prompt": request.prompt} if messages is None else {"messages": [dict(one) for one in messages]}
+    )
+    if result is not None:
+        found["text"] = result.text
+        if result.others:
+            found["others"] = [one.text for one in result.others]
+        if result.verdict is not None and result.verdict.errors:
+            found["errors"] = list(result.verdict.errors)  # they quote the text
+    return found
+
+
+def _texts(value: Any, *, names: bool = True) -> Iterator[str]:
+    """The texts of a JSON value, with the names of its members or without; a message's role is none."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            if names:
+                yield str(name)
+            if name != "role":
+                yield from _texts(one, names=names)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _texts(one, names=names)

@@ -1,0 +1,39 @@
+"""The store of the server's settings, for commands that read or write it, and Apps that know where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from espalier.cli.flags.server import need_server, read_server
+from espalier.wiring import App, build_app
+
+if TYPE_CHECKING:
+    from espalier.store.open import Store
+
+
+@contextmanager
+def opened() -> Iterator[Store]:
+    """The store: DATABASE_URL of the environment or of `.env`, else the SQLite file of the user. Raises
+    MissingDependency, and what `open_store` raises."""
+    need_server()
+    _, settings = read_server({}, None)
+    from espalier.store.open import open_store  # noqa: PLC0415  # the extra [server]
+
+    store = open_store(settings.database_url)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def app_with_store() -> App:
+    """An App whose logs and presets are in the same store as the server's. `.env` is read only when it is needed."""
+    return build_app(database_url=_database_url)
+
+
+def _database_url() -> str | None:
+    from espalier.server.environment import read_environment  # noqa: PLC0415  # seldom needed
+
+    return read_environment().values.get("DATABASE_URL", "").strip() or None
