@@ -1,6 +1,9 @@
 """Runs attacks one after the other beside the victims, and prints what these noticed, worst first.
 
-    python -m benchmarks.hostile [--model models/demo] [--keys] [--only TEXT] [--seconds N] [--json FILE]
+    python -m benchmarks.hostile [--model models/demo] [--keys] [--only TEXT]... [--part 1/4] [--json FILE]
+
+The file is written after every attack. A run that was cut off goes on with the same command and the same file: what is
+in the file is not attacked again. A quiet time before every fifth attack is what the next five are compared with.
 
 The goal, for every attack: no victim is ended or refused; its p99 gap is at most 5 times that of the quiet run or
 300 ms; memory is back within 10 s; SIGTERM ends the server within the drain and 2 s.
@@ -15,9 +18,9 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,6 +29,7 @@ from benchmarks.hostile.attacks import ATTACKS, Attack
 from benchmarks.hostile.bodies import encoded
 from benchmarks.hostile.sockets import Shot
 from benchmarks.hostile.victims import Noticed, Victim
+from espalier.files.writing import replaced
 from tests.server_process import DEMO, ServerProcess, resident_bytes, serving
 
 ATTACKER, VICTIM = "attacker-key-of-a-test", "victim-key-of-a-test"
@@ -35,6 +39,8 @@ SETTLED_SECONDS = 10.0
 ROOM = 80_000_000
 """Bytes above the memory before the attack that count as back: the allocator keeps some."""
 QUIET_SECONDS = 2.0
+EVERY = 5
+"""Attacks between two quiet times."""
 GOAL_SECONDS, GOAL_TIMES = 0.3, 5.0
 LEAST_SECONDS = 1.0
 
@@ -58,36 +64,49 @@ class Found:
     settled: float | None
     threads: int
     alive: bool = True
+    quiet_p99: float = 0.0
+    """Of the quiet time before, so that what else runs on the machine counts on both sides."""
+
+    @property
+    def limit(self) -> float:
+        return max(GOAL_SECONDS, GOAL_TIMES * self.quiet_p99)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quiet:
+    """What victims noticed without an attack, in seconds as in `Found`."""
+
+    p99: float
+    worst: float
+    cpu_p99: float
 
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """One run of many attacks on one server. quiet: what victims noticed without an attack."""
+    """One run of many attacks, on one server or, where it was cut off, on several. ended: seconds from SIGTERM to the
+    end, of each server."""
 
     model: str
     keys: bool
-    quiet: list[Noticed] = field(default_factory=list)
+    quiet: list[Quiet] = field(default_factory=list)
     found: list[Found] = field(default_factory=list)
-    ended: float = 0.0
+    ended: list[float] = field(default_factory=list)
 
     def quiet_p99(self) -> float:
         """The median of the quiet times between attacks: one that other programs spoilt counts for little."""
-        return median([one.p99() for one in self.quiet] or [0.0])
+        return median([one.p99 for one in self.quiet] or [0.0])
 
     def quiet_worst(self) -> float:
-        return max((one.worst() for one in self.quiet), default=0.0)
+        return max((one.worst for one in self.quiet), default=0.0)
 
     def quiet_cpu(self) -> float:
-        return median([one.cpu_p99() for one in self.quiet] or [0.0])
-
-    def limit(self) -> float:
-        return max(GOAL_SECONDS, GOAL_TIMES * self.quiet_p99())
+        return median([one.cpu_p99 for one in self.quiet] or [0.0])
 
     def misses(self) -> list[tuple[Found, str]]:
         found = []
         for one in self.found:
             why = [f"{len(one.faults)} faults, such as {one.faults[0]}"] if one.faults else []
-            why += [f"p99 gap {one.p99:.3f} s"] if one.p99 > self.limit() else []
+            why += [f"p99 gap {one.p99:.3f} s, cpu {one.cpu_p99:.3f} s"] if one.p99 > one.limit else []
             why += ["memory is not back"] if one.settled is None else []
             found += [(one, "; ".join(why))] if why else []
         return found
@@ -103,9 +122,19 @@ def server_for(folder: Path, model: str, *, keys: bool) -> Iterator[ServerProces
         yield server
 
 
-def run(model: str, attacks: Sequence[Attack], *, keys: bool, seconds: float, say: Any = print) -> Run:
-    """seconds: after which the attackers of one attack leave."""
-    found = Run(model=model, keys=keys)
+def run(
+    model: str,
+    attacks: Sequence[Attack],
+    *,
+    keys: bool,
+    seconds: float,
+    say: Any = print,
+    found: Run | None = None,
+    keep: Callable[[Run], None] = lambda found: None,
+) -> Run:
+    """seconds: after which the attackers of one attack leave. found: an earlier run that goes on. keep: called after
+    every attack."""
+    found = found or Run(model=model, keys=keys)
     with tempfile.TemporaryDirectory() as name, server_for(Path(name), model, keys=keys) as server:
         host, port = "127.0.0.1", int(server.url.rpartition(":")[2])
         victims = [
@@ -114,19 +143,21 @@ def run(model: str, attacks: Sequence[Attack], *, keys: bool, seconds: float, sa
         time.sleep(2 * QUIET_SECONDS)  # what a server does once, at its first requests
         _warm(victims)
         for number, attack in enumerate(attacks):
-            if number % 10 == 0:
-                time.sleep(QUIET_SECONDS)
-                found.quiet.append(_taken(victims))
-                quiet = found.quiet[-1]
-                say(f"-- quiet: p99 {quiet.p99() * 1e3:.0f} ms, worst {quiet.worst() * 1e3:.0f} ms, cpu "
-                    f"{quiet.cpu_p99() * 1e3:.0f} ms", flush=True)  # fmt: skip
+            if number % EVERY == 0:
+                quiet = _quiet(victims)
+                found.quiet.append(quiet)
+                say(f"-- quiet: p99 {quiet.p99 * 1e3:.0f} ms, worst {quiet.worst * 1e3:.0f} ms, cpu "
+                    f"{quiet.cpu_p99 * 1e3:.0f} ms", flush=True)  # fmt: skip
             one = _attacked(attack, server, victims, str(Path(name) / "espalier.db"), keys=keys, seconds=seconds)
+            one = replace(one, quiet_p99=found.quiet[-1].p99)
             found.found.append(one)
+            keep(found)
             say(_line(one), flush=True)
             if not one.alive:
                 say("the server has ended:", server.text[-2000:], flush=True)
                 break
-        found.ended = _terminated(server, attacks, host, port, name, keys=keys)
+        found.ended.append(_terminated(server, attacks, host, port, name, keys=keys))
+        keep(found)
         for victim in victims:
             victim.stop()
     return found
@@ -145,6 +176,13 @@ def _warm(victims: Sequence[Victim]) -> None:
     while not all(heard):
         time.sleep(0.2)
         heard = [had or bool(one.take().firsts) for had, one in zip(heard, victims, strict=True)]
+
+
+def _quiet(victims: Sequence[Victim]) -> Quiet:
+    _taken(victims)
+    time.sleep(QUIET_SECONDS)
+    noticed = _taken(victims)
+    return Quiet(p99=noticed.p99(), worst=noticed.worst(), cpu_p99=noticed.cpu_p99())
 
 
 def _headers(key: str | None) -> dict[str, str]:
@@ -277,13 +315,13 @@ def summary(one: Run) -> str:
     lines = [
         f"{one.model}, {'two keys' if one.keys else 'no keys'}: {len(one.found)} attacks",
         f"quiet: p99 gap {one.quiet_p99() * 1e3:.0f} ms, worst {one.quiet_worst() * 1e3:.0f} ms; "
-        f"goal: p99 gap at most {one.limit() * 1e3:.0f} ms",
+        f"goal: p99 gap at most {GOAL_SECONDS * 1e3:.0f} ms, or {GOAL_TIMES:g} times the quiet one before",
         f"CPU time of the server within a gap: quiet p99 {one.quiet_cpu() * 1e3:.0f} ms; over 300 ms (p99) in "
         f"{sum(found.cpu_p99 > GOAL_SECONDS for found in one.found)} attacks",
         f"ended or refused victims: {sum(bool(found.faults) for found in one.found)} attacks",
-        f"p99 gap over the goal: {sum(found.p99 > one.limit() for found in one.found)} attacks",
+        f"p99 gap over the goal: {sum(found.p99 > found.limit for found in one.found)} attacks",
         f"memory not back in {SETTLED_SECONDS:g} s: {sum(found.settled is None for found in one.found)} attacks",
-        f"SIGTERM under attack: {one.ended:.1f} s with a drain of {DRAIN} s",
+        f"SIGTERM under attack: {', '.join(f'{ended:.1f}' for ended in one.ended)} s with a drain of {DRAIN} s",
         *(f"  miss: {found.name}: {why}" for found, why in misses),
         *(f"  worst: {found.name}: p99 {found.p99 * 1e3:.0f} ms, gap {found.gap * 1e3:.0f} ms, "
           f"first token {found.first * 1e3:.0f} ms" for found in worst),
@@ -292,22 +330,54 @@ def summary(one: Run) -> str:
 
 
 def as_json(one: Run) -> Mapping[str, Any]:
-    return {
-        "model": one.model, "keys": one.keys, "quiet_p99": one.quiet_p99(), "quiet_worst": one.quiet_worst(),
-        "limit": one.limit(), "ended": one.ended, "attacks": [asdict(found) for found in one.found],
-    }  # fmt: skip
+    return {"quiet_p99": one.quiet_p99(), "quiet_worst": one.quiet_worst(), **asdict(one)}
+
+
+def from_json(found: Mapping[str, Any]) -> Run:
+    return Run(
+        model=found["model"], keys=found["keys"], ended=found["ended"],
+        quiet=[Quiet(**one) for one in found["quiet"]], found=[Found(**one) for one in found["found"]],
+    )  # fmt: skip
+
+
+def chosen(only: Sequence[str], part: str) -> list[Attack]:
+    """Attacks whose name holds one of the texts, and of these every so manyth: `2/3` are the second, the fifth, and so
+    on. Raises ValueError for a part that is none."""
+    number, _, count = part.partition("/")
+    if not 1 <= int(number) <= int(count):
+        raise ValueError(f"a part is 1/4 to 4/4, not {part}")
+    named = [one for one in ATTACKS if not only or any(text in one.name for text in only)]
+    return named[int(number) - 1 :: int(count)]
 
 
 def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hostile", description=__doc__)
     parser.add_argument("--model", default=str(DEMO))
     parser.add_argument("--keys", action="store_true", help="attackers and victims have keys of their own")
-    parser.add_argument("--only", default="", help="attacks whose name holds this text")
+    parser.add_argument("--only", action="append", default=[], help="attacks whose name holds this text; repeatable")
+    parser.add_argument("--part", default="1/1", help="1/4: the first of four runs that together are the whole one")
+    parser.add_argument("--list", action="store_true", help="print the names of the attacks")
     parser.add_argument("--seconds", type=float, default=4.0, help="after which attackers leave")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="written after every attack; a run goes on where its file ends")
     asked = parser.parse_args([] if given is None else given)
-    attacks = [one for one in ATTACKS if asked.only in one.name]
-    found = run(asked.model, attacks, keys=asked.keys, seconds=asked.seconds)
+    attacks = chosen(asked.only, asked.part)
+    if asked.list:
+        print("\n".join(one.name for one in attacks))
+        return
+    model = str(Path(asked.model).absolute()) if Path(asked.model).exists() else asked.model  # it runs elsewhere
+    found = Run(model=model, keys=asked.keys)
+    if asked.json is not None and asked.json.exists():
+        found = from_json(json.loads(asked.json.read_text(encoding="utf-8")))
+        if (found.model, found.keys) != (model, asked.keys):
+            parser.error(f"{asked.json} holds a run of another model, or of other keys")
+        done = {one.name for one in found.found}
+        attacks = [one for one in attacks if one.name not in done]
+
+    def keep(one: Run) -> None:
+        if asked.json is not None:
+            with replaced(asked.json) as path:
+                path.write_text(json.dumps(as_json(one), indent=1), encoding="utf-8")
+
+    if attacks:
+        run(model, attacks, keys=asked.keys, seconds=asked.seconds, found=found, keep=keep)
     print("\n" + summary(found))
-    if asked.json is not None:
-        asked.json.write_text(json.dumps(as_json(found), indent=1), encoding="utf-8")

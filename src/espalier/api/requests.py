@@ -344,8 +344,9 @@ def _is_filter(one: Any) -> bool:
 
 def check_text(text: str) -> None:
     """Raises InputError for a lone surrogate, as from an argument that is not UTF-8."""
-    place = next((i for i, c in enumerate(text) if 0xD800 <= ord(c) < 0xE000), None)
-    if place is not None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
         raise InputError(
-            f"the prompt is not valid Unicode at character {place}", hint="write it in UTF-8", field="prompt"
-        )
+            f"the prompt is not valid Unicode at character {error.start}", hint="write it in UTF-8", field="prompt"
+        ) from error

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.far import FarAutomata
 from espalier.automata.languages.network import Network
 from espalier.constraints.base import Compiled
 from espalier.constraints.kinds import KINDS
@@ -66,6 +67,7 @@ class Compiler:
         self._compiled: dict[str, OrderedDict[str, Compiled]] = {}  # by owner
         self._kept: dict[str, Compiled] = {}
         self._lock = WorkLock()
+        self.far = FarAutomata()
 
     @property
     def cache_dir(self) -> Path | None:

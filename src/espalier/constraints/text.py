@@ -10,68 +10,71 @@ import subprocess
 import warnings
 
 from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.far import Source
 from espalier.automata.languages.network import Network
 from espalier.constraints import slow_patterns
 from espalier.constraints.base import Compiled
 from espalier.constraints.compiler import Compiler
-from espalier.constraints.matching.automaton import automaton_of, compile_grammar
+from espalier.constraints.matching.automaton import automaton_of, compile_grammar, compile_source
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, Regex
 from espalier.constraints.verdict import Verdict
-from espalier.errors import RegexError, SpecError
-from espalier.grammar.analysis import productive
-from espalier.grammar.ast import EMPTY, Grammar, Literal, Node, Rule, alt
+from espalier.errors import SpecError
+from espalier.grammar.ast import Grammar
 from espalier.grammar.json_mode import json_grammar
-from espalier.grammar.parser import parse
-from espalier.grammar.regex.parse import parse_regex
 from espalier.lexicon.files import WordFiles
-
-ROOT = "root"
 
 
 def compile_regex(spec: Regex, compiler: Compiler) -> Compiled:
     """Raises RegexError with an offset, UnsupportedError for a pattern that is not regular (such as back references),
     LimitExceeded for one whose automaton is too large."""
-    return compile_grammar(regex_grammar(spec), spec, compiler.vocab, compiler.trie)
+    return compile_source(_regex(spec), spec, compiler.far, compiler.vocab, compiler.trie)
 
 
 def regex_language(spec: Regex, compiler: Compiler) -> Dfa | Network:
     """The automaton of the pattern. Raises as `compile_regex`."""
-    return automaton_of(regex_grammar(spec))
+    return compiler.far.build(_regex(spec), "language")
 
 
 def regex_grammar(spec: Regex, *_: object) -> Grammar:
     """Also as `Kind.gbnf`. Raises as `compile_regex`."""
-    grammar = _one_rule(parse_regex(spec.pattern))
-    if ROOT not in productive(grammar):
-        raise RegexError("no text matches this pattern", pattern=spec.pattern)
-    return grammar
+    return _regex(spec).grammar()
+
+
+def _regex(spec: Regex) -> Source:
+    return Source(form="regex", text=spec.pattern)
 
 
 def compile_choice(spec: Choice, compiler: Compiler) -> Compiled:
     """Raises SpecError for a text that is not valid Unicode, LimitExceeded for more choices than an automaton holds."""
-    return compile_grammar(_one_rule(_options(spec)), spec, compiler.vocab, compiler.trie)
+    _check_options(spec)
+    source = Source(form="words", words=tuple(spec.options))
+    return compile_source(source, spec, compiler.far, compiler.vocab, compiler.trie)
 
 
 def choice_language(spec: Choice, compiler: Compiler) -> Dfa:
     """The automaton of the choices. Raises as `compile_choice`."""
-    _options(spec)
+    _check_options(spec)
     return Dfa.of_words(spec.options)
 
 
 def compile_gbnf(spec: Gbnf, compiler: Compiler) -> Compiled:
     """Raises GrammarError with line and column, VocabError for bytes or tokens that the vocabulary lacks,
     LimitExceeded for a grammar that is too large."""
-    return compile_grammar(gbnf_grammar(spec), spec, compiler.vocab, compiler.trie)
+    return compile_source(_gbnf(spec), spec, compiler.far, compiler.vocab, compiler.trie)
 
 
 def gbnf_grammar(spec: Gbnf, *_: object) -> Grammar:
     """Also as `Kind.gbnf`. Raises GrammarError."""
-    return parse(spec.grammar, root=spec.root)
+    return _gbnf(spec).grammar()
+
+
+def _gbnf(spec: Gbnf) -> Source:
+    return Source(form="gbnf", text=spec.grammar, root=spec.root)
 
 
 def gbnf_language(spec: Gbnf, compiler: Compiler) -> Dfa | Network:
     """Raises GrammarError, LimitExceeded."""
-    return automaton_of(gbnf_grammar(spec))
+    return compiler.far.build(_gbnf(spec), "language")
 
 
 def compile_object(spec: JsonObject, compiler: Compiler) -> Compiled:
@@ -88,15 +91,10 @@ def object_grammar(spec: JsonObject, *_: object) -> Grammar:
     return json_grammar(kinds=spec.kinds, whitespace=spec.whitespace, indent=spec.indent, max_depth=spec.max_depth)
 
 
-def _options(spec: Choice) -> Node:
+def _check_options(spec: Choice) -> None:
     for number, option in enumerate(spec.options):
         if any(0xD800 <= ord(c) < 0xE000 for c in option):
             raise SpecError(f"choice {number} holds half a character (a surrogate)", field="options")
-    return alt(*(Literal(option) if option else EMPTY for option in spec.options))
-
-
-def _one_rule(body: Node) -> Grammar:
-    return Grammar.of([Rule(ROOT, body)], root=ROOT)
 
 
 def judge_regex(spec: Regex, text: str, words: WordFiles) -> Verdict:

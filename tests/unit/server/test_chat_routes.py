@@ -346,6 +346,29 @@ def test_a_connection_that_is_cut_stops_its_generation(stream: bool) -> None:
         assert made[0].runs[0].cancelled.wait(timeout=60)
 
 
+RUNS_OVER: tuple[dict[str, Any], ...] = (
+    {"espalier": {"safety": "strict"}}, {"bad_words": ["bad"]}, {"use_beam_search": True, "n": 2},
+    {"espalier": {"constraint": {"kind": "regex", "pattern": "a+"}}}, {"response_format": {"type": "json_object"}},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", RUNS_OVER, ids=lambda one: next(iter(one)))
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_limit_that_a_run_exceeds_is_the_requests_fault(fields: dict[str, Any], stream: bool) -> None:
+    fails = LimitExceeded("not found within the bounds of the search", hint="ask for less")
+    with client(serve=lambda engine: Stuck(engine, fails=fails)) as asked:
+        reply = asked.post("/v1/chat/completions", json=ASK | fields | {"stream": stream})
+    assert reply.status_code == (200 if stream else 400)
+    assert '"code":"too_costly"' in reply.text.replace('": "', '":"')
+    assert "ask for less" in reply.text
+
+
+def test_a_limit_of_the_engine_itself_is_the_servers_fault() -> None:
+    with client(serve=lambda engine: Stuck(engine, fails=LimitExceeded("no room"))) as asked:
+        reply = asked.post("/v1/chat/completions", json=ASK)
+    assert reply.status_code == 500
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -444,3 +467,10 @@ def test_a_value_that_is_too_large_or_of_another_kind_was_an_internal_error(fiel
         reply = http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "hi"}], **fields})
     assert reply.status_code == 400, reply.text
     assert reply.json()["error"]["param"] == param
+
+
+def test_more_template_variables_than_a_template_can_read_are_refused() -> None:
+    given = {f"v{number}": 1 for number in range(1025)}
+    with client() as asked:
+        reply = asked.post(ROUTE, json=ASK | {"chat_template_kwargs": given})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "chat_template_kwargs")

@@ -11,7 +11,7 @@ pytest.importorskip("fastapi")
 
 from openai.types import Completion
 
-from tests.server_app import client, events, settings
+from tests.server_app import client, events, fake_engine, settings
 
 ROUTE = "/v1/completions"
 ASK: dict[str, Any] = {"prompt": "Say:", "temperature": 0}
@@ -104,3 +104,12 @@ def test_outputs_are_counted_over_all_prompts() -> None:
     with client("Hi", config=settings(max_outputs="3")) as c:
         reply = c.post(ROUTE, json=ASK | {"prompt": ["a", "b"], "n": 2})
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, "prompt")
+
+
+def test_ids_that_cannot_fit_are_refused_before_each_is_looked_at() -> None:
+    engine = fake_engine()
+    most = engine.capabilities.max_context
+    assert most
+    with client(engine=engine) as asked:
+        reply = asked.post("/v1/completions", json={"prompt": [-1] * (most + 1)})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "prompt_too_long")

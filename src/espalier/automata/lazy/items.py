@@ -361,6 +361,7 @@ class Items:
             return after
         todo = [node]
         while todo:
+            check_time()
             node = todo.pop()
             if not isinstance(node, RuleRef) and (start := self._rules.shared(node)) is not None:
                 after = self.call(start, start.least, after)
@@ -388,6 +389,7 @@ class Items:
         """The nodes, with neighbours that all schemas share as one."""
 
         def is_shared(node: Node) -> bool:
+            check_time()
             return not isinstance(node, RuleRef) and self._rules.shared(node) is not None
 
         runs = groupby(nodes, is_shared)

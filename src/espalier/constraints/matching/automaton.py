@@ -11,14 +11,23 @@ from typing import Self
 from espalier.automata.ends.closing import Ends
 from espalier.automata.ends.forced import forced
 from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.far import FarAutomata, Source
 from espalier.automata.languages.network import MAX_STATES, Network, build_network
 from espalier.automata.masks.machine import Machine, State
 from espalier.automata.masks.pushdown import PushdownMachine
 from espalier.automata.masks.regular import RegularMachine
 from espalier.automata.reasons.blame import Blame
-from espalier.automata.reasons.explain import Explainer, GrammarExplainer, PlainExplainer, blame, rule_at
+from espalier.automata.reasons.explain import (
+    Explainer,
+    GrammarExplainer,
+    NetworkExplainer,
+    PlainExplainer,
+    blame,
+    rule_at,
+)
 from espalier.constraints.matching.base import MatcherBase, check_undo
 from espalier.constraints.spec import Spec
+from espalier.errors import LimitExceeded
 from espalier.grammar.ast import Grammar
 from espalier.time_limit import WorkLock
 from espalier.tokens import mask as masks
@@ -38,6 +47,23 @@ def compile_grammar(
     network = build_network(grammar, max_states=max_states)
     found = compile_network(network, spec, vocab, trie)
     found.explain_with(lambda: GrammarExplainer(grammar, vocab, trie))
+    return found
+
+
+def compile_source(source: Source, spec: Spec, far: FarAutomata, vocab: Vocab, trie: TokenTrie) -> AutomatonCompiled:
+    """As `compile_grammar`, in a worker process where it takes long and the caller has a limit. Raises as
+    `FarAutomata.build`, and VocabError."""
+    found = compile_automaton(far.build(source), spec, vocab, trie)
+
+    def explainer() -> Explainer:
+        try:
+            network = far.build(source, "plain")
+        except LimitExceeded:  # too large to be explained: then no rule is named
+            return PlainExplainer(found.machine)
+        assert isinstance(network, Network)
+        return NetworkExplainer(network, PushdownMachine(network, vocab, trie, needs_bytes=False))
+
+    found.explain_with(explainer)
     return found
 
 

@@ -18,6 +18,7 @@ from espalier.constraints.joining.rule import filters_in
 from espalier.constraints.matching.rewinding import Rewinding, check_only_masks, rewinding_parts
 from espalier.constraints.spec import Spec
 from espalier.constraints.to_gbnf import portable
+from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.native import check_native, native_plan
 from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Strategy
 from espalier.decoding.ports import StepModel, WatchedModel
@@ -35,6 +36,7 @@ from espalier.sampling.draw import RandomStream
 from espalier.sampling.filters import LogitFilter, distinct
 from espalier.sampling.fit import check_ends, fit
 from espalier.time_limit import is_limited
+from espalier.tokens import mask as masks
 
 
 class RunMaker:
@@ -120,7 +122,7 @@ class RunMaker:
                 with closable(closes):
                     matcher = with_token_limit(matcher, max_tokens, self._vocab, name=compiled.spec.kind)
             if make_native is None and is_limited():
-                matcher.mask()  # a mask that takes too long raises here, where no other request waits for it
+                _ask_once(matcher, self._vocab.width, is_explained=watched(request) != "off")
         compile_seconds = self._clock() - began
         # Below 2**32 - 1: llama.cpp reads that seed as "none given".
         seed = secrets.randbelow(2**32 - MAX_N) if config.seed is None else config.seed
@@ -171,6 +173,14 @@ class RunMaker:
         """The soft constraints, and copies of the request's filters: a filter follows one sequence."""
         own = [one.fork() for one in request.filters]
         return distinct([*(soft.filter(self._compiler) for soft in request.soft), *own])
+
+
+def _ask_once(matcher: Matcher, width: int, *, is_explained: bool) -> None:
+    """Make what the first step needs: a mask that takes too long raises here, where no other request waits for it, and
+    so does what names the rules in records, which is made at the first question."""
+    mask = matcher.mask()
+    for token in masks.allowed_ids(mask, width)[:1].tolist() if is_explained else ():
+        MatcherQuestions(matcher).rule_of(token)
 
 
 def _watch(request: Request, prompt: int, model: StepModel | None) -> CaptureTree | None:

@@ -60,6 +60,14 @@ CATEGORIES = {
 _CHUNK = 256
 
 
+def warm() -> None:
+    """Compute the tables of Unicode, which takes up to a second, before somebody waits for them."""
+    for letter in "dsw":
+        shorthand(letter, ascii_only=False)
+    category("L")
+    _cases(False)
+
+
 def scalars(ranges: Iterable[tuple[int, int]]) -> Ranges:
     """The ranges merged, without surrogates, which are never part of a text."""
     return subtract(merge(ranges), (SURROGATES,))

@@ -113,7 +113,7 @@ class Generation:
                 if isinstance(found, Cancelled):  # not by us: nobody would read this any more
                     found = Unavailable("the server is closing", hint="send the request again")
                 if isinstance(found, Exception):
-                    if isinstance(found, LimitExceeded) and (self.kind is not None or branches_field(self.asked)):
+                    if isinstance(found, LimitExceeded) and _may_cost(self.asked):
                         found = too_costly(self.asked, found)  # a step is over its limit: the request is at fault
                     self.failed(found)
                     raise found
@@ -256,6 +256,13 @@ def branches_field(asked: Asked) -> str | None:
     return next((asked.names.get(name, name) for name, value in given.items() if value is not None), None) or (
         asked.names.get("strategy", "espalier.strategy")
     )
+
+
+def _may_cost(asked: Asked) -> bool:
+    """Whether something that the request asks for can exceed a limit: without any of it, the engine has failed."""
+    one = asked.requests[0]
+    asks = (one.constraint, one.tools, one.filters, one.soft, one.sampling.bad_words)
+    return any(part is not None and part != () for part in asks) or branches_field(asked) is not None
 
 
 def too_costly(asked: Asked, error: LimitExceeded) -> TooCostly:

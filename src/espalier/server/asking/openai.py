@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from espalier.chat.messages import check_messages
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.decoding.options import FIELDS
-from espalier.errors import CapabilityError
+from espalier.errors import CapabilityError, PromptTooLong
 from espalier.server.asking.assemble import AskedType, assemble
 from espalier.server.asking.constraint import read_constraint
 from espalier.server.asking.decoding import read_decoding
@@ -27,6 +27,8 @@ from espalier.tokens.vocab import Vocab
 
 COMPLETION_TOKENS = 16
 """OpenAI's default of `max_tokens` for `/v1/completions`."""
+MAX_VARIABLES = 1024
+"""Of a chat template."""
 OPTIONS = ("preset", "reasoning", "max_reasoning", "max_calls", "tool_format", "schema_in_prompt", "schema_order",
            "sampler", "activations")  # fmt: skip
 """Fields of `espalier` that are arguments of `make_request`."""
@@ -99,6 +101,11 @@ def _template_variables(body: ChatBody) -> tuple[ChatBody, dict[str, Any]]:
     """The body, and further variables of the chat template as a field of a Request. `enable_thinking` among them moves
     to the body's own field."""
     variables = dict(body.chat_template_kwargs or {})
+    if len(variables) > MAX_VARIABLES:  # rendering takes time for each, whether the template reads it or not
+        raise BadRequest(
+            f"chat_template_kwargs has {len(variables)} entries; the limit is {MAX_VARIABLES}",
+            field="chat_template_kwargs",
+        )
     if "enable_thinking" in variables:
         wanted = variables.pop("enable_thinking")
         if not isinstance(wanted, bool) or body.enable_thinking not in (None, wanted):
@@ -119,6 +126,7 @@ def _prompts(
         return tuple(str(one) for one in given), (None,) * len(given)
     vocab = known_vocab(process.engine.engine, "prompt")
     if isinstance(given[0], int):
+        _check_length(given, process)
         ids = check_ids(given, vocab, "prompt")
         return (text_of(ids, vocab),), (ids,)
     several = [None if isinstance(one, str) else _ids(one, vocab, f"prompt[{i}]") for i, one in enumerate(given)]
@@ -126,6 +134,13 @@ def _prompts(
         one if isinstance(one, str) else text_of(ids or (), vocab) for one, ids in zip(given, several, strict=True)
     )
     return tuple(texts), tuple(several)
+
+
+def _check_length(ids: Sequence[object], process: Process) -> None:
+    """Raises PromptTooLong before ids that cannot fit are turned into text, which takes a second for a full body."""
+    most = process.engine.engine.capabilities.max_context
+    if most and len(ids) > most and process.settings.max_input_tokens is None:
+        raise PromptTooLong(f"the prompt has {len(ids)} tokens; the context holds {most}", field="prompt")
 
 
 def _ids(given: object, vocab: Vocab, field: str) -> tuple[int, ...]:
@@ -143,10 +158,10 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
     limit = process.settings.max_schema_bytes
     constrained = read_constraint(body, max_bytes=limit)
     constraint = join_safety(constrained.spec, ours.safety, max_bytes=limit)
+    check_lists(body, process)  # before each of a hundred thousand entries is looked at
     sampling, defaults = read_sampling(body)
     if ours.extra:
         sampling |= {"extra": read_extra(ours.extra)}
-    check_lists(body, process)
     shown = _shown_trace(ours)
     # A safety filter counts its refusals, which needs a summary.
     least = shown if shown != "none" else "summary" if ours.safety is not None else "off"

@@ -13,6 +13,10 @@ from pydantic import BaseModel, Field
 from espalier.server.bodies.base import Body
 from espalier.server.bodies.sampling_fields import SamplingFields
 
+Texts = Annotated[list[str], Field(fail_fast=True)]
+Ids = Annotated[list[int], Field(fail_fast=True)]
+"""Without `fail_fast` a list of a million ids is a million errors where texts are tried first."""
+
 
 class StreamOptions(Body):
     include_usage: bool | None = None
@@ -181,7 +185,7 @@ class ChatBody(SharedBody):
 class CompletionBody(SharedBody):
     """prompt: texts, or token ids, which are used unchanged."""
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: str | Texts | Ids | Annotated[list[Ids], Field(fail_fast=True)]
     logprobs: int | None = Field(default=None, ge=0)
     echo: bool | None = None
 

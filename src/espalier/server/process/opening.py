@@ -20,16 +20,21 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from espalier.api import LoadedEngine
 from espalier.confined.pool import is_supported
+from espalier.constraints import judging
+from espalier.constraints.compiler import Compiler
 from espalier.constraints.judging import ConfinedJudge, Judge, in_this_process
+from espalier.constraints.matching.automaton import AutomatonCompiled
 from espalier.constraints.safety.compile import warm_filters
-from espalier.constraints.spec import JsonSchema, Regex
+from espalier.constraints.spec import Gbnf, JsonSchema, Regex
 from espalier.constraints.words.spec import Wordlist
 from espalier.engines.protocols import Engine, ServingEngine
 from espalier.engines.serving.serve import serve_engine
 from espalier.errors import CapabilityError
+from espalier.grammar.regex import classes
 from espalier.server.admit.gate import KeyGate, make_gate
 from espalier.server.admit.limits import LEASE_SECONDS
 from espalier.server.environment import export_for_libraries, read_environment
@@ -58,9 +63,20 @@ REJECTION = "rejection"
 RETENTION_SECONDS = 300.0
 DAY = 86_400.0
 RETURN_SECONDS = 3.0
-THRESHOLDS = (10_000, 20, 50)
+THRESHOLDS = (10_000, 5, 1_000_000)
+"""Collections of all objects are not made by themselves: they stop every thread, for seconds where many are kept."""
+DUE, OVERDUE = 20, 800
+"""Younger collections since the last one of all objects, after which another is made: while the model rests, and in any
+case."""
 SWITCH_SECONDS = 0.0002
 """How long a thread may keep the interpreter lock from the one that runs the model, which gives it back very often."""
+WARMING: tuple[dict[str, Any], ...] = (
+    {"temperature": 0.0}, {"temperature": 1.0}, {"temperature": 1.0, "top_p": 0.9, "top_k": 5},
+    {"temperature": 1.0, "min_p": 0.1, "typical_p": 0.9}, {"temperature": 1.0, "top_p": 0.9, "min_p": 0.01},
+    {"temperature": 1.0, "frequency_penalty": 1.0, "repetition_penalty": 1.1},
+    {"temperature": 1.0, "dry_multiplier": 0.8},
+)  # fmt: skip
+"""Samplings that need each of the kernels that draw."""
 log = logging.getLogger(__name__)
 
 
@@ -111,7 +127,7 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         stack.push_async_callback(_close, scheduler, ending)
         stack.enter_context(ending_on_signals(ending))
         if parts.engine is None:
-            await stack.enter_async_context(_memory_returned(pools))
+            await stack.enter_async_context(_memory_returned(pools, lambda: _steps(running) is None))
         names = _names(settings, app, engine)
         meter = parts.meter or _open_meter(stack, settings, engine, scheduler, names[0])
         recorders = await _open_recorders(stack, settings, meter)
@@ -167,25 +183,40 @@ def _warm(engine: LoadedEngine) -> None:
     if (compiler := engine.engine.compiler) is not None:
         for spec in (JsonSchema({"type": "object", "properties": {"a": {"type": "string"}}}), Regex("[a-z]{1,9}")):
             compiler.compile(spec).matcher().mask()
+        nested = compiler.compile(Gbnf('root ::= "(" root ")" | "a"'))
+        assert isinstance(nested, AutomatonCompiled)
+        nested.machine.landings(nested.machine.start)  # asked for compositions alone
     if engine.capabilities.logits:  # the kernels that draw; after an installation they are compiled here
-        for heat in (0.0, 1.0):
-            engine.generate("a", raw=True, max_tokens=2, temperature=heat, constraint=Regex("[a-z]{1,9}"))
-        engine.generate("a", raw=True, max_tokens=2, temperature=1.0)
+        for sampling in WARMING:
+            engine.generate("a", raw=True, max_tokens=2, constraint=Regex("[a-z]{1,9}"), **sampling)
+            engine.generate("a", raw=True, max_tokens=2, **sampling)
     if compiler is not None:
+        compiler.far.start()
         # The kernels of filters are compiled once for an installation, which takes some 20 s: nobody waits for that.
-        thread = threading.Thread(target=warm_filters, args=(compiler,), name="espalier-filters", daemon=True)
+        thread = threading.Thread(target=_warm_aside, args=(compiler,), name="espalier-filters", daemon=True)
         thread.start()
 
 
+def _warm_aside(compiler: Compiler) -> None:
+    classes.warm()
+    judging.warm()  # imports what reads the verdicts of the worker processes
+    warm_filters(compiler)
+
+
 @asynccontextmanager
-async def _memory_returned(pools: Pools) -> AsyncIterator[None]:
-    """While open, give memory back to the system after long work, which may have taken much of it."""
+async def _memory_returned(pools: Pools, rests: Callable[[], bool]) -> AsyncIterator[None]:
+    """While open, give memory back to the system after long work, which may have taken much of it, and collect garbage
+    where it disturbs least. rests: whether the model does nothing."""
 
     async def keep() -> None:
         before = 0
         while True:
             await asyncio.sleep(RETURN_SECONDS)
-            if pools.ended_long != before:
+            since = gc.get_count()[2]
+            is_due = since >= OVERDUE or (since >= DUE and rests())
+            if is_due:
+                await asyncio.to_thread(gc.collect)
+            if pools.ended_long != before or is_due:
                 before = pools.ended_long
                 await asyncio.to_thread(_return_memory)
 
@@ -199,7 +230,7 @@ async def _memory_returned(pools: Pools) -> AsyncIterator[None]:
 
 
 def _return_memory() -> None:
-    """Of the allocator alone: a collection of garbage would stop every thread for as long as the heap is large."""
+    """What the allocator holds and nobody uses."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None  # of glibc
     if trim is not None:
         trim(0)
@@ -208,7 +239,7 @@ def _return_memory() -> None:
 @contextlib.contextmanager
 def _short_collections() -> Iterator[None]:
     """A garbage collection stops every thread. What was loaded stays, so it is not looked at again, and collections of
-    all objects are made less often: they took a third of a second, now hundredths."""
+    all objects are left to `_memory_returned`."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()

@@ -1,0 +1,215 @@
+"""Builds automata of patterns, grammars and choices in worker processes where that takes long, so that no thread of a
+server computes for seconds beside the model, nor keeps the memory that building takes.
+
+Only work with a limit goes there (a server's), after a first try in its own thread. What comes back are tables. It
+knows no `Spec` and no vocabulary.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from espalier import errors
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.network import Network, build_network
+from espalier.confined.pool import Processes, is_supported
+from espalier.errors import EspalierError, LimitExceeded, RegexError
+from espalier.grammar.analysis import productive
+from espalier.grammar.ast import EMPTY, Grammar, Node, Position, Rule, TokenRef, alt
+from espalier.grammar.ast import Literal as Text
+from espalier.grammar.parser import parse
+from espalier.grammar.regex import classes
+from espalier.grammar.regex.parse import parse_regex
+from espalier.time_limit import OutOfTime, is_limited, left, spend, time_limit
+
+NEAR_SECONDS = 0.1
+"""CPU time that a build may take in the caller's thread; with more it begins again in a worker process."""
+MOST_SECONDS = 60.0
+"""Of CPU time for one build, where the limit of the caller leaves more."""
+PROCESSES = 2
+NICER = 5
+MOST_PLAIN = 100_000
+"""Positions of a network for explanations; a larger one is not brought back."""
+WHAT = "compiling the constraint"
+ROOT = "root"
+
+Automaton: TypeAlias = Dfa | Network
+Want: TypeAlias = Literal["machine", "language", "plain"]
+"""machine: a Dfa where the network is one, else the network. language: a Dfa wherever it can be made one. plain: the
+network for explanations (see `network.py`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """What an automaton is built of. text: a pattern, or a grammar in GBNF with its root; words: the choices."""
+
+    form: Literal["regex", "gbnf", "words"]
+    text: str = ""
+    root: str = ROOT
+    words: tuple[str, ...] = ()
+
+    def grammar(self) -> Grammar:
+        """Raises RegexError, GrammarError, UnsupportedError, LimitExceeded."""
+        return GRAMMARS[self.form](self)
+
+    def automaton(self, want: Want) -> Automaton:
+        """Raises as `grammar`."""
+        network = build_network(self.grammar(), plain=want == "plain")
+        is_one = network.is_regular if want == "machine" else not (any(network.calls) or any(network.tokens))
+        return Dfa.of_network(network) if is_one and want != "plain" else network
+
+
+def _of_regex(source: Source) -> Grammar:
+    grammar = _one_rule(parse_regex(source.text))
+    if ROOT not in productive(grammar):
+        raise RegexError("no text matches this pattern", pattern=source.text)
+    return grammar
+
+
+def _of_gbnf(source: Source) -> Grammar:
+    return parse(source.text, root=source.root)
+
+
+def _of_words(source: Source) -> Grammar:
+    return _one_rule(alt(*(Text(word) if word else EMPTY for word in source.words)))
+
+
+def _one_rule(body: Node) -> Grammar:
+    return Grammar.of([Rule(ROOT, body)], root=ROOT)
+
+
+GRAMMARS: Mapping[str, Callable[[Source], Grammar]] = {"regex": _of_regex, "gbnf": _of_gbnf, "words": _of_words}
+
+
+class FarAutomata:
+    """Builds automata of sources. Thread-safe; the processes begin with `start` or the first long build, and end with
+    the object."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begun: tuple[Processes, Any] | None = None
+
+    def start(self) -> None:
+        """Start the processes, so that the first long build finds them ready. Raises ConfinedError."""
+        if is_supported():
+            self._started()[0].start()
+
+    def build(self, source: Source, want: Want = "machine") -> Automaton:
+        """The automaton. Raises as `Source.automaton`, and with a limit OutOfTime, Cancelled, ConfinedError."""
+        if not (is_limited() and is_supported()):
+            return source.automaton(want)
+        try:
+            with time_limit(min(NEAR_SECONDS, left()), what=WHAT):
+                return source.automaton(want)
+        except OutOfTime:
+            if left() <= 0:
+                raise
+        return self._far(source, want)
+
+    def _far(self, source: Source, want: Want) -> Automaton:
+        processes, folder = self._started()
+        handle, name = tempfile.mkstemp(dir=folder.name)
+        os.close(handle)
+        path = Path(name)
+        given = {
+            "form": source.form, "text": source.text, "root": source.root, "words": source.words, "want": want,
+            "file": name,
+        }  # fmt: skip
+        try:
+            seconds = round(min(left(), MOST_SECONDS), 1)
+            failed = processes.call(f"{__name__}:built", given, seconds=seconds, what=WHAT, used=spend)
+            if failed is not None:
+                raise _error_of(failed)
+            return _read(path.read_bytes())
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _started(self) -> tuple[Processes, Any]:
+        with self._lock:
+            if self._begun is None:
+                folder = tempfile.TemporaryDirectory(prefix="espalier-")
+                processes = Processes(count=PROCESSES, nicer=NICER, warm=(f"{__name__}:warm",))
+                weakref.finalize(self, _end, processes, folder)
+                self._begun = processes, folder
+            return self._begun
+
+
+def _end(processes: Processes, folder: Any) -> None:
+    processes.close()
+    folder.cleanup()
+
+
+# In a worker process.
+
+
+def warm() -> None:
+    """What a process does once: tables of Unicode."""
+    classes.warm()
+
+
+def built(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Writes the automaton to a file; returns what is wrong with the source, None if nothing is."""
+    source = Source(form=given["form"], text=given["text"], root=given["root"], words=tuple(given["words"]))
+    try:
+        found = source.automaton(given["want"])
+        if given["want"] == "plain" and isinstance(found, Network) and len(found.final) > MOST_PLAIN:
+            raise LimitExceeded("the grammar is too large to be explained")
+    except OutOfTime:
+        raise
+    except EspalierError as error:
+        known = next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == errors.__name__)
+        fields = {name: one for name, one in vars(error).items() if isinstance(one, str | int | None)}
+        return {"class": known, "text": str(error.args[0]), "fields": fields}
+    Path(given["file"]).write_bytes(_written(found))
+    return None
+
+
+# Tables as bytes: `marshal` makes plain values alone, whatever it reads.
+
+
+def _written(found: Automaton) -> bytes:
+    if isinstance(found, Dfa):
+        return marshal.dumps((
+            found.classes.tobytes(), found.table.shape, found.table.astype("<i4").tobytes(), found.accepting.tobytes(),
+            found.start,
+        ))  # fmt: skip
+    return marshal.dumps((
+        found.classes.tobytes(), found.which.shape, found.which.astype("<i4").tobytes(), found.moves, found.calls,
+        found.tokens, found.final, found.pure, found.least, found.rule,
+        [None if one is None else (one.offset, one.line, one.column) for one in found.leaf],
+        [(one.text, one.id, one.negated) for one in found.refs], found.start,
+    ))  # fmt: skip
+
+
+def _read(data: bytes) -> Automaton:
+    found = marshal.loads(data)  # our own process wrote it
+    classes_of = np.frombuffer(found[0], dtype=np.uint8).copy()  # (256,)
+    table = np.frombuffer(found[2], dtype="<i4").reshape(found[1]).astype(np.int32)
+    if len(found) == 5:
+        accepting = np.frombuffer(found[3], dtype=np.bool_).copy()
+        return Dfa(classes=classes_of, table=table, accepting=accepting, start=found[4])
+    _, _, _, moves, calls, tokens, final, pure, least, rule, leaf, refs, start = found
+    return Network(
+        classes=classes_of, which=table, moves=moves, calls=calls, tokens=tokens, final=final, pure=pure, least=least,
+        rule=rule, leaf=[None if one is None else Position(*one) for one in leaf],
+        refs=tuple(TokenRef(text=text, id=number, negated=negated) for text, number, negated in refs), start=start,
+    )  # fmt: skip
+
+
+def _error_of(failed: Mapping[str, Any]) -> EspalierError:
+    """The error as it was raised over there."""
+    cls: type[EspalierError] = getattr(errors, failed["class"])
+    made = cls.__new__(cls)
+    Exception.__init__(made, failed["text"])
+    made.__dict__.update(failed["fields"])
+    return made

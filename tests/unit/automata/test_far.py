@@ -1,0 +1,102 @@
+"""Automata from worker processes are those that are built here, and their errors are the same."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from espalier.automata.languages import far
+from espalier.automata.languages.dfa import Dfa
+from espalier.automata.languages.far import FarAutomata, Source, Want
+from espalier.automata.languages.network import Network
+from espalier.confined.pool import is_supported
+from espalier.errors import EspalierError, GrammarError, RegexError, UnsupportedError
+from espalier.time_limit import OutOfTime, time_limit
+
+pytestmark = pytest.mark.skipif(not is_supported(), reason="no worker processes on this system")
+SOURCES = (
+    Source(form="regex", text=r"(?:[a-z]{1,4}\d)*é|\p{Lu}+"),
+    Source(form="regex", text="(a|b)*a(a|b){5}"),
+    Source(form="words", words=("one", "", "two", "twelve")),
+    Source(form="gbnf", text='root ::= "(" root ")" | <[5]> | !<think> | [0-9]+'),
+    Source(form="gbnf", text='top ::= "a" b | "c"\nb ::= "b"+', root="top"),
+)
+WRONG = (
+    Source(form="regex", text="a{2,1}"),
+    Source(form="regex", text=r"(a)\1"),
+    Source(form="regex", text="[^\\s\\S]"),
+    Source(form="gbnf", text="root ::= nowhere"),
+)
+
+
+@pytest.fixture(scope="module")
+def automata() -> FarAutomata:
+    return FarAutomata()
+
+
+def same(one: Dfa | Network, other: Dfa | Network) -> bool:
+    if isinstance(one, Dfa):
+        assert isinstance(other, Dfa)
+        return (one.start, one.table.tolist(), one.classes.tolist(), one.accepting.tolist()) == (
+            other.start, other.table.tolist(), other.classes.tolist(), other.accepting.tolist(),
+        )  # fmt: skip
+    assert isinstance(other, Network)
+    plain = ("moves", "calls", "tokens", "final", "pure", "least", "rule", "leaf", "refs", "start")
+    return all(getattr(one, name) == getattr(other, name) for name in plain) and all(
+        np.array_equal(getattr(one, name), getattr(other, name)) for name in ("which", "classes")
+    )
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda one: one.text[:12] or one.form)
+def test_an_automaton_of_a_process_is_the_one_that_is_built_here(
+    source: Source, automata: FarAutomata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(far, "NEAR_SECONDS", 0.0)
+    wants: tuple[Want, ...] = ("machine", "language", "plain")
+    for want in wants:
+        with time_limit(30):
+            assert same(automata.build(source, want), source.automaton(want))
+
+
+@pytest.mark.parametrize("source", WRONG, ids=lambda one: one.text)
+def test_an_error_of_a_process_is_the_one_that_is_raised_here(
+    source: Source, automata: FarAutomata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises((RegexError, GrammarError, UnsupportedError)) as here:
+        source.automaton("machine")
+    monkeypatch.setattr(far, "NEAR_SECONDS", 0.0)
+    with time_limit(30), pytest.raises(EspalierError) as there:
+        automata.build(source)
+    assert type(there.value) is type(here.value)
+    assert (str(there.value), vars(there.value)) == (str(here.value), vars(here.value))
+
+
+def test_a_build_over_the_callers_limit_ends_in_the_process(
+    automata: FarAutomata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(far, "NEAR_SECONDS", 0.0)
+    with time_limit(0.4), pytest.raises(OutOfTime):
+        automata.build(Source(form="regex", text="((a{1,30}){1,30}){1,30}"))
+    with time_limit(30):
+        assert isinstance(automata.build(Source(form="regex", text="a")), Dfa)
+
+
+def test_without_a_limit_nothing_is_sent_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FarAutomata, "_started", lambda self: pytest.fail("a process was started"))
+    assert isinstance(FarAutomata().build(Source(form="regex", text="a{1,200}")), Dfa)
+
+
+def test_quick_builds_stay_in_the_callers_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FarAutomata, "_started", lambda self: pytest.fail("a process was started"))
+    with time_limit(10):
+        assert isinstance(FarAutomata().build(Source(form="regex", text="[ab]{1,5}")), Dfa)
+
+
+def test_what_is_written_is_read_as_it_was() -> None:
+    rng = random.Random(7)
+    for _ in range(20):
+        words = tuple("".join(rng.choice("abé") for _ in range(rng.randrange(5))) for _ in range(4))
+        found = Source(form="words", words=words).automaton("machine")
+        assert same(far._read(far._written(found)), found)
