@@ -232,11 +232,12 @@ class _One:
         def made() -> tuple[Any, Any]:
             with following(told, self._known, again, count=self._count) as followed:
                 trace = trace_of(followed, told, self._asked, self._known)
+            data = trace.to_json()
             combined = combined_of(
-                trace, told, request_id=exchange.request_id, created=int(time.time()),
+                trace, data, told, request_id=exchange.request_id, created=int(time.time()),
                 timestamp=datetime.now().isoformat(timespec="seconds"),
             )  # fmt: skip
-            return trace.to_json(), combined
+            return data, combined
 
         trace, combined = await asyncio.to_thread(made)
         self._is_kept = await self._process.keeper.keep(

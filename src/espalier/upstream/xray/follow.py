@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from espalier.errors import EspalierError, UpstreamError
-from espalier.upstream.xray.distribution import Reported, read_entry
+from espalier.upstream.xray.distribution import Entry, Reported, entry_of, read_entry
 from espalier.upstream.xray.grammar.matcher import States
 from espalier.upstream.xray.grammar.pieces import WHOLE
 from espalier.upstream.xray.known import Known
@@ -146,7 +146,7 @@ class _Run:
         return Followed(settings=self._settings, steps=steps, prompt_ids=self._prompt,
                         reason=replay.reason or reason, asked_again=self._asked, states=self._states)  # fmt: skip
 
-    def _reported(self, entries: dict[int, Any] | None, place: int) -> Reported | None:
+    def _reported(self, entries: dict[int, Entry] | None, place: int) -> Reported | None:
         entry = None if entries is None else entries.get(place)
         return None if entry is None else read_entry(entry, self._known.vocab.width)
 
@@ -179,7 +179,7 @@ class _Run:
         for is_fresh in (False, True):
             try:
                 entry = self._again.entry([*self._prompt, *replay.tokens()], count=count, is_fresh=is_fresh)
-                found = replace(read_entry(entry, width), is_again=True)
+                found = replace(read_entry(entry_of(entry), width), is_again=True)
             except EspalierError as error:
                 log.info("a position could not be asked for again: %s", error)
                 return None
@@ -189,7 +189,7 @@ class _Run:
         return None
 
 
-def _aligned(told: Told, known: Known) -> dict[int, Any] | None:
+def _aligned(told: Told, known: Known) -> dict[int, Entry] | None:
     """The entries by position; None if it cannot be told which is which."""
     if told.tokens is None:
         return told.entries
@@ -198,7 +198,7 @@ def _aligned(told: Told, known: Known) -> dict[int, Any] | None:
     if len(given) > len(places) or (len(given) < len(places) and not told.is_stopped_by_word):
         return None
     found = dict(zip(places, given, strict=False))
-    if any(entry.get("id") != told.tokens[place] for place, entry in found.items()):
+    if any(entry.chosen != told.tokens[place] for place, entry in found.items()):
         return None
     return found
 

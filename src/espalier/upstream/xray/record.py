@@ -75,9 +75,11 @@ def trace_of(followed: Followed, told: Told, asked: Asked, known: Known) -> Trac
     )
 
 
-def combined_of(trace: Trace, told: Told, *, request_id: str, created: int, timestamp: str) -> dict[str, Any]:
-    """The trace in the combined form of the rejection tracer, with the whole trace under `espalier`."""
-    data = trace.to_json()
+def combined_of(
+    trace: Trace, data: Mapping[str, Any], told: Told, *, request_id: str, created: int, timestamp: str
+) -> dict[str, Any]:
+    """The trace in the combined form of the rejection tracer, with the whole trace under `espalier`. data: the trace as
+    JSON, whose parts are not copied."""
     return {
         "metadata": {
             "request_id": told.reply_id or request_id,

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from espalier.upstream.xray.distribution import entries_of
+from espalier.upstream.xray.distribution import Entry, entries_of, entry_of
 from espalier.upstream.xray.sampler.settings import RANDOM_SEED
 from espalier.upstream.xray.wire.request import Asked
 from espalier.upstream.xray.wire.spans import Value, decoded, edited, parsed, text_of
 
-INSIDE = frozenset({"choices", "generation_settings"})
-WITH_LISTS = INSIDE | {"completion_probabilities", "logprobs", "content", "top_logprobs"}
+INSIDE = frozenset({"choices", "generation_settings", "completion_probabilities", "logprobs", "content"})
+WITH_LISTS = INSIDE | {"top_logprobs"}
+ENTRIES = {"completion_probabilities": entry_of, "content": entry_of}
 Edit = tuple[int, int, str]
 
 
@@ -25,11 +26,11 @@ class Told:
     count: how many tokens were generated, as far as is known. tokens: all of them, from a reply that is no stream.
     settings, prompt: the effective ones."""
 
-    entries: dict[int, Any] = field(default_factory=dict)
+    entries: dict[int, Entry] = field(default_factory=dict)
     ids: dict[int, int] = field(default_factory=dict)
     count: int = 0
     tokens: list[int] | None = None
-    listed: list[Any] = field(default_factory=list)
+    listed: list[Entry] = field(default_factory=list)
     settings: Mapping[str, Any] | None = None
     prompt: str = ""
     prompt_count: int | None = None
@@ -44,7 +45,7 @@ def stripped(raw: bytes, asked: Asked, told: Told) -> tuple[bytes, bool]:
     """One JSON object of the reply as the client gets it, and whether it says why the text has ended. Raises
     UpstreamError for what is no JSON object."""
     text = raw.decode("latin-1")
-    found = parsed(text, WITH_LISTS if asked.top else INSIDE)
+    found = parsed(text, WITH_LISTS) if asked.top else parsed(text, INSIDE, ENTRIES)
     data = found.data
     _learn(data, asked, told)
     return edited(text, _edits(found, asked)).encode("latin-1"), is_last(data)
@@ -125,12 +126,13 @@ def _learn(data: Mapping[str, Any], asked: Asked, told: Told) -> None:
         if place is not None and place > 0:
             told.count = max(told.count, place)
             for back, entry in enumerate(reversed(entries)):
-                told.entries[place - 1 - back] = entry
-                told.ids[place - 1 - back] = entry["id"]
+                told.entries[place - 1 - back] = found = _entry(entry)
+                if found.chosen is not None:
+                    told.ids[place - 1 - back] = found.chosen
             if isinstance(ids, list) and len(ids) == 1 and not entries:
                 told.ids[place - 1] = ids[0]
     elif isinstance(ids, list):
-        told.tokens, told.listed = ids, entries
+        told.tokens, told.listed = ids, [_entry(one) for one in entries]
         told.count = len(ids)
     if isinstance(verbose.get("generation_settings"), Mapping):
         told.settings = decoded(verbose["generation_settings"])
@@ -141,6 +143,10 @@ def _learn(data: Mapping[str, Any], asked: Asked, told: Told) -> None:
         if asked.dialect == "completion":
             told.finish = "length" if verbose.get("stop_type") == "limit" else "stop"
     _learn_text(data, told)
+
+
+def _entry(one: Any) -> Entry:
+    return one if isinstance(one, Entry) else entry_of(one)
 
 
 def _learn_text(data: Mapping[str, Any], told: Told) -> None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from espalier.errors import UpstreamError
 
+Made: TypeAlias = Mapping[str, Callable[[Any], Any]]
 _DECODE = json.JSONDecoder().raw_decode
 _SPACE = re.compile(r"[ \t\r\n]*")
 
@@ -46,14 +47,15 @@ class Member:
         return self.start, self.value.end if self.after is None else self.after
 
 
-def parsed(text: str, inside: frozenset[str]) -> Value:
-    """The object in a text; values under the names of `inside` are gone into. Raises UpstreamError for what is no JSON
-    object."""
+def parsed(text: str, inside: frozenset[str], made: Made | None = None) -> Value:
+    """The object in a text; values under the names of `inside` are gone into. made: for lists under some of these
+    names, what is made at once of each item, so that the items of a long list are never all there as JSON objects.
+    Raises UpstreamError for what is no JSON object."""
     try:
         place = _skipped(text, 0)
         if text[place : place + 1] != "{":
             raise ValueError("no object")
-        found = _object(text, place, inside)
+        found = _object(text, place, inside, made or {})
     except (ValueError, IndexError, RecursionError) as error:
         raise UpstreamError(f"the reply is no JSON object: {error}") from error
     if _skipped(text, found.end) != len(text):
@@ -92,17 +94,18 @@ def _skipped(text: str, place: int) -> int:
     return place if found is None else found.end()
 
 
-def _value(text: str, place: int, inside: frozenset[str], *, is_inside: bool) -> Value:
+def _value(text: str, place: int, inside: frozenset[str], made: Made, name: str | None) -> Value:
+    """name: the member's, or the list's; None for a value that is not gone into."""
     place = _skipped(text, place)
-    if is_inside and text[place] == "{":
-        return _object(text, place, inside)
-    if is_inside and text[place] == "[":
-        return _array(text, place, inside)
+    if name is not None and text[place] == "{":
+        return _object(text, place, inside, made)
+    if name is not None and text[place] == "[":
+        return _array(text, place, inside, made, name)
     data, end = _DECODE(text, place)
     return Value(data, place, end)
 
 
-def _object(text: str, start: int, inside: frozenset[str]) -> Value:
+def _object(text: str, start: int, inside: frozenset[str], made: Made) -> Value:
     found = Value({}, start, start)
     place = _skipped(text, start + 1)
     before: int | None = None
@@ -114,7 +117,7 @@ def _object(text: str, start: int, inside: frozenset[str]) -> Value:
         colon = _skipped(text, end)
         if text[colon] != ":":
             raise ValueError(f"no colon at {colon}")
-        value = _value(text, colon + 1, inside, is_inside=name in inside)
+        value = _value(text, colon + 1, inside, made, name if name in inside else None)
         if last is not None:
             last.after = place
         last = found.members[name] = Member(place, value, before)
@@ -128,11 +131,13 @@ def _object(text: str, start: int, inside: frozenset[str]) -> Value:
     return found
 
 
-def _array(text: str, start: int, inside: frozenset[str]) -> Value:
-    found = Value([], start, start)
+def _array(text: str, start: int, inside: frozenset[str], made: Made, name: str) -> Value:
+    found, make = Value([], start, start), made.get(name)
     place = _skipped(text, start + 1)
     while text[place] != "]":
-        value = _value(text, place, inside, is_inside=True)
+        value = _value(text, place, inside, made, name if make is None else None)
+        if make is not None:
+            value.data = make(value.data)
         found.items.append(value)
         found.data.append(value.data)
         place = _skipped(text, value.end)
