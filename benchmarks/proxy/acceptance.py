@@ -3,9 +3,9 @@
     python -m benchmarks.proxy.acceptance                   400 requests of eight clients
     python -m benchmarks.proxy.acceptance --requests 40
 
-The truth of a request: the server is asked directly, with the same seed, for the probabilities of all tokens; llama.cpp's
-sampler in this process draws from them, with llama.cpp's grammar. Its draws must be the server's tokens, so that the
-truth is checked too. Then each step of the trace is held to it, and the client's bytes to those of the server alone.
+The truth of a request: the server is asked directly, with the same seed, for the probabilities of all tokens, and
+llama.cpp's sampler in this process draws from them, with llama.cpp's grammar. Its draws must be the server's tokens, so
+that the truth is checked too. Each step of the trace is held to it, and the client's bytes to those of the server alone.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def requests(count: int, samplers: Iterable[str] = SAMPLERS) -> list[One]:
         found.append(
             One(
                 sampler=sampler, path=path, is_stream=is_stream, grammar=grammar, seed=1 + place,
-                count=COUNTS[(place + turn) % len(COUNTS)],
+                count=COUNTS[(place // len(SAMPLERS) + turn) % len(COUNTS)],
             )
         )  # fmt: skip
     return found
@@ -187,7 +187,8 @@ def held(steps: Iterable[StepRecord], tokens: list[int], truth: list[Truth], *, 
     for step, true in zip(steps, truth, strict=False):
         counts["rejected"] += true.rejected is not None
         if not step.is_unknown:
-            counts["wrong verdict"] += (step.rejected.id if step.rejected and step.was_rejected else None) != true.rejected
+            refused = step.rejected.id if step.rejected is not None and step.was_rejected else None
+            counts["wrong verdict"] += refused != true.rejected
         low, high = step.bounds or (step.removed_mass, step.removed_mass)
         counts["wrong mass"] += not low - near <= true.removed_mass <= high + near
     for step in steps:
@@ -196,8 +197,10 @@ def held(steps: Iterable[StepRecord], tokens: list[int], truth: list[Truth], *, 
     return counts
 
 
-def run(server: LlamaServer, engine: Any, asked: list[One], folder: Path) -> dict[str, Counter[str]]:
-    """By sampler: counts of steps, of replies, and of what is wrong with them."""
+def run(
+    server: LlamaServer, engine: Any, asked: list[One], folder: Path, *, near: float = NEAR
+) -> dict[str, Counter[str]]:
+    """By sampler: counts of steps, of replies, and of what is wrong with them. near: of removed masses."""
     found: dict[str, Counter[str]] = {}
     for count in COUNTS:
         mine = [one for one in asked if one.count == count]
@@ -218,7 +221,7 @@ def run(server: LlamaServer, engine: Any, asked: list[One], folder: Path) -> dic
         for place, one in enumerate(mine):
             trace = Trace.from_json(json.loads(files[place].read_text())["espalier"])
             direct = httpx2.post(server.address + one.path, json=one.body, timeout=600).content
-            counts = held(trace.steps, *truth_of(server, engine, one, trace.prompt))
+            counts = held(trace.steps, *truth_of(server, engine, one, trace.prompt), near=near)
             counts["bytes differ"] += CHANGES.sub(b"_", replies[place]) != CHANGES.sub(b"_", direct)
             counts["replies"] += 1
             found[one.sampler] = found.get(one.sampler, Counter()) + counts

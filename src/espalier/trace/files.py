@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from espalier.errors import OutputError
+from espalier.files.writing import replaced
 
 
 def json_text(data: Mapping[str, Any], *, indent: int | None = None) -> str:
@@ -40,15 +40,7 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
     """Replace a file in one move. Raises OutputError naming the path; the old file is then untouched."""
     try:
         target = Path(os.path.realpath(path))  # follow a symbolic link instead of replacing it
-        draft = target.with_name(f".espalier-{secrets.token_hex(8)}.tmp")
-        try:
-            with draft.open("xb") as file:  # not mkstemp: the file gets the mode of the user's umask
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        reason = getattr(error, "strerror", None) or str(error)
-        raise OutputError(f"cannot write {os.fspath(path)!r}: {reason}") from error
+    except ValueError as error:  # a NUL in the name
+        raise OutputError(f"cannot write {os.fspath(path)!r}: {error}") from error
+    with replaced(target) as draft:
+        draft.write_bytes(content)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from espalier.errors import EspalierError, InputError, OutputError
 from espalier.files.json_shape import check_toml
 from espalier.files.limits import PRESET
 from espalier.files.reading import read_text
+from espalier.files.writing import replaced
 from espalier.sampling.presets.spec import Preset, check_name
 
 SUFFIX = ".toml"
@@ -61,43 +61,19 @@ def write_preset(preset: Preset, path: Path, *, replace: bool = False) -> None:
     """
     text = preset_text(preset)
     target = Path(os.path.realpath(path))  # keep a symbolic link
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
     try:
-        try:
-            with part.open("x", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+        with replaced(target, is_new=not replace) as part:
+            part.write_text(text, encoding="utf-8", newline="\n")
             if parse_preset(part.read_text(encoding="utf-8-sig"), name=preset.name, source=str(path)) != preset:
                 raise OutputError(f"cannot write {path}: what was written reads otherwise")
-            _move_into_place(part, target, replace=replace)
-        finally:
-            part.unlink(missing_ok=True)
     except FileExistsError as error:
         raise InputError(
             f"there is a preset {preset.name!r} already: {path}", hint="--force replaces it", field="name"
         ) from error
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def _move_into_place(part: Path, target: Path, *, replace: bool) -> None:
-    """Move the file to its name in one step. Raises FileExistsError, also if another process was faster."""
-    if not replace:
-        try:
-            os.link(part, target)
-        except FileExistsError:
-            raise
-        except OSError:  # a file system without hard links
-            if target.exists():
-                raise FileExistsError from None
-        else:
-            return
-    os.replace(part, target)
 
 
 def preset_text(preset: Preset) -> str:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 HEADER = b"x-combined-data-available"
 SMALL = 1024
 """Up to so many tokens, the probabilities of all are asked for."""
+MODEST = 16_384
+"""The same for samplers that look at all of them."""
 LEAST = 100
 MARGIN = 64
 UNTRUNCATED = 1000
@@ -273,15 +275,21 @@ def count_of(asked: Asked, width: int, wanted: int | None) -> int:
     """How many probabilities to ask for: as many as decide nearly every step, and no more."""
     if wanted is not None:
         return width if wanted == 0 else min(wanted, width)
-    if width <= SMALL:
-        return width
     body = asked.body
+    if width <= (MODEST if _needs_all(body) else SMALL):
+        return width
     top_k = body.get("top_k")
     top_k = top_k if isinstance(top_k, int | float) and not isinstance(top_k, bool) else 40
-    if top_k <= 0 or body.get("mirostat") or body.get("logit_bias"):
+    if top_k <= 0 or body.get("logit_bias"):
         return min(width, UNTRUNCATED)
     has_penalties = any(body.get(name) for name in ("presence_penalty", "frequency_penalty", "dry_multiplier"))
     return min(width, max(LEAST, int(top_k) + (MARGIN if has_penalties else 0)))
+
+
+def _needs_all(body: Mapping[str, Any]) -> bool:
+    """Whether a draw depends on all tokens, so that each would be asked for again."""
+    given = {name: body.get(name) for name in ("mirostat", "top_n_sigma", "dynatemp_range")}
+    return any(isinstance(one, int | float) and one > 0 for one in given.values())
 
 
 def new_seed() -> int:

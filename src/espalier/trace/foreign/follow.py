@@ -17,14 +17,14 @@ from typing import Any, BinaryIO, Self, cast
 
 from espalier.files.limits import LOG
 from espalier.files.reading import open_file
-from espalier.trace.foreign.log_reader import LogError, LogReader
+from espalier.trace.foreign.log_reader import Headed, LogError, LogReader
 
 MARK = 64
 """Bytes before the offset that are compared: if they changed, the file was begun again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class News:
+class News(Headed):
     """What is new. events: in order. header: the fields beside the events, with `ended`, the runs that ended since the
     last event of a log of Espalier. is_closed, is_cut: of the file as it is now, as in LogReader. files: how many files
     were begun since the start."""
@@ -34,14 +34,6 @@ class News:
     is_closed: bool = False
     is_cut: bool = False
     files: int = 0
-
-    @property
-    def log_version(self) -> str:
-        return str(self.header.get("log_version") or "unknown")
-
-    @property
-    def timestamp(self) -> str:
-        return str(self.header.get("timestamp") or "unknown")
 
 
 class LogFollower:

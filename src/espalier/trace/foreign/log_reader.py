@@ -13,7 +13,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 from espalier.errors import InputError, TooLarge
@@ -52,7 +52,22 @@ class LogError(InputError):
     """This is not a rejection log."""
 
 
-class LogReader:
+class Headed:
+    """What the header of a log says, for whoever has one."""
+
+    __slots__ = ()
+    header: Mapping[str, Any]
+
+    @property
+    def log_version(self) -> str:
+        return str(self.header.get("log_version") or "unknown")
+
+    @property
+    def timestamp(self) -> str:
+        return str(self.header.get("timestamp") or "unknown")
+
+
+class LogReader(Headed):
     """The events of one file, in order, each as a dict.
 
     file: binary or text; it is read forwards only. offset: a byte offset at which an earlier reader of the same file
@@ -77,14 +92,6 @@ class LogReader:
         self.offset = offset
         self._goes_on = offset > 0
         self._count = 0
-
-    @property
-    def log_version(self) -> str:
-        return str(self.header.get("log_version") or "unknown")
-
-    @property
-    def timestamp(self) -> str:
-        return str(self.header.get("timestamp") or "unknown")
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Iterate once. Each event has `step`, and lists for the three stages. Raises LogError if the file is no such

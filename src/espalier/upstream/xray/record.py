@@ -30,6 +30,8 @@ from espalier.upstream.xray.wire.spans import text_of
 LISTED = 10
 AGAIN = 5e-3
 """How far a removed mass may be off that comes from another forward pass than the one that the server drew from."""
+ROUNDED = 2.0**-24
+"""What one addition of single floats may lose of a sum of about 1."""
 ALMOST = 1.0 - 2.0**-53
 FROM = "llama-server"
 """`sampler` of the trace's sampling: it drew the tokens with random numbers of its own."""
@@ -209,23 +211,28 @@ def _masses(step: Step, states: States | None, allows: _Allows) -> Masses:
                       found.entropy_before, found.entropy_after)  # fmt: skip
     refused = np.array([not allows(token) for token in reported.ids.tolist()])
     probs = np.exp(reported.logprobs.astype(np.float64))
-    least = min(ALMOST, math.fsum(probs[refused].tolist()))
-    rest = max(0.0, 1.0 - math.fsum(probs.tolist()))
-    most, count = min(1.0 - _own(step), least + rest), 0
+    out, total = math.fsum(probs[refused].tolist()), math.fsum(probs.tolist())
+    rest, count = _unlisted(reported, total, float(probs[-1])), 0
+    unlisted = reported.width - reported.ids.shape[0]
     if reported.width <= MASKED:
         mask = states.mask(step.state, step.begun)
         count = int(np.count_nonzero(mask))
         unlisted = count - int(np.count_nonzero(mask[reported.ids]))
-        # At most so much of the rest is allowed, since no unlisted token has more than the last listed one.
-        least = min(ALMOST, max(least, least + rest - unlisted * float(probs[-1])))
-        if unlisted == 0:
-            most = least
-    most = max(most, least)
-    return Masses(least, most, count, -math.log1p(-least), 0.0, 0.0)
+    # No unlisted token has more than the last listed one. What all of them have lies between 0 and `rest`, of which
+    # each end gives one bound: shares of the listed tokens are of the true sum, which the server rounds.
+    allowed = unlisted * float(probs[-1])
+    sure = max(0.0, 1.0 - total - ROUNDED * reported.width - allowed)  # of unlisted tokens that are refused
+    least = min(ALMOST, (out + sure) / (total + sure + min(rest, allowed)))
+    most = min((out + rest) / (total + rest), 1.0 - math.exp(_logprob(step)) / (total + rest))
+    return Masses(least, max(most, least), count, -math.log1p(-least), 0.0, 0.0)
 
 
-def _own(step: Step) -> float:
-    return math.exp(min(0.0, _logprob(step)))
+def _unlisted(reported: Reported, total: float, last: float) -> float:
+    """The most that the unlisted tokens have together. total: the sum of the listed ones. last: the least of them. The
+    server divides by a sum that it made of single floats, from which small addends have dropped."""
+    missing = reported.width - reported.ids.shape[0]
+    lost = ROUNDED * (reported.ids.shape[0] + missing * min(1.0, last / ROUNDED))
+    return min(missing * last, max(0.0, 1.0 - total) + lost)
 
 
 def _entropies(reported: Reported | None, mask: NDArray[np.bool_] | None) -> tuple[float, float]:

@@ -81,15 +81,6 @@ class SamplerSettings:
         """Whether the draws depend on the tokens before, those of the prompt included."""
         return self.has_penalties or self.has_dry
 
-    @property
-    def needs_all(self) -> bool:
-        """Whether a draw depends on the probabilities of all tokens, so that the best ones alone decide nothing."""
-        if self.mirostat:
-            return True
-        if self.temperature <= 0 and "temperature" in self.samplers and self.dynatemp_range <= 0:
-            return False
-        return not (("top_k" in self.samplers and self.top_k > 0) or ("min_p" in self.samplers and self.min_p > 0))
-
 
 def read_settings(data: Any) -> SamplerSettings:
     """Raises UpstreamError naming a field that is missing or wrong."""

@@ -27,6 +27,9 @@ def top_k(given: Candidates, settings: SamplerSettings) -> Options:
         found.need_whole()
         return (found,)
     edge, after = float(found.logits[k - 1]), max(float(found.logits[k]) if k < count else -math.inf, found.rest)
+    if found.is_whole and edge == -math.inf:
+        # Which of the refused tokens are kept makes no difference: none of them has any weight.
+        return (found.cut(k),)
     if k == count and edge > found.rest:
         return (found.cut(k),)
     if edge <= found.rest or (edge - after < CLOSE and after > -math.inf):
