@@ -106,7 +106,7 @@ async def _stop(server: asyncio.Server) -> None:
 
 
 def proxy_settings(url: str, **values: Any) -> ProxySettings:
-    return ProxySettings(llama_url=url, **{"mode": "off", **values})
+    return ProxySettings(llama_url=url, **{"mode": "off", "self_test": False, **values})
 
 
 def server_settings(**values: str) -> ServerSettings:

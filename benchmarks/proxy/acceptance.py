@@ -5,7 +5,7 @@
 
 The truth of a request: the server is asked directly, with the same seed, for the probabilities of all tokens, and
 llama.cpp's sampler in this process draws from them, with llama.cpp's grammar. Its draws must be the server's tokens, so
-that the truth is checked too. Each step of the trace is held to it, and the client's bytes to those of the server alone.
+that the truth is checked too. Each step of the trace is held to it, and the bytes of the reply to the server's own.
 """
 
 from __future__ import annotations
@@ -101,14 +101,15 @@ class Truth:
 
 def requests(count: int, samplers: Iterable[str] = SAMPLERS) -> list[One]:
     """The first so many of all combinations, again and again with other seeds."""
-    every = list(product(PATHS, (False, True), GRAMMARS, samplers))
+    names = list(samplers)
+    every = list(product(PATHS, (False, True), GRAMMARS, names))
     found = []
     for place, (path, is_stream, grammar, sampler) in enumerate(islice(cycle(every), count)):
         turn = place // len(every)
         found.append(
             One(
                 sampler=sampler, path=path, is_stream=is_stream, grammar=grammar, seed=1 + place,
-                count=COUNTS[(place // len(SAMPLERS) + turn) % len(COUNTS)],
+                count=COUNTS[(place // len(names) + turn) % len(COUNTS)],
             )
         )  # fmt: skip
     return found
@@ -205,7 +206,8 @@ def run(
     for count in COUNTS:
         mine = [one for one in asked if one.count == count]
         where = folder / f"n_probs_{count}"
-        with proxied(proxy_settings(server.address, mode="xray", n_probs=count, output_dir=where)) as url:
+        settings = proxy_settings(server.address, mode="xray", n_probs=count, output_dir=where, self_test=True)
+        with proxied(settings) as url:
 
             def ask(place: int, mine: list[One] = mine, url: str = url) -> bytes:
                 one = mine[place]

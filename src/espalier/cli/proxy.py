@@ -54,6 +54,9 @@ def command(
         typer.Option(help="Probabilities of a token that the server is asked for; 0: all. [default: as needed]", min=0),
     ] = None,
     refill: Annotated[bool, typer.Option("--refill/--no-refill", help="Ask again for what a reply leaves out.")] = True,
+    self_test: Annotated[
+        bool, typer.Option("--self-test/--no-self-test", help="Ask the server first whether its replies can be traced.")
+    ] = True,
     timeout: Annotated[float, typer.Option(help="Seconds without a byte from the server.", min=0.001)] = 600.0,
     api_key_file: Annotated[str | None, typer.Option(help="TOML file with API keys of the proxy.")] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
@@ -82,6 +85,7 @@ def command(
         upstream_key=found.values.get("LLAMA_API_KEY") or None,
         read_seconds=timeout,
         refill=refill,
+        self_test=self_test,
     )
     if settings.output_dir is not None:
         make_folder(settings.output_dir)

@@ -7,6 +7,7 @@ stream left out. Whatever fails here is logged, and the client still gets its re
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
@@ -18,9 +19,11 @@ from typing import Any
 import httpx2
 
 from espalier.errors import Cancelled, EspalierError, UpstreamError
+from espalier.server.http.errors import BadGateway
 from espalier.server.proxy.exchange import Exchange
 from espalier.server.proxy.forward import relay_reply
 from espalier.server.proxy.headers import passed_on, value_of
+from espalier.server.proxy.self_test import self_test
 from espalier.server.proxy.state import ProxyProcess
 from espalier.upstream.link import Link
 from espalier.upstream.llama_server import vocabulary
@@ -101,20 +104,39 @@ class XRay:
                     raise Untraced("the server's tokens are not known")
                 self._tried = time.monotonic()
                 try:
-                    self._known = Known(await asyncio.to_thread(vocabulary.fetch, self._server))
+                    self._known = await asyncio.to_thread(self._learn)
                 except EspalierError as error:
-                    log.warning("the server's tokens could not be read, so nothing is traced: %s", error)
+                    log.warning("nothing is traced: %s", error)
                     raise Untraced("the server's tokens are not known") from error
             return self._known
+
+    def _learn(self) -> Known:
+        """The server's tokens, after the self-test. Raises what `vocabulary.fetch` and `self_test` raise."""
+        known = Known(vocabulary.fetch(self._server))
+        if self._process.proxy.self_test:
+            self_test(self._server, known)
+            log.info("replies of %s can be traced: %s, %d tokens", self._server.link.url, known.vocab.name,
+                     known.vocab.width)  # fmt: skip
+        return known
+
+    async def look(self) -> None:
+        """Learn what there is to know before the first request, so that the log says at once what cannot be traced. A
+        server that is not there yet is asked again when a request needs it."""
+        with contextlib.suppress(Untraced):
+            await self._learned()
 
 
 @asynccontextmanager
 async def x_ray(process: ProxyProcess) -> AsyncIterator[XRay]:
     """The tracer of x-ray mode."""
     found = XRay(process)
+    look = asyncio.ensure_future(found.look()) if process.proxy.self_test else None
     try:
         yield found
     finally:
+        if look is not None:
+            look.cancel()
+            await asyncio.wait({look})
         await found.close()
 
 
@@ -156,7 +178,7 @@ class _One:
     async def _whole(self, answer: httpx2.Response) -> None:
         outgoing = self._exchange.outgoing
         try:
-            raw = b"".join([piece async for piece in answer.aiter_raw()])
+            raw = await _body(answer)
         except httpx2.HTTPError as error:
             raise self._exchange.upstream.broken() from error
         try:
@@ -300,6 +322,16 @@ def new_seed() -> int:
 def _encoding(exchange: Exchange) -> bytes | None:
     found = value_of(exchange.scope["headers"], b"content-encoding")
     return None if found in (None, b"identity") else found
+
+
+async def _body(answer: httpx2.Response) -> bytes:
+    """The whole reply. Raises BadGateway for one that is too long, httpx2.HTTPError."""
+    found = bytearray()
+    async for piece in answer.aiter_raw():
+        found += piece
+        if len(found) > MOST_REPLY:
+            raise BadGateway(f"the reply has more than {MOST_REPLY} bytes", hint="a smaller --n-probs")
+    return bytes(found)
 
 
 async def _events(answer: httpx2.Response) -> AsyncIterator[bytes]:

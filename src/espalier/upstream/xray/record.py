@@ -232,7 +232,7 @@ def _unlisted(reported: Reported, total: float, last: float) -> float:
     server divides by a sum that it made of single floats, from which small addends have dropped."""
     missing = reported.width - reported.ids.shape[0]
     lost = ROUNDED * (reported.ids.shape[0] + missing * min(1.0, last / ROUNDED))
-    return min(missing * last, max(0.0, 1.0 - total) + lost)
+    return float(min(missing * last, max(0.0, 1.0 - total) + lost))
 
 
 def _entropies(reported: Reported | None, mask: NDArray[np.bool_] | None) -> tuple[float, float]:

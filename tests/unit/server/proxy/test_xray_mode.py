@@ -59,7 +59,7 @@ async def llama(asked, writer):
         found = {"content": "a", "completion_probabilities": [entry(1)], "stop": True,
                  "generation_settings": {"logit_bias": biases}}  # fmt: skip
     else:
-        settings = SETTINGS | {"seed": body["seed"], "n_probs": body["n_probs"], "grammar": body["grammar"]}
+        settings = SETTINGS | {name: body.get(name, 0) for name in ("seed", "n_probs", "grammar")}
         end = [0.6, 0.1, 0.1, 0.1, 0.05, 0.05]
         found = {
             "index": 0, "content": "a é", "tokens": [1, 0], "stop": True, "generation_settings": settings,
