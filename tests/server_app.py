@@ -169,16 +169,12 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self.kept: dict[str, Mapping[str, Any]] = {}
-        self.rows: list[Mapping[str, Any]] = []
 
     def save_trace(
         self, trace: Mapping[str, Any], *, request_id: str, caller: str, index: int, route: str | None = None
     ) -> str:
         self.kept[f"trc_{request_id}_{index}"] = trace
         return f"trc_{request_id}_{index}"
-
-    def save_generation(self, row: Mapping[str, Any]) -> None:
-        self.rows.append(row)
 
     def traces(self, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
         return []

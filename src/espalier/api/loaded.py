@@ -33,6 +33,11 @@ class LoadedEngine:
         return self._engine.name
 
     @property
+    def kind(self) -> str | None:
+        """The engine's name, such as `transformers`; None where it was not opened by name."""
+        return self._kind
+
+    @property
     def vocab(self) -> Vocab:
         """Raises CapabilityError if the engine does not know the model's vocabulary."""
         if self._engine.vocab is None:

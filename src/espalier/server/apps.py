@@ -31,6 +31,7 @@ from espalier.server.routes import (
     chat,
     completions,
     files,
+    generations,
     health,
     llama,
     logging_server,
@@ -47,8 +48,8 @@ from espalier.version import __version__
 from espalier.wiring import App
 
 CHAT_ROUTERS = (
-    health.router, chat.router, completions.router, models.router, traces.router, web.router, llama.router,
-    tokens.router, responses.router,
+    health.router, chat.router, completions.router, models.router, traces.router, generations.router, web.router,
+    llama.router, tokens.router, responses.router,
 )  # fmt: skip
 BATCH_ROUTERS = (files.router, batches.router, seed_jobs.router)
 ROUTERS = (*CHAT_ROUTERS, *BATCH_ROUTERS)
@@ -88,7 +89,7 @@ def create_batch_app(
     settings: ServerSettings | None = None, *, engine: LoadedEngine | None = None, failed: Failed | None = None
 ) -> FastAPI:
     """Batch jobs alone, beside a server for chat. Any number of processes of it may run on one database."""
-    routers = (health.router, models.router, traces.router, *BATCH_ROUTERS)
+    routers = (health.router, models.router, traces.router, generations.router, *BATCH_ROUTERS)
     settings = settings or settings_of(read_environment().values)
     return _build("Espalier batch", settings, Parts(engine=engine), failed, routers)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from espalier.engines.base import Result
+from espalier.store.generations import Wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,7 @@ class Meter(Protocol):
 
 
 class TraceStore(Protocol):
-    """Stores traces and rows of generations. Every method blocks: call it in a thread. caller: None for every
+    """Stores traces. Every method blocks: call it in a thread. caller: None for every
     caller."""
 
     def save_trace(
@@ -97,8 +98,6 @@ class TraceStore(Protocol):
     ) -> str:
         """Store a trace (`Trace.to_json()`) and return its id. index: which output of the request."""
         ...
-
-    def save_generation(self, row: Mapping[str, Any]) -> object: ...
 
     def traces(self, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
         """Newest first, without steps. after: the last id of the page before."""
@@ -113,3 +112,19 @@ class TraceStore(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class LogStore(Protocol):
+    """Stores generation logs. Every method blocks: call it in a thread. caller: None for every caller."""
+
+    def save_generation(self, row: Mapping[str, Any]) -> str:
+        """Store a row of `api/log_rows.py` and return its id."""
+        ...
+
+    def generations(self, wanted: Wanted, *, limit: int) -> Sequence[Mapping[str, Any]]:
+        """Newest first, without request and content. Raises InputError for a wrong `after` or query."""
+        ...
+
+    def generation(self, generation_id: str, *, caller: str | None) -> Mapping[str, Any] | None:
+        """A whole row, None if there is none of this caller."""
+        ...

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from espalier.errors import InputError
-from espalier.fields import DeclaredField, Field, WrongValue, entries, wrong_variable
+from espalier.fields import SWITCHES, DeclaredField, Field, WrongValue, entries, wrong_variable
 from espalier.trace.recorders.rejection_log import LEAST_BYTES
 
 HINT = "see .env.example"
@@ -22,6 +22,12 @@ HINT = "see .env.example"
 
 def _sorted(values: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(set(values)))
+
+
+def _log_level(text: str) -> str:
+    """`true` and `false`, as the setting was once, or one of its choices."""
+    said = text.lower()
+    return {True: "figures", False: "off"}[SWITCHES[said]] if said in SWITCHES else said
 
 
 def _origins(origins: tuple[str, ...]) -> tuple[str, ...]:
@@ -139,7 +145,10 @@ class ServerSettings:
         default=None, repr=False
     )
     store_traces: Annotated[Literal["never", "asked", "always"], Field("Which traces are kept.")] = "asked"
-    store_generations: Annotated[bool, Field("Whether figures of every generation are kept.")] = False
+    store_generations: Annotated[
+        Literal["off", "figures", "content"],
+        Field("What is logged of every generation; true is figures.", parse=_log_level),
+    ] = "off"
     trace_level: Annotated[Literal["off", "summary", "steps", "full"], Field("Of requests that do not ask.")] = (
         "summary"
     )

@@ -36,7 +36,8 @@ class LogWriter:
     """Takes functions that make rows, and stores the rows in order. No method raises.
 
     open_store: opens the store at the first row. with_content: whether rows have prompts and texts. tell: gets what
-    could not be written, in words.
+    could not be written, in words. tells_all: every time, for a process that runs long. closes: whether the store is
+    closed at the end.
     """
 
     def __init__(
@@ -46,6 +47,8 @@ class LogWriter:
         with_content: bool,
         tell: Callable[[str], object] = log.warning,
         most_waiting: int = MOST_WAITING,
+        tells_all: bool = False,
+        closes: bool = True,
     ) -> None:
         self.with_content = with_content
         self.tell = tell
@@ -53,6 +56,7 @@ class LogWriter:
         self._waiting: queue.Queue[Callable[[], Mapping[str, Any]] | None] = queue.Queue(most_waiting)
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
+        self._tells_all, self._closes = tells_all, closes
         self._told: set[str] = set()
         self._lost = 0
         self._is_closed = False
@@ -100,11 +104,11 @@ class LogWriter:
                 self._fail(error.message)
             except Exception as error:  # noqa: BLE001  # whatever it is, it must not end the thread unsaid
                 self._fail(f"{type(error).__name__}: {error}")
-        if store is not None:
+        if store is not None and self._closes:
             store.close()
 
     def _fail(self, why: str) -> None:
         self._lost += 1
-        if why not in self._told:
+        if self._tells_all or why not in self._told:
             self._told.add(why)
             self.tell(f"not logged: {why}")

@@ -21,7 +21,7 @@ FREE = {"/health", "/ready"}
 KEY = {"authorization": "Bearer sk-good"}
 VALUES = {
     "{model:path}": "fake", "{trace_id}": "a", "{name}": "playground.js", "{file_id}": "a", "{batch_id}": "a",
-    "{job_id}": "a",
+    "{job_id}": "a", "{log_id}": "a",
 }  # fmt: skip
 BODIES = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}]},

@@ -1,4 +1,4 @@
-"""Follows the outputs of one HTTP request: merges their events, counts them, stores traces and generations.
+"""Follows the outputs of one HTTP request: merges their events, counts them, stores traces, logs generations.
 
 It knows no shape of a reply. `submitting.py` starts and ends the outputs.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from espalier.api.log_rows import log_row
 from espalier.decoding.plan import STRATEGIES, Strategy
 from espalier.engines.base import Event, Finished, Result, TokenEvent
 from espalier.engines.protocols import Running
@@ -150,6 +151,8 @@ class Generation:
             return
         one.is_counted = True
         one.result, one.finish = result, error if result is None else result.finish_reason
+        if result is None:
+            self._log(index, None, error)
         preparing, queued = self.waited(one)
         self.process.meter.finished(
             Finish(
@@ -183,9 +186,10 @@ class Generation:
         )
 
     async def _keep(self, index: int, result: Result) -> None:
-        """Store the trace, the row and the hidden states of an output, if wanted. A failing store is logged and ends no
-        generation."""
+        """Store the trace and the hidden states of an output, if wanted, and log the output. A failing store is told
+        and ends no generation."""
         await self._keep_trace(index, result)
+        self._log(index, result, None)
         states = self.asked.states or self.process.activations
         if states is not None and result.activations is not None:
             taken = partial(states.put, result, request_id=self.request_id, trace_id=self.outputs[index].trace_id)
@@ -196,17 +200,12 @@ class Generation:
                 log.warning("not stored: %s", error, extra={"fields": {"request_id": self.request_id}})
 
     async def _keep_trace(self, index: int, result: Result) -> None:
-        store, settings = self.process.store, self.process.settings
-        keeps_trace = self.asked.keep_trace and result.trace is not None
-        if store is None or not (keeps_trace or settings.store_generations):
+        store = self.process.store
+        if store is None or not self.asked.keep_trace or result.trace is None:
             return
-        row = self._row(index, result)
 
-        def save() -> str | None:
-            if settings.store_generations:
-                store.save_generation(row)
-            if not keeps_trace or result.trace is None:
-                return None
+        def save() -> str:
+            assert result.trace is not None
             return store.save_trace(
                 result.trace.to_json(),
                 request_id=self.request_id,
@@ -222,23 +221,24 @@ class Generation:
         except EspalierError as error:
             log.warning("not stored: %s", error, extra={"fields": {"request_id": self.request_id}})
 
-    def _row(self, index: int, result: Result) -> Mapping[str, Any]:
-        first = self.outputs[index].first
-        return {
-            "request_id": self.request_id,
-            "caller": self.caller.name,
-            "route": self.route,
-            "model": self.process.names[0],
-            "constraint_kind": self.kind,
-            "streamed": self.asked.stream,
-            "prompt_tokens": result.usage.prompt_tokens,
-            "completion_tokens": completion_tokens(result),
-            "queued": self.waited(self.outputs[index])[1],
-            "to_first_token": None if first is None else first - self.began,
-            "total": time.monotonic() - self.began,
-            "finish_reason": result.finish_reason,
-            "valid": None if result.verdict is None else result.verdict.valid,
-        }
+    def _log(self, index: int, result: Result | None, error: str | None) -> None:
+        """Have the output logged; nobody waits for that."""
+        writer = self.process.log
+        if writer is None:
+            return
+        one, request = self.outputs[index], self.asked.requests[index]
+        first = None if one.first is None else one.first - self.began
+        columns = {
+            "request_id": self.request_id, "route": self.route, "engine": self.process.engine.kind,
+            "constraint_kind": self.kind, "streamed": self.asked.stream, "queued": self.waited(one)[1],
+            "to_first_token": first, "total": time.monotonic() - self.began, "trace_id": one.trace_id, "error": error,
+        }  # fmt: skip
+        writer.put(
+            lambda: log_row(
+                request, result, model=self.process.names[0], caller=self.caller.name,
+                with_content=writer.with_content, contract=self.contract, **columns,
+            )
+        )  # fmt: skip
 
 
 def completion_tokens(result: Result) -> int:

@@ -53,6 +53,7 @@ from espalier.store.batches.open import BatchStore, default_folder
 from espalier.store.counters import StoredCounters
 from espalier.store.open import Store, open_store
 from espalier.store.retention import Limits, keep
+from espalier.store.writer import LogWriter
 from espalier.trace.recorders.protocol import Recorder
 from espalier.trace.recorders.rejection_log import RejectionLog
 from espalier.version import __version__
@@ -116,6 +117,8 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
         has_batches = parts.takes_batches and settings.batch_jobs
         if store is None and (_keeps(settings) or has_batches or _is_one_of_several(settings)):
             store = await open_kept_store(stack, settings)
+        logs_kept = store if settings.store_generations != "off" and isinstance(store, Store) else None
+        writer = None if logs_kept is None else _open_log(stack, settings, logs_kept)
         gate = parts.gate or open_gate(stack, settings, store)
         judge = parts.judge or await _open_judge(stack, settings, gate)
         running: list[ServingEngine] = []
@@ -148,7 +151,7 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
             pools=pools, spans=spans, store=store if parts.store is not None or _keeps(settings) else None,
             started=int(time.time()), fingerprint=_fingerprint(engine), recorders=recorders,
             default_strategy=REJECTION if recorders and engine.capabilities.logits else None, prebuild=prebuild,
-            activations=activations, named_stores=named,
+            logs=logs_kept, log=writer, activations=activations, named_stores=named,
             batches=open_batches(store, settings) if has_batches and isinstance(store, Store) else None,
         )  # fmt: skip
 
@@ -171,7 +174,8 @@ def open_batches(store: Store, settings: ServerSettings) -> BatchStore:
 
 
 async def _open_engine(stack: AsyncExitStack, app: App, settings: ServerSettings) -> LoadedEngine:
-    engine = LoadedEngine(await asyncio.to_thread(app.open, settings.model_name), app.presets)
+    opened = await asyncio.to_thread(app.open, settings.model_name)
+    engine = LoadedEngine(opened, app.presets, kind=app.engine_kind(settings.model_name))
     stack.push_async_callback(asyncio.to_thread, engine.close)
     await asyncio.to_thread(_warm, engine)
     stack.enter_context(_short_collections())
@@ -272,6 +276,16 @@ async def _retention(store: Store, settings: ServerSettings) -> AsyncIterator[No
             await task
 
 
+def _open_log(stack: AsyncExitStack, settings: ServerSettings, store: Store) -> LogWriter:
+    """Writes generation logs in a thread of its own, which nobody waits for but the end of the process."""
+    made = LogWriter(
+        lambda: store, with_content=settings.store_generations == "content", tell=log.warning, tells_all=True,
+        closes=False,
+    )  # fmt: skip
+    stack.push_async_callback(asyncio.to_thread, made.close)
+    return made
+
+
 def open_gate(stack: AsyncExitStack, settings: ServerSettings, store: TraceStore | None) -> KeyGate:
     """Workers of one host count requests in their store, so that they hold limits together."""
     counters = None
@@ -352,7 +366,7 @@ def _is_one_of_several(settings: ServerSettings) -> bool:
 
 def _keeps(settings: ServerSettings) -> bool:
     """Whether traces or generations are stored."""
-    return settings.store_traces != "never" or settings.store_generations
+    return settings.store_traces != "never" or settings.store_generations != "off"
 
 
 def _names(settings: ServerSettings, app: App, engine: LoadedEngine) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from espalier.api.loaded import LoadedEngine
 from espalier.engines.protocols import ServingEngine
 from espalier.sampling.presets.catalogue import Presets
 from espalier.server.observe.telemetry import Spans
-from espalier.server.ports import Gate, Meter, TraceStore
+from espalier.server.ports import Gate, LogStore, Meter, TraceStore
 from espalier.server.process.hidden_states import HiddenStates
 from espalier.server.process.named_stores import NamedStores
 from espalier.server.process.overwrites import Overwrites
@@ -17,6 +17,7 @@ from espalier.server.process.pools import Pools
 from espalier.server.process.prebuild import Prebuild
 from espalier.server.settings import ServerSettings
 from espalier.store.batches.open import BatchStore
+from espalier.store.writer import LogWriter
 from espalier.trace.recorders.protocol import Recorder
 from espalier.wiring import App
 
@@ -26,9 +27,10 @@ class Process:
     """engine: for what needs no scheduler (tokenising, templates). names: the model's names; replies use the first.
     started: Unix seconds. pools: threads for work that blocks or takes long. spans: telemetry. fingerprint:
     identifies the model and this version. recorders: get every run. default_strategy: for requests that name none;
-    None leaves the choice to the engine. prebuild: how far the word lists are that are compiled at the start.
-    activations: takes hidden states. named_stores: those that requests name. overwrites: set for all requests.
-    batches: None where batch jobs are off. wakers: called when there is a new batch, or one is to stop."""
+    None leaves the choice to the engine. prebuild: how far the word lists are that are compiled at the start. logs:
+    stored generation logs; log: writes them; None where they are not kept. activations: takes hidden states.
+    named_stores: those that requests name. overwrites: set for all requests. batches: None where batch jobs are off.
+    wakers: called when there is a new batch, or one is to stop."""
 
     settings: ServerSettings
     app: App
@@ -45,6 +47,8 @@ class Process:
     recorders: tuple[Recorder, ...] = ()
     default_strategy: str | None = None
     prebuild: Prebuild | None = None
+    logs: LogStore | None = None
+    log: LogWriter | None = None
     activations: HiddenStates | None = None
     named_stores: NamedStores | None = None
     overwrites: Overwrites = field(default_factory=Overwrites)

@@ -49,9 +49,6 @@ class MemoryStore:
                 self._kept.popitem(last=False)
         return found
 
-    def save_generation(self, row: Mapping[str, Any]) -> None:
-        """Figures are not kept here."""
-
     def traces(self, *, caller: str | None, limit: int, after: str | None) -> Sequence[Mapping[str, Any]]:
         if limit < 1:
             raise InputError("the limit must be at least 1", field="limit")

@@ -60,7 +60,7 @@ router = APIRouter(tags=["traces"])
 @router.get("/traces", responses=documented(*STATUSES), openapi_extra={"parameters": LIST_PARAMETERS})
 async def list_traces(request: Request) -> Response:
     """The caller's traces, newest first, without their steps."""
-    limit, after = _limit(request.query_params.get("limit")), request.query_params.get("after")
+    limit, after = page_limit(request.query_params.get("limit")), request.query_params.get("after")
 
     def work(store: TraceStore, caller: str) -> bytes:
         found = store.traces(caller=caller, limit=limit + 1, after=after)
@@ -162,7 +162,8 @@ def _unknown() -> NotFound:
     return NotFound("there is no such trace", field="trace_id")
 
 
-def _limit(given: str | None) -> int:
+def page_limit(given: str | None) -> int:
+    """How many rows a page has. Raises InputError."""
     if given is None:
         return LIMIT
     if not re.fullmatch(r"[0-9]{1,4}", given) or not 1 <= int(given) <= MAX_LIMIT:
