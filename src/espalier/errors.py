@@ -127,6 +127,24 @@ class SamplingError(InputError):
 class PromptTooLong(InputError):
     """The prompt does not fit the model's context."""
 
+    def __init__(
+        self, message: str | None = None, *, hint: str | None = None, field: str | None = None,
+        tokens: int | None = None, context: int | None = None,
+    ) -> None:  # fmt: skip
+        """tokens: of the prompt, None if they were not counted. context: the tokens that fit."""
+        self.tokens, self.context = tokens, context
+        super().__init__(message, hint=hint, field=field)
+
+    @classmethod
+    def over(cls, context: int, *, tokens: int | None = None, characters: int | None = None) -> PromptTooLong:
+        """The error with the phrases that clients look for, OpenAI's and llama-server's."""
+        size = f"{characters} characters" if tokens is None else f"{tokens} tokens"
+        return cls(
+            f"this model's maximum context length is {context} tokens: the prompt has {size}, which exceeds the "
+            "available context size",
+            hint=f"shorten it to at most {context - 1} tokens", field="prompt", tokens=tokens, context=context,
+        )  # fmt: skip
+
 
 class TemplateError(InputError):
     """The chat template refused the messages."""

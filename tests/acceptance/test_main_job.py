@@ -141,4 +141,4 @@ def test_generate_on_the_default_engine_and_messages_with_a_system_text():
 def test_a_prompt_longer_than_the_context_is_one_line(tmp_path):
     code, out, err = run_cli("generate", "word " * 3000, cwd=tmp_path)
     assert (code, out) == (2, "")
-    assert "the context holds 1024" in err
+    assert "maximum context length is 1024 tokens" in err

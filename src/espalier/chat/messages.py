@@ -108,14 +108,14 @@ def _arguments(given: Any, where: str) -> Any:
     )
     try:
         # A number too large for a float is JSON; NaN and Infinity are not.
-        found = json.loads(given, parse_constant=_refuse) if isinstance(given, str) else given
+        found = json.loads(given or "{}", parse_constant=_refuse) if isinstance(given, str) else given
         text = json.dumps(found, ensure_ascii=False, allow_nan=isinstance(given, str))
     except (TypeError, ValueError, RecursionError) as error:
         raise fault from error
     if not isinstance(found, Mapping):
         raise fault
     _unicode(text, where, "arguments")
-    return given if isinstance(given, str) else json.loads(text)
+    return (given or "{}") if isinstance(given, str) else json.loads(text)
 
 
 def _refuse(constant: str) -> None:

@@ -26,7 +26,8 @@ class Tool:
     """A function that the model may call.
 
     parameters: the JSON Schema of its arguments, as JSON text (a mapping is accepted); arguments are always an object.
-    strict: with False, keywords that can only be checked afterwards are checked then; otherwise they are refused.
+    strict: with True, keywords that can only be checked afterwards are refused; otherwise they are checked then.
+    formats: `assert` enforces the known values of `format`, `annotate` takes them for remarks.
     Raises InputError naming the field.
     """
 
@@ -34,6 +35,7 @@ class Tool:
     parameters: str
     description: str = ""
     strict: bool | None = None
+    formats: Literal["assert", "annotate"] = "assert"
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not NAME.fullmatch(self.name):
@@ -46,6 +48,8 @@ class Tool:
             raise InputError(f"the description of {self.name} is not text", field="description")
         if self.strict not in (None, True, False):
             raise InputError(f"strict of {self.name} is true or false", field="strict")
+        if self.formats not in ("assert", "annotate"):
+            raise InputError(f"formats of {self.name}: {self.formats!r}", hint="assert or annotate", field="formats")
         given: Any = self.parameters
         if isinstance(given, str):
             try:
@@ -79,6 +83,8 @@ class Tool:
         inner["parameters"] = self.schema
         if self.strict is not None:
             inner["strict"] = self.strict
+        if self.formats != "assert":
+            inner["formats"] = self.formats
         return {"type": "function", "function": inner}
 
 
@@ -136,6 +142,7 @@ def _read(data: Any, where: str) -> Tool:
             parameters=schema,  # type: ignore[arg-type]  # a mapping is taken too
             description=inner.get("description") or "",
             strict=inner.get("strict"),
+            formats=inner.get("formats") or "assert",
         )
     except InputError as error:
         raise InputError(error.message, hint=error.hint, field=f"{where}.{error.field}") from error

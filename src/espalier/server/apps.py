@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
-from starlette.middleware.cors import CORSMiddleware
 
 from espalier.api import LoadedEngine
 from espalier.constraints.judging import Judge
@@ -20,6 +19,7 @@ from espalier.server.batching.working import working
 from espalier.server.bodies import openapi
 from espalier.server.environment import read_environment
 from espalier.server.http import errors
+from espalier.server.http.browsers import HEADERS, BrowserAccess
 from espalier.server.http.loading import Failed, Loading, beside
 from espalier.server.observe import logs
 from espalier.server.ports import Gate, Meter, TraceStore
@@ -128,10 +128,10 @@ def _build(
     # The last one added is the outermost.
     if settings.cors_origins:
         api.add_middleware(
-            CORSMiddleware,
+            BrowserAccess,
             allow_origins=list(settings.cors_origins),
             allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["authorization", "content-type", "x-request-id"],
+            allow_headers=list(HEADERS),
             expose_headers=["x-request-id", "retry-after", "warning", "x-espalier-truncated"],
         )
     api.add_middleware(Loading, shape=shape)

@@ -86,6 +86,13 @@ class ServerSettings:
     )
     allow_query_token: Annotated[bool, Field("Whether a key may be in the URL: `?token=...`.")] = False
     seed_compat: Annotated[bool, Field("Statuses and errors as the word-list server has them.")] = False
+    strict_fields: Annotated[bool, Field("Whether unknown fields of a request are refused; else they are told.")] = (
+        False
+    )
+    strict_model: Annotated[bool, Field("Whether another model's name is refused; else it is told.")] = False
+    schema_formats: Annotated[
+        Literal["assert", "annotate"], Field("Whether `format` is enforced in schemas of requests, or a remark.")
+    ] = "assert"
     cors_origins: Annotated[tuple[str, ...], Field("Origins whose pages may ask.", clean=_origins)] = ()
     forwarded_allow_ips: Annotated[tuple[str, ...], Field("Proxies whose X-Forwarded-For is believed.")] = (
         "127.0.0.1",

@@ -297,7 +297,7 @@ def test_a_prompt_that_cannot_be_is_refused(eng):
     for prompt, words in (("\ud800", "Unicode"), ("", "empty")):
         with pytest.raises(InputError, match=words):
             eng.generate(prompt, raw=True)
-    with pytest.raises(InputError, match="the context holds 1024 tokens"):
+    with pytest.raises(InputError, match="maximum context length is 1024 tokens"):
         eng.generate("a b " * 250_000)
     assert eng.generate("a\0b", raw=True, max_tokens=2).usage.prompt_tokens == 3
 

@@ -109,7 +109,10 @@ FAULTS = {
     "a temperature that is not a number": (["--temperature", "nan", "hi"], "not a finite number"),
     "whitespace of another kind": (["--json-object", "--whitespace", "wide", "hi"], "wide"),
     "an empty prompt": (["  "], "prompt is empty"),
-    "a prompt longer than the context": (["x" * 5000], "5008 tokens; the context holds 4096"),
+    "a prompt longer than the context": (
+        ["x" * 5000],
+        "maximum context length is 4096 tokens: the prompt has 5008 tokens",
+    ),
     "a trace of an unknown kind": (["--trace", "t.pdf", "hi"], ".html or .json"),
     "a trace in a folder that is not there": (["--trace", "no/such/t.html", "hi"], "there is no folder"),
     "a trace that is a folder": (["--trace", "folder.html", "hi"], "is a folder"),

@@ -11,7 +11,9 @@ from espalier import ToolCalls, Vocab
 from espalier.chat.wire.formats import WIRE_FORMATS, wire_format
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.matching.automaton import compile_grammar
-from espalier.constraints.tools.grammar import calls_grammar
+from espalier.constraints.tools.grammar import calls_grammar, checked_afterwards
+from espalier.constraints.tools.schemas import tools_of
+from espalier.constraints.verdict import judge
 from espalier.errors import LimitExceeded, SpecError, UnsupportedError
 from espalier.grammar.ast import TokenRef, postorder
 from espalier.grammar.check import check
@@ -178,18 +180,29 @@ def test_a_schema_that_is_none_names_the_tool_and_the_pointer():
 TAGS = {"type": "object", "properties": {"tags": {"type": "string", "pattern": r"^(a*)b\1$"}}}
 
 
-@pytest.mark.parametrize("strict", [None, True])
-def test_what_can_only_be_checked_is_refused_by_tool_and_pointer(strict):
-    told = refused(UnsupportedError, TAGS, strict=strict)
+def test_what_can_only_be_checked_is_refused_where_the_tool_is_strict():
+    told = refused(UnsupportedError, TAGS, strict=True)
     assert told.message.startswith("the tool search: pattern at /properties/tags cannot be enforced")
-    assert '"strict": false lets it be checked afterwards' in told.hint
+    assert 'without "strict": true it is checked afterwards' in told.hint
 
 
-def test_strict_false_lets_it_be_checked():
-    tool = {"name": "search", "parameters": TAGS, "strict": False}
+@pytest.mark.parametrize("fields", [{}, {"strict": None}, {"strict": False}])
+def test_what_can_only_be_checked_is_checked_alike_with_and_without_strict(fields):
+    tool = {"name": "search", "parameters": TAGS, **fields}
     assert BYTES.compile(required([tool])).accepts('{"name": "search", "args": {"tags": "aab"}}')
-    with pytest.raises(UnsupportedError):
-        BYTES.compile(required([{**tool, "strict": True}]))
+    (read,) = tools_of([tool])
+    assert checked_afterwards(read, "schema") == ("pattern at /properties/tags",)
+    assert checked_afterwards(tools_of([{"name": "f", "parameters": {"type": "object"}}])[0], "schema") == ()
+
+
+def test_formats_of_arguments_are_enforced_unless_they_are_remarks():
+    schema = {"type": "object", "properties": {"day": {"type": "string", "format": "date"}}, "required": ["day"]}
+    held, free = ({"name": "f", "parameters": schema, **more} for more in ({}, {"formats": "annotate"}))
+    right, wrong = (json.dumps({"name": "f", "args": {"day": day}}) for day in ("2024-02-29", "soon"))
+    assert BYTES.compile(required([held])).accepts(right)
+    assert not BYTES.compile(required([held])).accepts(wrong)
+    assert BYTES.compile(required([free])).accepts(wrong)
+    assert [judge(required([one]), wrong).valid for one in (held, free)] == [False, True]
 
 
 def test_a_tool_that_may_not_be_called_is_not_read():

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from espalier.server.apps import create_app, create_chat_app
-from espalier.server.bodies.fields import ACCEPTED, REFUSED
+from espalier.server.bodies.fields import HINTS, REFUSED
 from tests.server_app import Stuck, client, fake_engine, make_app, settings
 
 TARGETS = ("espalier.server.main", "espalier.server.app_chat")
@@ -82,6 +82,22 @@ def test_other_origins_are_let_in_only_where_they_are_named() -> None:
         assert found.headers["access-control-allow-origin"] == "https://a.example"
 
 
+def test_pages_of_named_origins_may_send_what_sdks_send() -> None:
+    names = "authorization, content-type, X-Stainless-Lang, x-stainless-retry-count, anthropic-version"
+    asks = {"access-control-request-method": "POST", "access-control-request-headers": names}
+    with client(config=settings(cors_origins="https://a.example")) as c:
+        found = c.options("/v1/chat/completions", headers=asks | {"origin": "https://a.example"})
+        assert found.status_code == 200
+        allowed = {one.strip().lower() for one in found.headers["access-control-allow-headers"].split(",")}
+        assert {one.strip().lower() for one in names.split(",")} <= allowed
+        other = c.options("/v1/chat/completions", headers=asks | {"origin": "https://b.example"})
+        assert other.status_code == 400
+        assert "access-control-allow-origin" not in other.headers
+        assert "x-stainless" not in other.headers["access-control-allow-headers"]
+        named = asks | {"origin": "https://a.example", "access-control-request-headers": "x-stainless-lang, x-other"}
+        assert c.options("/v1/chat/completions", headers=named).status_code == 400
+
+
 def test_the_document_is_whole_and_tells_of_no_422() -> None:
     document = make_app().openapi()
     parts = document["components"]
@@ -114,7 +130,7 @@ def test_the_documentation_needs_no_network() -> None:
 
 
 def test_no_field_is_both_without_effect_and_refused() -> None:
-    assert not set(ACCEPTED) & set(REFUSED)
+    assert not set(HINTS) & set(REFUSED)
 
 
 def test_the_chat_server_has_the_same_routes() -> None:

@@ -10,8 +10,10 @@ import pytest
 pytest.importorskip("fastapi")
 
 from espalier.constraints.compose.all_of import AllOf
+from espalier.constraints.free import Free, Region
 from espalier.constraints.safety.spec import Safety
 from espalier.constraints.spec import Choice, Gbnf, JsonObject, JsonSchema, Regex
+from espalier.engines import fake
 from espalier.errors import EspalierError
 from espalier.sampling.config import DEFAULT_ORDER
 from espalier.sampling.config_names import OPENAI_ORDER
@@ -19,13 +21,18 @@ from espalier.sampling.presets.catalogue import Presets
 from espalier.server.asking.draft import Asked
 from espalier.server.asking.openai import ask_chat
 from espalier.server.bodies.base import read_body
-from espalier.server.bodies.fields import ACCEPTED, REFUSED, TYPES
+from espalier.server.bodies.fields import HINTS, NUMBER, REFUSED
 from espalier.server.bodies.openai import ChatBody
+from espalier.server.http.warnings import warning_header
 from espalier.server.process.state import Process
-from tests.server_app import make_process, settings
+from tests.server_app import fake_engine, make_process, settings
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+def schema(value: Any, **options: Any) -> JsonSchema:
+    return JsonSchema(value, format="assert", **options)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +42,7 @@ def process() -> Process:
 
 
 def ask(process: Process, **fields: Any) -> Asked:
-    body = read_body(ChatBody, {"messages": [{"role": "user", "content": "hi"}], **fields})
+    body = read_body(ChatBody, {"messages": [{"role": "user", "content": "hi"}], **fields}, strict=False)
     return ask_chat(body, process)
 
 
@@ -51,34 +58,34 @@ def refused(process: Process, **fields: Any) -> EspalierError:
     [
         ({"response_format": {"type": "text"}}, None),
         ({"response_format": {"type": "json_object"}}, JsonObject()),
-        ({"response_format": {"type": "json_object", "schema": SCHEMA}}, JsonSchema(SCHEMA)),
-        ({"response_format": {"type": "json_schema", "schema": SCHEMA}}, JsonSchema(SCHEMA)),
-        ({"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}}, JsonSchema(SCHEMA)),
+        ({"response_format": {"type": "json_object", "schema": SCHEMA}}, schema(SCHEMA)),
+        ({"response_format": {"type": "json_schema", "schema": SCHEMA}}, schema(SCHEMA)),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}}, schema(SCHEMA)),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA, "strict": False}}},
-            JsonSchema(SCHEMA, allow="checked"),
+            schema(SCHEMA, allow="checked"),
         ),
-        ({"structured_outputs": {"json": SCHEMA}}, JsonSchema(SCHEMA)),
-        ({"structured_outputs": {"json": '{"type": "object"}'}}, JsonSchema({"type": "object"})),
+        ({"structured_outputs": {"json": SCHEMA}}, schema(SCHEMA)),
+        ({"structured_outputs": {"json": '{"type": "object"}'}}, schema({"type": "object"})),
         (
             {"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True}},
-            JsonSchema(SCHEMA, whitespace="compact"),
+            schema(SCHEMA, whitespace="compact"),
         ),
         ({"structured_outputs": {"regex": "a+"}}, Regex("a+")),
         ({"structured_outputs": {"choice": ["a", "b"]}}, Choice(("a", "b"))),
         ({"structured_outputs": {"grammar": 'root ::= "a"'}}, Gbnf('root ::= "a"')),
         ({"structured_outputs": {"json_object": True}}, JsonObject()),
-        ({"guided_json": SCHEMA}, JsonSchema(SCHEMA)),
+        ({"guided_json": SCHEMA}, schema(SCHEMA)),
         ({"grammar": 'root ::= "a"'}, Gbnf('root ::= "a"')),
         ({"grammar": ""}, None),
-        ({"json_schema": SCHEMA}, JsonSchema(SCHEMA)),
+        ({"json_schema": SCHEMA}, schema(SCHEMA)),
         (
             {"response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a+"}, "grammar": "@list"},
             AllOf(JsonObject(), Regex("a+"), Gbnf("@list")),
         ),
         (
             {"response_format": {"type": "json_object"}, "json_schema": SCHEMA, "espalier": {"safety": "minimal"}},
-            AllOf(JsonObject(), JsonSchema(SCHEMA), Safety("minimal")),
+            AllOf(JsonObject(), schema(SCHEMA), Safety("minimal")),
         ),
         ({"espalier": {"constraint": {"kind": "regex", "pattern": "a"}}}, Regex("a")),
         (
@@ -87,7 +94,7 @@ def refused(process: Process, **fields: Any) -> EspalierError:
         ),
         (
             {"json_schema": SCHEMA, "espalier": {"allow": "checked"}},
-            JsonSchema(SCHEMA, allow="checked"),
+            schema(SCHEMA, allow="checked"),
         ),
     ],
 )  # fmt: skip
@@ -103,7 +110,6 @@ def test_each_way_of_saying_a_constraint_is_read(process: Process, fields: dict[
         ({"response_format": {"type": "text", "extra": 1}}, "response_format.extra"),
         ({"structured_outputs": {}}, "structured_outputs"),
         ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
-        ({"structured_outputs": {"structural_tag": {}}}, "structured_outputs.structural_tag"),
         ({"structured_outputs": {"regex": "a", "whitespace_pattern": " "}}, "structured_outputs.whitespace_pattern"),
         ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
         ({"structured_outputs": {"json": "{"}}, "structured_outputs.json"),
@@ -119,7 +125,6 @@ def test_each_way_of_saying_a_constraint_is_read(process: Process, fields: dict[
         ({"espalier": {"tool_format": "nonsense"}, "tools": [TOOL]}, "espalier.tool_format"),
         ({"espalier": {"reasoning": "nonsense"}}, "espalier.reasoning"),
         ({"espalier": {"sampler": "native"}}, "espalier.sampler"),
-        ({"model": "nonsense"}, "model"),
         ({"temperature": -1}, "temperature"),
         ({"temperature": "1"}, "temperature"),
         ({"max_tokens": 0}, "max_tokens"),
@@ -127,23 +132,18 @@ def test_each_way_of_saying_a_constraint_is_read(process: Process, fields: dict[
         ({"max_tokens": 3, "max_completion_tokens": 4}, "max_completion_tokens"),
         ({"n": 5}, "n"),
         ({"n": 0}, "n"),
-        ({"stop": [""]}, "stop"),
         ({"stop": ["a"] * 65}, "stop"),
         ({"logit_bias": {"x": 1}}, "logit_bias"),
         ({"logit_bias": {"1": 101}}, "logit_bias"),
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"top_logprobs": 6, "logprobs": True}, "top_logprobs"),
-        ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
         ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"x": "y" * 600}}}]}, "tools"),
         ({"tools": [{}, {}, {}]}, "tools"),
-        ({"tool_choice": "required"}, "tool_choice"),
-        ({"tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice"),
         ({"messages": [{"role": "user", "content": "x"}] * 4}, "messages"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages[0].content[0]"),
-        ({"messages": [{"role": "user", "content": "x", "colour": "red"}]}, "messages[0].colour"),
         ({"mirostat": 2, "top_k": 5}, "top_k"),
         ({"repeat_penalty": 1.2, "repetition_penalty": 1.3}, "repeat_penalty"),
         ({"samplers": ["nonsense"]}, "samplers"),
@@ -163,11 +163,23 @@ def test_a_refused_field_is_taken_only_where_it_asks_for_nothing(process: Proces
         ask(process, **{name: idle})
 
 
-@pytest.mark.parametrize("name", sorted(ACCEPTED))
-def test_a_field_without_effect_changes_nothing(process: Process, name: str) -> None:
-    value = {dict: {"a": "b"}, bool: True}.get(TYPES.get(name, str), "x")
-    assert ask(process, seed=1, **{name: value}) == ask(process, seed=1)
-    assert refused(process, **{name: 5}).field == name
+@pytest.mark.parametrize("name", sorted(HINTS))
+def test_a_hint_changes_nothing_and_is_told(process: Process, name: str) -> None:
+    kind = HINTS[name].kind
+    value = {dict: {"a": "b"}, bool: True, int: 1, NUMBER: 1.5}.get(kind, "x")
+    outer, _, inner = name.partition(".")
+    beside: dict[str, Any] = {"structured_outputs": {"regex": "a"}}.get(outer, {}) if inner else {}
+    plain = {outer: beside} if beside else {}
+    fields = {outer: {**beside, inner: value}} if inner else {name: value}
+    told, silent = ask(process, seed=1, stream=True, **fields), ask(process, seed=1, stream=True, **plain)
+    assert told.hints == (name,)
+    assert told.lines == (f"without effect here: {name}",)
+    assert replace(told, hints=()) == silent
+    wrong = [1] if kind is not None else None
+    assert (
+        wrong is None
+        or refused(process, **({outer: {**beside, inner: wrong}} if inner else {name: wrong})).field == name
+    )
 
 
 def test_what_is_looked_up_and_refused_names_the_field_of_the_body(process: Process) -> None:
@@ -221,9 +233,183 @@ def test_true_is_not_the_number_one(process: Process) -> None:
     assert refused(process, best_of=True).field == "best_of"
 
 
-def test_an_unknown_field_names_the_nearest_one(process: Process) -> None:
-    error = refused(process, temprature=1)
-    assert error.hint == "did you mean 'temperature'?"
+def test_an_unknown_field_is_told_with_the_nearest_name(process: Process) -> None:
+    assert ask(process, temprature=1).warnings == ("there is no field 'temprature' (did you mean 'temperature'?)",)
+    assert ask(process, zzz=1).warnings == ("there is no field 'zzz'",)
+
+
+def test_a_strict_request_refuses_unknown_fields(process: Process) -> None:
+    error = refused(process, temprature=1, espalier={"strict": True})
+    assert (error.field, error.hint) == ("temprature", "did you mean 'temperature'?")
+    ask(process, store=True, espalier={"strict": True})
+    where = [{"role": "user", "content": "x", "colour": "red"}]
+    assert refused(process, messages=where, espalier={"strict": True}).field == "messages[0].colour"
+    assert ask(process, messages=where).warnings == ("there is no field 'messages[0].colour'",)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["response_fromat", "guided_jsn", "structured_output", "grammer", "json_shcema", "vocab_words", "tols",
+     "toolchoice", "bad_word", "jsonschema", "my_grammar", "Response_Format", "espallier"],
+)  # fmt: skip
+def test_an_unknown_field_that_looks_like_a_constraint_is_refused(process: Process, name: str) -> None:
+    """Taken, it would drop what the client holds for enforced."""
+    assert refused(process, **{name: {"type": "json_object"}}).field == name
+
+
+def test_null_is_never_given(process: Process) -> None:
+    names = {*HINTS, *REFUSED, *ChatBody.model_fields} - {"messages", "seed"}
+    nothing = {name: None for name in names if "." not in name}
+    assert ask(process, **nothing, seed=1) == ask(process, seed=1)
+    assert ask(process, whatever=None, grammer=None, seed=1) == ask(process, seed=1)
+
+
+def test_what_a_reply_contained_comes_back_without_harm(process: Process) -> None:
+    reply = {
+        "role": "assistant", "content": None, "refusal": None, "annotations": [{"type": "url_citation"}], "audio": None,
+        "parsed": {"a": 1}, "provider_specific_fields": {"x": None}, "reasoning_details": [], "thinking_blocks": [{}],
+        "function_call": None, "id": "msg_1", "cache_control": {"type": "ephemeral"}, "reasoning_content": "hm",
+        "tool_calls": [{
+            "id": "call_1", "type": "function", "index": 0, "cache_control": None, "custom": None,
+            "function": {"name": "f", "arguments": "", "parsed_arguments": {}, "provider_specific_fields": None},
+        }],
+    }  # fmt: skip
+    result = {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "1", "cache_control": {}}]}
+    asked = ask(process, messages=[{"role": "user", "content": "x"}, reply, result], tools=[TOOL])
+    assert asked.lines == ()
+    call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": ""}}
+    sent = asked.requests[0].messages
+    assert sent is not None
+    assert sent[1] == {"role": "assistant", "content": "", "reasoning_content": "hm", "tool_calls": [call]}
+
+
+def test_old_functions_are_tools(process: Process) -> None:
+    messages = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "function", "name": "f", "content": "1"},
+    ]
+    asked = ask(process, messages=messages, functions=[{"name": "f"}], function_call={"name": "f"})
+    (request,) = asked.requests
+    assert [tool.name for tool in request.tools] == ["f"]
+    assert (request.tool_choice.mode, request.max_calls) == ("required", 1)
+    assert request.messages is not None
+    assert request.messages[2]["tool_call_id"] == request.messages[1]["tool_calls"][0]["id"]
+    assert asked.has_functions
+    assert refused(process, functions=[{"name": "f"}], tools=[TOOL]).field == "functions"
+
+
+def test_a_choice_without_tools_is_no_error(process: Process) -> None:
+    assert ask(process, tool_choice="auto", parallel_tool_calls=False, tools=[]).lines == ()
+    for choice in ("required", {"type": "function", "function": {"name": "g"}}):
+        assert ask(process, tool_choice=choice).warnings == ("tool_choice has no effect without tools",)
+
+
+def test_empty_stops_unlimited_tokens_and_options_of_no_stream_are_taken(process: Process) -> None:
+    plain = ask(process, seed=1)
+    for fields in ({"stop": ""}, {"stop": [""]}, {"max_tokens": -1}, {"max_completion_tokens": -1}):
+        assert ask(process, seed=1, **fields) == plain
+    assert ask(process, stop=["", "a"]).requests[0].sampling.stop == ("a",)
+    assert ask(process, stream_options={"include_usage": True}).hints == ("stream_options",)
+
+
+def test_formats_are_enforced_unless_the_request_or_the_server_takes_them_for_remarks(process: Process) -> None:
+    fields = {"response_format": {"type": "json_schema", "schema": SCHEMA}, "tools": [TOOL]}
+    remarks = replace(process, settings=settings(schema_formats="annotate"))
+    off = {"espalier": {"formats": "annotate"}}
+    for asked, formats in (
+        (ask(process, **fields), "assert"), (ask(process, **fields, **off), "annotate"),
+        (ask(remarks, **fields), "annotate"), (ask(remarks, **fields, espalier={"formats": "assert"}), "assert"),
+    ):  # fmt: skip
+        assert isinstance(asked.constraint, JsonSchema)
+        assert (asked.constraint.format, asked.requests[0].tools[0].formats) == (formats, formats)
+    own = {"kind": "json_schema", "schema": SCHEMA, "format": "annotate"}
+    constraint = ask(process, espalier={"constraint": own}).constraint
+    assert isinstance(constraint, JsonSchema)
+    assert constraint.format == "annotate"
+
+
+def test_the_name_of_another_model_is_told_or_refused(process: Process) -> None:
+    asked = ask(process, model="gpt-9")
+    assert (asked.model, asked.warnings) == ("fake", ("there is no model 'gpt-9' here: fake answers",))
+    strict = replace(process, settings=settings(strict_model="true"))
+    assert refused(strict, model="gpt-9").field == "model"
+
+
+def test_min_tokens_gives_way_to_a_constraint_and_that_is_told(process: Process) -> None:
+    assert ask(process, min_tokens=5).lines == ()
+    (line,) = ask(process, min_tokens=5, structured_outputs={"regex": "a"}).lines
+    assert line.startswith("min_tokens gives way")
+
+
+@pytest.mark.parametrize(
+    ("fields", "spec"),
+    [
+        ({"regex": "a+"}, Regex("a+")),
+        ({"ebnf": 'root ::= "a"'}, Gbnf('root ::= "a"')),
+        ({"json_schema": '{"type": "object"}'}, schema({"type": "object"})),
+        (
+            {
+                "structural_tag": {
+                    "structures": [{"begin": "<a>", "schema": SCHEMA, "end": "</a>"}],
+                    "triggers": ["<a>"],
+                }
+            },
+            Free({"<a>": Region(schema(SCHEMA), end="</a>")}),
+        ),
+    ],
+)
+def test_sglangs_constraints_are_read(process: Process, fields: dict[str, Any], spec: Any) -> None:
+    assert ask(process, **fields).constraint == spec
+    assert ask(process, **dict.fromkeys(fields)).constraint is None
+
+
+@pytest.mark.parametrize(
+    ("tag", "field"),
+    [
+        ({"format": {"type": "any_text"}}, ".format"),
+        ({"structures": [{"begin": "<a=b>", "schema": {}, "end": ""}], "triggers": ["<a="]}, ".structures[0].begin"),
+        ({"structures": [], "triggers": []}, ""),
+        ("{", ""),
+        ({"structures": [{"begin": "<a>", "schema": {}, "end": ""}], "triggers": ["<a>", "<b>"]}, ".triggers"),
+        ({"structures": [{"begin": "<a>", "end": ""}], "triggers": ["<a>"]}, ".structures[0].schema"),
+    ],
+)
+def test_what_of_a_structural_tag_is_not_exact_is_refused_by_its_construct(
+    process: Process, tag: Any, field: str
+) -> None:
+    inner = {"structured_outputs": {"structural_tag": tag}}
+    assert refused(process, structural_tag=tag).field == f"structural_tag{field}"
+    assert refused(process, **inner).field == f"structured_outputs.structural_tag{field}"
+
+
+@pytest.mark.parametrize("grammar", ['start: "a"', "%import common.WORD\nstart: WORD", '?x.2 : "a" | "b"'])
+def test_a_lark_grammar_is_refused_by_its_construct(process: Process, grammar: str) -> None:
+    error = refused(process, structured_outputs={"grammar": grammar})
+    assert error.field == "structured_outputs.grammar"
+    assert "Lark" in error.message
+
+
+def test_an_effort_reaches_templates_that_have_levels_of_it(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ask(process, reasoning_effort="high").hints == ("reasoning_effort",)
+    rest = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    monkeypatch.setattr(fake, "TEMPLATE", "{{ reasoning_effort }}" + rest)
+    asked = ask(replace(process, engine=fake_engine()), reasoning_effort="high")
+    assert (asked.hints, asked.requests[0].template_variables) == ((), {"reasoning_effort": "high"})
+    monkeypatch.setattr(fake, "TEMPLATE", "{{ enable_thinking }}" + rest)
+    switch = replace(process, engine=fake_engine())
+    assert ask(switch, reasoning_effort="none").requests[0].enable_thinking is False
+    assert ask(switch, reasoning_effort="low").hints == ("reasoning_effort",)
+
+
+def test_what_is_told_ends_no_header_and_no_quotes(process: Process) -> None:
+    told = ask(process, **{'a"b\r\nx: y\u00e9\\': 1}).lines
+    header = warning_header(told)["warning"]
+    assert header.isascii()
+    assert header.isprintable()
+    assert header.count('"') == 2
+    assert len(warning_header(["x" * 999] * 99)["warning"]) < 2100
+    assert warning_header([]) == {}
 
 
 def test_openais_defaults_hold_where_nothing_is_said(process: Process) -> None:

@@ -218,13 +218,13 @@ def test_the_meter_is_told_of_every_output_and_of_what_was_refused() -> None:
     meter = CountingMeter()
     with client("Hi", meter=meter) as c:
         c.post(ROUTE, json=ASK | {"n": 2, "temperature": 1, "structured_outputs": {"regex": "[a-z]{2}"}})
-        c.post(ROUTE, json=ASK | {"nonsense": 1})
+        c.post(ROUTE, json=ASK | {"best_of": 3})
     assert [(one.constraint, one.error, one.result is not None) for one in meter.finishes] == [
         ("regex", None, True)
     ] * 2
     assert all(one.to_first_token is not None and one.queued <= one.total for one in meter.finishes)
     assert meter.compiles == ["regex"]
-    assert meter.refusals == [(ROUTE, "unknown_parameter")]
+    assert meter.refusals == [(ROUTE, "unsupported_parameter")]
 
 
 def test_a_fault_after_the_stream_has_begun_is_its_last_event() -> None:

@@ -178,7 +178,7 @@ def test_without_the_setting_nothing_is_cut_and_what_is_too_long_is_a_400() -> N
     long = [{"role": "user", "content": "x" * 5000}]
     with client("Hello.") as c:
         reply = c.post(ROUTE, json={"messages": long, "max_tokens": 8})
-    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "prompt_too_long")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "context_length_exceeded")
     with client("Hello.", config=settings(max_input_tokens="6")) as c:
         refused = c.post(ROUTE, json={"messages": TALK, "max_tokens": 8})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "messages")

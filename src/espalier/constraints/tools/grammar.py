@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 from espalier.chat.tools import Tool
 from espalier.constraints.tools.spec import ToolCalls
@@ -290,7 +291,27 @@ def converted(
 ) -> Converted:
     """The grammar of a tool's arguments; with keys (name key, arguments key), of the object that holds both, the name
     first whatever the order. Raises as `calls_grammar` does."""
-    return _converted(tool.name, tool.parameters, tool.strict is False, whitespace, style, keys, order, has_tracker)
+    return _converted(_asked(tool), whitespace, style, keys, order, has_tracker)[0]
+
+
+def checked_afterwards(tool: Tool, order: Order) -> tuple[str, ...]:
+    """The keywords of a tool's schema that are only checked when its call is complete: `pattern at /properties/a`.
+    Raises as `calls_grammar` does."""
+    asked = _Asked(tool.name, tool.parameters, tool.strict is not True, tool.formats)
+    return _converted(asked, "natural", "json", None, order, True)[1]
+
+
+class _Asked(NamedTuple):
+    """What of a tool its grammar depends on."""
+
+    name: str
+    parameters: str
+    checked: bool
+    formats: str
+
+
+def _asked(tool: Tool) -> _Asked:
+    return _Asked(tool.name, tool.parameters, tool.strict is not True, tool.formats)
 
 
 def watched_arguments(tool: Tool, whitespace: JsonWhitespace, order: Order) -> WatchedItems | None:
@@ -298,50 +319,53 @@ def watched_arguments(tool: Tool, whitespace: JsonWhitespace, order: Order) -> W
     found = converted(tool, whitespace, "json", order=order, has_tracker=True)
     if not any(gap.keyword == "uniqueItems" for gap in found.gaps):
         return None
-    return watched_items(_CallShapes(expand(json.loads(tool.parameters), order=order), tool.name, None))
+    return watched_items(
+        _CallShapes(expand(json.loads(tool.parameters), order=order, format=tool.formats), tool.name, None)
+    )
 
 
 @lru_cache(maxsize=KEPT_TOOLS)
 def _converted(
-    name: str,
-    parameters: str,
-    checked: bool,
+    asked: _Asked,
     whitespace: JsonWhitespace,
     style: DocumentStyle,
     keys: tuple[str, str] | None,
     order: Order,
     has_tracker: bool,
-) -> Converted:
+) -> tuple[Converted, tuple[str, ...]]:
+    name = asked.name
     try:
-        expansion = expand(json.loads(parameters), order=order)
+        expansion = expand(json.loads(asked.parameters), order=order, format=asked.formats)
         shapes = _CallShapes(expansion, name, keys)
         if not shapes.can_be_called:
             raise SpecError("no object satisfies its schema", hint="arguments are always a JSON object")
         found = convert(shapes, whitespace=whitespace, style=style)
-        _check(expansion, found, checked, has_tracker and watched_items(shapes) is not None)
+        left = _check(expansion, found, asked.checked, has_tracker and watched_items(shapes) is not None)
     except (UnsupportedError, LimitExceeded) as error:
         raise type(error)(f"the tool {name}: {error.message}", hint=error.hint, field="tools") from error
     except EspalierError as error:
         raise SpecError(f"the tool {name}: {error.message}", hint=error.hint, field="tools") from error
-    return found
+    return found, left
 
 
-def _check(expansion: Expansion, found: Converted, checked: bool, is_watched: bool) -> None:
-    """Raises UnsupportedError for a keyword that would not be enforced, unless it may be checked afterwards.
-    is_watched: a tracker keeps items unique."""
+def _check(expansion: Expansion, found: Converted, checked: bool, is_watched: bool) -> tuple[str, ...]:
+    """What is checked afterwards. Raises UnsupportedError for a keyword that would not be enforced, unless that may be
+    checked. is_watched: a tracker keeps items unique."""
     gaps = [gap for gap in found.gaps if not (is_watched and gap.keyword == "uniqueItems")]
     places = [(at, gap.text) for gap in gaps for at in expansion.places_of(gap.pointer, gap.keyword)]
     contract = expansion.contract.with_changes((at, "checked", text) for at, text in places)
     refused = contract.by_verdict("refused")
-    left = refused or (() if checked else contract.by_verdict("checked"))
+    later = contract.by_verdict("checked")
+    left = refused or (() if checked else later)
     if left:
         first = left[0]
         at = first.pointer.rpartition("/")[0]
         more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
         raise UnsupportedError(
             f"{first.keyword} at {at or 'the top'} cannot be enforced{more}{': ' if first.note else ''}{first.note}",
-            hint="remove it" if refused else 'remove it; "strict": false lets it be checked afterwards',
+            hint="remove it" if refused else 'remove it; without "strict": true it is checked afterwards',
         )
+    return tuple(f"{one.keyword} at {one.pointer.rpartition('/')[0] or 'the top'}" for one in later)
 
 
 class _CallShapes:

@@ -84,7 +84,7 @@ def _bare(spec: ToolCalls, text: str) -> str:
 def _arguments(tool: Tool, call: ToolCall, words: WordFiles) -> Verdict:
     if call.parsed is None:
         return Verdict(valid=False, judge="json", errors=("the arguments are no object",))
-    return judge(JsonSchema(tool.schema, allow="checked"), call.arguments, words)
+    return judge(JsonSchema(tool.schema, allow="checked", format=tool.formats), call.arguments, words)
 
 
 def parse_tool_calls(spec: Spec, text: str) -> Any:

@@ -148,11 +148,7 @@ class LocalEngine:
         megabytes takes seconds and cannot be ended."""
         most = self.model.max_positions * self._longest_token * SHRINKING
         if len(text) > most:
-            raise PromptTooLong(
-                f"the prompt has {len(text)} characters; the context holds {self.model.max_positions} tokens",
-                hint=f"shorten it to at most {self.model.max_positions - 1} tokens",
-                field="prompt",
-            )
+            raise PromptTooLong.over(self.model.max_positions, characters=len(text))
 
     @computed
     def _longest_token(self) -> int:

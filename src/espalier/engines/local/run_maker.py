@@ -197,11 +197,7 @@ def _max_tokens(asked: int, prompt: int, sequences: int, model: StepModel | None
     if model is None:
         return asked
     if prompt >= model.max_positions:
-        raise PromptTooLong(
-            f"the prompt has {prompt} tokens; the context holds {model.max_positions}",
-            hint=f"shorten it to at most {model.max_positions - 1}",
-            field="prompt",
-        )
+        raise PromptTooLong.over(model.max_positions, tokens=prompt)
     # The last token taken needs no place in the cache, hence the one more.
     most = min(asked, model.max_positions - prompt + 1)
     if sequences == 1:

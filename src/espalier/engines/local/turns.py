@@ -24,6 +24,7 @@ from espalier.computed import computed
 from espalier.constraints.after.thinking import Thinking
 from espalier.constraints.joining.rule import is_filter, split, together
 from espalier.constraints.spec import JsonSchema, Regex, Spec
+from espalier.constraints.tools.grammar import checked_afterwards
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.engines.base import Message, Request
 from espalier.errors import InputError, TemplateError
@@ -233,13 +234,19 @@ def _notes(
     request: Request, content: Spec | None, calls: ToolCalls | None, reasoning: Reasoning | None
 ) -> tuple[str, ...]:
     """What of the constraint does not hold in this turn, or not in all of it, for the user."""
-    found = []
+    found = [] if calls is None else _checked_later(calls)
     if calls is not None and content is not None and request.tool_choice.mode == "required":
         found.append(f"{content.kind} holds for a turn without calls, and tool_choice demands a call")
     filters = [] if content is None else [one.kind for one in content.walk() if is_filter(one)]
     if reasoning is not None and filters:
         found.append(f"the reasoning is free: {' and '.join(dict.fromkeys(filters))} holds for what follows it")
     return tuple(found)
+
+
+def _checked_later(calls: ToolCalls) -> list[str]:
+    """A note for each tool whose schema says more than can be enforced token by token."""
+    found = ((tool.name, checked_afterwards(tool, calls.used_order)) for tool in calls.allowed)
+    return [f"the tool {name}: checked when the call is complete: {', '.join(kept)}" for name, kept in found if kept]
 
 
 def schema_of_spec(spec: Spec | None) -> Any:

@@ -104,9 +104,10 @@ def report(asked: Asked, choice: int, run: int, result: Result, trace_id: str | 
     return found
 
 
-def reports(contract: Sequence[Mapping[str, str]] | None, outputs: Iterable[Json]) -> Json:
+def reports(contract: Sequence[Mapping[str, str]] | None, outputs: Iterable[Json], asked: Asked) -> Json:
     """The key `espalier`. contract: what is enforced of each keyword of a schema, None for other constraints."""
-    return {"contract": contract, "outputs": list(outputs)}
+    told = {"warnings": list(asked.lines)} if asked.lines else {}
+    return {"contract": contract, "outputs": list(outputs), **told}
 
 
 def whole_chat(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
@@ -118,12 +119,24 @@ def whole_chat(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
             message |= {"reasoning": result.reasoning, "reasoning_content": result.reasoning}
         if result.tool_calls:
             message["content"] = result.content or None
-            message["tool_calls"] = [call.to_json() for call in result.tool_calls]
-        choice: Json = {"index": index, "message": message, "logprobs": None, "finish_reason": result.finish_reason}
+            message |= _calls([call.to_json() for call in result.tool_calls], asked)
+        finish = finish_reason(result, asked)
+        choice: Json = {"index": index, "message": message, "logprobs": None, "finish_reason": finish}
         if asked.top_logprobs is not None:
             choice["logprobs"] = ChatLogprobs(asked.top_logprobs, with_ids=asked.token_ids).of(steps_of(asked, result))
         choices.append(_with_ids(choice, asked, result))
     return head.json() | {"choices": choices, "usage": usage(results, asked.n)}
+
+
+def _calls(calls: list[Json], asked: Asked) -> Json:
+    """The calls of a message, or the one call of who asked with `functions`."""
+    return {"function_call": calls[0]["function"]} if asked.has_functions else {"tool_calls": calls}
+
+
+def finish_reason(result: Result, asked: Asked) -> str:
+    """The finish reason of a chat."""
+    old = asked.has_functions and result.finish_reason == "tool_calls"
+    return "function_call" if old else result.finish_reason
 
 
 def whole_text(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
@@ -251,7 +264,7 @@ class ChoiceChunks(Chunks):
     def _ended(self, index: int, run: int, result: Result, trace_id: str | None) -> Json:
         last = self._chunk([self._completed(index, self.ending(index, result))])
         if self.asked.report:
-            last["espalier"] = reports(self.contract, [report(self.asked, index, run, result, trace_id)])
+            last["espalier"] = reports(self.contract, [report(self.asked, index, run, result, trace_id)], self.asked)
         return last
 
     def _other(self, index: int, run: int, result: Result) -> list[Json]:
@@ -302,15 +315,17 @@ class ChatChunks(ChoiceChunks):
             delta["content"] = result.content
         if result.tool_calls:
             calls = enumerate(call.to_json() for call in result.tool_calls)
-            delta["tool_calls"] = [{"index": place, **call} for place, call in calls]
+            delta |= _calls([{"index": place, **call} for place, call in calls], self.asked)
         return {"delta": delta} if delta else None
 
     def pieces(self, index: int, happened: Event) -> list[Json]:
-        deltas = (_delta(one) for one in happened.deltas)
+        deltas = [_delta(one) for one in happened.deltas]
+        if self.asked.has_functions:
+            deltas = [_calls(one["tool_calls"], self.asked) if "tool_calls" in one else one for one in deltas]
         return [{"delta": delta} for delta in deltas if delta]
 
     def ending(self, index: int, result: Result) -> Json:
-        return {"delta": {}, "finish_reason": result.finish_reason}
+        return {"delta": {}, "finish_reason": finish_reason(result, self.asked)}
 
     def logprobs(self) -> Logprobs:
         return ChatLogprobs(self.asked.top_logprobs or 0, with_ids=self.asked.token_ids)

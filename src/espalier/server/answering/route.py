@@ -27,6 +27,7 @@ from espalier.server.bodies.base import Body, read_body
 from espalier.server.http.body import in_thread_if_large, read_object
 from espalier.server.http.errors import TooCostly, code_of, internal_error
 from espalier.server.http.sse import DONE, EventStream
+from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.observe.telemetry import Operation
 from espalier.server.ports import Caller
@@ -58,6 +59,10 @@ class Dialect(Generic[B]):
     finish: Callable[[dict[str, Any], Generation], Any] | None = None
     adapt: Callable[[dict[str, Any], Process], dict[str, Any]] | None = None
     done: bytes = DONE
+
+    def asked(self, data: dict[str, Any], process: Process) -> Asked:
+        """What a body asks for. Raises what is wrong with it."""
+        return self.ask(read_body(self.body, data, strict=process.settings.strict_fields), process)
 
 
 async def answer(request: Request, dialect: Dialect[B]) -> Response:
@@ -109,7 +114,7 @@ async def _begin(
     caller = caller_of(request)
     data = await dialect.read(request, process.settings)
     try:
-        asked = await in_thread_if_large(request, lambda: dialect.ask(read_body(dialect.body, data), process))
+        asked = await in_thread_if_large(request, lambda: dialect.asked(data, process))
     except LimitExceeded as error:  # a limit on what a body may hold, so the body is wrong, not the server
         raise TooCostly(error.message, hint=error.hint, field=error.field) from error
     span = stack.enter_context(
@@ -147,7 +152,7 @@ async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
                 report(asked, choice, run, result, ids[run] if place == 0 else None)
                 for choice, run, place, result in outputs(asked, ordered)
             )
-            reply["espalier"] = reports(running.contract, found)
+            reply["espalier"] = reports(running.contract, found, asked)
         return to_bytes_by_parts(reply if dialect.finish is None else dialect.finish(reply, running))
 
     return await running.process.pools.replies.run(make, owner=running.caller.name)
@@ -191,9 +196,11 @@ def _events(chunks: Chunks, index: int, happened: Finished, trace_id: str | None
 
 
 def _headers(asked: Asked, request_id: str) -> dict[str, str]:
-    """Warn a client of old fields, which are logged too, and of prompts that were cut."""
+    """Warn a client of old and unknown fields and of hints, which are logged too, and of prompts that were cut."""
+    fields = {"fields": {"request_id": request_id}}
     for warning in asked.warnings:
-        log.warning("%s", warning, extra={"fields": {"request_id": request_id}})
-    warned = ", ".join(f'299 - "{warning}"' for warning in asked.warnings)
+        log.warning("%s", warning, extra=fields)
+    if asked.hints:
+        log.debug("without effect: %s", ", ".join(asked.hints), extra=fields)
     lost = sum(asked.truncated[:: asked.n])
-    return ({"warning": warned} if warned else {}) | ({"x-espalier-truncated": str(lost)} if lost else {})
+    return warning_header(asked.lines) | ({"x-espalier-truncated": str(lost)} if lost else {})

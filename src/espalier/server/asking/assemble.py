@@ -37,7 +37,7 @@ def assemble(draft: Draft, process: Process, make: Callable[..., AskedType]) -> 
     if top is not None and not process.engine.capabilities.logits:
         field = draft.names.get("top_logprobs", "logprobs")
         raise CapabilityError(f"{process.engine.name} gives no logits, so no log probabilities", field=field)
-    model = model_name(draft.model, process)
+    model, unknown_name = model_name(draft.model, process)
     requests = _requests(draft, process)
     one = requests[0]
     _check_tools(one, settings)
@@ -55,7 +55,8 @@ def assemble(draft: Draft, process: Process, make: Callable[..., AskedType]) -> 
         constraint=one.constraint,
         states=draft.states,
         names=draft.names,
-        warnings=tuple(dict.fromkeys((*draft.warnings, *one.notes))),
+        warnings=tuple(dict.fromkeys((*draft.told.warnings, *unknown_name, *draft.warnings, *one.notes))),
+        hints=tuple(dict.fromkeys(draft.told.hints)),
         **{name: getattr(draft, name) for name in REPLY},
     )
 
@@ -160,15 +161,19 @@ def _check_tools(request: Request, settings: ServerSettings) -> None:
         )
 
 
-def model_name(asked: str | None, process: Process) -> str:
-    """The model's name in the reply. Raises UnknownModel."""
+def model_name(asked: str | None, process: Process) -> tuple[str, tuple[str, ...]]:
+    """The model's name in the reply, and a warning where another one was asked for. Raises UnknownModel if the server
+    is strict about names."""
     if not asked:
-        return process.names[0]
+        return process.names[0], ()
     if process.settings.seed_compat:  # the word-list server took any name for its one model
-        return asked
-    if asked not in process.names:
-        raise unknown_model(asked, process)
-    return asked
+        return asked, ()
+    if asked in process.names:
+        return asked, ()
+    error = unknown_model(asked, process)
+    if process.settings.strict_model:
+        raise error
+    return process.names[0], (f"{error.message}: {process.names[0]} answers",)
 
 
 def unknown_model(asked: str, process: Process) -> UnknownModel:

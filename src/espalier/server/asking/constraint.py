@@ -7,17 +7,21 @@ llama-server's `grammar` and `json_schema`, and our `espalier.constraint`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from espalier.constraints.joining.presets import grammar_spec
 from espalier.constraints.joining.rule import together
 from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spec
+from espalier.errors import GrammarError
 from espalier.server.asking.naming import field_names
+from espalier.server.asking.structural_tags import structural_tag
 from espalier.server.bodies.openai import ResponseFormat, SharedBody, StructuredOutputs
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 
+Formats: TypeAlias = Literal["assert", "annotate"]
 OLD = "{old} is an old field: write structured_outputs.{new}"
 GUIDED = {"guided_json": "json", "guided_regex": "regex", "guided_choice": "choice", "guided_grammar": "grammar"}
 KINDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
@@ -35,12 +39,14 @@ class Constrained:
     warnings: tuple[str, ...] = ()
 
 
-def read_constraint(body: SharedBody, *, max_bytes: int) -> Constrained:
-    """The constraint of a body, if it has one; several hold together. Raises BadRequest for one larger than max_bytes,
-    SpecError and its kin; each names the field of the body."""
+def read_constraint(body: SharedBody, *, max_bytes: int, formats: Formats = "assert") -> Constrained:
+    """The constraint of a body, if it has one; several hold together. formats: whether `format` is enforced in its
+    schemas, unless it says so itself. Raises BadRequest for one larger than max_bytes, SpecError and its kin; each
+    names the field of the body."""
     found: list[tuple[str, Spec]] = []
     warnings: list[str] = []
-    for path, make in _sources(body):
+    asked = body.espalier
+    for path, make in _sources(body, formats if asked is None or asked.formats is None else asked.formats):
         names = dict.fromkeys(("", *FIELDS), path)
         try:
             with field_names(names, otherwise=f"{OWN}.{{field}}" if path == OWN else None):
@@ -66,48 +72,64 @@ def read_constraint(body: SharedBody, *, max_bytes: int) -> Constrained:
     return Constrained(spec=whole, names=names, warnings=tuple(warnings))
 
 
-def _sources(body: SharedBody) -> Iterator[tuple[str, Callable[[], Spec]]]:
+def _sources(body: SharedBody, formats: Formats) -> Iterator[tuple[str, Callable[[], Spec]]]:
     """Each constraint of the body: its field, and a function that makes its Spec."""
     ours = body.espalier
-    allow = None if ours is None else ours.allow
+    schemas = _Schemas(None if ours is None else ours.allow, formats)
     given = body.response_format
     if given is not None and given.type != "text":
         path = "response_format" + (".json_schema.schema" if given.json_schema is not None else "")
-        yield path, lambda: _response_format(given, allow)
+        yield path, lambda: _response_format(given, schemas)
     outputs = body.structured_outputs
     if outputs is not None:
-        yield from _structured(outputs, allow)
+        yield from _structured(outputs, schemas)
     for old, new in GUIDED.items():
         value = getattr(body, old)
         if value is not None:
-            yield old, _maker(new, value, allow, "natural", old)
+            yield old, _maker(new, value, schemas, "natural", old)
     if body.grammar:  # llama-server ignores an empty one
-        yield "grammar", _maker("grammar", body.grammar, allow, "natural", "grammar")
+        yield "grammar", _maker("grammar", body.grammar, schemas, "natural", "grammar")
+    for name in ("regex", "ebnf"):  # SGLang's
+        value = getattr(body, name)
+        if value:
+            yield name, _maker("regex" if name == "regex" else "grammar", value, schemas, "natural", name)
+    if body.structural_tag is not None:
+        yield "structural_tag", lambda: structural_tag(body.structural_tag, "structural_tag", schemas.read)
     if body.json_schema is not None:
-        yield "json_schema", _maker("json", body.json_schema, allow, "natural", "json_schema")
+        yield "json_schema", _maker("json", body.json_schema, schemas, "natural", "json_schema")
     if ours is not None and ours.constraint is not None:
-        yield OWN, _own(ours.constraint, allow)
+        yield OWN, _own(ours.constraint, schemas)
 
 
-def _response_format(given: ResponseFormat, allow: Any) -> Spec:
+@dataclass(frozen=True, slots=True)
+class _Schemas:
+    """How the schemas of a body are read. allow, formats: of JsonSchema."""
+
+    allow: Any
+    formats: Formats
+
+    def read(self, schema: Any, *, whitespace: Any = "natural", allow: Any = None) -> JsonSchema:
+        return JsonSchema(schema, whitespace=whitespace, allow=allow or self.allow, format=self.formats)
+
+
+def _response_format(given: ResponseFormat, schemas: _Schemas) -> Spec:
     named = given.json_schema
     schema = given.schema_ if named is None else named.schema_
     if given.type == "json_object":
-        return JsonObject() if schema is None else JsonSchema(schema, allow=allow)
+        return JsonObject() if schema is None else schemas.read(schema)
     if schema is None:
         raise BadRequest(
             "the format has no schema", hint='"json_schema": {"name": ..., "schema": {...}}',
             field="response_format.json_schema",
         )  # fmt: skip
-    if named is not None and named.strict is False:  # as with tools: keywords that cannot be enforced are checked
-        allow = "checked"
-    return JsonSchema(schema, allow=allow)
+    # As with tools: keywords that cannot be enforced are checked.
+    return schemas.read(schema, allow="checked" if named is not None and named.strict is False else None)
 
 
-def _structured(given: StructuredOutputs, allow: Any) -> Iterator[tuple[str, Callable[[], Spec]]]:
+def _structured(given: StructuredOutputs, schemas: _Schemas) -> Iterator[tuple[str, Callable[[], Spec]]]:
     where = "structured_outputs"
-    for name in ("disable_additional_properties", "whitespace_pattern", "disable_fallback"):
-        if getattr(given, name) and name != "disable_fallback":  # there is no fallback here
+    for name in ("disable_additional_properties", "whitespace_pattern"):
+        if getattr(given, name):
             raise UnsupportedParameter(
                 f"{where}.{name} is not supported here", hint="use `espalier.constraint`", field=f"{where}.{name}"
             )
@@ -120,18 +142,16 @@ def _structured(given: StructuredOutputs, allow: Any) -> Iterator[tuple[str, Cal
         )  # fmt: skip
     kind, value = next(iter(asked.items()))
     if kind == "structural_tag":
-        raise UnsupportedParameter(
-            "structural tags are not supported here", hint="use `tools`, or `espalier.constraint` with kind `after`",
-            field=f"{where}.structural_tag",
-        )  # fmt: skip
+        yield f"{where}.{kind}", lambda: structural_tag(value, f"{where}.{kind}", schemas.read)
+        return
     style = "compact" if given.disable_any_whitespace else "natural"
-    yield f"{where}.{kind}", _maker(kind, value, allow, style, f"{where}.{kind}")
+    yield f"{where}.{kind}", _maker(kind, value, schemas, style, f"{where}.{kind}")
 
 
 OFF = ("json_object", False)
 
 
-def _maker(kind: str, value: Any, allow: Any, style: Any, path: str) -> Callable[[], Spec]:
+def _maker(kind: str, value: Any, schemas: _Schemas, style: Any, path: str) -> Callable[[], Spec]:
     def json_schema() -> Spec:
         schema = value
         if isinstance(schema, str):
@@ -139,18 +159,40 @@ def _maker(kind: str, value: Any, allow: Any, style: Any, path: str) -> Callable
                 schema = json.loads(schema)
             except (ValueError, RecursionError) as error:
                 raise BadRequest(f"the schema is not JSON: {str(error)[:200]}", field=path) from error
-        return JsonSchema(schema, whitespace=style, allow=allow)
+        return schemas.read(schema, whitespace=style)
 
     makers: dict[str, Callable[[], Spec]] = {
         "json": json_schema,
         "regex": lambda: Regex(value),
         "choice": lambda: Choice(tuple(value)),
-        "grammar": lambda: grammar_spec(value),
+        "grammar": lambda: _grammar(value),
         "json_object": lambda: JsonObject(whitespace=style),
     }
     return makers[kind]
 
 
-def _own(data: Mapping[str, Any], allow: Any) -> Callable[[], Spec]:
-    is_schema = data.get("kind") == JsonSchema.kind
-    return lambda: Spec.from_json({"allow": allow, **data} if is_schema and allow is not None else data)
+def _grammar(text: str) -> Spec:
+    """A GBNF grammar, or a built-in one. Raises GrammarError, with the construct if it is a grammar in Lark's form."""
+    found = LARK.search(text)
+    if found is not None and "::=" not in text:
+        line = text.count("\n", 0, found.start()) + 1
+        shown = found.group().strip()
+        what = "an import" if shown.startswith("%") else "a rule with a colon"
+        raise GrammarError(
+            f"this is Lark, with {what}: {shown[:40]!r}", line=line, column=1,
+            hint="write it as GBNF: root ::= ...",
+        )  # fmt: skip
+    return grammar_spec(text)
+
+
+LARK = re.compile(
+    r"^[ \t]*(?:%(?:import|ignore|declare|override|extend)\b|[?!]?[A-Za-z_]\w*(?:\.\d+)?[ \t]*:(?!:)).*", re.MULTILINE
+)
+"""A line of a Lark grammar: a directive, or a rule or terminal with one colon."""
+
+
+def _own(data: Mapping[str, Any], schemas: _Schemas) -> Callable[[], Spec]:
+    if data.get("kind") != JsonSchema.kind:
+        return lambda: Spec.from_json(data)
+    allow = {} if schemas.allow is None else {"allow": schemas.allow}
+    return lambda: Spec.from_json({**allow, "format": schemas.formats, **data})

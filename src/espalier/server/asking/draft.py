@@ -15,6 +15,7 @@ from espalier.engines.base import Message, Request
 from espalier.errors import EspalierError
 from espalier.server.asking.decoding import Decoded
 from espalier.server.asking.naming import rename
+from espalier.server.bodies.base import Told
 from espalier.server.process.hidden_states import HiddenStates
 from espalier.trace.records import TraceLevel
 
@@ -25,7 +26,8 @@ class ReplyOptions:
 
     include_usage: whether a stream ends with the usage. top_logprobs: how many candidates beside each token, None
     without log probabilities. token_ids: whether choices have `token_ids`. report: whether the reply has the key
-    `espalier`. shown_trace: how much of the trace the key holds. stream_steps: each step comes with its token.
+    `espalier`. has_functions: whether calls are told as OpenAI's old `function_call`. shown_trace: how much of the
+    trace the key holds. stream_steps: each step comes with its token.
     """
 
     stream: bool = False
@@ -33,6 +35,7 @@ class ReplyOptions:
     top_logprobs: int | None = None
     token_ids: bool = False
     report: bool = False
+    has_functions: bool = False
     shown_trace: Literal["none", "summary", "steps"] = "none"
     stream_steps: bool = False
 
@@ -47,7 +50,7 @@ class Draft(ReplyOptions):
     number of beams that search where the body does not say how to decode, and the field that asks for them.
     states: the store that the request names.
     trace: the least level that the body needs. echo: whether prompts are repeated before their outputs. names: from
-    the field that an error names to the field of the body. warnings: for the client.
+    the field that an error names to the field of the body. warnings: for the client. told: of the body's fields.
     """
 
     model: str | None
@@ -66,6 +69,7 @@ class Draft(ReplyOptions):
     echo: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    told: Told = field(default_factory=Told)
 
     @property
     def is_chat(self) -> bool:
@@ -80,6 +84,7 @@ class Asked(ReplyOptions):
     requests: every run of every prompt, in the order of the choices. n: runs of one prompt. returned: choices that one
     run gives, its Result and its `others`. model: as the reply names it. ends: token ids that end an output and are no
     part of it. echo: for each run, the text before its output. keep_trace: whether the store keeps the traces.
+    hints: fields of the body that have no effect.
     truncated: how many tokens each prompt lost, empty until prompts are cut. states: the store of hidden states
     that the request names, None for the server's own. input_limit: the most tokens of a prompt, beside the server's
     own limit.
@@ -95,9 +100,15 @@ class Asked(ReplyOptions):
     constraint: Spec | None
     names: Mapping[str, str]
     warnings: tuple[str, ...]
+    hints: tuple[str, ...] = ()
     truncated: tuple[int, ...] = ()
     states: HiddenStates | None = None
     input_limit: int | None = None
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Everything that the client is told of its request."""
+        return Told(hints=self.hints, warnings=self.warnings).lines()
 
     def named(self, error: EspalierError) -> EspalierError:
         """The error, its field now as the body calls it."""

@@ -100,7 +100,9 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
     given = {name: value for name in LLAMA_NAMES - set(LLAMA_OFF) if (value := getattr(body, name)) is not None}
     config = in_buckets(from_llama(given), settings)
     constrained = read_constraint(
-        SharedBody(grammar=body.grammar, json_schema=body.json_schema), max_bytes=settings.max_schema_bytes
+        SharedBody(grammar=body.grammar, json_schema=body.json_schema),
+        max_bytes=settings.max_schema_bytes,
+        formats=settings.schema_formats,
     )
     constraint = join_safety(constrained.spec, body.safety, max_bytes=settings.max_schema_bytes, own="safety")
     texts, ids = _texts_and_ids(body.prompt, process)
@@ -115,6 +117,7 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
         stream=bool(body.stream),
         top_logprobs=body.n_probs or None,
         token_ids=bool(body.return_tokens),
+        told=body.told,
     )
     return assemble(draft, process, partial(LlamaAsked, body=body, sampling=to_llama(config)))
 

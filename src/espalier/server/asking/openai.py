@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from espalier.chat.messages import check_messages
 from espalier.constraints.soft.spec import SoftSpec
+from espalier.constraints.spec import Spec
 from espalier.decoding.options import FIELDS
 from espalier.errors import CapabilityError, PromptTooLong
 from espalier.server.asking.assemble import AskedType, assemble
@@ -18,13 +19,15 @@ from espalier.server.asking.naming import field_names
 from espalier.server.asking.safety import join_safety
 from espalier.server.asking.sampling import check_lists, read_extra, read_sampling
 from espalier.server.asking.token_ids import check_ids, known_vocab, text_of
-from espalier.server.asking.words import word_lists
+from espalier.server.asking.words import SWITCH, word_lists
+from espalier.server.bodies.base import Told
 from espalier.server.bodies.openai import ChatBody, CompletionBody, EspalierOptions, SharedBody
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 from espalier.server.process.hidden_states import HiddenStates
 from espalier.server.process.state import Process
 from espalier.tokens.vocab import Vocab
 
+NO_ARGUMENTS = {"type": "object", "properties": {}}
 COMPLETION_TOKENS = 16
 """OpenAI's default of `max_tokens` for `/v1/completions`."""
 MAX_VARIABLES = 1024
@@ -48,7 +51,10 @@ def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType]
         raise BadRequest(
             f"there are {len(body.messages)} messages; the limit is {settings.max_messages}", field="messages"
         )
-    tools = body.tools or None
+    tools, choice, warnings = _tools(body)
+    formats = (None if body.espalier is None else body.espalier.formats) or settings.schema_formats
+    if tools is not None and formats != "assert":
+        tools = [_annotated(one) for one in tools]
     if tools is not None and len(tools) > settings.max_tools:
         raise BadRequest(f"there are {len(tools)} tools; the limit is {settings.max_tools}", field="tools")
     if body.top_logprobs is not None and not body.logprobs:
@@ -56,19 +62,44 @@ def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType]
     messages = tuple(one.model_dump(exclude_unset=True, exclude_none=True, by_alias=True) for one in body.messages)
     for message in messages:
         message.setdefault("content", None)
-        for name in ("refusal", "annotations"):  # our replies have them, templates do not
-            message.pop(name, None)
     check_messages(messages)
-    body, variables = _template_variables(body)
+    told = body.told
+    body, variables, hints = _template_variables(body, process)
+    parallel = None if tools is None else False if body.functions else body.parallel_tool_calls
     draft = _draft(
         body, process, prompts=(messages,), ids=(None,),
-        options={
-            "tools": tools, "tool_choice": body.tool_choice, "parallel_tool_calls": body.parallel_tool_calls,
-        },
+        options={"tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel},
         request=variables,
         top_logprobs=_top(body),
+        has_functions=bool(body.functions),
     )  # fmt: skip
+    more = (*hints, *(["stream_options"] if body.stream_options is not None and not body.stream else ()))
+    draft = replace(draft, told=told + Told(hints=more, warnings=warnings))
     return assemble(draft, process, make)
+
+
+def _tools(body: ChatBody) -> tuple[list[dict[str, Any]] | None, Any, tuple[str, ...]]:
+    """The tools, what may be called of them, and warnings. `functions` and `function_call` are their old names. Raises
+    BadRequest for both at once."""
+    if body.functions and body.tools:
+        raise BadRequest("functions are an old name of tools", hint="leave one of the two out", field="functions")
+    if body.functions:
+        choice = body.function_call
+        named = {"type": "function", "function": choice} if isinstance(choice, dict) else choice
+        tools = [{"type": "function", "function": {"parameters": NO_ARGUMENTS, **one}} for one in body.functions]
+        return tools, named, ("functions is an old field: write tools",)
+    if body.tools:
+        return body.tools, body.tool_choice, ()
+    if body.tool_choice in (None, "none", "auto"):
+        return None, None, ()
+    return None, None, ("tool_choice has no effect without tools",)
+
+
+def _annotated(tool: dict[str, Any]) -> dict[str, Any]:
+    """The tool, in whose schema `format` is a remark."""
+    inner = tool.get("function")
+    mine = {"formats": "annotate"}
+    return {**tool, "function": {**mine, **inner}} if isinstance(inner, dict) else {**mine, **tool}
 
 
 def _top(body: ChatBody) -> int | None:
@@ -92,26 +123,40 @@ def ask_completion(body: CompletionBody, process: Process) -> Asked:
     draft = _draft(
         body, process, prompts=texts, ids=ids, options={"raw": True}, top_logprobs=body.logprobs, echo=bool(body.echo)
     )
+    hints = ("stream_options",) if body.stream_options is not None and not body.stream else ()
+    draft = replace(draft, told=body.told + Told(hints=hints))
     if "max_tokens" not in draft.sampling:
         draft = replace(draft, defaults={**draft.defaults, "max_tokens": COMPLETION_TOKENS})
     return assemble(draft, process, Asked)
 
 
-def _template_variables(body: ChatBody) -> tuple[ChatBody, dict[str, Any]]:
-    """The body, and further variables of the chat template as a field of a Request. `enable_thinking` among them moves
-    to the body's own field."""
+def _template_variables(body: ChatBody, process: Process) -> tuple[ChatBody, dict[str, Any], tuple[str, ...]]:
+    """The body, further variables of the chat template as a field of a Request, and fields that have no effect.
+    `enable_thinking` among the variables moves to the body's own field; `reasoning_effort` becomes one where the
+    template has levels of it, and "none" switches the thinking off where the template has a switch."""
     variables = dict(body.chat_template_kwargs or {})
     if len(variables) > MAX_VARIABLES:  # rendering takes time for each, whether the template reads it or not
         raise BadRequest(
             f"chat_template_kwargs has {len(variables)} entries; the limit is {MAX_VARIABLES}",
             field="chat_template_kwargs",
         )
+    hints: tuple[str, ...] = ()
+    if body.reasoning_effort is not None:
+        template = process.engine.engine.template
+        source = "" if template is None else template.source
+        if "reasoning_effort" in source:
+            if variables.setdefault("reasoning_effort", body.reasoning_effort) != body.reasoning_effort:
+                raise BadRequest("reasoning_effort is given twice", field="chat_template_kwargs")
+        elif body.reasoning_effort == "none" and SWITCH in source and SWITCH not in variables:
+            body = body.model_copy(update={SWITCH: False if body.enable_thinking is None else body.enable_thinking})
+        elif body.reasoning_effort != "none":
+            hints = ("reasoning_effort",)
     if "enable_thinking" in variables:
         wanted = variables.pop("enable_thinking")
         if not isinstance(wanted, bool) or body.enable_thinking not in (None, wanted):
             raise BadRequest("enable_thinking must be true or false, and given once", field="chat_template_kwargs")
         body = body.model_copy(update={"enable_thinking": wanted})
-    return body, {"template_variables": variables} if variables else {}
+    return body, {"template_variables": variables} if variables else {}, hints
 
 
 def _prompts(
@@ -156,7 +201,7 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
     states = _states(body, process)
     _check_stream(body, ours)
     limit = process.settings.max_schema_bytes
-    constrained = read_constraint(body, max_bytes=limit)
+    constrained = read_constraint(body, max_bytes=limit, formats=process.settings.schema_formats)
     constraint = join_safety(constrained.spec, ours.safety, max_bytes=limit)
     check_lists(body, process)  # before each of a hundred thousand entries is looked at
     sampling, defaults = read_sampling(body)
@@ -176,7 +221,7 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
         | {name: value for name in OPTIONS if (value := getattr(ours, name)) is not None},
         states=states,
         names={**NAMES, **constrained.names},
-        warnings=constrained.warnings,
+        warnings=(*constrained.warnings, *_gives_way(body, constraint)),
         stream=bool(body.stream),
         include_usage=body.stream_options is not None and bool(body.stream_options.include_usage),
         token_ids=bool(body.return_token_ids),
@@ -210,13 +255,18 @@ def _states(body: SharedBody, process: Process) -> HiddenStates | None:
 
 
 def _check_stream(body: SharedBody, ours: EspalierOptions) -> None:
-    if body.stream_options is not None and not body.stream:
-        raise BadRequest("stream_options needs stream", hint='"stream": true', field="stream_options")
     if ours.stream_steps and not (body.stream and ours.trace):
         raise BadRequest(
             "stream_steps needs a stream and a trace", hint='"stream": true and "espalier": {"trace": "full"}',
             field="espalier.stream_steps",
         )  # fmt: skip
+
+
+def _gives_way(body: SharedBody, constraint: Spec | None) -> tuple[str, ...]:
+    """What the constraint is stronger than."""
+    if constraint is None or not body.min_tokens:
+        return ()
+    return ("min_tokens gives way where the constraint leaves nothing but the end of the text",)
 
 
 def _shown_trace(ours: EspalierOptions) -> Literal["none", "summary", "steps"]:

@@ -57,15 +57,26 @@ def read_extra(given: Mapping[str, Any]) -> Extra:
         return check_extra(given)
 
 
+def without_empty(stop: str | list[str]) -> list[str]:
+    """The stop texts; an empty one stops nothing, and many clients send it for none."""
+    return [one for one in ([stop] if isinstance(stop, str) else stop) if one]
+
+
 def read_sampling(body: SharedBody) -> tuple[dict[str, Any], dict[str, Any]]:
     """The sampling that the body gives, and the defaults for the rest, both in our names. Raises SamplingError naming
     the body's field, BadRequest for fields that contradict each other."""
     given = {name: value for name in type(body).model_fields if (value := getattr(body, name)) is not None}
+    if "stop" in given and not (stop := without_empty(given["stop"])):
+        del given["stop"]
+    elif "stop" in given:
+        given["stop"] = stop
     theirs = {name: value for name, value in given.items() if name in OPENAI_NAMES}
     llamas = {name: value for name, value in given.items() if name in LLAMA_NAMES and name not in OPENAI_NAMES}
     for name in ("max_tokens", "max_completion_tokens"):
-        if name in theirs and theirs[name] < 1:
-            raise SamplingError(f"{name}: {theirs[name]} must be at least 1", field=name)
+        if theirs.get(name) == -1:  # all that fit, as where it is not given
+            del theirs[name]
+        elif name in theirs and theirs[name] < 1:
+            raise SamplingError(f"{name}: {theirs[name]} must be at least 1", hint="-1 for all that fit", field=name)
     if llamas.get("n_predict") == 0:
         raise SamplingError("n_predict: it must be at least 1, or -1 for all that fit", field="n_predict")
     stops = theirs.get("stop")

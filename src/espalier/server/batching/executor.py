@@ -24,7 +24,6 @@ from espalier.server.asgi import new_id
 from espalier.server.asking.draft import Asked
 from espalier.server.batching.figures import figures_of, valid_of
 from espalier.server.batching.seed_items import seed_body
-from espalier.server.bodies.base import read_body
 from espalier.server.http.body import IN_A_THREAD
 from espalier.server.http.errors import NotFound, TooCostly, error_body, internal_error
 from espalier.server.ports import Caller, Gate
@@ -143,7 +142,7 @@ class ServerExecutor:
             raise NotFound(f"no route {endpoint} takes batches", field="url")
         if dialect.adapt is not None:
             data = dialect.adapt(data, process)
-        return dialect, process, dialect.ask(read_body(dialect.body, data), process)
+        return dialect, process, dialect.asked(data, process)
 
 
 def _answer(raw: bytes, running: Generation, request_id: str) -> Answer:

@@ -3,34 +3,85 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
-from espalier.server.bodies.fields import unknown, without_idle
+from espalier.server.bodies.fields import sort_fields, unknown
 from espalier.server.http.errors import BadRequest, field_path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the reply says of a body's fields. hints: names of fields that have no effect. warnings: one for each
+    unknown field."""
+
+    hints: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def __add__(self, other: Told) -> Told:
+        return Told(hints=self.hints + other.hints, warnings=self.warnings + other.warnings)
+
+    def lines(self) -> tuple[str, ...]:
+        """As warnings, the hints together."""
+        listed = f"without effect here: {', '.join(dict.fromkeys(self.hints))}"
+        return (*self.warnings, *([listed] if self.hints else ()))
 
 
 class Body(BaseModel):
     """A JSON object that takes its declared fields only, each of exactly its type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=True)
+    OBJECTS: ClassVar[tuple[str, ...]] = ()
+    """Fields whose objects may have hints and unknown fields too."""
+    _told: Told = PrivateAttr(default_factory=Told)
+
+    @property
+    def told(self) -> Told:
+        """What the reply says of the fields that are not here any more."""
+        return self._told
+
+    @classmethod
+    def as_sent(cls, data: Mapping[str, Any], *, strict: bool) -> tuple[dict[str, Any], Told]:
+        """The object with its fields sorted, before they are validated. Raises what `sort_fields` raises."""
+        found = sort_fields(data, names_of(cls), strict=strict)
+        told = Told(hints=found.hints, warnings=found.unknown)
+        for name in cls.OBJECTS:
+            if isinstance(inner := found.fields.get(name), Mapping):
+                field = next(f for n, f in cls.model_fields.items() if (f.alias or n) == name)
+                kind = _model_in(field.annotation)
+                assert kind is not None
+                # What is unknown in the object of a constraint is refused: it would be dropped from what is enforced.
+                inside = sort_fields(inner, names_of(kind), strict=strict or name in CLOSED, within=name)
+                found.fields[name] = inside.fields
+                told += Told(hints=inside.hints, warnings=inside.unknown)
+        return found.fields, told
 
 
+CLOSED = frozenset({"structured_outputs"})
 BodyType = TypeVar("BodyType", bound=Body)
 
 
-def read_body(cls: type[BodyType], data: Mapping[str, Any]) -> BodyType:
-    """Validate parsed JSON as a body. Raises BadRequest, UnknownParameter and UnsupportedParameter, each naming the
-    field as a path such as `messages[0].content`."""
-    given = without_idle(data, _names(cls))
+def read_body(cls: type[BodyType], data: Mapping[str, Any], *, strict: bool = True) -> BodyType:
+    """Validate parsed JSON as a body. strict: whether unknown fields are refused, not told; the body itself can ask
+    for that with `"espalier": {"strict": true}`.
+
+    Raises BadRequest, UnknownParameter and UnsupportedParameter, each naming the field as a path such as
+    `messages[0].content`."""
+    ours = data.get("espalier")
+    strict = strict or (isinstance(ours, Mapping) and ours.get("strict") is True)
+    given, told = cls.as_sent(data, strict=strict)
     try:
-        return cls.model_validate(given)
+        body = cls.model_validate(given)
     except ValidationError as error:
         raise _first(cls, error) from None
+    body._told = told  # of the class above
+    return body
 
 
-def _names(cls: type[BaseModel]) -> set[str]:
+def names_of(cls: type[BaseModel]) -> set[str]:
+    """The names of a body's fields, as JSON has them."""
     return {field.alias or name for name, field in cls.model_fields.items()}
 
 
@@ -52,7 +103,7 @@ def _siblings(cls: type[BaseModel], loc: tuple[int | str, ...]) -> set[str]:
         field = next((f for n, f in cls.model_fields.items() if (f.alias or n) == part), None)
         inner = None if field is None else _model_in(field.annotation)
         cls = inner or cls
-    return _names(cls)
+    return names_of(cls)
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

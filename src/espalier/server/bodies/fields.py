@@ -1,38 +1,72 @@
-"""Tables of other servers' fields that have no effect here (ACCEPTED) or are not supported (REFUSED).
+"""The fields of other servers' requests in three classes: what does something, what is a hint, what is refused.
 
-ACCEPTED fields are checked for their JSON type (TYPES) and dropped. REFUSED fields are refused unless their value asks
-for nothing. A field that is in neither table nor in the body's class is unknown, and refused with a hint.
+A field of a body's class does something. A field in HINTS has no effect here and cannot change the answer: it is taken,
+and the reply says so. A field in REFUSED would change the answer: it is refused by name, unless its value asks for
+nothing. Every other field is unknown: told with the nearest name, or refused where the request or the server is strict.
+An unknown field that looks like a constraint is always refused. `null` is always "not given".
+
+`docs/fields.md` is printed from these tables.
 """
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from espalier.server.http.errors import BadRequest, UnknownParameter, UnsupportedParameter
 
-ACCEPTED: Mapping[str, str] = {
-    "user": "a label for OpenAI's abuse checks",
-    "safety_identifier": "a label for OpenAI's abuse checks",
-    "metadata": "labels of stored completions, which are not stored by label here",
-    "prompt_cache_key": "the prefix cache needs no key",
-    "prompt_cache_retention": "the prefix cache keeps prefixes as long as there is room",
-    "prompt_cache_options": "the prefix cache keeps prefixes as long as there is room",
-    "prediction": "a hint for speed that never changes the reply",
-    "service_tier": "there is one tier",
-    "cache_prompt": "the prefix cache changes no reply",
-    "auth_token": "the logging server's, for downloads, of which there are none",
-    "custom_id": "a label of the client's own",
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """why: why it has no effect. kind: the JSON type that it is checked for; None for any value."""
+
+    why: str
+    kind: type | tuple[type, ...] | None = str
+
+
+NUMBER = (int, float)
+_LABEL = "a label for OpenAI's abuse checks"
+_PREFIX = "the prefix cache keeps prefixes as long as there is room"
+_ONE_BACKEND = "there is one backend"
+HINTS: Mapping[str, Hint] = {
+    # OpenAI
+    "user": Hint(_LABEL),
+    "safety_identifier": Hint(_LABEL),
+    "metadata": Hint("labels of stored completions, and none are stored by label", dict),
+    "store": Hint("completions are not stored by request", bool),
+    "prompt_cache_key": Hint("the prefix cache needs no key"),
+    "prompt_cache_retention": Hint(_PREFIX),
+    "prompt_cache_options": Hint(_PREFIX, dict),
+    "prediction": Hint("a hint for speed that never changes the reply", dict),
+    "service_tier": Hint("there is one tier"),
+    "verbosity": Hint("no template has levels of it; ask for it in a message"),
+    "stream_options.include_obfuscation": Hint("nothing is obfuscated", bool),
+    "stream_options.continuous_usage_stats": Hint("the usage comes once, at the end", bool),
+    # vLLM and SGLang
+    "guided_decoding_backend": Hint(_ONE_BACKEND),
+    "structured_outputs.backend": Hint(_ONE_BACKEND),
+    "structured_outputs.disable_fallback": Hint("there is no fallback", bool),
+    "priority": Hint("callers always take turns", NUMBER),
+    "request_id": Hint("the header x-request-id names a request"),
+    "rid": Hint("the header x-request-id names a request"),
+    "cache_salt": Hint("each key has a prefix cache of its own"),
+    "mm_processor_kwargs": Hint("there is text only", dict),
+    "spaces_between_special_tokens": Hint("special tokens are never shown", bool),
+    # llama-server
+    "cache_prompt": Hint("the prefix cache changes no reply", bool),
+    "id_slot": Hint("there are no slots", int),
+    "slot_id": Hint("there are no slots", int),
+    "n_keep": Hint("a prompt is never shifted", int),
+    "n_discard": Hint("a prompt is never shifted", int),
+    "n_cache_reuse": Hint("the prefix cache changes no reply", int),
+    "timings_per_token": Hint("only llama-server's route /completion has timings", bool),
+    # the word-list server, the logging server
+    "auth_token": Hint("the logging server's, for downloads, of which there are none"),
+    "custom_id": Hint("a label of the client's own"),
 }
-
-
-TYPES: Mapping[str, type] = {
-    "metadata": dict, "prompt_cache_options": dict, "prediction": dict, "cache_prompt": bool,
-}  # fmt: skip
-"""The types of accepted fields; the others are strings."""
-_KINDS = {dict: "an object", bool: "true or false", str: "a text"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,58 +78,56 @@ class Refusal:
 
 
 _BEST_OF = 'use `n` with `use_beam_search`, or "espalier": {"strategy": "best_of", "particles": ...}'
-_OLD = "an old field of OpenAI's: "
 _ROUTES = "only /v1/chat/completions and /v1/completions have beam search"
 _ROUTE = "only llama-server's route /completion has it"
+_FORMAT = 'use `response_format`: {"type": "json_schema", "json_schema": {"schema": {...}}}'
 REFUSED: Mapping[str, Refusal] = {
     # OpenAI
     "audio": Refusal(why="there is text only"),
     "modalities": Refusal(idle=(["text"],), why='there is text only: ["text"]'),
-    "functions": Refusal(idle=([],), why=f"{_OLD}use `tools`"),
-    "function_call": Refusal(why=f"{_OLD}use `tool_choice`"),
-    "store": Refusal(idle=(False,), why="completions are not stored by request"),
+    "functions": Refusal(idle=([],), why="only /v1/chat/completions has functions"),
+    "function_call": Refusal(idle=("none", "auto"), why="only /v1/chat/completions has functions"),
     "moderation": Refusal(why="there is no moderation here"),
     "web_search_options": Refusal(why="there is no web search"),
-    "reasoning_effort": Refusal(idle=("none",), why="use `espalier.reasoning` and `espalier.max_reasoning`"),
-    "verbosity": Refusal(idle=("medium",), why="ask for it in a message"),
+    "reasoning_effort": Refusal(idle=("none",), why="a plain prompt has no chat template"),
     "suffix": Refusal(idle=("",), why="text cannot be inserted before a suffix"),
-    # vLLM and the word-list server
+    "text": Refusal(why=_FORMAT),
+    # vLLM, SGLang and the word-list server
     "best_of": Refusal(idle=(1,), why=_BEST_OF),
     "use_beam_search": Refusal(idle=(False,), why=_ROUTES),
     "num_beams": Refusal(idle=(1,), why=_ROUTES),
     "length_penalty": Refusal(idle=(1, 0), why=_ROUTES),
     "early_stopping": Refusal(idle=(False,), why=_ROUTES),
-    "prompt_logprobs": Refusal(idle=(0,), why="only generated tokens have log probabilities"),
+    "prompt_logprobs": Refusal(idle=(0,), why="use `echo` with `logprobs` on /v1/completions"),
     "logprob_token_ids": Refusal(idle=([],), why="use `top_logprobs`"),
     "return_tokens_as_token_ids": Refusal(idle=(False,), why="use `return_token_ids`"),
-    "continue_final_message": Refusal(idle=(False,), why="the template always begins a new turn"),
-    "add_generation_prompt": Refusal(idle=(True,), why="the template always begins a new turn"),
+    "continue_final_message": Refusal(idle=(False,), why="a plain prompt has no messages"),
+    "add_generation_prompt": Refusal(idle=(True,), why="a plain prompt has no messages"),
     "chat_template_kwargs": Refusal(idle=({},), why="a plain prompt has no chat template"),
     "chat_template": Refusal(why="the model's own template is used"),
     "documents": Refusal(idle=([],), why="put them into a message"),
-    "mm_processor_kwargs": Refusal(idle=({},), why="there is text only"),
     "add_special_tokens": Refusal(idle=(False,), why="the chat template has them"),
     "skip_special_tokens": Refusal(idle=(True,), why="special tokens are never shown"),
-    "spaces_between_special_tokens": Refusal(idle=(True,), why="special tokens are never shown"),
     "include_stop_str_in_output": Refusal(idle=(False,), why="the output never includes the stop text"),
+    "no_stop_trim": Refusal(idle=(False,), why="the output never includes the stop text"),
     "detokenize": Refusal(idle=(True,), why="the output is text"),
     "truncate_prompt_tokens": Refusal(why="the server setting MAX_INPUT_TOKENS does this"),
     "include_reasoning": Refusal(idle=(True,), why="reasoning is always separate from the content"),
+    "separate_reasoning": Refusal(idle=(True,), why="reasoning is always separate from the content"),
     "thinking_token_budget": Refusal(why="use `espalier.max_reasoning`"),
-    "priority": Refusal(idle=(0,), why="callers always take turns"),
-    "request_id": Refusal(why="send it as the header x-request-id"),
-    "cache_salt": Refusal(why="the prefix cache has no salt"),
-    "guided_decoding_backend": Refusal(idle=("auto",), why="there is one backend"),
     "guided_whitespace_pattern": Refusal(why="use `espalier.constraint` with its `whitespace`"),
+    "images": Refusal(idle=([],), why="this model reads text only"),
+    "image_data": Refusal(idle=([],), why="this model reads text only"),
+    "extra_body": Refusal(idle=({},), why="a field of the Python SDK: its contents belong at the top level"),
+    # Ollama, Anthropic, TGI
+    "format": Refusal(idle=("",), why=_FORMAT),
+    "output_format": Refusal(why=_FORMAT),
+    "output_config": Refusal(why=_FORMAT),
     # llama-server
-    "id_slot": Refusal(idle=(-1,), why=_ROUTE),
-    "n_keep": Refusal(idle=(0,), why="a prompt is never shifted"),
-    "n_discard": Refusal(idle=(0,), why="a prompt is never shifted"),
     "n_probs": Refusal(idle=(0,), why="use `logprobs` and `top_logprobs`"),
     "post_sampling_probs": Refusal(idle=(False,), why=_ROUTE),
     "return_tokens": Refusal(idle=(False,), why="use `return_token_ids`"),
     "return_progress": Refusal(idle=(False,), why=_ROUTE),
-    "timings_per_token": Refusal(idle=(False,), why=_ROUTE),
     "response_fields": Refusal(idle=([],), why=_ROUTE),
     "t_max_predict_ms": Refusal(idle=(0, -1), why="use `max_tokens` or `n_predict`"),
     "lora": Refusal(idle=([],), why="there are no adapters"),
@@ -104,35 +136,93 @@ REFUSED: Mapping[str, Refusal] = {
     "thinking_forced_open": Refusal(idle=(False,), why="use `espalier.reasoning`"),
     "parse_tool_calls": Refusal(idle=(True,), why="tool calls are always parsed"),
 }
+CONSTRAINTS = frozenset({
+    "response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "regex",
+    "ebnf", "structural_tag", "grammar", "json_schema", "schema_order", "safety", "tools", "tool_choice", "functions",
+    "function_call", "vocab_lang", "vocab_n_words", "bad_words", "allowed_token_ids", "logit_bias", "espalier",
+    "output_format", "output_config", "format", "guided_whitespace_pattern", "extra_body",
+})  # fmt: skip
+"""Fields that hold the answer to something. An unknown field whose nearest name is one of them is refused: to take it
+would be to drop what the client holds for enforced."""
+LOOKS_LIKE = re.compile(
+    r"grammar|schema|regex|guided|structured|constrain|json|ebnf|lark|gbnf|choices|bann?ed|allow(ed)?_", re.IGNORECASE
+)
+"""Words by which an unknown field looks like a constraint."""
+_KINDS = {
+    dict: "an object", bool: "true or false", str: "a text", int: "a whole number", NUMBER: "a number"
+}  # fmt: skip
+LONGEST_NAME = 60
 
 
-def without_idle(body: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """The fields of a body without those that have no effect. known: fields of the body's class, also if REFUSED has
-    them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sorted:
+    """fields: those that do something. hints: names of fields that have no effect. unknown: a warning for each unknown
+    field."""
 
-    Raises UnsupportedParameter for a refused field that asks for something, UnknownParameter for an unknown field.
+    fields: dict[str, Any]
+    hints: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+def sort_fields(body: Mapping[str, Any], known: Collection[str], *, strict: bool, within: str = "") -> Sorted:
+    """The fields of a body, or of an object in it, by class. known: fields of the body's class, whatever the tables
+    say of them. within: the path of the object.
+
+    Raises UnsupportedParameter for a refused field that asks for something, BadRequest for a hint of another type, and
+    UnknownParameter for an unknown field that looks like a constraint, or if strict, for any.
     """
     found: dict[str, Any] = {}
+    hints: list[str] = []
+    told: list[str] = []
     for name, value in body.items():
+        path = f"{within}.{name}" if within else name
         if name in known:
-            found[name] = value
-        elif name in REFUSED:
-            refusal = REFUSED[name]
+            if value is not None:
+                found[name] = value
+        elif path in HINTS:
+            if value is not None:
+                _check_kind(path, value, HINTS[path].kind)
+                hints.append(path)
+        elif path in REFUSED:
+            refusal = REFUSED[path]
             if value is not None and not any(_same(value, idle) for idle in refusal.idle):
-                raise UnsupportedParameter(f"{name} is not supported here", hint=refusal.why, field=name)
-        elif name not in ACCEPTED:
-            raise unknown(name, known)
-        elif value is not None and not isinstance(value, kind := TYPES.get(name, str)):
-            raise BadRequest(f"{name} should be {_KINDS[kind]}", field=name)
-    return found
+                raise UnsupportedParameter(f"{path} is not supported here", hint=refusal.why, field=path)
+        elif value is not None:
+            error = unknown(name, known, within=within)
+            if strict or looks_like_constraint(name, known):
+                raise error
+            told.append(str(error))
+    return Sorted(fields=found, hints=tuple(hints), unknown=tuple(told))
 
 
 def unknown(name: str, known: Collection[str], *, within: str = "") -> UnknownParameter:
     """The error for an unknown field, with the nearest known name as a hint. within: the path of its object."""
-    near = difflib.get_close_matches(name[:100], sorted({*known, *(() if within else (*ACCEPTED, *REFUSED))}), n=1)
+    near = nearest(name, known if within else _every(known))
     path = f"{within}.{name}" if within else name
-    hint = f"did you mean {near[0]!r}?" if near else None
+    hint = f"did you mean {near!r}?" if near else None
     return UnknownParameter(f"there is no field {path[:200]!r}", hint=hint, field=path[:200])
+
+
+def looks_like_constraint(name: str, known: Collection[str]) -> bool:
+    """Whether an unknown field may be meant to hold the answer to something."""
+    return LOOKS_LIKE.search(name[:200]) is not None or nearest(name, _every(known)) in CONSTRAINTS
+
+
+def nearest(name: str, known: Collection[str]) -> str | None:
+    """The known name that is most like this one, None if none is."""
+    near = difflib.get_close_matches(name[:LONGEST_NAME].lower(), sorted(known), n=1)
+    return near[0] if near else None
+
+
+def _every(known: Collection[str]) -> set[str]:
+    return {*known, *HINTS, *REFUSED, *CONSTRAINTS}
+
+
+def _check_kind(path: str, value: Any, kind: type | tuple[type, ...] | None) -> None:
+    if kind is None:
+        return
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise BadRequest(f"{path} should be {_KINDS[kind]}", field=path)
 
 
 def _same(value: Any, idle: Any) -> bool:

@@ -6,11 +6,13 @@ in `fields.py`.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from espalier.server.bodies.base import Body
+from espalier.server.bodies.base import Body, Told
+from espalier.server.bodies.echoed import as_sent
 from espalier.server.bodies.sampling_fields import SamplingFields
 
 Texts = Annotated[list[str], Field(fail_fast=True)]
@@ -20,23 +22,21 @@ Ids = Annotated[list[int], Field(fail_fast=True)]
 
 class StreamOptions(Body):
     include_usage: bool | None = None
-    include_obfuscation: Literal[False] | None = None
 
 
 class CalledFunction(Body):
     name: str
-    arguments: str | dict[str, Any]
+    arguments: str | dict[str, Any] = "{}"
 
 
 class PastCall(Body):
     id: str | None = None
     type: Literal["function"] = "function"
     function: CalledFunction
-    index: int | None = None
 
 
 class ChatMessage(Body):
-    """refusal, annotations and the like are taken in the form of our replies, so that a reply can be sent back."""
+    """A message as `echoed.py` leaves it."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[dict[str, Any]] | None = None
@@ -45,10 +45,6 @@ class ChatMessage(Body):
     tool_call_id: str | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
-    refusal: str | None = None
-    annotations: list[Any] | None = Field(default=None, max_length=0)
-    audio: None = None
-    function_call: None = None
 
 
 class NamedSchema(Body):
@@ -78,8 +74,6 @@ class StructuredOutputs(Body):
     disable_any_whitespace: bool | None = None
     disable_additional_properties: bool | None = None
     whitespace_pattern: str | None = None
-    disable_fallback: bool | None = None
-    backend: Literal["auto"] | None = None
 
 
 class EspalierOptions(Body):
@@ -88,9 +82,10 @@ class EspalierOptions(Body):
     preset: name of a preset of sampling and constraint. trace: true or `summary` for sums, `steps` or `full` for every
     step. stream_steps: each step of the trace comes with its token, and not again at the end. strategy to max_rewinds:
     fields of `Decoding`. allow: `checked` also takes schema keywords that can only be checked on the complete text.
-    constraint: any constraint with its `kind`. schema_order: the order of properties in every schema of the body that
-    states none, the tools' included. soft: soft constraints with their `kind`. reasoning: `auto`, a name, or
-    two markers. extra: fields of plug-ins' samplers. activations: true, or fields of `Activations`: the hidden states
+    formats: `annotate` takes `format` in schemas for a remark. constraint: any constraint with its `kind`. strict:
+    unknown fields of the body are refused. schema_order: the order of properties in every schema of the body that
+    states none, the tools' included. soft: soft constraints with their `kind`. reasoning: `auto`, a name, or two
+    markers. extra: fields of plug-ins' samplers. activations: true, or fields of `Activations`: the hidden states
     go to the server's store.
     """
 
@@ -98,7 +93,9 @@ class EspalierOptions(Body):
     trace: bool | Literal["summary", "steps", "full"] | None = None
     stream_steps: bool | None = None
     allow: Literal["checked"] | None = None
+    formats: Literal["assert", "annotate"] | None = None
     constraint: dict[str, Any] | None = None
+    strict: bool | None = None
     soft: dict[str, Any] | list[dict[str, Any]] | None = None
     reasoning: str | list[str] | None = None
     max_reasoning: int | None = Field(default=None, ge=1)
@@ -125,6 +122,7 @@ class EspalierOptions(Body):
 class SharedBody(SamplingFields):
     """Fields of both routes."""
 
+    OBJECTS: ClassVar[tuple[str, ...]] = ("stream_options", "structured_outputs")
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -147,7 +145,11 @@ class SharedBody(SamplingFields):
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
     grammar: str | None = None
-    json_schema: dict[str, Any] | bool | None = None
+    json_schema: dict[str, Any] | str | bool | None = None
+    # SGLang's
+    regex: str | None = None
+    ebnf: str | None = None
+    structural_tag: Any = None
     # the word-list server's
     vocab_lang: str | None = None
     vocab_n_words: int | None = None
@@ -156,7 +158,6 @@ class SharedBody(SamplingFields):
     vocab_soft_tier2_penalty: float | None = None
     vocab_soft_tier3_penalty: float | None = None
     enable_thinking: bool | None = None
-    custom_id: str | None = None
     # beams: the word-list server's, transformers' and vLLM's
     num_beams: int | None = None
     length_penalty: float | None = None
@@ -178,8 +179,23 @@ class ChatBody(SharedBody):
     top_logprobs: int | None = Field(default=None, ge=0)
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    functions: list[dict[str, Any]] | None = None
+    function_call: Literal["none", "auto"] | dict[str, Any] | None = None
+    # the chat template's
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
+
+    @classmethod
+    def as_sent(cls, data: Mapping[str, Any], *, strict: bool) -> tuple[dict[str, Any], Told]:
+        """The fields by class, and the messages without what was only echoed."""
+        found, told = super().as_sent(data, strict=strict)
+        if "messages" in found:
+            found["messages"], warnings = as_sent(found["messages"], strict=strict)
+            told += Told(warnings=warnings)
+        return found, told
 
 
 class CompletionBody(SharedBody):

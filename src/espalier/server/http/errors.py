@@ -13,7 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from espalier.errors import EspalierError, InputError, UnknownModel
+from espalier.errors import EspalierError, InputError, PromptTooLong, UnknownModel
 from espalier.server.http.wire import JsonResponse
 
 
@@ -75,7 +75,9 @@ class GatewayTimeout(EspalierError):
     http_status = 504
 
 
-CODES: Mapping[type[EspalierError], str] = {UnknownModel: "model_not_found"}
+CODES: Mapping[type[EspalierError], str] = {
+    UnknownModel: "model_not_found", PromptTooLong: "context_length_exceeded"
+}  # fmt: skip
 """Errors for which OpenAI has a code of its own."""
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error",
          499: "cancelled_error", 503: "unavailable_error", 504: "timeout_error"}  # fmt: skip
@@ -113,9 +115,18 @@ def error_headers(error: EspalierError) -> dict[str, str]:
     return {"www-authenticate": "Bearer"} if error.http_status == 401 else {}
 
 
-def openai_shape(error: EspalierError, _request: Request) -> Response:
-    """The reply to an error, as OpenAI writes it."""
-    return JsonResponse(error_body(error), status_code=error.http_status, headers=error_headers(error))
+LLAMA_ROUTES = frozenset({"/completion", "/completions", "/infill", "/apply-template"})
+LLAMA_TOO_LONG = "exceed_context_size_error"
+
+
+def openai_shape(error: EspalierError, request: Request) -> Response:
+    """The reply to an error, as OpenAI writes it. On llama-server's routes a prompt that is too long has its type and
+    counts."""
+    body = error_body(error)
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    if isinstance(error, PromptTooLong) and path in LLAMA_ROUTES:
+        body["error"] |= {"type": LLAMA_TOO_LONG, "n_prompt_tokens": error.tokens, "n_ctx": error.context}
+    return JsonResponse(body, status_code=error.http_status, headers=error_headers(error))
 
 
 def internal_error(request_id: str) -> EspalierError:

@@ -56,7 +56,7 @@ async def detokenize(request: Request) -> Response:
 @router.post("/apply-template", openapi_extra=_body("ChatBody"))
 async def apply_template(request: Request) -> Response:
     """The prompt that the chat template renders for a chat request."""
-    return await _worked(request, lambda data, process: ask_chat(read_body(ChatBody, data), process), _rendered)
+    return await _worked(request, _asked, _rendered)
 
 
 async def _worked(request: Request, read: Callable[[Json, Process], T], work: Callable[[T, Process], Json]) -> Response:
@@ -74,6 +74,10 @@ async def _worked(request: Request, read: Callable[[Json, Process], T], work: Ca
             return JsonResponse(await while_connected(request, working))
         except LimitExceeded as error:
             raise TooCostly(error.message, hint=error.hint, field=error.field) from error
+
+
+def _asked(data: Json, process: Process) -> Asked:
+    return ask_chat(read_body(ChatBody, data, strict=process.settings.strict_fields), process)
 
 
 def _read_tokenize(data: Json, process: Process) -> TokenizeBody:

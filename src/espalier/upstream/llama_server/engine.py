@@ -142,10 +142,7 @@ class LlamaServerEngine(UpstreamEngine):
             raise InputError("the prompt is empty", hint="this model needs at least one token", field="prompt")
         context = self._props.context
         if context and len(ids) >= context:
-            raise PromptTooLong(
-                f"the prompt has {len(ids)} tokens; the context holds {context}",
-                hint=f"shorten it to at most {context - 1}", field="prompt",
-            )  # fmt: skip
+            raise PromptTooLong.over(context, tokens=len(ids))
         return ids
 
     def _written_out(self, turn: PreparedTurn, grammar: str | None) -> list[str]:

@@ -160,7 +160,9 @@ class ResponsesChunks(NamedChunks):
             found += self._output.end(is_complete=result.finish_reason != "length")
             self._ending = finished(self._ours, self.head, self._output.items, result)
             if self.asked.report:
-                self._ending["espalier"] = reports(self.contract, [report(self.asked, 0, run, result, trace_id)])
+                self._ending["espalier"] = reports(
+                    self.contract, [report(self.asked, 0, run, result, trace_id)], self.asked
+                )
         return self._numbered(found)
 
     def last(self) -> list[Json]:

@@ -1,0 +1,34 @@
+"""What pages of other origins may send: CORS for the origins that are named, with the headers of browsers' SDKs."""
+
+from __future__ import annotations
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+
+HEADERS = (
+    "authorization", "content-type", "x-request-id", "x-api-key", "api-key", "idempotency-key", "openai-organization",
+    "openai-project", "openai-beta", "anthropic-version", "anthropic-beta", "anthropic-dangerous-direct-browser-access",
+    "user-agent", "traceparent", "tracestate",
+)  # fmt: skip
+"""Headers that the SDKs of OpenAI and Anthropic send from a page."""
+PREFIX = "x-stainless-"
+"""How the SDKs' headers about themselves begin; there are more with every version."""
+ASKED = "access-control-request-headers"
+ALLOWED = "access-control-allow-headers"
+
+
+class BrowserAccess(CORSMiddleware):
+    """CORS that also allows every header with the SDKs' prefix, to origins that are allowed."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        """The reply to a preflight request."""
+        asked = [one.strip().lower() for one in request_headers.get(ASKED, "").split(",") if one.strip()]
+        own = [one for one in asked if one.startswith(PREFIX) and one.replace("-", "").isalnum() and one.isascii()]
+        rest = MutableHeaders(raw=list(request_headers.raw))
+        if own:
+            rest[ASKED] = ", ".join(one for one in asked if one not in own) or "content-type"
+        response = super().preflight_response(rest)
+        if own and self.is_allowed_origin(origin=request_headers["origin"]):
+            response.headers[ALLOWED] = ", ".join([response.headers[ALLOWED], *own])
+        return response
