@@ -19,6 +19,7 @@ from espalier.constraints.spec import Spec
 from espalier.constraints.verdict import Verdict
 from espalier.decoding.options import Decoding
 from espalier.decoding.plan import Weighing
+from espalier.decoding.prompt_scores import PromptToken
 from espalier.sampling.config import SamplingConfig
 from espalier.sampling.filters import LogitFilter
 from espalier.schema.order import Order
@@ -29,6 +30,9 @@ Message: TypeAlias = Mapping[str, Any]
 SamplerName: TypeAlias = Literal["espalier", "native"]
 """native: the engine's own sampler chain and random generator, in its own order; needs `Capabilities.native_sampler`.
 """
+TurnStart: TypeAlias = Literal["new", "continue", "none"]
+"""How the model's turn begins: as the chat template begins one; by going on with the last message, the assistant's; or
+without anything after the messages."""
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls"]
 """tool_calls: the turn is complete and calls tools. A turn whose call was cut off ends with `length`."""
 
@@ -49,8 +53,10 @@ class Request:
     templates that read it. template_variables: further variables of the chat template, none of the names that it gets
     anyway. reasoning: the markers between which the model may reason first, free of the constraint; `auto` detects
     them. max_reasoning: the most tokens of reasoning. schema_in_prompt: also puts the constraint's schema into the
-    prompt. schema_order: the order of properties in the tools' arguments; the constraint has it already. recorders: get
-    every step, in the thread that reads the events. request_id: the request's name in recorders. notes: for the user:
+    prompt. turn: how the model's turn begins. schema_order: the order of properties in the tools' arguments; the
+    constraint has it already. prompt_top: measure the prompt's tokens too, each with so many most probable ones.
+    only_prompt: read the prompt and generate nothing. recorders: get every step, in the thread that reads the events.
+    request_id: the request's name in recorders. notes: for the user:
     what of a preset was replaced, and what is not enforced. sample_group: the same for all outputs that were asked for
     together.
     """
@@ -74,6 +80,9 @@ class Request:
     schema_in_prompt: bool = False
     schema_order: Order | None = None
     enable_thinking: bool | None = None
+    turn: TurnStart = "new"
+    prompt_top: int | None = None
+    only_prompt: bool = False
     template_variables: Mapping[str, Any] = field(default_factory=dict)
     prompt_ids: tuple[int, ...] | None = None
     stream: int = 0
@@ -117,7 +126,8 @@ class Result:
     closed_by_budget: whether the token limit decided how the text ends. others: further texts of the same run, best
     first (num_return_sequences). records: the measured steps, also at level `summary`, whose trace keeps none; ()
     without a trace. notes: what was replaced, and what is not enforced: the request's notes, and those of its turn.
-    activations: the captured hidden states, None where none were asked for.
+    activations: the captured hidden states, None where none were asked for. prompt_tokens: the measured tokens of the
+    prompt, () where they were not asked for.
     """
 
     text: str
@@ -138,6 +148,7 @@ class Result:
     records: tuple[StepRecord, ...] = field(default=(), compare=False, repr=False)
     notes: tuple[str, ...] = ()
     activations: Captured | None = field(default=None, compare=False, repr=False)
+    prompt_tokens: tuple[PromptToken, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def content(self) -> str:

@@ -51,6 +51,8 @@ def _check_without_logits(name: str, request: Request) -> None:
         "soft": ("soft constraints cannot be applied", bool(request.soft)),
         "filters": ("filters cannot be applied", bool(request.filters)),
         "strategy": (f"{request.strategy} cannot be followed", request.strategy != WITHOUT_LOGITS),
+        "prompt_top": ("the tokens of a prompt have no log probabilities", request.prompt_top is not None),
+        "only_prompt": ("a prompt cannot be read alone", request.only_prompt),
         "on_budget": ("the end of a text cannot be planned", request.decoding.on_budget != "truncate"),
     }
     for field, (refusal, is_asked) in asked.items():

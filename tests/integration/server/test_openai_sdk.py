@@ -174,8 +174,9 @@ def test_a_reader_that_leaves_a_stream_leaves_nothing_running(client: openai.Ope
 
 def test_wrong_requests_raise_by_their_kind(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as missing:
-        client.chat.completions.create(model="other", messages=MESSAGES)
+        client.models.retrieve("other")
     assert (missing.value.code, missing.value.param) == ("model_not_found", "model")
+    assert client.chat.completions.create(model="other", messages=MESSAGES, temperature=0).model == "fake"
     with pytest.raises(openai.BadRequestError) as wrong:
         client.chat.completions.create(model="fake", messages=MESSAGES, temperature=-1)
     assert wrong.value.param == "temperature"

@@ -127,7 +127,7 @@ def test_each_way_of_saying_a_constraint_is_read(process: Process, fields: dict[
         ({"espalier": {"sampler": "native"}}, "espalier.sampler"),
         ({"temperature": -1}, "temperature"),
         ({"temperature": "1"}, "temperature"),
-        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -2}, "max_tokens"),
         ({"max_completion_tokens": -3}, "max_completion_tokens"),
         ({"max_tokens": 3, "max_completion_tokens": 4}, "max_completion_tokens"),
         ({"n": 5}, "n"),
@@ -299,6 +299,23 @@ def test_old_functions_are_tools(process: Process) -> None:
     assert refused(process, functions=[{"name": "f"}], tools=[TOOL]).field == "functions"
 
 
+def test_a_last_message_of_the_assistant_s_is_continued_unless_the_request_says_otherwise(process: Process) -> None:
+    user, begun = {"role": "user", "content": "x"}, {"role": "assistant", "content": "I th"}
+    for fields, turn, prompt in (
+        ({}, "continue", "user: x\nI th"),
+        ({"continue_final_message": True}, "continue", "user: x\nI th"),
+        ({"continue_final_message": True, "add_generation_prompt": False}, "continue", "user: x\nI th"),
+        ({"continue_final_message": False}, "new", "user: x\nassistant: I th\n"),
+        ({"add_generation_prompt": True}, "new", "user: x\nassistant: I th\n"),
+    ):
+        (request,) = ask(process, messages=[user, begun], **fields).requests
+        assert (request.turn, process.engine.engine.prompt_text(request)) == (turn, prompt)
+    assert ask(process, messages=[user], add_generation_prompt=False).requests[0].turn == "none"
+    assert refused(process, messages=[user], continue_final_message=True).field == "continue_final_message"
+    both = {"continue_final_message": True, "add_generation_prompt": True}
+    assert refused(process, messages=[user, begun], **both).field == "continue_final_message"
+
+
 def test_a_choice_without_tools_is_no_error(process: Process) -> None:
     assert ask(process, tool_choice="auto", parallel_tool_calls=False, tools=[]).lines == ()
     for choice in ("required", {"type": "function", "function": {"name": "g"}}):
@@ -309,6 +326,8 @@ def test_empty_stops_unlimited_tokens_and_options_of_no_stream_are_taken(process
     plain = ask(process, seed=1)
     for fields in ({"stop": ""}, {"stop": [""]}, {"max_tokens": -1}, {"max_completion_tokens": -1}):
         assert ask(process, seed=1, **fields) == plain
+    assert ask(process, max_tokens=0).requests[0].only_prompt
+    assert not plain.requests[0].only_prompt
     assert ask(process, stop=["", "a"]).requests[0].sampling.stop == ("a",)
     assert ask(process, stream_options={"include_usage": True}).hints == ("stream_options",)
 

@@ -91,11 +91,11 @@ def test_a_constraint_holds() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("prompt", []), ("suffix", "end"), ("best_of", 3), ("echo", True)],
+    [("prompt", []), ("suffix", "end"), ("best_of", 3), ("stream", True)],
 )
 def test_what_cannot_be_done_is_refused_by_its_field(field: str, value: Any) -> None:
     with client("Hi") as c:
-        more = {"logprobs": 1} if field == "echo" else {}
+        more = {"logprobs": 1, "echo": True} if field == "stream" else {}
         reply = c.post(ROUTE, json=ASK | {field: value} | more)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, field)
 

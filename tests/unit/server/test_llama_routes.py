@@ -191,10 +191,7 @@ def test_what_changes_nothing_is_taken(c: TestClient) -> None:
         ({"prompt": [1, 100_000]}, "prompt[1][0]"),
         ({"prompt": [1.5]}, "prompt"),
         ({"prompt": {"prompt_string": "x", "multimodal_data": []}}, "prompt"),
-        ({"n_predict": 0}, "n_predict"),
-        ({"max_tokens": 0}, "max_tokens"),
         ({"t_max_predict_ms": 100}, "t_max_predict_ms"),  # which would not fail there, but end the text
-        ({"stop_tokens": [1]}, "stop_tokens"),
         ({"logit_bias": [[1, 1.0]] * 600}, "logit_bias"),
         ({"cache_prompt": "banana"}, "cache_prompt"),
         ({"n_probs": 20, "n_predict": 100_000, "n": 16}, "n_probs"),
@@ -205,8 +202,7 @@ def test_what_changes_nothing_is_taken(c: TestClient) -> None:
         ({"json_schema": {"type": "thing"}}, "json_schema"),
         ({"n_probs": 10_000}, "n_probs"),
         ({"post_sampling_probs": True}, "post_sampling_probs"),
-        ({"n_kep": 3}, "n_kep"),
-        ({"n_keep": 3}, "n_keep"),
+        ({"gramar": "x"}, "gramar"),
         ({"lora": [{"id": 0, "scale": 1}]}, "lora"),
         ({"return_progress": True}, "return_progress"),
         ({"grammar_lazy": True}, "grammar_lazy"),
@@ -229,8 +225,21 @@ def test_both_dialects_have_the_same_bounds_for_sampling(c: TestClient, name: st
     assert replies[0].json() == replies[1].json()
 
 
-def test_a_model_that_is_not_here_is_a_404(c: TestClient) -> None:
-    assert c.post(ROUTE, json=ASK | {"model": "other"}).status_code == 404
+def test_fields_without_effect_unknown_ones_and_other_models_are_told(c: TestClient) -> None:
+    for more, told in (
+        ({"n_keep": 3}, "without effect here: n_keep"), ({"n_kep": 3}, "did you mean 'n_keep'?"),
+        ({"model": "other"}, "there is no model 'other' here"),
+    ):  # fmt: skip
+        reply = c.post(ROUTE, json=ASK | more)
+        assert reply.status_code == 200
+        assert told in reply.headers["warning"]
+
+
+@pytest.mark.parametrize("name", ["n_predict", "max_tokens"])
+def test_no_tokens_are_none_and_the_prompt_is_read(c: TestClient, name: str) -> None:
+    found = ok(c.post(ROUTE, json=ASK | {name: 0}))
+    assert (found["content"], found["tokens_predicted"], found["stop_type"]) == ("", 0, "limit")
+    assert found["tokens_evaluated"] > 0
 
 
 def test_props_tell_what_is_so_and_slots_there_are_none(c: TestClient) -> None:
@@ -255,4 +264,4 @@ def test_they_are_in_the_openapi_document() -> None:
 
 
 def test_the_error_says_how_many_tokens_there_may_be(c: TestClient) -> None:
-    assert "from 1 on, or -1" in c.post(ROUTE, json=ASK | {"n_predict": 0}).json()["error"]["message"]
+    assert "greater than or equal to -1" in c.post(ROUTE, json=ASK | {"n_predict": -2}).json()["error"]["message"]

@@ -173,10 +173,9 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "a schema": ({"text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "strin"}}}},
                  "text.format.schema"),
     "no schema": ({"text": {"format": {"type": "json_schema", "name": "a"}}}, "text.format"),
-    "a model": ({"model": "gpt-9"}, "model"),
     "several outputs": ({"n": 2}, "n"),
     "beams": ({"num_beams": 2, "espalier": {"num_return_sequences": 2}}, "n"),
-    "an unknown field": ({"imput": "a"}, "imput"),
+    "an unknown constraint": ({"response_fromat": {}}, "response_fromat"),
     "an unknown preset": ({"espalier": {"preset": "nope"}}, "espalier.preset"),
 }  # fmt: skip
 
@@ -196,7 +195,12 @@ def test_hints_are_taken_and_those_that_could_matter_are_told(api: TestClient) -
              "stream_options": {"include_obfuscation": False}, "parallel_tool_calls": True,
              "tool_choice": "auto"}  # fmt: skip
     reply = api.post("/v1/responses", json={**BASE, **quiet})
-    assert (reply.status_code, reply.headers.get("warning")) == (200, None)
+    assert reply.status_code == 200
+    assert reply.headers["warning"] == '299 - "without effect here: user, service_tier, prompt_cache_key"'
+    unknown = api.post("/v1/responses", json={**BASE, "imput": "a", "model": "gpt-9"})
+    assert unknown.status_code == 200
+    assert "did you mean 'input'?" in unknown.headers["warning"]
+    assert "there is no model 'gpt-9' here" in unknown.headers["warning"]
     told = {"reasoning": {"effort": "high"}, "include": ["reasoning.encrypted_content"], "text": {"verbosity": "low"}}
     reply = api.post("/v1/responses", json={**BASE, **told})
     assert reply.status_code == 200

@@ -17,6 +17,7 @@ from espalier.chat.reading.deltas import CallBegun, Delta, Turn
 from espalier.constraints.judging import Judge, in_this_process
 from espalier.constraints.verdict import CUT, Verdict, parse
 from espalier.decoding.plan import Job, MakePlan, Outcome, Plan, Taken
+from espalier.decoding.prompt_scores import PromptScores
 from espalier.decoding.text.stops import TextAssembler
 from espalier.engines.base import Event, Finished, Request, Result, TokenEvent, Usage
 from espalier.engines.local.turns import PreparedTurn, call_id, calls_tools
@@ -56,9 +57,11 @@ class PreparedRun:
         *,
         sequences: int = 1,
         watch: CaptureTree | None = None,
+        scores: PromptScores | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """watch: gets the hidden states. now: epoch seconds, noted with captured states."""
+        """watch: gets the hidden states. scores: gets the measured prompt. now: epoch seconds, noted with captured
+        states."""
         self.model, self.request, self.turn, self.seed = model, request, turn, seed
         self.compile_seconds = compile_seconds
         self.sequences = sequences  # how many the model holds at once
@@ -66,6 +69,7 @@ class PreparedRun:
         self.begun = "" if turn.spec is None else turn.spec.begun(turn.before)
         self.job, self.make_plan, self.words = job, make_plan, words
         self.watch, self._now = watch, now
+        self._scores = scores
         self.parser = turn.parser()
         self.judge: Judge = in_this_process
         self.owner = ""
@@ -218,6 +222,7 @@ class PreparedRun:
             others=tuple(others),
             notes=tuple(dict.fromkeys((*self.request.notes, *self.turn.notes))),
             activations=None if self.watch is None else self._captured(self.watch, outcome, place),
+            prompt_tokens=() if self._scores is None else tuple(self._scores.tokens),
         )
 
     def _captured(self, watch: CaptureTree, outcome: Outcome, place: int) -> Captured:

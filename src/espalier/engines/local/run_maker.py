@@ -22,6 +22,7 @@ from espalier.decoding.matcher_questions import MatcherQuestions
 from espalier.decoding.native import check_native, native_plan
 from espalier.decoding.plan import STRATEGIES, Job, MakePlan, Strategy
 from espalier.decoding.ports import StepModel, WatchedModel
+from espalier.decoding.prompt_scores import PromptScores, reading
 from espalier.decoding.rewinding.strategy import rewind_plan
 from espalier.decoding.step.record import Watch
 from espalier.decoding.text.token_limit import check_on_budget, closable, with_token_limit
@@ -145,9 +146,12 @@ class RunMaker:
             grammar = None if turn.spec is None else portable(turn.spec, self._compiler, before=turn.before)
             sampler = make_native(config, fitted, seed=seed + request.stream, grammar=grammar)
             make_plan = partial(native_plan, sampler=sampler)
+        scores = None if request.prompt_top is None else PromptScores(request.prompt_top, self._vocab)
+        if scores is not None or request.only_prompt:
+            make_plan = reading(make_plan, scores, generates=not request.only_prompt)
         return PreparedRun(
             self._name, request, turn, seed, job, make_plan, self._compiler.words, compile_seconds,
-            sequences=sequences, watch=_watch(request, len(prompt), model),
+            sequences=sequences, watch=_watch(request, len(prompt), model), scores=scores,
         )  # fmt: skip
 
     def _check_rewinding(self, part: Spec, request: Request, model: StepModel | None) -> None:

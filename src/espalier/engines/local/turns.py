@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from espalier.chat.messages import check_messages
 from espalier.chat.prompt.past import has_past_calls
 from espalier.chat.prompt.render import NO_SCHEMA, render_prompt
 from espalier.chat.prompt.template import ChatTemplate
@@ -159,11 +160,13 @@ class TurnMaker:
             raise InputError(f"{self._name} has no chat template", hint="give a plain prompt", field="messages")
         schema = schema_of_spec(request.constraint) if request.schema_in_prompt else NO_SCHEMA
         native = format_ is None or self._shown_format in (None, format_.name)
+        messages, begun = _begun(request)
 
-        def render(add_generation_prompt: bool) -> str:
-            return render_prompt(
+        def render(starts_turn: bool) -> str:
+            add_generation_prompt = starts_turn and request.turn != "none"
+            text = render_prompt(
                 template,
-                as_messages(request),
+                messages,
                 tools=request.tools,
                 choice=request.tool_choice,
                 format=format_,
@@ -174,6 +177,7 @@ class TurnMaker:
                 enable_thinking=request.enable_thinking,
                 variables=request.template_variables,
             )
+            return text + begun if starts_turn else text
 
         return render
 
@@ -273,6 +277,23 @@ def as_messages(request: Request) -> Sequence[Message]:
     if request.messages is not None:
         return request.messages
     return [{"role": "user", "content": request.prompt or ""}]
+
+
+def _begun(request: Request) -> tuple[Sequence[Message], str]:
+    """The messages before the model's turn, and the text with which the turn has begun: that of a last message which
+    the turn continues. Raises InputError where there is none to continue."""
+    messages = as_messages(request)
+    if request.turn != "continue":
+        return messages, ""
+    checked = check_messages(messages)
+    last = checked[-1]
+    if last["role"] != "assistant" or last.get("tool_calls"):
+        raise InputError(
+            "only a last message of the assistant's, without calls, can be continued", field="continue_final_message"
+        )
+    if len(messages) == 1:
+        raise InputError("there is no message before the one to continue", field="messages")
+    return messages[:-1], last["content"]
 
 
 def calls_tools(turn: Turn) -> bool:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from espalier.decoding.prompt_scores import PromptToken
 from espalier.trace.records import StepRecord
 
 IMPOSSIBLE = -9999.0
@@ -44,7 +45,7 @@ class ChatLogprobs:
 
 class TextLogprobs:
     """`{tokens, token_logprobs, top_logprobs, text_offset}`. Offsets are in characters and start with 0 at the first
-    generated token, also if the prompt is echoed."""
+    token that is shown."""
 
     def __init__(self, top: int) -> None:
         self._top = top
@@ -60,6 +61,28 @@ class TextLogprobs:
             "token_logprobs": [finite(step.logprob) for step in steps],
             "top_logprobs": [self._tops(step) for step in steps] if self._top else None,
             "text_offset": offsets,
+        }
+
+    def with_prompt(self, prompt: Sequence[PromptToken], steps: Sequence[StepRecord]) -> dict[str, Any]:
+        """Of an echoed prompt and every generated token, EOS too: clients count the tokens from both ends."""
+        texts, logprobs, tops, offsets = [], [], [], []
+        for one in prompt:
+            own = one.token
+            offsets.append(self._offset)
+            self._offset += len(own.text)
+            texts.append(spelled(own.text, own.bytes))
+            logprobs.append(None if own.logprob is None else finite(own.logprob))
+            found: dict[str, float] = {}
+            for two in (*one.top, own):
+                if two.logprob is not None:
+                    found.setdefault(spelled(two.text, two.bytes), finite(two.logprob))
+            tops.append(found if own.logprob is not None else None)
+        rest = self.of(steps)
+        return {
+            "tokens": texts + rest["tokens"],
+            "token_logprobs": logprobs + rest["token_logprobs"],
+            "top_logprobs": tops + rest["top_logprobs"] if self._top else None,
+            "text_offset": offsets + rest["text_offset"],
         }
 
     def _tops(self, step: StepRecord) -> dict[str, float]:

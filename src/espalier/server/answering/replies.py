@@ -148,7 +148,10 @@ def whole_text(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
             "index": index, "text": before + result.text, "logprobs": None, "finish_reason": plain_reason(result)
         }  # fmt: skip
         if asked.top_logprobs is not None:
-            choice["logprobs"] = TextLogprobs(asked.top_logprobs).of(steps_of(asked, result))
+            shown, measured = TextLogprobs(asked.top_logprobs), results[run].prompt_tokens
+            choice["logprobs"] = (
+                shown.with_prompt(measured, result.records) if measured else shown.of(steps_of(asked, result))
+            )
         choices.append(_with_ids(choice, asked, result))
     return head.json() | {"choices": choices, "usage": usage(results, asked.n)}
 

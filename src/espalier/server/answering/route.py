@@ -23,7 +23,7 @@ from espalier.server.answering.generation import Generation
 from espalier.server.answering.replies import Chunks, Head, outputs, report, reports
 from espalier.server.answering.submitting import generating
 from espalier.server.asking.draft import Asked
-from espalier.server.bodies.base import Body, read_body
+from espalier.server.bodies.base import Body, Told, read_body
 from espalier.server.http.body import in_thread_if_large, read_object
 from espalier.server.http.errors import TooCostly, code_of, internal_error
 from espalier.server.http.sse import DONE, EventStream
@@ -61,8 +61,12 @@ class Dialect(Generic[B]):
     done: bytes = DONE
 
     def asked(self, data: dict[str, Any], process: Process) -> Asked:
-        """What a body asks for. Raises what is wrong with it."""
-        return self.ask(read_body(self.body, data, strict=process.settings.strict_fields), process)
+        """What a body asks for, told of its own fields. Raises what is wrong with it."""
+        body = read_body(self.body, data, strict=process.settings.strict_fields)
+        asked = self.ask(body, process)
+        told = body.told + Told(hints=asked.hints, warnings=asked.warnings)
+        hints, warnings = tuple(dict.fromkeys(told.hints)), tuple(dict.fromkeys(told.warnings))
+        return replace(asked, hints=hints, warnings=warnings)
 
 
 async def answer(request: Request, dialect: Dialect[B]) -> Response:

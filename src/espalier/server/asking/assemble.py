@@ -142,6 +142,9 @@ def _check_candidates(requests: Sequence[Request], process: Process, field: str)
     context = process.engine.capabilities.max_context
     found = 0
     for one in requests:
+        if one.prompt_top:
+            size = len(one.prompt_ids) if one.prompt_ids is not None else len((one.prompt or "").encode())
+            found += min(size, context or size) * one.prompt_top
         if one.trace == "steps":
             tokens = min(one.sampling.max_tokens, context or one.sampling.max_tokens)
             found += tokens * max(1, one.trace_top_k) * one.decoding.num_return_sequences

@@ -18,7 +18,7 @@ from espalier.server.asking.assemble import assemble
 from espalier.server.asking.constraint import read_constraint
 from espalier.server.asking.draft import Asked, Draft
 from espalier.server.asking.safety import join_safety
-from espalier.server.asking.sampling import MAX_STOPS, check_lists
+from espalier.server.asking.sampling import MAX_STOPS, check_lists, without_empty
 from espalier.server.asking.token_ids import check_ids, known_vocab, text_of
 from espalier.server.asking.truncate import in_buckets
 from espalier.server.bodies.llama import LlamaBody
@@ -92,12 +92,12 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
     if max(body.n or 1, body.n_cmpl or 1) > MAX_N:
         raise BadRequest(f"at most {MAX_N} outputs can be asked for", field="n" if body.n else "n_cmpl")
     check_lists(body, process)
-    for name in ("n_predict", "max_tokens"):
-        if getattr(body, name) == 0:
-            raise BadRequest(
-                f"{name}: 0 tokens cannot be generated", hint="from 1 on, or -1 for all that fit", field=name
-            )
     given = {name: value for name in LLAMA_NAMES - set(LLAMA_OFF) if (value := getattr(body, name)) is not None}
+    if "stop" in given:
+        given["stop"] = without_empty(given["stop"])
+    reads_only = 0 in (body.n_predict, body.max_tokens)
+    if reads_only:  # one token is asked of the sampling, and none is generated
+        given |= {name: 1 for name in ("n_predict", "max_tokens") if name in given}
     config = in_buckets(from_llama(given), settings)
     constrained = read_constraint(
         SharedBody(grammar=body.grammar, json_schema=body.json_schema),
@@ -118,6 +118,7 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
         top_logprobs=body.n_probs or None,
         token_ids=bool(body.return_tokens),
         told=body.told,
+        request={"only_prompt": True} if reads_only else {},
     )
     return assemble(draft, process, partial(LlamaAsked, body=body, sampling=to_llama(config)))
 

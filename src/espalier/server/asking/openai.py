@@ -10,6 +10,7 @@ from espalier.chat.messages import check_messages
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.decoding.options import FIELDS
+from espalier.engines.base import TurnStart
 from espalier.errors import CapabilityError, PromptTooLong
 from espalier.server.asking.assemble import AskedType, assemble
 from espalier.server.asking.constraint import read_constraint
@@ -17,7 +18,7 @@ from espalier.server.asking.decoding import read_decoding
 from espalier.server.asking.draft import Asked, Draft
 from espalier.server.asking.naming import field_names
 from espalier.server.asking.safety import join_safety
-from espalier.server.asking.sampling import check_lists, read_extra, read_sampling
+from espalier.server.asking.sampling import check_lists, read_extra, read_sampling, reads_only
 from espalier.server.asking.token_ids import check_ids, known_vocab, text_of
 from espalier.server.asking.words import SWITCH, word_lists
 from espalier.server.bodies.base import Told
@@ -69,13 +70,33 @@ def ask_chat(body: ChatBody, process: Process, *, make: Callable[..., AskedType]
     draft = _draft(
         body, process, prompts=(messages,), ids=(None,),
         options={"tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel},
-        request=variables,
+        request=variables | {"turn": _turn(body, messages)},
         top_logprobs=_top(body),
         has_functions=bool(body.functions),
     )  # fmt: skip
     more = (*hints, *(["stream_options"] if body.stream_options is not None and not body.stream else ()))
     draft = replace(draft, told=told + Told(hints=more, warnings=warnings))
     return assemble(draft, process, make)
+
+
+def _turn(body: ChatBody, messages: tuple[dict[str, Any], ...]) -> TurnStart:
+    """How the model's turn begins: a last message of the assistant's is continued, as in llama-server, unless the body
+    says otherwise in vLLM's fields. Raises BadRequest for fields that contradict each other."""
+    last = messages[-1]
+    can_continue = last["role"] == "assistant" and not last.get("tool_calls")
+    wanted, begins = body.continue_final_message, body.add_generation_prompt
+    if wanted and begins:
+        raise BadRequest(
+            "continue_final_message contradicts add_generation_prompt", hint="leave one of them out",
+            field="continue_final_message",
+        )  # fmt: skip
+    if wanted and not can_continue:
+        raise BadRequest(
+            "only a last message of the assistant's, without calls, can be continued", field="continue_final_message"
+        )
+    if can_continue and len(messages) > 1 and last["content"] and (wanted or (wanted is None and not begins)):
+        return "continue"
+    return "none" if begins is False else "new"
 
 
 def _tools(body: ChatBody) -> tuple[list[dict[str, Any]] | None, Any, tuple[str, ...]]:
@@ -115,14 +136,16 @@ def _top(body: ChatBody) -> int | None:
 
 def ask_completion(body: CompletionBody, process: Process) -> Asked:
     """Read a body of `/v1/completions`. Raises InputError and its kin, each naming the field."""
-    if body.echo and body.logprobs is not None:
+    measures = bool(body.echo) and body.logprobs is not None
+    if measures and body.stream:
         raise UnsupportedParameter(
-            "the tokens of the prompt have no log probabilities", hint="leave one of the two out", field="echo"
+            "echo with logprobs comes whole, not in a stream", hint="leave stream out", field="stream"
         )
     texts, ids = _prompts(body.prompt, process)
     draft = _draft(
-        body, process, prompts=texts, ids=ids, options={"raw": True}, top_logprobs=body.logprobs, echo=bool(body.echo)
-    )
+        body, process, prompts=texts, ids=ids, options={"raw": True}, top_logprobs=body.logprobs, echo=bool(body.echo),
+        request={"prompt_top": body.logprobs} if measures else {},
+    )  # fmt: skip
     hints = ("stream_options",) if body.stream_options is not None and not body.stream else ()
     draft = replace(draft, told=body.told + Told(hints=hints))
     if "max_tokens" not in draft.sampling:
@@ -185,7 +208,7 @@ def _check_length(ids: Sequence[object], process: Process) -> None:
     """Raises PromptTooLong before ids that cannot fit are turned into text, which takes a second for a full body."""
     most = process.engine.engine.capabilities.max_context
     if most and len(ids) > most and process.settings.max_input_tokens is None:
-        raise PromptTooLong(f"the prompt has {len(ids)} tokens; the context holds {most}", field="prompt")
+        raise PromptTooLong.over(most, tokens=len(ids))
 
 
 def _ids(given: object, vocab: Vocab, field: str) -> tuple[int, ...]:
@@ -231,6 +254,8 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
         trace=least,
         **given,
     )
+    if reads_only(body):
+        draft = replace(draft, request={**draft.request, "only_prompt": True})
     draft = word_lists(body, draft, process)
     decoded = read_decoding(body, n=body.n or body.n_cmpl or 1, default_beams=draft.default_beams)
     return replace(draft, decoded=decoded, names={**draft.names, **decoded.names})

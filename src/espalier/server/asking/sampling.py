@@ -57,6 +57,11 @@ def read_extra(given: Mapping[str, Any]) -> Extra:
         return check_extra(given)
 
 
+def reads_only(body: SharedBody) -> bool:
+    """Whether no token is asked for: the prompt is read, and measured where the body asks for that."""
+    return 0 in (body.max_tokens, body.n_predict, getattr(body, "max_completion_tokens", None))
+
+
 def without_empty(stop: str | list[str]) -> list[str]:
     """The stop texts; an empty one stops nothing, and many clients send it for none."""
     return [one for one in ([stop] if isinstance(stop, str) else stop) if one]
@@ -75,10 +80,12 @@ def read_sampling(body: SharedBody) -> tuple[dict[str, Any], dict[str, Any]]:
     for name in ("max_tokens", "max_completion_tokens"):
         if theirs.get(name) == -1:  # all that fit, as where it is not given
             del theirs[name]
+        elif theirs.get(name) == 0:
+            theirs[name] = 1  # which is not generated: see `reads_only`
         elif name in theirs and theirs[name] < 1:
-            raise SamplingError(f"{name}: {theirs[name]} must be at least 1", hint="-1 for all that fit", field=name)
+            raise SamplingError(f"{name}: {theirs[name]} must be at least 0", hint="-1 for all that fit", field=name)
     if llamas.get("n_predict") == 0:
-        raise SamplingError("n_predict: it must be at least 1, or -1 for all that fit", field="n_predict")
+        llamas["n_predict"] = 1
     stops = theirs.get("stop")
     if isinstance(stops, list) and len(stops) > MAX_STOPS:
         raise BadRequest(f"stop: at most {MAX_STOPS} texts", field="stop")
