@@ -21,7 +21,7 @@ from espalier.sampling.presets.catalogue import Presets
 from espalier.server.asking.draft import Asked
 from espalier.server.asking.openai import ask_chat
 from espalier.server.bodies.base import read_body
-from espalier.server.bodies.fields import HINTS, NUMBER, REFUSED
+from espalier.server.bodies.fields import HINTS, MOST_UNKNOWN, NUMBER, REFUSED
 from espalier.server.bodies.openai import ChatBody
 from espalier.server.http.warnings import warning_header
 from espalier.server.process.state import Process
@@ -255,6 +255,14 @@ def test_a_strict_request_refuses_unknown_fields(process: Process) -> None:
 def test_an_unknown_field_that_looks_like_a_constraint_is_refused(process: Process, name: str) -> None:
     """Taken, it would drop what the client holds for enforced."""
     assert refused(process, **{name: {"type": "json_object"}}).field == name
+
+
+def test_unknown_fields_are_told_up_to_a_number(process: Process) -> None:
+    """The nearest name of a hundred thousand fields would take minutes."""
+    ask(process, **{f"zq{i}": 1 for i in range(MOST_UNKNOWN)})
+    assert refused(process, **{f"zq{i}": 1 for i in range(MOST_UNKNOWN + 1)}).field == f"zq{MOST_UNKNOWN}"
+    messages = [{"role": "user", "content": "x", **{f"zq{i}": 1 for i in range(99)}}]
+    assert refused(process, messages=messages).field == f"messages[0].zq{MOST_UNKNOWN}"
 
 
 def test_null_is_never_given(process: Process) -> None:

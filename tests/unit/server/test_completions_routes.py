@@ -112,4 +112,4 @@ def test_ids_that_cannot_fit_are_refused_before_each_is_looked_at() -> None:
     assert most
     with client(engine=engine) as asked:
         reply = asked.post("/v1/completions", json={"prompt": [-1] * (most + 1)})
-    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "prompt_too_long")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "context_length_exceeded")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from espalier.server.bodies.fields import unknown
+from espalier.server.bodies.fields import MOST_UNKNOWN, unknown
 from espalier.server.http.errors import UnknownParameter, UnsupportedParameter
 
 MESSAGE = frozenset({
@@ -81,7 +81,7 @@ def _known(
                 found[name] = value
         elif value is not None and name not in ECHOED and name not in also and name not in REFUSED:
             error: UnknownParameter = unknown(name, known, within=where)
-            if strict:
+            if strict or len(told) >= MOST_UNKNOWN:
                 raise error
             told.append(str(error))
     return found

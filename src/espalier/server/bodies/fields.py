@@ -152,6 +152,8 @@ _KINDS = {
     dict: "an object", bool: "true or false", str: "a text", int: "a whole number", NUMBER: "a number"
 }  # fmt: skip
 LONGEST_NAME = 60
+MOST_UNKNOWN = 16
+"""Unknown fields that are told; more are refused, since looking for the nearest name of each takes time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +171,7 @@ def sort_fields(body: Mapping[str, Any], known: Collection[str], *, strict: bool
     say of them. within: the path of the object.
 
     Raises UnsupportedParameter for a refused field that asks for something, BadRequest for a hint of another type, and
-    UnknownParameter for an unknown field that looks like a constraint, or if strict, for any.
+    UnknownParameter for an unknown field that looks like a constraint, for one too many, or if strict, for any.
     """
     found: dict[str, Any] = {}
     hints: list[str] = []
@@ -189,7 +191,7 @@ def sort_fields(body: Mapping[str, Any], known: Collection[str], *, strict: bool
                 raise UnsupportedParameter(f"{path} is not supported here", hint=refusal.why, field=path)
         elif value is not None:
             error = unknown(name, known, within=within)
-            if strict or looks_like_constraint(name, known):
+            if strict or len(told) >= MOST_UNKNOWN or looks_like_constraint(name, known):
                 raise error
             told.append(str(error))
     return Sorted(fields=found, hints=tuple(hints), unknown=tuple(told))
