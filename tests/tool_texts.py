@@ -70,7 +70,7 @@ def _text(rng: random.Random, low: int, high: int) -> str:
 
 def written(wire: WireFormat, *calls: Call) -> str:
     """The calls exactly as the format says."""
-    shapes = {"json": _json, "named": _named, "python": _python}
+    shapes = {"json": _json, "named": _named, "python": _python, "tagged": tagged}
     inner = wire.separator.join(f"{wire.head}{shapes[wire.shape](wire, *call)}{wire.tail}" for call in calls)
     return f"{wire.begin}{wire.open}{inner}{wire.close}{wire.end}"
 
@@ -81,6 +81,16 @@ def _json(wire: WireFormat, name: str, arguments: dict[str, Any]) -> str:
 
 def _named(wire: WireFormat, name: str, arguments: dict[str, Any]) -> str:
     return f"{name}{with_id(wire)}{wire.middle}{json.dumps(arguments, ensure_ascii=False)}"
+
+
+def tagged(wire: WireFormat, name: str, arguments: dict[str, Any]) -> str:
+    """A call between tags, texts as they are."""
+    values = {
+        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for key, value in arguments.items()
+    }
+    inner = "\n".join(f"{wire.key}{key}{wire.assign}{value}{wire.value_close}" for key, value in values.items())
+    return f"{wire.name_open}{name}{wire.middle}{inner}"
 
 
 def with_id(wire: WireFormat) -> str:

@@ -26,15 +26,15 @@ def eng(demo_engine):
     return demo_engine
 
 
-def runs(eng, **options):
+def runs(eng, *, seeds=SEEDS, **options):
     """One result a seed, the prompts in turn."""
     usual = {"max_tokens": 160, "trace": "off", "tools": TOOLS}
-    batch = [espalier.api.make_request(PROMPTS[seed % 4], seed=seed, **usual | options) for seed in range(SEEDS)]
+    batch = [espalier.api.make_request(PROMPTS[seed % 4], seed=seed, **usual | options) for seed in range(seeds)]
     done = {}
     for event in eng.engine.run(batch):
         if hasattr(event, "result"):
             done[event.index] = event.result
-    return [done[i] for i in range(SEEDS)]
+    return [done[i] for i in range(seeds)]
 
 
 def check(results):
@@ -85,6 +85,32 @@ def test_a_format_with_a_marker_leaves_the_text_free_until_it(eng):
     results = runs(eng, tool_format="hermes", parallel_tool_calls=False, max_tokens=60)
     check(results)
     assert all(len(result.tool_calls) <= 1 for result in results)
+
+
+NEW = ("qwen_coder", "glm", "minimax", "deepseek_v3", "deepseek_v31", "kimi", "harmony", "mistral_id")
+
+
+@pytest.mark.parametrize(
+    ("choice", "seeds"),
+    [
+        ("required", 2),
+        *(
+            pytest.param(choice, SEEDS, marks=pytest.mark.slow)
+            for choice in ("auto", "required", "get_weather", "none")
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", NEW)
+def test_parser_and_constraint_agree_in_the_formats_of_other_models(eng, name, choice, seeds):
+    results = runs(eng, seeds=seeds, tool_format=name, tool_choice=choice, max_tokens=60)
+    check(results)
+    for result in results:
+        names = [call.name for call in result.tool_calls]
+        if choice == "none":
+            assert names == []
+        if choice in ("required", "get_weather") and result.finish_reason != "length":
+            assert names
+            assert choice == "required" or names == ["get_weather"]
 
 
 def test_the_model_thinks_first_and_then_calls(eng):

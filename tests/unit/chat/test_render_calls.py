@@ -34,6 +34,12 @@ GOLDEN = {
     "<|tool_call_end|><|tool_calls_section_end|>",
     "harmony": '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "São \\"P\\""}'
     "<|call|><|start|>assistant<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}<|call|>",
+    "qwen_coder": '<tool_call>\n<function=get_weather>\n<parameter=city>\nSão "P"\n</parameter>\n</function>\n'
+    "</tool_call>\n<tool_call>\n<function=now>\n</function>\n</tool_call>",
+    "glm": '<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>São "P"</arg_value>\n</tool_call>\n'
+    "<tool_call>now\n</tool_call>",
+    "minimax": '<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">São "P"</parameter>\n'
+    '</invoke>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>',
     "functionary": '<function=get_weather>{"city": "São \\"P\\""}</function>\n<function=now>{}</function>',
     "pythonic": '[get_weather(city="São \\"P\\""), now()]',
 }

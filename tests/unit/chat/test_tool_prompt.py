@@ -24,6 +24,7 @@ You can use these tools: read_file, write_file.
 FREE = "\nIf no tool is needed, answer without a call."
 MARKED = "To call a tool, write this, after other text if you like:\n"
 OBJECT = "{...} is a JSON object of its arguments. You may make several calls, "
+TAGS = "Texts stand as they are, other values as JSON. You may make several calls, "
 
 HOW = {
     "args": 'To call a tool, answer with {"name": "NAME", "args": {...}} and nothing else. '
@@ -54,6 +55,14 @@ HOW = {
     + "<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>\n"
     + OBJECT
     + 'separated by "<|call|><|start|>assistant".',
+    "qwen_coder": MARKED + "<tool_call>\n<function=NAME>\n<parameter=ARGUMENT>\nVALUE\n</parameter>\n...\n</function>\n"
+    "</tool_call>\n" + TAGS + "one after another.",
+    "glm": MARKED
+    + "<tool_call>NAME\n<arg_key>ARGUMENT</arg_key>\n<arg_value>VALUE</arg_value>\n...\n</tool_call>\n"
+    + TAGS
+    + "one after another.",
+    "minimax": MARKED + '<minimax:tool_call>\n<invoke name="NAME">\n<parameter name="ARGUMENT">VALUE</parameter>\n...\n'
+    "</invoke>\n</minimax:tool_call>\n" + TAGS + "one after another within the same markers.",
     "functionary": "To call a tool, write this, after other text if you like:\n"
     "<function=NAME>{...}</function>\n"
     "{...} is a JSON object of its arguments. You may make several calls, one after another.",

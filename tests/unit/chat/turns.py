@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
+from espalier.chat.argument_types import ArgumentTypes
 from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, CallEnded, ContentDelta, Delta, ReasoningDelta, Turn
-from espalier.chat.reading.turn_parser import TurnParser, parse_turn
+from espalier.chat.reading.turn_parser import NO_TYPES, TurnParser, parse_turn
 from espalier.chat.reasoning import Reasoning
 from espalier.chat.tools import ToolCall
 from espalier.chat.wire.formats import WIRE_FORMATS, WireFormat, wire_format
-from tests.tool_texts import with_id
+from tests.tool_texts import tagged, with_id
 
 FORMATS = tuple(WIRE_FORMATS.names())
 BY_SHAPE = {
-    shape: tuple(name for name in FORMATS if wire_format(name).shape == shape) for shape in ("json", "named", "python")
+    shape: tuple(name for name in FORMATS if wire_format(name).shape == shape)
+    for shape in ("json", "named", "python", "tagged")
 }
 MARKED = tuple(name for name in FORMATS if wire_format(name).marker)
 NAMES = ("f", "get_weather", "a.b-C_9")
@@ -72,7 +74,9 @@ def json_call(wire: WireFormat, name: str, arguments: str) -> str:
 
 
 def call(wire: WireFormat, name: str, arguments: str) -> str:
-    """One call as a shape writes it. arguments: in the notation of the shape."""
+    """One call as a shape writes it. arguments: in the notation of the shape, JSON for tags."""
+    if wire.shape == "tagged":
+        return tagged(wire, name, json.loads(arguments))
     return {
         "json": json_call(wire, name, arguments),
         "named": f"{name}{with_id(wire)}{wire.middle}{arguments}",
@@ -100,10 +104,11 @@ def streamed(
     *,
     format: WireFormat | None,  # noqa: A002  # as the parser's
     names: Collection[str] = (),
+    types: Mapping[str, ArgumentTypes] = NO_TYPES,
     reasoning: Reasoning | None = None,
     inside: bool = False,
 ) -> tuple[list[Delta], Turn]:
-    parser = TurnParser(format=format, names=names, reasoning=reasoning, inside=inside)
+    parser = TurnParser(format=format, names=names, types=types, reasoning=reasoning, inside=inside)
     deltas = [delta for piece in pieces for delta in parser.feed(piece)]
     deltas += parser.finish()
     assert parser.finish() == []

@@ -208,6 +208,30 @@ CALLS = {
         [f"{HARMONY}now<|message|>[]", f"{HARMONY}nowhere <|constrain|>json<|message|>{{}}<|call|>",
          f"{HARMONY}now <|constrain|>json<|message|>{{}}<|call|><|start|>assistant"],
     ),
+    "qwen_coder": (
+        ["<tool_call>\n<function=now>\n</function>\n</tool_call>",
+         "<tool_call>\n<function=read>\n<parameter=path>\n\n\n</parameter>\n</function>\n</tool_call>",
+         "<tool_call>\n<function=read_file>\n<parameter=path>\n</param\n</parameter>\n<parameter=lines>\n3\n</parameter>\n"
+         "</function>\n</tool_call>\n<tool_call>\n<function=now>\n</function>\n</tool_call>"],
+        ["<tool_call>\n<function=read>\n<parameter=path>a</parameter>\n</function>\n</tool_call>",
+         "<tool_call>\n<function=read>\n</function>\n</tool_call>", '<tool_call>\n{"name": "now", "arguments": {}}\n'
+         "</tool_call>", "<tool_call>\n<function=now>\n<parameter=x>\n1\n</parameter>\n</function>\n</tool_call>"],
+    ),
+    "glm": (
+        ["<tool_call>now\n</tool_call>", "<tool_call>now</tool_call>",
+         "<tool_call>read\n<arg_key>path</arg_key>\n<arg_value></arg_value>\n</tool_call>",
+         "<tool_call>read<arg_key>path</arg_key><arg_value>\n5 </arg_value></tool_call>"],
+        ["<tool_call>read\n</tool_call>", "<tool_call>nowhere\n</tool_call>",
+         "<tool_call>read\n<arg_key>path</arg_key>\n</tool_call>",
+         "<tool_call>search\n<arg_key>query</arg_key>\n<arg_value>0123456789abc</arg_value>\n</tool_call>"],
+    ),
+    "minimax": (
+        ['<minimax:tool_call>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>',
+         '<minimax:tool_call>\n<invoke name="read">\n<parameter name="path">{}</parameter>\n</invoke>\n'
+         '<invoke name="now">\n</invoke>\n</minimax:tool_call>'],
+        ['<minimax:tool_call>\n<invoke name="now">\n</invoke>', "<minimax:tool_call>\n</minimax:tool_call>",
+         '<minimax:tool_call>\n<invoke name="read">\n</invoke>\n</minimax:tool_call>'],
+    ),
     "functionary": (
         ["<function=now>{}</function>", '<function=read>{"path": "a"}</function>\n<function=now>{}</function>'],
         ["<function=now>{}", "<function=now{}</function>", "<function=nowhere>{}</function>"],

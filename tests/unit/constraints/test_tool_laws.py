@@ -105,7 +105,7 @@ def test_pieces_that_are_special_tokens_are_met_as_either(name, choice):
     rng = random.Random(7)
     for _ in range(8):
         matcher, tokens = compiled.matcher(), []
-        inside = text.index('"[ARGS]</tool_call>"'), text.index('"[ARGS]</tool_call>"') + 20
+        inside = text.index("[ARGS]</tool_call>") - 1, text.index("[ARGS]</tool_call>") + 18
         at = 0
         while at < len(text):
             piece = next((p for p in special if text.startswith(p, at) and not inside[0] < at < inside[1]), None)
@@ -127,7 +127,7 @@ def test_a_marker_token_comes_between_characters_of_free_text_only(name):
     compiled = one.compile(ToolCalls(TOOLS, format=name))
     marker = one.vocab.special_id(wire_format(name).marker)
     if marker is None:
-        assert name == "functionary"
+        assert name in ("functionary", "harmony")  # more than one token
         return
     matcher = compiled.matcher()
     for token, allowed in ((None, True), ("é".encode()[0], False), ("é".encode()[1], True)):
@@ -183,7 +183,7 @@ def test_random_walks_are_calls_that_validate(name, choice):
             text = walk(compiled, rng, begin)
             found = judge(spec, text)
             assert found.valid is True, (text, found.errors)
-            turn = parse_turn(text, format=wire)
+            turn = parse_turn(text, format=wire, types=spec.types)
             assert not turn.fault
             counts.append(len(turn.calls))
             if turn.calls:

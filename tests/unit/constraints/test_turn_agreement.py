@@ -63,7 +63,9 @@ def test_walks_are_read_as_they_were_meant(name: str, content: str, thinks: bool
 
 def check(spec: Spec, held: ToolCalls, text: str, thinks: bool) -> None:
     names = [tool.name for tool in held.allowed]
-    turn = parse_turn(text, format=held.wire, names=names, reasoning=REASONING["think"] if thinks else None)
+    turn = parse_turn(
+        text, format=held.wire, names=names, types=held.types, reasoning=REASONING["think"] if thinks else None
+    )
     assert len(turn.calls) <= 2, text
     for call in turn.calls:
         assert call.is_complete, text

@@ -7,19 +7,25 @@ are short, since a small model's context is. The bundled model was trained on th
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from espalier.chat.tools import Tool, ToolChoice, ToolMode
 from espalier.chat.wire.formats import CallShape, WireFormat
-from espalier.chat.wire.render import join_calls, spell_call
+from espalier.chat.wire.render import join_calls, spell_call, spell_tag
 from espalier.errors import InputError
 
-_PLACEHOLDER: dict[CallShape, str] = {"json": "{...}", "named": "{...}", "python": "ARGUMENT=VALUE, ..."}
+_PLACEHOLDER: dict[CallShape, Callable[[WireFormat], str]] = {
+    "json": lambda _wire: "{...}",
+    "named": lambda _wire: "{...}",
+    "python": lambda _wire: "ARGUMENT=VALUE, ...",
+    "tagged": lambda wire: f"{spell_tag(wire, 'ARGUMENT', 'VALUE')}\n...",
+}
 _VALUES: dict[CallShape, str] = {
     "json": "",
     "named": "{...} is a JSON object of its arguments.",
     "python": "Values are Python literals.",
+    "tagged": "Texts stand as they are, other values as JSON.",
 }
 _ASKED: dict[ToolMode, str] = {
     "auto": "If no tool is needed, answer without a call.",
@@ -73,7 +79,7 @@ def _sentences(*sentences: str) -> str:
 
 
 def _how(wire: WireFormat, several: str) -> str:
-    example = join_calls(wire, [spell_call(wire, "NAME", _PLACEHOLDER[wire.shape])])
+    example = join_calls(wire, [spell_call(wire, "NAME", _PLACEHOLDER[wire.shape](wire))])
     values = _VALUES[wire.shape]
     if wire.marker:
         return f"To call a tool, write this, after other text if you like:\n{example}\n{_sentences(values, several)}"

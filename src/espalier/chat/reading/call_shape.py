@@ -6,9 +6,10 @@ The text around calls is read by `call_walk.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
+from espalier.chat.argument_types import ArgumentTypes
 from espalier.chat.reading.incoming import Fault, Incoming, Reading
 from espalier.chat.tools import NAME
 from espalier.chat.wire.formats import WireFormat
@@ -28,8 +29,9 @@ class CallListener(Protocol):
 class CallShape(Protocol):
     """Reads single calls of a format, and nothing around them; it keeps no state between calls."""
 
-    def __init__(self, wire: WireFormat, names: Collection[str]) -> None:
-        """names: the known tools; if empty, any name is accepted."""
+    def __init__(self, wire: WireFormat, names: Collection[str], types: Mapping[str, ArgumentTypes]) -> None:
+        """names: the known tools; if empty, any name is accepted. types: those of each tool's arguments, for formats
+        that write strings as raw text; a tool may be missing."""
 
     def starts_with(self, character: str) -> bool:
         """Whether a call may begin with that character."""

@@ -195,5 +195,5 @@ class CallWalk:
         return found
 
     def _expect(self, piece: str) -> Reading[None]:
-        if piece.strip():
-            yield from self._text.expect(piece.strip())
+        for part in piece.split():
+            yield from self._text.expect(part)

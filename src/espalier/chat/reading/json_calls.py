@@ -6,8 +6,9 @@ string that contains them. The text around a call is not known here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
+from espalier.chat.argument_types import ArgumentTypes
 from espalier.chat.reading.call_shape import CallListener, check_name, shown
 from espalier.chat.reading.incoming import SPACE, Cut, Emit, Fault, Incoming, Reading
 from espalier.chat.reading.json_pieces import copy_meant, copy_value, read_string
@@ -25,7 +26,7 @@ _NO_OBJECT = "the arguments are no object"
 class JsonCalls:
     """`{"name": "get_weather", "arguments": {"city": "Paris"}}` with the format's two keys."""
 
-    def __init__(self, wire: WireFormat, names: Collection[str]) -> None:
+    def __init__(self, wire: WireFormat, names: Collection[str], _types: Mapping[str, ArgumentTypes]) -> None:
         self._names = frozenset(names)
         self._order = (wire.name_key, wire.args_key) if wire.exact else ()
         self._values: dict[str, Callable[[_Call, int], Reading[None]]] = {

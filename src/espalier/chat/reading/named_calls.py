@@ -4,8 +4,9 @@ known here."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+from espalier.chat.argument_types import ArgumentTypes
 from espalier.chat.reading.call_shape import NAME_CHARACTERS, CallListener, check_name, read_name
 from espalier.chat.reading.incoming import Fault, Incoming, Reading
 from espalier.chat.reading.json_pieces import copy_value
@@ -18,7 +19,7 @@ class NamedCalls:
     """`get_weather[ARGS]{"city": "Paris"}`, where `[ARGS]` is the format's middle. The id that the model wrote is not
     kept: a request numbers its calls itself."""
 
-    def __init__(self, wire: WireFormat, names: Collection[str]) -> None:
+    def __init__(self, wire: WireFormat, names: Collection[str], _types: Mapping[str, ArgumentTypes]) -> None:
         self._middle = wire.middle.strip()
         self._id_mark = wire.id_mark
         self._id = re.compile(wire.id_form)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from unicodedata import normalize
 
+from espalier.chat.argument_types import ArgumentTypes
 from espalier.chat.reading.call_shape import NAME_CHARACTERS, CallListener, check_name, read_name
 from espalier.chat.reading.incoming import Fault, Incoming, Reading
 from espalier.chat.reading.python_literals import copy_literal, copy_string
@@ -22,7 +23,7 @@ _IDENTIFIER = re.compile(r"\w*")
 class PythonCalls:
     """`get_weather(city="Paris")`; positional arguments are refused, `**{"any name": 1}` is accepted."""
 
-    def __init__(self, _wire: WireFormat, names: Collection[str]) -> None:
+    def __init__(self, _wire: WireFormat, names: Collection[str], _types: Mapping[str, ArgumentTypes]) -> None:
         self._names = frozenset(names)
 
     def starts_with(self, character: str) -> bool:

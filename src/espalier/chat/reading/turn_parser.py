@@ -5,8 +5,9 @@ It separates the reasoning; `call_walk.py` and the shapes read the calls. Argume
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+from espalier.chat.argument_types import ArgumentTypes
 from espalier.chat.reading.call_shape import CallShape
 from espalier.chat.reading.call_walk import CallWalk
 from espalier.chat.reading.deltas import Delta, Turn
@@ -18,14 +19,16 @@ from espalier.errors import InputError
 
 GAP = 4
 """The most whitespace characters before the start marker, as in the constraint `Thinking`."""
+NO_TYPES: Mapping[str, ArgumentTypes] = {}
 CUT_REASONING = "the reasoning was cut off"
 
 
 class TurnParser:
     """Call `feed` with the text as it arrives, then `finish`; each returns new deltas, and `turn` is the whole.
 
-    format: how calls are written, None for none. names: the known tools; a call of another name is no call. reasoning:
-    the markers of reasoning, which comes first if at all. inside: whether the prompt ended with the start marker.
+    format: how calls are written, None for none. names: the known tools; a call of another name is no call. types:
+    what `argument_types` says of each tool's schema, for formats that write strings as raw text. reasoning: the
+    markers of reasoning, which comes first if at all. inside: whether the prompt ended with the start marker.
 
     No text raises an error: `turn.fault` says what is wrong. `is_reasoning`: whether the text so far ends within the
     reasoning.
@@ -36,6 +39,7 @@ class TurnParser:
         *,
         format: WireFormat | None,  # noqa: A002  # as everywhere
         names: Collection[str] = (),
+        types: Mapping[str, ArgumentTypes] = NO_TYPES,
         reasoning: Reasoning | None = None,
         inside: bool = False,
     ) -> None:
@@ -43,7 +47,7 @@ class TurnParser:
         self._builder = TurnBuilder()
         self._is_over = False
         self.is_reasoning = False
-        self._reading = self._read(format, frozenset(names), reasoning, inside)
+        self._reading = self._read(format, frozenset(names), types, reasoning, inside)
 
     def feed(self, text: str) -> list[Delta]:
         """The new deltas after more text. Raises InputError after `finish`."""
@@ -68,7 +72,12 @@ class TurnParser:
         return self._builder.take()
 
     def _read(
-        self, wire: WireFormat | None, names: frozenset[str], reasoning: Reasoning | None, inside: bool
+        self,
+        wire: WireFormat | None,
+        names: frozenset[str],
+        types: Mapping[str, ArgumentTypes],
+        reasoning: Reasoning | None,
+        inside: bool,
     ) -> Reading[None]:
         text, builder = self._text, self._builder
         try:
@@ -78,7 +87,7 @@ class TurnParser:
                 yield from text.all(builder.content)
             else:
                 shape: type[CallShape] = CALL_PARSERS.load(wire.shape)
-                yield from CallWalk(wire, shape(wire, names), text, builder).run()
+                yield from CallWalk(wire, shape(wire, names, types), text, builder).run()
         except (Cut, Fault) as error:
             place = f"the call of {builder.open_call!r}" if builder.open_call else "the beginning of a call"
             builder.stop(str(error) or f"the text was cut off in {place}")
@@ -139,11 +148,12 @@ def parse_turn(
     *,
     format: WireFormat | None,  # noqa: A002  # as everywhere
     names: Collection[str] = (),
+    types: Mapping[str, ArgumentTypes] = NO_TYPES,
     reasoning: Reasoning | None = None,
     inside: bool = False,
 ) -> Turn:
     """Parse a whole text at once."""
-    parser = TurnParser(format=format, names=names, reasoning=reasoning, inside=inside)
+    parser = TurnParser(format=format, names=names, types=types, reasoning=reasoning, inside=inside)
     parser.feed(text)
     parser.finish()
     return parser.turn

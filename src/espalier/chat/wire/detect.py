@@ -36,6 +36,9 @@ SIGNS = (
     Sign(format="deepseek_v31", shows=(r"<｜tool▁calls▁begin｜>", r"<｜tool▁sep｜>"), lacks=(r"```json",)),
     Sign(format="kimi", shows=(r"<\|tool_calls_section_begin\|>", r"<\|tool_call_argument_begin\|>")),
     Sign(format="harmony", shows=(r"<\|channel\|>", r"\bfunctions\b", r"<\|call\|>")),
+    Sign(format="minimax", shows=(r"<minimax:tool_call>", r"<invoke name=")),
+    Sign(format="glm", shows=(r"<tool_call>", r"<arg_key>", r"<arg_value>"), lacks=(r"<tool_sep>",)),
+    Sign(format="qwen_coder", shows=(r"<tool_call>", r"<function=", r"<parameter=")),
     # `<tool_call>` contains JSON in Hermes and Qwen, but XML in Qwen3-Coder, pairs of tags in GLM and a plain name in
     # Hunyuan. Before functionary, whose tag Qwen3-Coder's templates contain.
     Sign(

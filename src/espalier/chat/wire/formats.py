@@ -11,7 +11,7 @@ from typing import Literal
 
 from espalier.registry import Registry
 
-CallShape = Literal["json", "named", "python"]
+CallShape = Literal["json", "named", "python", "tagged"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,8 @@ class WireFormat:
     shape of CALL: `json` is `{"<name_key>": "NAME", "<args_key>": ARGUMENTS}`, `named` is `NAME middle ARGUMENTS` with
     JSON arguments, `python` is `NAME(a=1, b="x")` with Python literals. With an `id_mark`, `named` is `NAME id_mark ID
     middle ARGUMENTS`; id_form is the regular expression of ids, id_spelling writes the id of the call at a place.
+    `tagged` is `name_open NAME middle`, and then `key KEY assign VALUE value_close` for each argument: strings are raw
+    text, other values JSON.
     text_lead: what may precede free text, and is not part of it. end: what may follow everything, as a marker of the
     end of the turn.
 
@@ -44,9 +46,18 @@ class WireFormat:
     id_mark: str = ""
     id_form: str = ""
     id_spelling: str = ""
+    name_open: str = ""
+    key: str = ""
+    assign: str = ""
+    value_close: str = ""
     text_lead: str = ""
     end: str = ""
     exact: bool = False
+
+    @property
+    def has_json(self) -> bool:
+        """Whether arguments are written as one JSON object."""
+        return self.shape in ("json", "named")
 
     @property
     def marker(self) -> str:
@@ -88,6 +99,19 @@ HARMONY = WireFormat(
     name="harmony", shape="named", text_lead="<|channel|>final<|message|>", head="<|channel|>commentary to=functions.",
     middle=" <|constrain|>json<|message|>", separator="<|call|><|start|>assistant", end="<|call|>",
 )  # fmt: skip
+QWEN_CODER = WireFormat(
+    name="qwen_coder", shape="tagged", head="<tool_call>\n", name_open="<function=", middle=">\n", key="<parameter=",
+    assign=">\n", value_close="\n</parameter>", tail="\n</function>\n</tool_call>",
+)  # fmt: skip
+GLM = WireFormat(
+    name="glm", shape="tagged", head="<tool_call>", middle="\n", key="<arg_key>", assign="</arg_key>\n<arg_value>",
+    value_close="</arg_value>", tail="\n</tool_call>",
+)  # fmt: skip
+MINIMAX = WireFormat(
+    name="minimax", shape="tagged", begin="<minimax:tool_call>\n", name_open='<invoke name="', middle='">\n',
+    key='<parameter name="', assign='">', value_close="</parameter>", tail="\n</invoke>",
+    close="\n</minimax:tool_call>",
+)  # fmt: skip
 FUNCTIONARY = WireFormat(name="functionary", shape="named", head="<function=", middle=">", tail="</function>")
 PYTHONIC = WireFormat(name="pythonic", shape="python", lead="<|python_tag|>", open="[", close="]", separator=", ")
 
@@ -106,6 +130,9 @@ WIRE_FORMATS = Registry(
         "deepseek_v31": "espalier.chat.wire.formats:DEEPSEEK_V31",
         "kimi": "espalier.chat.wire.formats:KIMI",
         "harmony": "espalier.chat.wire.formats:HARMONY",
+        "qwen_coder": "espalier.chat.wire.formats:QWEN_CODER",
+        "glm": "espalier.chat.wire.formats:GLM",
+        "minimax": "espalier.chat.wire.formats:MINIMAX",
         "functionary": "espalier.chat.wire.formats:FUNCTIONARY",
         "pythonic": "espalier.chat.wire.formats:PYTHONIC",
     },
@@ -115,8 +142,9 @@ WIRE_FORMATS = Registry(
 """args, tool_args: `{"name"|"tool", "args"}`. openai: `name`, `arguments`. llama3: `name`, `parameters` (Llama 3.1).
 hermes: `<tool_call>` (Hermes, Qwen). mistral: `[TOOL_CALLS][...]`; mistral_args: `[TOOL_CALLS]name[ARGS]{...}`;
 mistral_id: with `[CALL_ID]`. deepseek_v3 (V3, R1): with a code fence; deepseek_v31: without. kimi: Kimi K2. harmony:
-gpt-oss. functionary: `<function=name>{...}</function>` (Functionary, Llama 3.1). pythonic: `[f(a=1)]` (Llama 3.2,
-4)."""
+gpt-oss. qwen_coder: `<function=name>` in `<tool_call>` (Qwen3-Coder, Qwen3.5). glm: `<arg_key>` (GLM 4.5 and later).
+minimax: `<invoke name="name">` (MiniMax M2). functionary: `<function=name>{...}</function>` (Functionary, Llama 3.1).
+pythonic: `[f(a=1)]` (Llama 3.2, 4)."""
 
 CALL_PARSERS = Registry(
     "tool_parsers",
@@ -124,6 +152,7 @@ CALL_PARSERS = Registry(
         "json": "espalier.chat.reading.json_calls:JsonCalls",
         "named": "espalier.chat.reading.named_calls:NamedCalls",
         "python": "espalier.chat.reading.python_calls:PythonCalls",
+        "tagged": "espalier.chat.reading.tagged_calls:TaggedCalls",
     },
 )
 """Shape -> parser: see `chat/reading/turn_parser.py`."""

@@ -23,7 +23,8 @@ def render_calls(wire: WireFormat, calls: Sequence[tuple[str, Mapping[str, Any]]
     """
     try:
         spelled = [
-            spell_call(wire, name, _ARGUMENTS[wire.shape](args), place) for place, (name, args) in enumerate(calls)
+            spell_call(wire, name, _ARGUMENTS[wire.shape](wire, args), place)
+            for place, (name, args) in enumerate(calls)
         ]
         return join_calls(wire, spelled)
     except RecursionError as error:
@@ -109,9 +110,43 @@ def _python(_wire: WireFormat, name: str, arguments: str) -> str:
     return f"{name}({arguments})"
 
 
-_SHAPES: dict[CallShape, Callable[[WireFormat, str, str], str]] = {"json": _json, "named": _named, "python": _python}
-_ARGUMENTS: dict[CallShape, Callable[[Mapping[str, Any]], str]] = {
-    "json": lambda arguments: _object(arguments, JSON_WORDS),
-    "named": lambda arguments: _object(arguments, JSON_WORDS),
-    "python": _keywords,
+def _tagged(wire: WireFormat, name: str, arguments: str) -> str:
+    return f"{wire.name_open}{name}{wire.middle if arguments else wire.middle.rstrip()}{arguments}"
+
+
+def _tags(wire: WireFormat, arguments: Mapping[str, Any]) -> str:
+    """Each argument between its tags. Raises InputError for a text that holds the tag after it."""
+    return "\n".join(spell_tag(wire, _bare(wire, key), _raw(wire, value)) for key, value in arguments.items())
+
+
+def spell_tag(wire: WireFormat, name: str, value: str) -> str:
+    """One argument of the tagged shape."""
+    return f"{wire.key}{name}{wire.assign}{value}{wire.value_close}"
+
+
+def _bare(wire: WireFormat, key: Any) -> str:
+    closer = wire.assign.split()[0]
+    if not isinstance(key, str) or closer in key:
+        raise InputError(f"{key!r:.60} cannot be written as the name of an argument", field="arguments")
+    return key
+
+
+def _raw(wire: WireFormat, value: Any) -> str:
+    text = value if isinstance(value, str) else literal(value)
+    if isinstance(value, str) and wire.value_close.strip() in text:
+        raise InputError(f"a text with {wire.value_close.strip()} cannot be an argument here", field="arguments")
+    return text
+
+
+_SHAPES: dict[CallShape, Callable[[WireFormat, str, str], str]] = {
+    "json": _json,
+    "named": _named,
+    "python": _python,
+    "tagged": _tagged,
+}
+_ARGUMENTS: dict[CallShape, Callable[[WireFormat, Mapping[str, Any]], str]] = {
+    "json": lambda _wire, arguments: _object(arguments, JSON_WORDS),
+    "named": lambda _wire, arguments: _object(arguments, JSON_WORDS),
+    "python": lambda _wire, arguments: _keywords(arguments),
+    "tagged": _tags,
 }

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import NamedTuple
 
+from espalier.chat.argument_types import ALL, argument_types
 from espalier.chat.tools import Tool
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.constraints.tools.unique_items import CallsTracker
@@ -41,6 +42,7 @@ from espalier.schema.gbnf.convert import convert
 from espalier.schema.gbnf.linear import join
 from espalier.schema.gbnf.notation import CONSTANTS, Constants, DocumentStyle
 from espalier.schema.gbnf.rulebook import BASICS, Converted, RuleBook
+from espalier.schema.gbnf.tagged import Tags
 from espalier.schema.normal.expand import Expansion, expand
 from espalier.schema.order import DEFAULT, Order
 
@@ -90,10 +92,11 @@ class CallsGrammar:
 def delimiters(spec: ToolCalls) -> tuple[str, ...]:
     """The delimiters around calls, and the markers within them, which may be special tokens of a vocabulary."""
     wire = spec.wire
-    found = (wire.begin, wire.open, wire.lead, wire.text_lead, wire.head, wire.id_mark, wire.middle, wire.tail,
-             wire.separator, wire.close, wire.end)  # fmt: skip
+    found = (wire.begin, wire.open, wire.lead, wire.text_lead, wire.head, wire.name_open, wire.id_mark, wire.middle,
+             wire.key, wire.assign, wire.value_close, wire.tail, wire.separator, wire.close, wire.end)  # fmt: skip
     whole = [text.strip() for text in found if text.strip()]
-    return tuple(dict.fromkeys([*whole, *(marker for text in whole for marker in MARKERS.findall(text))]))
+    single = [text for text in whole if len(text.split()) == 1]
+    return tuple(dict.fromkeys([*single, *(marker for text in whole for marker in MARKERS.findall(text))]))
 
 
 def calls_grammar(
@@ -113,7 +116,7 @@ def calls_grammar(
 def calls_tracker(spec: ToolCalls) -> tuple[CallsTracker | None, bool]:
     """The tracker of arrays with unique items in the arguments, None where the grammar of the calls is enough; and
     whether it is easy, see `ItemsCompiled`. Raises as `calls_grammar` does."""
-    if spec.wire.shape == "python":
+    if not spec.wire.has_json:
         return None, True
     found = {tool.name: watched_arguments(tool, spec.whitespace, spec.used_order) for tool in spec.allowed}
     if not any(found.values()):
@@ -125,7 +128,7 @@ def calls_tracker(spec: ToolCalls) -> tuple[CallsTracker | None, bool]:
 class _Calls:
     def __init__(self, spec: ToolCalls, specials: Mapping[str, int], has_tracker: bool) -> None:
         self._spec = spec
-        self._has_tracker = has_tracker and spec.wire.shape != "python"
+        self._has_tracker = has_tracker and spec.wire.has_json
         self._wire = spec.wire
         self._specials = specials
         self._book = RuleBook(CONSTANTS["python" if self._wire.shape == "python" else "json"])
@@ -208,11 +211,19 @@ class _Calls:
         """`NAME(a=1)`."""
         return join(Literal(tool.name), self._arguments(tool, "python"))
 
-    def _arguments(self, tool: Tool, style: DocumentStyle) -> Node:
+    def tagged(self, tool: Tool) -> Node:
+        """`name_open NAME middle`, and each argument between its tags."""
+        wire = self._wire
+        types = tuple(argument_types(tool.schema).items())
+        tags = Tags(key=wire.key, assign=wire.assign, close=wire.value_close, types=types, every=ALL)
+        arguments = self._arguments(tool, tags)
+        return join(self._piece(wire.name_open), join(Literal(tool.name), join(self._piece(wire.middle), arguments)))
+
+    def _arguments(self, tool: Tool, style: DocumentStyle | Tags) -> Node:
         name = self._book.name(tool.name, f"{tool.name}/")
         return self._book.add(name, self._import_rules(tool, self._converted(tool, style), name))
 
-    def _converted(self, tool: Tool, style: DocumentStyle, keys: tuple[str, str] | None = None) -> Converted:
+    def _converted(self, tool: Tool, style: DocumentStyle | Tags, keys: tuple[str, str] | None = None) -> Converted:
         spec = self._spec
         return converted(tool, spec.whitespace, style, keys, order=spec.used_order, has_tracker=self._has_tracker)
 
@@ -238,6 +249,8 @@ class _Calls:
         def visit(node: Node, parts: list[Node]) -> Node:
             if isinstance(node, RuleRef):
                 return named if node.name in in_place else RuleRef(names[node.name])
+            if isinstance(node, Literal) and not self._wire.has_json and self._specials:
+                return with_specials(node.text, self._specials)
             return node.with_children(parts) if parts else node
 
         for name, rule in given.items():
@@ -250,6 +263,7 @@ SHAPES: dict[str, Callable[[_Calls, Tool], Node]] = {
     "json": _Calls.json,
     "named": _Calls.named,
     "python": _Calls.python,
+    "tagged": _Calls.tagged,
 }
 
 
@@ -283,7 +297,7 @@ def _basic(name: str, constants: Constants) -> Node:
 def converted(
     tool: Tool,
     whitespace: JsonWhitespace,
-    style: DocumentStyle,
+    style: DocumentStyle | Tags,
     keys: tuple[str, str] | None = None,
     *,
     order: Order = DEFAULT,
@@ -328,7 +342,7 @@ def watched_arguments(tool: Tool, whitespace: JsonWhitespace, order: Order) -> W
 def _converted(
     asked: _Asked,
     whitespace: JsonWhitespace,
-    style: DocumentStyle,
+    style: DocumentStyle | Tags,
     keys: tuple[str, str] | None,
     order: Order,
     has_tracker: bool,

@@ -26,7 +26,7 @@ def judge_tool_calls(spec: Spec, text: str, words: WordFiles) -> Verdict:
     if spec.content is not None and spec.choice.mode == "none":
         return judge(spec.content, text, words)
     # With a content, a call of an unknown tool is content; without one it is an error.
-    turn = parse_turn(text, format=spec.wire, names=_names(spec) if spec.content is not None else ())
+    turn = parse_turn(text, format=spec.wire, names=_names(spec) if spec.content is not None else (), types=spec.types)
     if spec.content is not None and not turn.calls:
         return judge(spec.content, text, words)
     errors = list(_around(spec, text, turn))
@@ -91,7 +91,7 @@ def parse_tool_calls(spec: Spec, text: str) -> Any:
     """The calls as a list of `{"name": ..., "arguments": {...}}`; without calls, the content as its spec parses it."""
     assert isinstance(spec, ToolCalls)
     names = _names(spec)
-    turn = parse_turn(text, format=spec.wire, names=names) if names else None
+    turn = parse_turn(text, format=spec.wire, names=names, types=spec.types) if names else None
     calls = [call for call in turn.calls if call.parsed is not None] if turn is not None else []
     if calls:
         return [{"name": call.name, "arguments": call.parsed} for call in calls]

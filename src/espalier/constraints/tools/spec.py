@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from espalier.chat.argument_types import Types, argument_types
 from espalier.chat.tools import Tool, ToolChoice, read_choice
 from espalier.chat.wire.formats import WIRE_FORMATS, WireFormat, wire_format
 from espalier.constraints.kinds import Kind
@@ -101,6 +102,13 @@ class ToolCalls(Spec):
     def allowed(self) -> tuple[Tool, ...]:
         """The tools that may be called; none if the choice is `none`."""
         return () if self.choice.mode == "none" else self.choice.allowed(self.tools)
+
+    @property
+    def types(self) -> dict[str, dict[str, Types]]:
+        """By tool that may be called and by argument: the types it may have, where the format's parser needs them."""
+        if self.wire.shape != "tagged":
+            return {}
+        return {tool.name: argument_types(tool.schema) for tool in self.allowed}
 
     @property
     def most_calls(self) -> int | None:

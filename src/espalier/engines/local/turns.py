@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from espalier.chat.argument_types import ArgumentTypes
 from espalier.chat.messages import check_messages
 from espalier.chat.prompt.past import has_past_calls
 from espalier.chat.prompt.render import NO_SCHEMA, render_prompt
@@ -40,8 +41,9 @@ class PreparedTurn:
     """text: the prompt. before: the end of the prompt that belongs to the model's turn. spec: the constraint on the
     turn's text.
 
-    format, names: how calls are written, and the tools that can be called. reasoning: the markers to split by; inside:
-    whether the prompt has opened them. notes: what of the constraint does not hold in this turn, or not in all of it.
+    format, names, types: how calls are written, the tools that can be called, and the types of their arguments.
+    reasoning: the markers to split by; inside: whether the prompt has opened them. notes: what of the constraint does
+    not hold in this turn, or not in all of it.
     """
 
     text: str
@@ -49,12 +51,15 @@ class PreparedTurn:
     spec: Spec | None
     format: WireFormat | None = None
     names: tuple[str, ...] = ()
+    types: Mapping[str, ArgumentTypes] = field(default_factory=dict)
     reasoning: Reasoning | None = None
     inside: bool = False
     notes: tuple[str, ...] = ()
 
     def parser(self) -> TurnParser:
-        return TurnParser(format=self.format, names=self.names, reasoning=self.reasoning, inside=self.inside)
+        return TurnParser(
+            format=self.format, names=self.names, types=self.types, reasoning=self.reasoning, inside=self.inside
+        )
 
 
 class TurnMaker:
@@ -92,6 +97,7 @@ class TurnMaker:
             spec=_spec(request, content if calls is None else calls, everywhere, shown_reasoning),
             format=calls.wire if calls is not None and may_call else None,
             names=() if calls is None else tuple(tool.name for tool in calls.allowed),
+            types={} if calls is None else calls.types,
             reasoning=shown_reasoning,
             inside=inside,
             notes=_notes(request, content, calls, shown_reasoning),

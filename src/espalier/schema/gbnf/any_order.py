@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from espalier.automata.lazy.linear import ENDLESS, Cost, Edges, State
-from espalier.grammar.ast import NEVER, Literal, Node
+from espalier.grammar.ast import EMPTY, NEVER, Literal, Node
 from espalier.schema.gbnf.layout import Layout
 from espalier.schema.gbnf.linear import join
 
@@ -53,7 +53,7 @@ class AnyOrder:
 
     def edges(self, state: State) -> Edges:
         if not isinstance(state, Written):
-            return [(Literal(self.brackets[0]), Written())] if state == START and self.can_end(Written()) else []
+            return [(_bracket(self.brackets[0]), Written())] if state == START and self.can_end(Written()) else []
         row: list[tuple[Node, State]] = []
         before = self.before(state)
         for i, member in enumerate(self.members):
@@ -118,7 +118,7 @@ class AnyOrder:
         return replace(self, members=tuple(map(rule, self.members)), others=others)
 
     def _close(self, *, is_empty: bool) -> Node:
-        return join(self.layout.blank if is_empty else self.layout.last(self.depth), Literal(self.brackets[1]))
+        return join(self.layout.blank if is_empty else self.layout.last(self.depth), _bracket(self.brackets[1]))
 
     def _kept(self, names: int, others: int) -> Written:
         """The state with others counted as far as it matters."""
@@ -141,3 +141,7 @@ class AnyOrder:
                 return False
             more = min(more, room)
         return self._counted(state) + more >= self.low
+
+
+def _bracket(text: str) -> Node:
+    return Literal(text) if text else EMPTY

@@ -27,6 +27,7 @@ from espalier.schema.gbnf.layout import layout
 from espalier.schema.gbnf.node_rules import SPACE, NodeRules
 from espalier.schema.gbnf.notation import CONSTANTS, STYLES, DocumentStyle
 from espalier.schema.gbnf.rulebook import Converted
+from espalier.schema.gbnf.tagged import TaggedRules, Tags
 
 RULE_NAME = re.compile(r"[A-Za-z0-9-]+")
 RULES: dict[DocumentStyle, type[NodeRules]] = {"json": NodeRules, "python": CallRules}
@@ -46,18 +47,20 @@ def convert(
     whitespace: JsonWhitespace = "natural",
     indent: int = 2,
     separators: tuple[str, str] | None = None,
-    style: DocumentStyle = "json",
+    style: DocumentStyle | Tags = "json",
 ) -> Converted:
     """The grammar of a schema's documents.
 
     whitespace: as in `json_grammar`. indent: spaces a level, where it is `indented`. separators: regular expressions
     for the text between items and the text after keys, instead of `whitespace`. style: `python` writes the arguments of
     a call, `(city="Paris", days=3)`: the top must be an object, names that are not identifiers are left out, and
-    `indented` is refused.
+    `indented` is refused. `Tags` writes each argument between tags.
 
     Raises SchemaError if no document satisfies the schema, SpecError naming a field, LimitExceeded, and what `form`
     raises.
     """
+    if isinstance(style, Tags):
+        return TaggedRules(form, layout(whitespace, indent=indent, separators=separators, run=SPACE), style).run()
     if style not in STYLES:
         raise SpecError(f"unknown style {style!r}", hint=f"one of: {', '.join(STYLES)}", field="style")
     if style == "python" and whitespace == "indented" and separators is None:

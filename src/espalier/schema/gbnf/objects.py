@@ -17,7 +17,7 @@ from espalier.automata.languages.dfa import Dfa
 from espalier.automata.lazy.linear import ENDLESS, Cost, Edges, Linear, State
 from espalier.errors import LimitExceeded
 from espalier.grammar.ast import EMPTY, NEVER, Literal, Node, alt
-from espalier.schema.form import Case, NodeId, Object, Rest, String, Values
+from espalier.schema.form import Case, NodeId, Object, Property, Rest, String, Values
 from espalier.schema.gbnf.any_order import AnyOrder
 from espalier.schema.gbnf.layout import Layout
 from espalier.schema.gbnf.linear import join, write
@@ -110,7 +110,7 @@ class ObjectRules:
         inside = self.layout.deeper(context.depth)
         members: list[Member] = []
         for prop in case.properties:
-            value = self.value(prop.node, inside)
+            value = self.declared(prop, inside)
             if value is NEVER:
                 if prop.required:
                     return None
@@ -155,6 +155,10 @@ class ObjectRules:
             return len(members) + 1
         self.book.note(context.pointer, "minProperties", "one undeclared name at most counts, as it may come twice")
         return low
+
+    def declared(self, prop: Property, inside: int) -> Node:
+        """The reference to the rule of a declared property's value."""
+        return self.value(prop.node, inside)
 
     def key(self, name: str) -> str:
         """A declared name as it is written."""
@@ -230,7 +234,7 @@ class Chain:
     def __init__(
         self, case: Object, members: list[Member], others: Node, rules: ObjectRules, context: RuleContext
     ) -> None:
-        self._open, self._close = map(Literal, rules.brackets)
+        self._open, self._close = (Literal(text) if text else EMPTY for text in rules.brackets)
         self.members = members
         self._others = others
         self._layout = rules.layout

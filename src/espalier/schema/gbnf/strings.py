@@ -143,7 +143,7 @@ class StringRules:
 
     def _automaton(self, case: String, pointer: str) -> Dfa | None:
         """The intersection of all demands. A demand that makes it too large is left out and becomes a gap."""
-        found: Dfa | None = every_text()
+        found = self._every()
         demands: list[tuple[str, Callable[[], Dfa | None], bool]] = [
             *(("format", lambda name=name: language(parse_regex(FORMATS[name])), True) for name in case.formats),
             *(("pattern", lambda text=text: read(text).dfa(wide=False), True) for text in case.patterns),
@@ -157,6 +157,10 @@ class StringRules:
             except LimitExceeded as error:
                 self._book.gap(pointer, keyword, error.message)
         return self._of_length(found, case.min_length, case.max_length, pointer)
+
+    def _every(self) -> Dfa | None:
+        """The values of strings without any demand."""
+        return every_text()
 
     def _of_length(self, found: Dfa | None, low: int, high: int | None, pointer: str) -> Dfa | None:
         """With bounds on the length. Where counting would take too many states, the longest texts are left out."""
