@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from espalier import api
+from espalier.api.explaining import explained
 from espalier.cli import output
 from espalier.cli.columns import wrapped
 from espalier.cli.flags.constraint import ConstraintFlags
@@ -80,26 +81,13 @@ def command(
     if result.trace is None:
         raise AssertionError("a trace was asked for")
     if as_json:
-        output.data_json(as_dict(result, result.trace))
+        output.data_json(explained(result.trace, seed=result.seed))
     else:
         output.data("\n".join(screen(result, result.trace)))
     if page is not None:
         result.trace.save(page)
         output.note(f"trace: {trace}")
     raise typer.Exit(1 if result.verdict is not None and result.verdict.valid is False else 0)
-
-
-def as_dict(result: Result, trace: Trace) -> dict[str, Any]:
-    """Everything, unshortened."""
-    return {
-        "text": result.text,
-        "finish_reason": result.finish_reason,
-        "model": trace.model,
-        "seed": result.seed,
-        "verdict": None if result.verdict is None else result.verdict.to_json(),
-        "cost": trace.summary(),
-        "findings": [one.to_json() for one in diagnose(trace)],
-    }
 
 
 def screen(result: Result, trace: Trace) -> list[str]:

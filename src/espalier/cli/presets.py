@@ -14,6 +14,7 @@ import typer
 from rich.cells import cell_len, set_cell_size
 
 from espalier import api
+from espalier.api.preset_rows import preset_rows
 from espalier.cli import output
 from espalier.cli.columns import END_ISOLATE, ISOLATE
 from espalier.cli.flags.constraint import read_grammar
@@ -42,33 +43,11 @@ NAME_COLUMNS = 24
 @app.command("list", short_help="List the presets.")
 def list_command(as_json: AsJson = False) -> None:
     """List the presets, and the reason why one cannot be used."""
-    presets = _presets()
-    rows = [_row(presets, name) for name in presets.names()]
-    rows += [_hidden_row(name, path) for name, path in presets.hidden().items()]
+    rows = preset_rows(_presets())
     if as_json:
         output.data_json(rows)
         return
     output.data("\n".join(table(rows)))
-
-
-def _row(presets: Presets, name: str) -> dict[str, Any]:
-    """A row; a preset that is broken, or cannot be enforced, has the reason in `problem`."""
-    row: dict[str, Any] = {"name": name, "source": "file", "description": "", "problem": None}
-    try:
-        row["source"] = presets.source(name)
-        preset = presets.get(name)
-        row |= preset.to_json()
-        preset_parts(preset)
-    except EspalierError as error:
-        row["problem"] = error.message
-    except Exception as error:  # noqa: BLE001  # one file, whatever is wrong with it, must not hide the others
-        row["problem"] = f"{type(error).__name__}: {error}"
-    return row
-
-
-def _hidden_row(name: str, path: Path) -> dict[str, Any]:
-    problem = f"{path} has the name of one that comes with Espalier"
-    return {"name": name, "source": str(path), "description": "", "problem": problem}
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:

@@ -1,0 +1,146 @@
+"""The arguments of verbs: their JSON Schemas, and the check that names the field which is wrong.
+
+`jsonschema` decides what is valid; this module words the refusal. What a value means is decided where it is used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any
+
+from espalier.errors import EspalierError, InputError
+
+MOST_SHOWN = 60
+
+TEXT = {"type": "string"}
+PROMPT = {"prompt": {"type": "string", "description": "What the model is asked."}}
+SYSTEM = {"system_prompt": {"type": "string", "description": "A system message before it."}}
+PRESET = {"preset": {"type": "string", "description": "A preset by name (list_presets); other arguments join it."}}
+SCHEMA = {
+    "json_schema": {
+        "type": ["object", "string", "boolean"],
+        "description": "JSON Schema of the whole answer, as an object or as JSON text.",
+    }
+}
+SAFETY = {
+    "safety": {
+        "type": ["string", "object"],
+        "description": "A safety filter: minimal, standard, strict, maximum, or an object with categories and patterns.",
+    }
+}
+GRAMMAR = {"grammar": {"type": "string", "description": "GBNF of the whole answer, or a built-in one: @json_object."}}
+FORMS = {
+    **GRAMMAR,
+    **SCHEMA,
+    "regex": {"type": "string", "description": "A regular expression that the whole answer matches."},
+    "choices": {
+        "type": "array", "items": TEXT, "minItems": 1, "description": "The answer is exactly one of these texts.",
+    },
+    "constraint": {"type": "object", "description": 'Any constraint by its kind: {"kind": "wordlist", ...}.'},
+}  # fmt: skip
+"""What the form of the answer is. All that are given hold together."""
+SAMPLING: Mapping[str, Any] = {
+    "temperature": {"type": "number", "minimum": 0, "description": "0 takes the most probable token."},
+    "top_k": {"type": "integer", "minimum": 0},
+    "top_p": {"type": "number", "minimum": 0, "maximum": 1},
+    "min_p": {"type": "number", "minimum": 0, "maximum": 1},
+    "repetition_penalty": {"type": "number", "minimum": 0},
+    "max_tokens": {"type": "integer", "minimum": 1, "description": "The most tokens of the answer."},
+    "seed": {"type": "integer", "minimum": 0, "maximum": 2**32 - 1, "description": "The same seed, the same answer."},
+    "stop": {"type": ["string", "array"], "items": TEXT, "description": "Texts that end the answer."},
+}
+DECODING: Mapping[str, Any] = {
+    "strategy": {"type": "string", "description": "How the constraint is applied: mask, rejection, jump, beam, ..."},
+    "on_budget": {
+        "enum": ["close", "truncate", "error"],
+        "description": "A constrained text that max_tokens would cut: is led to its end, cut off, or an error.",
+    },
+}
+REASONING: Mapping[str, Any] = {
+    "reasoning": {"type": "string", "description": "auto: the model may reason first, free of the constraint."},
+    "max_reasoning": {"type": "integer", "minimum": 1, "description": "The most tokens of it."},
+}
+TRACE = {"trace": {"type": "boolean", "description": "Store what the constraint did; the answer has a trace_id."}}
+SENT_ON = ("preset", "grammar", "json_schema", "safety", *SAMPLING, *DECODING, *REASONING)
+"""Arguments that `make_request` takes under the same name."""
+OTHERWISE: Mapping[str, str] = {"system": "system_prompt", "tools": "available_tools", "schema": "json_schema"}
+"""What errors call an argument -> its name."""
+
+
+def checked(
+    schema: Mapping[str, Any], arguments: Any, *, known: Mapping[str, Any] | None = None, of: str = ""
+) -> dict[str, Any]:
+    """The arguments, valid under the schema of a verb; whole numbers are ints. known: all properties that may be
+    meant. of: who takes them. Raises InputError naming the field."""
+    if arguments is None:
+        arguments = {}
+    if not isinstance(arguments, Mapping):
+        raise InputError(f"arguments are an object, not {type(arguments).__name__}", field="arguments")
+    properties = schema["properties"]
+    for name in schema["required"]:
+        if name not in arguments:
+            hint = properties[name].get("description")
+            raise InputError(f"missing required parameter: {name}", hint=hint, field=name)
+    for name in arguments:
+        if name not in properties:
+            raise _unknown(str(name), known or properties, of)
+    for name, value in arguments.items():
+        for error in _validator(json.dumps(properties[name])).iter_errors(value):
+            path = name + "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in error.absolute_path)
+            raise InputError(f"{path}: {_worded(error)}", hint=properties[name].get("description"), field=name)
+    return {name: _plain(value, properties[name]) for name, value in arguments.items()}
+
+
+def _unknown(name: str, known: Mapping[str, Any], of: str) -> InputError:
+    near = get_close_matches(name, list(known), n=1)
+    hint = f"did you mean {near[0]}?" if near and near[0] != name else f"there are: {', '.join(known) or 'none'}"
+    return InputError(f"{of or 'this tool'} takes no parameter {name!r:.80}", hint=hint, field=name[:80])
+
+
+def _worded(error: Any) -> str:
+    """One line about an error of jsonschema, without a long value in it."""
+    shown = repr(error.instance)
+    value = shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}…"
+    if error.validator == "type":
+        kinds = error.validator_value
+        return f"{value} is not of type {kinds if isinstance(kinds, str) else ' or '.join(kinds)}"
+    if error.validator == "enum":
+        return f"{value} is none of {', '.join(map(str, error.validator_value))}"
+    rules = {"minimum": "less than", "maximum": "more than", "minItems": "fewer items than",
+             "maxItems": "more items than", "minLength": "shorter than"}  # fmt: skip
+    if error.validator in rules:
+        return f"{value} is {rules[error.validator]} {error.validator_value}"
+    return f"{value} is not valid: {error.validator} {str(error.validator_value)[:MOST_SHOWN]}"
+
+
+def _plain(value: Any, schema: Mapping[str, Any]) -> Any:
+    """JSON has one kind of number: 3.0 is the integer 3."""
+    return int(value) if schema.get("type") == "integer" and isinstance(value, float) else value
+
+
+@lru_cache(maxsize=256)
+def _validator(schema: str) -> Any:
+    import jsonschema  # noqa: PLC0415  # slow to import
+
+    return jsonschema.Draft202012Validator(json.loads(schema))
+
+
+def blamed(error: EspalierError, properties: Mapping[str, Any], arguments: Any) -> EspalierError:
+    """The error, its `field` now the argument that it is about: its own name for it, else the argument that says what
+    form the answer has, else the first one that was given."""
+    if error.field in properties or error.field == "arguments":
+        return error
+    given = [name for name in properties if isinstance(arguments, Mapping) and name in arguments]
+    inner = (error.field or "").partition(".")[0].partition("[")[0]
+    likely = [OTHERWISE.get(inner, inner), *(name for name in (*FORMS, "available_tools", "safety") if name in given)]
+    error.field = next((name for name in likely if name in given), given[0] if given else "arguments")
+    return error
+
+
+def told(error: EspalierError) -> str:
+    """The error as an agent reads it: the field, what is wrong, what to do."""
+    named = error.field and error.field not in error.message
+    return f"{error.field}: {error}" if named else str(error)
