@@ -43,6 +43,7 @@ EXPORTS = {
     "load": "espalier.api",
     "LoadedEngine": "espalier.api",
     "LogitBias": "espalier.sampling.filters",
+    "LogitTool": "espalier.agents.tool",
     "MatcherFilter": "espalier.constraints.filters.matcher",
     "MemoryRecorder": "espalier.trace.recorders.memory",
     "multi_tool_call_schema": "espalier.constraints.tools.schemas",
@@ -81,6 +82,7 @@ public = sorted([*EXPORTS, "__version__"])
 
 if TYPE_CHECKING:
     from espalier.activations.capture.options import Activations as Activations
+    from espalier.agents.tool import LogitTool as LogitTool
     from espalier.api import LoadedEngine as LoadedEngine
     from espalier.api import PresetBuilder as PresetBuilder
     from espalier.api import compile as compile  # noqa: A004  # the public name

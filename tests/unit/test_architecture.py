@@ -32,7 +32,18 @@ NUMBA = "numba only in the kernels: the walk of the token trie, and the sampling
 SETTINGS = "only wiring reads settings"
 ROOMS = {
     f"rooms of {name}"
-    for name in ("activations", "automata", "chat", "cli", "constraints", "sampling", "schema", "server", "trace")
+    for name in (
+        "activations",
+        "agents",
+        "automata",
+        "chat",
+        "cli",
+        "constraints",
+        "sampling",
+        "schema",
+        "server",
+        "trace",
+    )
 }
 ALL = {RANKS, CYCLES, ENGINES, EDGES, STRATEGIES, CORE, LLGUIDANCE, NUMBA, SETTINGS, *ROOMS}
 

@@ -28,7 +28,7 @@ SCHEMA = {
 SAFETY = {
     "safety": {
         "type": ["string", "object"],
-        "description": "A safety filter: minimal, standard, strict, maximum, or an object with categories and patterns.",
+        "description": "A safety filter: minimal, standard, strict, maximum; or an object: categories, patterns.",
     }
 }
 GRAMMAR = {"grammar": {"type": "string", "description": "GBNF of the whole answer, or a built-in one: @json_object."}}
@@ -68,13 +68,13 @@ SENT_ON = ("preset", "grammar", "json_schema", "safety", *SAMPLING, *DECODING, *
 """Arguments that `make_request` takes under the same name."""
 OTHERWISE: Mapping[str, str] = {"system": "system_prompt", "tools": "available_tools", "schema": "json_schema"}
 """What errors call an argument -> its name."""
+INNER = frozenset({"constraint", "grammar", "safety"})
+"""Names of arguments by which errors also call what other arguments ask for."""
 
 
-def checked(
-    schema: Mapping[str, Any], arguments: Any, *, known: Mapping[str, Any] | None = None, of: str = ""
-) -> dict[str, Any]:
-    """The arguments, valid under the schema of a verb; whole numbers are ints. known: all properties that may be
-    meant. of: who takes them. Raises InputError naming the field."""
+def checked(schema: Mapping[str, Any], arguments: Any, *, of: str = "this tool") -> dict[str, Any]:
+    """The arguments, valid under the schema of a verb; whole numbers are ints. of: who takes them. Raises InputError
+    naming the field."""
     if arguments is None:
         arguments = {}
     if not isinstance(arguments, Mapping):
@@ -86,7 +86,7 @@ def checked(
             raise InputError(f"missing required parameter: {name}", hint=hint, field=name)
     for name in arguments:
         if name not in properties:
-            raise _unknown(str(name), known or properties, of)
+            raise _unknown(str(name), properties, of)
     for name, value in arguments.items():
         for error in _validator(json.dumps(properties[name])).iter_errors(value):
             path = name + "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in error.absolute_path)
@@ -97,7 +97,7 @@ def checked(
 def _unknown(name: str, known: Mapping[str, Any], of: str) -> InputError:
     near = get_close_matches(name, list(known), n=1)
     hint = f"did you mean {near[0]}?" if near and near[0] != name else f"there are: {', '.join(known) or 'none'}"
-    return InputError(f"{of or 'this tool'} takes no parameter {name!r:.80}", hint=hint, field=name[:80])
+    return InputError(f"{of} takes no parameter {name!r:.80}", hint=hint, field=name[:80] or "arguments")
 
 
 def _worded(error: Any) -> str:
@@ -131,16 +131,17 @@ def _validator(schema: str) -> Any:
 def blamed(error: EspalierError, properties: Mapping[str, Any], arguments: Any) -> EspalierError:
     """The error, its `field` now the argument that it is about: its own name for it, else the argument that says what
     form the answer has, else the first one that was given."""
-    if error.field in properties or error.field == "arguments":
-        return error
     given = [name for name in properties if isinstance(arguments, Mapping) and name in arguments]
+    is_inner = error.field in INNER and error.field not in given
+    if error.field == "arguments" or (error.field in properties and not is_inner):
+        return error
     inner = (error.field or "").partition(".")[0].partition("[")[0]
-    likely = [OTHERWISE.get(inner, inner), *(name for name in (*FORMS, "available_tools", "safety") if name in given)]
-    error.field = next((name for name in likely if name in given), given[0] if given else "arguments")
+    likely = (inner, OTHERWISE.get(inner), *FORMS, "available_tools", "safety", *given)
+    error.field = next((name for name in likely if name in given), "arguments")
     return error
 
 
 def told(error: EspalierError) -> str:
     """The error as an agent reads it: the field, what is wrong, what to do."""
-    named = error.field and error.field not in error.message
+    named = error.field not in (None, "arguments") and str(error.field) not in error.message
     return f"{error.field}: {error}" if named else str(error)

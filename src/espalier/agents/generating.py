@@ -7,7 +7,7 @@ Each turns its arguments into a `Question`. Everything that an argument names ho
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,6 +29,7 @@ from espalier.api.explaining import explained
 from espalier.constraints.joining.named import named_constraint
 from espalier.constraints.joining.rule import together
 from espalier.constraints.spec import Choice, Regex, Spec
+from espalier.decoding.plan import STRATEGIES
 from espalier.engines.base import Result
 from espalier.errors import EspalierError, GenerationError, InputError
 
@@ -129,18 +130,19 @@ def _question(arguments: Arguments, desk: Desk, read: Any, *, level: str | None 
         options["system"] = arguments["system_prompt"]
     if desk.order is not None:
         options["default_order"] = desk.order
+    if "strategy" in arguments:
+        with blaming("strategy"):
+            STRATEGIES.target(arguments["strategy"])
     if "preset" in arguments:
         with blaming("preset"):
             options["preset"] = desk.presets.get(arguments["preset"])
     level = level or ("steps" if keeps else "summary")
-    return Question(
-        prompt=arguments["prompt"], options=options | {"trace": level} | more, read=read, keeps_trace=keeps
-    )
+    return Question(prompt=arguments["prompt"], options=options | {"trace": level} | more, read=read, keeps_trace=keeps)
 
 
 def constraint_of(arguments: Arguments) -> Spec | None:
     """All that the arguments name, joined. Raises InputError and its subclasses, naming the argument."""
-    makers = {
+    makers: dict[str, Callable[[Any], Spec | None]] = {
         "constraint": Spec.from_json,
         "regex": Regex,
         "choices": Choice,
@@ -187,15 +189,15 @@ def answer(result: Result, trace_id: str | None) -> Answer:
 
 
 def _check_whole(result: Result) -> None:
-    """Raises GenerationError for an answer that is not valid, or was cut off; the text is in the message."""
+    """Raises GenerationError for an answer that was cut off, or is not valid; the text is in the message."""
+    if result.finish_reason == "length" and not result.closed_by_budget:
+        raise GenerationError(
+            f"the answer was cut off: {_shown(result.text)}", hint="a larger max_tokens", field="max_tokens"
+        )
     if result.verdict is not None and result.verdict.valid is False:
         raise GenerationError(
             f"the answer is not valid: {'; '.join(result.verdict.errors)[:SHOWN]}; it is {_shown(result.text)}",
             field="json_schema",
-        )
-    if result.finish_reason == "length" and not result.closed_by_budget:
-        raise GenerationError(
-            f"the answer was cut off: {_shown(result.text)}", hint="a larger max_tokens", field="max_tokens"
         )
 
 

@@ -58,7 +58,7 @@ def split(tool: Verb, verbs: Mapping[str, Verb], arguments: Any) -> tuple[Verb, 
             raise InputError(f"unknown action: {action!s:.80}", hint=f"there are: {', '.join(verbs)}", field="action")
         rest = {name: value for name, value in arguments.items() if name != "action"}
         verb = verbs[action]
-        return verb, checked(verb.input_schema, rest, known=tool.properties, of=f"the action {action}")
+        return verb, checked(verb.input_schema, rest, of=f"the action {action}")
     checked(tool.input_schema, arguments)
     raise AssertionError("an action is required")
 

@@ -96,7 +96,9 @@ def _safety_check(arguments: Arguments, desk: Desk) -> Answer:
     if given is not None and extra:
         raise InputError(f"give safety or {', '.join(extra)}, not both", field="safety")
     with blaming("safety" if given is not None else next(iter(extra), "text")):
-        spec = safety_of(given) if given is not None else Safety(None if extra.get("categories") else "maximum", **extra)
+        spec = (
+            safety_of(given) if given is not None else Safety(None if extra.get("categories") else "maximum", **extra)
+        )
         for one in spec.patterns:
             if one.is_regex:
                 checked_parts(one)
@@ -136,8 +138,8 @@ LIST_PRESETS = Verb(
 ANALYZE = Verb(
     name="analyze_vocabulary",
     title="Analyze the vocabulary",
-    about="Show what is in the tokenizer's vocabulary: its size, end tokens, the tokens that contain a text, the tokens "
-    "of a category.",
+    about="Show what is in the tokenizer's vocabulary: its size, end tokens, the tokens that contain a text, the "
+    "tokens of a category.",
     properties={
         "search_terms": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 100},
         "category": {"enum": list(CATEGORIES), "description": "List its tokens."},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from espalier.agents.arguments import GRAMMAR, PRESET, SAMPLING, SCHEMA, SYSTEM, TEXT
+from espalier.agents.arguments import DECODING, GRAMMAR, PRESET, SAMPLING, SCHEMA, SYSTEM, TEXT
 from espalier.agents.generating import blaming
 from espalier.agents.verb import Answer, Arguments, Desk, Verb
 from espalier.errors import InputError
@@ -15,7 +15,7 @@ from espalier.harness.run import Harness
 MOST_CASES = 100
 MOST_RUNS = 1000
 """Iterations of all cases of one call."""
-CONFIG = tuple(name for name in SAMPLING if name not in ("max_tokens",))
+CONFIG = tuple(name for name in SAMPLING if name != "max_tokens")
 SAME = (
     "preset", "grammar", "system_prompt", "expected_format", "expected_json", "banned_content", "required_content",
     "iterations", "max_tokens", "safety_preset", "strategy",
@@ -39,12 +39,9 @@ def cases_of(arguments: Arguments) -> list[TestCase]:
         prompts = arguments["test_prompts"]
         made = [_case(i, one, arguments) for i, one in enumerate([prompts] if isinstance(prompts, str) else prompts, 1)]
     if (count := sum(one.iterations for one in made)) > MOST_RUNS:
-        raise InputError(f"{count} iterations in all; at most {MOST_RUNS}", field="iterations" if prompts_of(arguments) else "cases")  # fmt: skip
+        field = "cases" if "cases" in arguments else "iterations"
+        raise InputError(f"{count} iterations in all; at most {MOST_RUNS}", field=field)
     return made
-
-
-def prompts_of(arguments: Arguments) -> bool:
-    return "test_prompts" in arguments
 
 
 def _case(number: int, prompt: str, arguments: Arguments) -> TestCase:
@@ -62,7 +59,7 @@ def _test_config(arguments: Arguments, desk: Desk) -> Answer:
     cases = cases_of(arguments)
     for one in cases:
         if one.preset is not None:
-            with blaming("preset" if prompts_of(arguments) else "cases"):
+            with blaming("cases" if "cases" in arguments else "preset"):
                 desk.presets.get(one.preset)
     report = Harness(desk.runs, seed=arguments.get("seed", 0), progress=desk.told).add(*cases).run()
     return {"passed": report.passed, "report": report_text(report), **report.to_json()}
@@ -81,7 +78,7 @@ TEST_CONFIG = Verb(
         **SCHEMA,
         **SYSTEM,
         **SAMPLING,
-        "strategy": TEXT,
+        "strategy": DECODING["strategy"],
         "safety_preset": {"type": "string", "description": "minimal, standard, strict, maximum."},
         "expected_format": {"type": "string", "description": "A regular expression that every output has."},
         "expected_json": {"type": "boolean"},

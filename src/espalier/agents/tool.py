@@ -90,7 +90,9 @@ class LogitTool:
     def _answer(self, call: Call) -> Answer:
         engine = self._engine
         if engine is None:
-            raise CapabilityError("logit backend not configured", hint="LogitTool(espalier.load(...))")
+            raise CapabilityError(
+                "logit backend not configured", hint="LogitTool(espalier.load(...))", field="arguments"
+            )
         desk = Desk(
             engine=engine, presets=self._presets, traces=self._traces, runs=Runs(engine, lambda: _served(engine))
         )

@@ -46,6 +46,7 @@ LIST_TRACES = Verb(
     output={"traces": {"type": "array", "items": {"type": "object"}}, "has_more": {"type": "boolean"}},
     always=("traces", "has_more"),
     answers=_list_traces,
+    reads_store=True,
 )
 EXPLAIN_TRACE = Verb(
     name="explain_trace",
@@ -56,4 +57,5 @@ EXPLAIN_TRACE = Verb(
     output=EXPLANATION,
     always=tuple(EXPLANATION),
     answers=_explain_trace,
+    reads_store=True,
 )

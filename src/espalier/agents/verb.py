@@ -6,7 +6,7 @@ A verb either asks for a generation (`Question`), which its caller runs, or answ
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from espalier.api.loaded import LoadedEngine
@@ -71,7 +71,8 @@ class Question:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verb:
     """properties, required: the JSON Schema of the arguments. output: the schema of the answer's properties, all of
-    which are there if they stand in `always`. asks: for a verb that generates; answers: for one that does not."""
+    which are there if they stand in `always`. asks: for a verb that generates; answers: for one that does not.
+    is_read_only: it neither generates nor stores. reads_store: it waits for the database."""
 
     name: str
     title: str
@@ -82,7 +83,8 @@ class Verb:
     required: tuple[str, ...] = ()
     asks: Callable[[Arguments, Desk], Question] | None = None
     answers: Callable[[Arguments, Desk], Answer] | None = None
-    is_read_only: bool = field(default=True)
+    is_read_only: bool = True
+    reads_store: bool = False
 
     @property
     def input_schema(self) -> dict[str, Any]:

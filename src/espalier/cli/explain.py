@@ -6,7 +6,7 @@ It lays out in 80 columns what the trace and `trace/report/diagnose.py` compute.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 

@@ -23,6 +23,7 @@ from espalier.cli import (
     generate,
     grammar,
     logs,
+    mcp,
     output,
     plugins,
     presets,
@@ -82,6 +83,7 @@ app.add_typer(activations.app, name="activations", short_help="Capture hidden st
 app.command("vocab", short_help="Show what is in a tokenizer's vocabulary.")(vocab.command)
 app.command("serve", short_help="Serve a model over HTTP, to any OpenAI client.")(serve.command)
 app.command("proxy", short_help="Trace what constraints do in a llama-server.")(proxy.command)
+app.command("mcp", short_help="Offer the verbs to agents as MCP tools.")(mcp.command)
 app.add_typer(batch.app, name="batch", short_help="Run many prompts, on the spot or in the background.")
 app.add_typer(config.app, name="config", short_help="Show the settings and where they come from.")
 app.command("plugins", short_help="List the plug-ins of installed packages.")(plugins.command)

@@ -7,12 +7,12 @@ the same. The server's libraries are imported when the command runs, not before.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +21,7 @@ import typer
 from espalier.cli import output
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.server import EnvFile, ServerFlags, need_server, read_server, variables_of
-from espalier.cli.serving import BACKLOG, leave, listen, signals_taken
+from espalier.cli.serving import leave, listen, run_one, uvicorn_options
 from espalier.errors import EspalierError, InputError
 from espalier.server.settings import ServerSettings
 from espalier.version import __version__
@@ -121,51 +121,21 @@ def _run(target: str, settings: ServerSettings, listening: socket.socket) -> lis
 
     After SIGTERM or SIGINT running requests may finish, for at most DRAIN_SECONDS. A single process answers /health
     while its model is loading; of several, each listens when its model is loaded."""
+    from espalier.server.observe.logs import configure  # noqa: PLC0415
+
+    configure(settings)
+    if settings.workers == 1:
+        return run_one(partial(_application, target, settings), settings, listening)
     import uvicorn  # noqa: PLC0415
     from uvicorn.config import STARTUP_FAILURE  # noqa: PLC0415
     from uvicorn.supervisors import Multiprocess  # noqa: PLC0415
 
-    from espalier.server.http.protocol import GuardedProtocol  # noqa: PLC0415
-    from espalier.server.observe.logs import configure  # noqa: PLC0415
-
-    configure(settings)
-    failures: list[Exception] = []
-
-    def failed(error: Exception) -> None:
-        failures.append(error)
-        server.should_exit = True
-
-    config = uvicorn.Config(
-        _application(target, settings, failed) if settings.workers == 1 else target,
-        workers=settings.workers,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        backlog=BACKLOG,
-        proxy_headers=True,
-        forwarded_allow_ips=list(settings.forwarded_allow_ips),
-        # At the end of the drain requests are told (process/ending.py); then this cuts off who does not listen.
-        timeout_graceful_shutdown=math.ceil(settings.drain_seconds + 0.5),
-        limit_concurrency=settings.max_connections,
-        http=GuardedProtocol,
-        lifespan="on",
-    )
-    if settings.workers > 1:
-        supervisor = Multiprocess(config, sockets=[listening])
-        supervisor.run()
-        if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
-            raise EspalierError("the server did not start", hint="the log says why")
-        return []
-    server = uvicorn.Server(config)
-    caught: list[int] = []
-    try:
-        with signals_taken(caught):
-            server.run(sockets=[listening])
-    except SystemExit as leaving:  # what it raises when the application could not start, having logged why
-        failures.append(EspalierError(f"uvicorn has ended with {leaving.code}"))
-    if failures:
-        raise EspalierError("the server did not start", hint="the log says why") from failures[0]
-    return caught
+    config = uvicorn.Config(target, workers=settings.workers, **uvicorn_options(settings))
+    supervisor = Multiprocess(config, sockets=[listening])
+    supervisor.run()
+    if any(process.exitcode == STARTUP_FAILURE for process in supervisor.processes):
+        raise EspalierError("the server did not start", hint="the log says why")
+    return []
 
 
 def _application(target: str, settings: ServerSettings, failed: Callable[[Exception], None]) -> FastAPI:

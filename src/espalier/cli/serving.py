@@ -1,20 +1,28 @@
-"""Listening, and ending on a signal: what `espalier serve` and `espalier proxy` have in common. It serves nothing."""
+"""Listening, running an application, and ending on a signal: what the commands that serve have in common. It knows no
+application."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import logging
+import math
 import os
 import signal
 import socket
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from espalier.errors import InputError
+from espalier.errors import EspalierError, InputError
 from espalier.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from espalier.server.http.loading import Failed
 
 BACKLOG = 2048
 
@@ -92,3 +100,45 @@ def signals_taken(caught: list[int]) -> Iterator[None]:
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
+
+
+def uvicorn_options(settings: ServerSettings) -> dict[str, Any]:
+    """Arguments of `uvicorn.Config`."""
+    from espalier.server.http.protocol import GuardedProtocol  # noqa: PLC0415
+
+    return {
+        "log_config": None,
+        "access_log": False,
+        "server_header": False,
+        "backlog": BACKLOG,
+        "proxy_headers": True,
+        "forwarded_allow_ips": list(settings.forwarded_allow_ips),
+        # At the end of the drain requests are told (process/ending.py); then this cuts off who does not listen.
+        "timeout_graceful_shutdown": math.ceil(settings.drain_seconds + 0.5),
+        "limit_concurrency": settings.max_connections,
+        "http": GuardedProtocol,
+        "lifespan": "on",
+    }
+
+
+def run_one(make: Callable[[Failed], FastAPI], settings: ServerSettings, listening: socket.socket) -> list[int]:
+    """Run one process until a signal; returns the signals that ended it. It answers while its model is loading. make:
+    the application, given what it calls if loading fails. Raises EspalierError if it did not start."""
+    import uvicorn  # noqa: PLC0415
+
+    failures: list[Exception] = []
+
+    def failed(error: Exception) -> None:
+        failures.append(error)
+        server.should_exit = True
+
+    server = uvicorn.Server(uvicorn.Config(make(failed), **uvicorn_options(settings)))
+    caught: list[int] = []
+    try:
+        with signals_taken(caught):
+            server.run(sockets=[listening])
+    except SystemExit as leaving:  # what it raises when the application could not start, having logged why
+        failures.append(EspalierError(f"uvicorn has ended with {leaving.code}"))
+    if failures:
+        raise EspalierError("the server did not start", hint="the log says why") from failures[0]
+    return caught

@@ -224,7 +224,7 @@ def test_one_bad_file_broke_the_list(run, tmp_path, monkeypatch):
     def fail(_):
         raise ZeroDivisionError("nobody expects it")
 
-    monkeypatch.setattr("espalier.cli.presets.preset_parts", fail)
+    monkeypatch.setattr("espalier.api.preset_rows.preset_parts", fail)
     code, out, _ = run("presets", "list")
     assert code == 0
     assert "unusable: ZeroDivisionError: nobody expects it" in out

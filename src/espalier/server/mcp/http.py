@@ -1,0 +1,128 @@
+"""The protocol over streamable HTTP, at `/mcp`: keys, limits and logs are those of every route.
+
+A page of another origin is refused, and without keys so is every name that is not this machine's: a page that has its
+name point here (DNS rebinding) gets nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import FastAPI
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from espalier.errors import Forbidden
+from espalier.server.admit.auth import is_loopback
+from espalier.server.asgi import Edge, LocalOnly
+from espalier.server.http import errors
+from espalier.server.http.loading import Failed, Loading, beside
+from espalier.server.mcp.calls import ROUTE
+from espalier.server.mcp.protocol import Context, Found, make_server
+from espalier.server.observe import logs
+from espalier.server.process.deps import caller_of, process_of
+from espalier.server.process.opening import Parts, open_process
+from espalier.server.routes import health
+from espalier.server.settings import ServerSettings
+from espalier.version import __version__
+
+MOST_SESSIONS = 1_000
+IDLE_SECONDS = 1_800.0
+
+
+def create_mcp_app(settings: ServerSettings, parts: Parts, failed: Failed | None = None) -> FastAPI:
+    """The application. failed: as of `create_app`."""
+    manager = StreamableHTTPSessionManager(
+        app=make_server(_found), max_request_body_size=settings.max_body_bytes, max_sessions=MOST_SESSIONS,
+        session_idle_timeout=IDLE_SECONDS,
+    )  # fmt: skip
+
+    @asynccontextmanager
+    async def lifespan(api: FastAPI) -> AsyncIterator[None]:
+        opening = _opened(api, settings, parts)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(opening if failed is None else beside(api, opening, failed))
+            await stack.enter_async_context(manager.run())
+            yield
+
+    api = FastAPI(title="Espalier MCP", version=__version__, lifespan=lifespan, openapi_url=None, docs_url=None,
+                  redoc_url=None, redirect_slashes=False, root_path=settings.root_path)  # fmt: skip
+    api.include_router(health.router)
+    api.router.routes.append(Route(ROUTE, endpoint=Endpoint(manager, settings)))
+    errors.install(api)
+    # The last one added is the outermost.
+    if settings.cors_origins:
+        api.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(settings.cors_origins),
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["authorization", "content-type", "mcp-session-id", "mcp-protocol-version", "last-event-id"],
+            expose_headers=["mcp-session-id", "x-request-id"],
+        )
+    api.add_middleware(Loading)
+    api.add_middleware(LocalOnly)
+    api.add_middleware(Edge)
+    api.add_middleware(logs.AccessLog)
+    api.state.closing = False
+    return api
+
+
+class Endpoint:
+    """The ASGI application of the route: who calls is found out here, for every message."""
+
+    def __init__(self, manager: StreamableHTTPSessionManager, settings: ServerSettings) -> None:
+        self._manager, self._settings = manager, settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        check_origin(request, self._settings, needs_local_host=process_of(request).gate.is_open)
+        caller = caller_of(request)
+        process_of(request).gate.admit_cheap(caller)
+        # A session belongs to the key that began it.
+        scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=caller.name, scopes=[]))
+        await self._manager.handle_request(scope, receive, send)
+
+
+def check_origin(request: Request, settings: ServerSettings, *, needs_local_host: bool) -> None:
+    """Raises Forbidden for a page of another origin, and for another host's name where that must be this machine's."""
+    origin = request.headers.get("origin")
+    if origin and not _is_allowed(origin, settings):
+        raise Forbidden("pages of this origin may not call this server", hint="CORS_ORIGINS names those that may")
+    if needs_local_host and not is_loopback(re.sub(r":\d+$", "", request.headers.get("host", ""))):
+        raise Forbidden(
+            "this server has no API key, so it answers to its own machine only",
+            hint="set SECRET_TOKEN or API_KEYS_FILE",
+        )
+
+
+def _is_allowed(origin: str, settings: ServerSettings) -> bool:
+    if "*" in settings.cors_origins or origin in settings.cors_origins:
+        return True
+    try:
+        return is_loopback(urlsplit(origin).hostname or "")
+    except ValueError:
+        return False
+
+
+async def _found(ctx: Context) -> Found:
+    request: Any = ctx.request
+    return process_of(request), caller_of(request)
+
+
+@asynccontextmanager
+async def _opened(api: FastAPI, settings: ServerSettings, parts: Parts) -> AsyncIterator[None]:
+    async with open_process(settings, parts, ()) as process:
+        api.state.process = process
+        try:
+            yield
+        finally:
+            api.state.closing = True
