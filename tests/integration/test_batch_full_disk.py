@@ -83,6 +83,7 @@ async def run(store: BatchStore, echo: Echo) -> None:
     await Worker(queue=store.queue, executor=echo, pipeline=2, window=1, until_idle=True, idle=0.05).run()
 
 
+@pytest.mark.slow
 def test_a_full_folder_of_uploads_is_said_over_http_and_nothing_is_left_there(disk: Path, tmp_path: Path) -> None:
     config = settings(batch_jobs="true", database_url=f"sqlite:///{tmp_path}/e.db", batch_job_temp_dir=str(disk))
     with client(config=config) as web:
@@ -140,6 +141,7 @@ def test_a_full_disk_below_the_database_ends_the_worker_and_the_batch_goes_on(
     store.database.close()
 
 
+@pytest.mark.slow
 def test_an_input_that_a_full_disk_did_not_take_is_read_again(disk: Path, tmp_path: Path) -> None:
     store = open_batches(f"sqlite:///{disk}/e.db", tmp_path / "files", lease=0.1)
     batch = submit(store, [line(one, pad="x" * 200) for one in range(1, 401)])

@@ -122,6 +122,7 @@ def wants_param(error: dict[str, Any]) -> bool:
     return not re.match(r"the body |there are no|body", error["message"])
 
 
+@pytest.mark.slow
 @linux
 def test_a_thousand_wrong_bodies() -> None:
     made = random.Random(20240917)
@@ -250,6 +251,7 @@ def test_a_client_that_leaves_amid_its_body_leaves_nothing(server: ServerProcess
     assert server.get("/ready").json() == {"status": "ok", "running": 0, "waiting": 0}
 
 
+@pytest.mark.slow
 @linux
 def test_a_process_does_not_grow_by_what_it_refuses(server: ServerProcess) -> None:
     """Ten rounds of all that is wrong after a first, and 300 connections that send a part and go."""

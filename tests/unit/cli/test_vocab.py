@@ -165,6 +165,7 @@ def test_what_is_cut_off_leaves_no_direction_behind():
     assert (cut.count("\u2068"), cut.count("\u2069"), cell_len(cut)) == (1, 1, 10)
 
 
+@pytest.mark.slow
 def test_every_line_of_a_large_vocabulary_fits_the_terminal():
     vocab = tekken_vocab()
     report = analyse_vocab(vocab)

@@ -148,6 +148,7 @@ def test_what_is_no_filter_is_refused(make, error, words):
     assert isinstance(caught.value, InputError | LimitExceeded)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pattern", "error", "words"),
     [

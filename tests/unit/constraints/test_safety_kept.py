@@ -47,6 +47,7 @@ def never(*_: object) -> None:
     pytest.fail("made again")
 
 
+@pytest.mark.slow
 def test_every_process_built_the_strict_filter_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = made(Safety("strict"), None)
     assert equal(made(Safety("strict"), tmp_path), wanted)

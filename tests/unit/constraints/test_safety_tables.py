@@ -74,6 +74,7 @@ def test_every_pattern_of_a_key_has_its_source():
     assert not [one.name for one in PATTERNS if one.category == "credentials" and one.part == "keys" and not one.source]
 
 
+@pytest.mark.slow
 def test_ordinary_text_and_code_by_templates_sets_off_nothing():
     texts = corpus(240_000, seed=7)
     spec = Safety("maximum", include=[one.name for one in PATTERNS if one.is_option])

@@ -70,6 +70,7 @@ def test_hashes_are_alike_in_another_process() -> None:
     assert int(done.stdout) == hash(seq(A, Repeat(RuleRef("b"), 1, None)))
 
 
+@pytest.mark.slow
 def test_deep_trees_work() -> None:
     def tower(letter: str):
         node = Literal(letter)

@@ -145,6 +145,7 @@ def test_what_is_too_large_is_refused_with_the_cycle() -> None:
         remove_nullable_loops(parse("root ::= (" + '"a"? ' * 5000 + ")*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tower", ['("a"' * 10_000 + ")*" * 10_000, '("a"? ' * 10_000 + ")?" * 10_000, '"a"' + "*" * 10_000]
 )

@@ -26,12 +26,14 @@ def members(node: Node) -> set[str]:
     return {chr(point) for low, high in node.scalars() for point in range(low, high + 1)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", "dswDSW")
 @pytest.mark.parametrize("mode", ["", "(?a)"])
 def test_shorthands_are_those_of_re(kind: str, mode: str) -> None:
     assert members(parse_regex(rf"{mode}\{kind}")) == set(re.findall(rf"{mode}\{kind}", ANY_TEXT))
 
 
+@pytest.mark.slow
 def test_shorthands_are_those_of_str() -> None:
     digits, spaces, words = (shorthand(kind, ascii_only=False) for kind in "dsw")
     for char in EVERY:
@@ -89,6 +91,7 @@ def test_categories_are_those_of_unicode(name: str) -> None:
     assert ours == {char for char in EVERY if unicodedata.category(char).startswith(tuple(kinds))}
 
 
+@pytest.mark.slow
 def test_categories_are_those_of_regex_but_for_the_version_of_unicode() -> None:
     known = [char for char in EVERY if unicodedata.category(char) != "Cn"]
     text = "".join(known)

@@ -163,6 +163,7 @@ def test_ten_thousand_groups_inside_one_another_work() -> None:
     assert caught.value.offset == DEEP - 1
 
 
+@pytest.mark.slow
 def test_long_patterns_make_trees_of_their_size() -> None:
     assert size("a" * 1_000_000) == 1
     assert size("ab*" * 10_000) == 30_001

@@ -22,6 +22,7 @@ from espalier.harness.results import CaseResult, Report, Sample
 ROUNDS = 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["normal", "successes"])
 def test_the_interval_holds_the_true_difference_about_as_often_as_it_says(kind: str) -> None:
     chance, hits = np.random.default_rng(5), 0

@@ -244,6 +244,7 @@ def test_values_and_chains_that_are_too_deep() -> None:
         expand({"allOf": [{"$ref": "#/$defs/d0"}, {}], "$defs": chain | {"d2000": {}}})
 
 
+@pytest.mark.slow
 def test_a_million_values() -> None:
     began = time.process_time()
     shapes = expand({"type": "string", "enum": [f"v{i}" for i in range(1_000_000)]})

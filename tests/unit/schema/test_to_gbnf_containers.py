@@ -240,6 +240,7 @@ def test_unique_items_without_end_are_a_gap(items: int) -> None:
     assert convert(hand(Array(items=items, unique=True, max_items=1))).gaps == ()
 
 
+@pytest.mark.slow
 def test_long_arrays() -> None:
     test = accepts(hand(Array(items=1, min_items=1500, max_items=5000)))
     for n in (0, 1499, 1500, 3000, 4999, 5000, 5001):

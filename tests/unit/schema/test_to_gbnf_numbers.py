@@ -137,6 +137,7 @@ def test_an_exclusive_bound_holds_for_floats_too() -> None:
     assert not test("0.1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [7, 97, 250, 1024])
 def test_multiples_without_bounds(factor: int) -> None:
     test = accepts(one(Number(integer=True, multiples=(Fraction(factor),))))

@@ -59,6 +59,7 @@ def check(case: String, texts: list[str]) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("low", "high"), [(0, None), (1, None), (0, 0), (2, 4), (3, 3), (0, 1500), (1200, 2600), (999, None)]
 )
@@ -303,6 +304,7 @@ def test_a_format_with_a_length() -> None:
     assert not test('"a@b.com"')
 
 
+@pytest.mark.slow
 def test_a_length_that_is_too_much_next_to_a_pattern_is_narrowed() -> None:
     found = convert(one(String(formats=("uri",), max_length=2048)))
     assert not found.gaps

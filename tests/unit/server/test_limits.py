@@ -113,6 +113,7 @@ def _take_many(url: str, queue: multiprocessing.Queue) -> None:
     queue.put((taken, entered))
 
 
+@pytest.mark.slow
 def test_workers_together_take_what_one_may(stored, tmp_path):
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()

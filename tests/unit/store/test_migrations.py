@@ -142,6 +142,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(url: str, monkeypa
     database.close()
 
 
+@pytest.mark.slow
 def test_processes_that_open_an_empty_database_at_once_migrate_it_once(url: str) -> None:
     workers = [
         subprocess.Popen(

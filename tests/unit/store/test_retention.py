@@ -130,6 +130,7 @@ def test_a_lease_of_a_clock_that_was_far_ahead_does_not_hold_for_years(store: St
     assert not leases.take(store.database, "no such lease", "me", now=clock.now, seconds=1)
 
 
+@pytest.mark.slow
 def test_the_file_shrinks(tmp_path: Path, clock: Any) -> None:
     path = tmp_path / "a.db"
     store = open_store(f"sqlite:///{path}", clock=clock)

@@ -348,6 +348,7 @@ def test_an_error_of_null_is_none() -> None:
     assert read_response(text).choices[0].text == "aa"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["reply", "stream", "combined", "log", "trace"])
 def test_a_file_that_is_cut_anywhere_is_read_or_refused_and_never_a_crash(name: str, tmp_path: Path) -> None:
     small = [{**one, "top_logprobs": one["top_logprobs"][:1]} for one in STEPS[:2]]
