@@ -34,7 +34,7 @@ from espalier.wiring import App
 def settings(**values: str) -> ServerSettings:
     """Settings that no environment changes, and that open no database."""
     return settings_of(
-        {"STORE_TRACES": "never", "BATCH_JOBS": "false", "MODEL_ALIAS": "fake"}
+        {"STORE_TRACES": "never", "STORE_RESPONSES": "false", "BATCH_JOBS": "false", "MODEL_ALIAS": "fake"}
         | {k.upper(): v for k, v in values.items()}
     )
 

@@ -35,6 +35,7 @@ from espalier.server.routes import (
     health,
     llama,
     logging_server,
+    messages,
     models,
     responses,
     seed_jobs,
@@ -49,7 +50,7 @@ from espalier.wiring import App
 
 CHAT_ROUTERS = (
     health.router, chat.router, completions.router, models.router, traces.router, generations.router, web.router,
-    llama.router, tokens.router, responses.router,
+    llama.router, tokens.router, responses.router, messages.router,
 )  # fmt: skip
 BATCH_ROUTERS = (files.router, batches.router, seed_jobs.router)
 ROUTERS = (*CHAT_ROUTERS, *BATCH_ROUTERS)
@@ -124,6 +125,7 @@ def _build(
     api.openapi = openapi.describe(api)  # type: ignore[method-assign]  # as FastAPI's own documentation does it
     openapi.add_routes(api, count_public)
     shape = seed_jobs.jobs_shape(seed_shape if settings.seed_compat else errors.openai_shape)
+    shape = messages.messages_shape(shape)
     errors.install(api, shape)
     # The last one added is the outermost.
     if settings.cors_origins:

@@ -89,6 +89,20 @@ class Meter(Protocol):
         ...
 
 
+class ResponseStore(Protocol):
+    """Stores replies of `/v1/responses`. Every method blocks: call it in a thread."""
+
+    def save_response(self, response_id: str, body: Mapping[str, Any], *, caller: str) -> None: ...
+
+    def response(self, response_id: str, *, caller: str) -> Mapping[str, Any] | None:
+        """What was stored, None if this caller has no response with the id."""
+        ...
+
+    def delete_response(self, response_id: str, *, caller: str) -> bool:
+        """Whether there was one."""
+        ...
+
+
 class TraceStore(Protocol):
     """Stores traces. Every method blocks: call it in a thread. caller: None for every
     caller."""

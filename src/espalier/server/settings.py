@@ -156,6 +156,7 @@ class ServerSettings:
         Literal["off", "figures", "content"],
         Field("What is logged of every generation; true is figures.", parse=_log_level),
     ] = "off"
+    store_responses: Annotated[bool, Field("Whether replies of /v1/responses are kept.")] = True
     trace_level: Annotated[Literal["off", "summary", "steps", "full"], Field("Of requests that do not ask.")] = (
         "summary"
     )

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from espalier.store import generations, migrate, test_runs, traces
+from espalier.store import generations, migrate, responses, test_runs, traces
 from espalier.store.db import Database, open_database
 from espalier.store.generations import Wanted
 from espalier.store.ids import Ids
@@ -80,6 +80,18 @@ class Store:
     def count_generations(self) -> tuple[int, int]:
         """How many generation logs there are, and how many of them have content."""
         return generations.count(self.database)
+
+    def save_response(self, response_id: str, body: Mapping[str, Any], *, caller: str) -> None:
+        """Store a reply of `/v1/responses`, under its id, with its items. Raises InputError."""
+        responses.save(self.database, response_id, body, created=self._clock(), caller=caller)
+
+    def response(self, response_id: str, *, caller: str) -> Mapping[str, Any] | None:
+        """What was stored of a response, None if this caller has none with the id."""
+        return responses.load(self.database, response_id, caller=caller)
+
+    def delete_response(self, response_id: str, *, caller: str) -> bool:
+        """Whether there was one that this caller could delete."""
+        return responses.remove(self.database, response_id, caller=caller)
 
     def save_test_run(
         self, report: Mapping[str, Any], *, preset: str | None = None, strategy: str | None = None

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from sqlalchemy import Table, delete, func, select
 
 from espalier.errors import EspalierError, InputError
-from espalier.store import generations, leases, traces
+from espalier.store import generations, leases, responses, traces
 from espalier.store.db import Database
 from espalier.store.ids import first_id
 from espalier.store.tables import GENERATION_LOGS, TRACES
@@ -26,7 +26,9 @@ LEASE_SECONDS = 120.0
 BATCH_ROWS = 200
 VACUUM_PAGES = 500  # 2 MB at once
 
-KEPT: tuple[tuple[Table, str], ...] = ((TRACES, traces.PREFIX), (GENERATION_LOGS, generations.PREFIX))
+KEPT: tuple[tuple[Table, str], ...] = (
+    (TRACES, traces.PREFIX), (GENERATION_LOGS, generations.PREFIX), (responses.RESPONSES, responses.PREFIX),
+)  # fmt: skip
 
 log = logging.getLogger(__name__)
 

@@ -21,12 +21,13 @@ FREE = {"/health", "/ready"}
 KEY = {"authorization": "Bearer sk-good"}
 VALUES = {
     "{model:path}": "fake", "{trace_id}": "a", "{name}": "playground.js", "{file_id}": "a", "{batch_id}": "a",
-    "{job_id}": "a", "{log_id}": "a",
+    "{job_id}": "a", "{log_id}": "a", "{response_id}": "a",
 }  # fmt: skip
 BODIES = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}]},
     "/v1/completions": {"prompt": "a"},
     "/v1/responses": {"input": "a"},
+    "/v1/messages": {"messages": [{"role": "user", "content": "a"}], "max_tokens": 5},
     "/completion": {"prompt": "a"},
     "/completions": {"prompt": "a"},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ pytest.importorskip("openai")
 
 from starlette.testclient import TestClient
 
-from espalier.errors import Unavailable
+from espalier.errors import OutputError, Unavailable
+from espalier.server.ports import Caller
+from espalier.store.open import Store
 from tests.responses_api import calls_of, checked, content, gathered, streamed, text_of, whole
-from tests.server_app import Stuck, client, settings
+from tests.server_app import OneKeyGate, Stuck, client, settings
 
 FUNCTION = {
     "type": "function", "name": "look_up", "strict": True,
@@ -227,3 +230,53 @@ def test_truncation_drops_the_oldest_turns() -> None:
         assert reply.status_code == 200, reply.text
         assert reply.json()["usage"]["input_tokens"] <= context - 256
         assert int(reply.headers["x-espalier-truncated"]) > 0
+
+
+class NamedGate(OneKeyGate):
+    """A caller for each key, named after it."""
+
+    def identify(self, authorization: str | None, query_token: str | None) -> Caller:
+        return Caller(name=(authorization or "").removeprefix("Bearer "))
+
+
+def test_stored_responses_belong_to_their_key(tmp_path: Path) -> None:
+    config = settings(store_responses="true", database_url=f"sqlite:///{tmp_path}/store.db")
+    ann, bob = ({"authorization": f"Bearer {one}"} for one in ("ann", "bob"))
+    with client(config=config, gate=NamedGate()) as api:
+        made = whole(api, BASE, headers=ann)
+        streams = gathered(streamed(api, {**BASE, "previous_response_id": made["id"]}, headers=ann))
+        for one in (made, streams):
+            path = f"/v1/responses/{one['id']}"
+            assert one["store"] is True
+            assert api.get(path, headers=ann).json() == one
+            assert api.get(path, headers=ann).headers["cache-control"] == "private, no-store"
+            assert api.get(f"{path}?stream=true", headers=ann).json()["error"]["param"] == "stream"
+            for method, more in (("GET", ""), ("GET", "/input_items"), ("POST", "/cancel"), ("DELETE", "")):
+                assert api.request(method, path + more, headers=bob).status_code == 404
+            reply = api.post("/v1/responses", json={**BASE, "previous_response_id": one["id"]}, headers=bob)
+            assert (reply.status_code, reply.json()["error"]["param"]) == (400, "previous_response_id")
+        items = api.get(f"/v1/responses/{streams['id']}/input_items", headers=ann).json()
+        assert [one["role"] for one in items["data"]] == ["user", "assistant", "user"]
+        assert api.get(f"/v1/responses/{streams['id']}/input_items?after=x", headers=ann).status_code == 400
+        assert api.get(f"/v1/responses/{streams['id']}/input_items?order=up", headers=ann).status_code == 400
+
+
+def test_a_store_that_fails_ends_no_response_and_the_reply_says_it(tmp_path: Path, monkeypatch: Any) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OutputError("the disk is full")
+
+    monkeypatch.setattr(Store, "save_response", full)
+    config = settings(store_responses="true", database_url=f"sqlite:///{tmp_path}/store.db")
+    with client(config=config) as api:
+        assert whole(api, BASE)["store"] is False
+        assert gathered(streamed(api, BASE))["store"] is False
+
+
+def test_a_server_without_a_store_says_so(api: TestClient) -> None:
+    reply = api.post("/v1/responses", json={**BASE, "store": True})
+    assert (reply.json()["store"], "not stored here" in reply.headers["warning"]) == (False, True)
+    assert "warning" not in api.post("/v1/responses", json={**BASE, "store": False}).headers
+    reply = api.post("/v1/responses", json={**BASE, "previous_response_id": "resp_1"})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "previous_response_not_found")
+    for method, more in (("GET", ""), ("GET", "/input_items"), ("POST", "/cancel"), ("DELETE", "")):
+        assert api.request(method, f"/v1/responses/resp_1{more}").status_code == 404

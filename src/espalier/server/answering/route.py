@@ -45,7 +45,8 @@ class Dialect(Generic[B]):
     the reply. whole, chunks: make the reply, whole and as a stream.
 
     read: reads the body as JSON. adapt: the part of it that changes a body which was read elsewhere, as a line of a
-    batch. finish: adds to a whole reply what only the run knows. done: the last event of a stream.
+    batch. finish: adds to a whole reply what only the run knows. ended: called in a thread before the last chunks of a
+    stream. done: the last event of a stream.
     """
 
     route: str
@@ -58,6 +59,7 @@ class Dialect(Generic[B]):
     read: Callable[[Request, ServerSettings], Awaitable[dict[str, Any]]] = read_object
     finish: Callable[[dict[str, Any], Generation], Any] | None = None
     adapt: Callable[[dict[str, Any], Process], dict[str, Any]] | None = None
+    ended: Callable[[Any, Generation], None] | None = None
     done: bytes = DONE
 
     def asked(self, data: dict[str, Any], process: Process) -> Asked:
@@ -84,7 +86,7 @@ async def answer(request: Request, dialect: Dialect[B]) -> Response:
             reply = await while_connected(request, _whole(running, dialect, head))
             return JsonResponse(reply, headers=headers, limit_seconds=process.settings.request_seconds)
         return EventStream(
-            _stream(running, dialect.chunks(running.asked, head, running.contract), dialect.done),
+            _stream(running, dialect.chunks(running.asked, head, running.contract), dialect),
             close=stack.pop_all().aclose,
             ping_seconds=process.settings.sse_ping_seconds,
             # The engine itself keeps the first limit; the second is for a client that reads slowly.
@@ -162,7 +164,7 @@ async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:
     return await running.process.pools.replies.run(make, owner=running.caller.name)
 
 
-async def _stream(running: Generation, chunks: Chunks, done: bytes) -> AsyncGenerator[bytes]:
+async def _stream(running: Generation, chunks: Chunks, dialect: Dialect[B]) -> AsyncGenerator[bytes]:
     """The events of a stream. An error after the start is sent as the last event."""
     try:
         for chunk in chunks.first():
@@ -179,10 +181,14 @@ async def _stream(running: Generation, chunks: Chunks, done: bytes) -> AsyncGene
                 for chunk in chunks.of(index, happened, trace_id):
                     yield chunks.encoded(chunk)
         running.ended(chunks.head.id, [chunks.results[index] for index in sorted(chunks.results)])
+        if dialect.ended is not None:
+            keep = partial(dialect.ended, chunks, running)
+            saving = asyncio.ensure_future(running.process.pools.saving.run(keep, owner=running.caller.name))
+            await asyncio.shield(saving)  # a client that leaves now does not take back what is finished
         for chunk in chunks.last():
             yield chunks.encoded(chunk)
-        if done:
-            yield done
+        if dialect.done:
+            yield dialect.done
     except EspalierError as error:
         for chunk in chunks.failed(running.asked.named(error)):
             yield chunks.encoded(chunk)

@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, Response
 
 from espalier.server.bodies.batches import BatchBody, PriorityBody
 from espalier.server.bodies.llama import DetokenizeBody, LlamaBody, TokenizeBody
+from espalier.server.bodies.messages import MessagesBody
 from espalier.server.bodies.openai import ChatBody, CompletionBody, ErrorReply
 from espalier.server.bodies.responses import ResponsesBody
 from espalier.server.http.wire import JsonResponse, to_bytes
@@ -31,6 +32,7 @@ BODIES: tuple[type[BaseModel], ...] = (
     BatchBody,
     PriorityBody,
     ResponsesBody,
+    MessagesBody,
 )
 REF = "#/components/schemas/{model}"
 STREAM = {"text/event-stream": {"schema": {"description": "With `stream`: chunks, then [DONE]."}}}

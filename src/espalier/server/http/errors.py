@@ -57,6 +57,10 @@ class NotFound(InputError):
     http_status = 404
 
 
+class PreviousResponseNotFound(InputError):
+    """There is no such response to go on from."""
+
+
 class MethodNotAllowed(InputError):
     """This address does not take this method."""
 

@@ -26,9 +26,11 @@ def process_of(request: Request) -> Process:
 
 
 def caller_of(request: Request) -> Caller:
-    """Who sent the request. Raises Unauthorized."""
+    """Who sent the request: by its bearer token, or by Anthropic's `x-api-key`. Raises Unauthorized."""
     gate = process_of(request).gate
-    caller = gate.identify(request.headers.get("authorization"), request.query_params.get("token"))
+    key = request.headers.get("x-api-key")
+    given = request.headers.get("authorization") or (f"Bearer {key}" if key else None)
+    caller = gate.identify(given, request.query_params.get("token"))
     request.state.caller = caller  # for the log
     return caller
 

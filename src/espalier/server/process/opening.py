@@ -115,7 +115,9 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
             )
         store = parts.store
         has_batches = parts.takes_batches and settings.batch_jobs
-        if store is None and (_keeps(settings) or has_batches or _is_one_of_several(settings)):
+        if store is None and (
+            _keeps(settings) or settings.store_responses or has_batches or _is_one_of_several(settings)
+        ):
             store = await open_kept_store(stack, settings)
         logs_kept = store if settings.store_generations != "off" and isinstance(store, Store) else None
         writer = None if logs_kept is None else _open_log(stack, settings, logs_kept)
@@ -153,6 +155,7 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
             default_strategy=REJECTION if recorders and engine.capabilities.logits else None, prebuild=prebuild,
             logs=logs_kept, log=writer, activations=activations, named_stores=named,
             batches=open_batches(store, settings) if has_batches and isinstance(store, Store) else None,
+            responses=store if settings.store_responses and isinstance(store, Store) else None,
         )  # fmt: skip
 
 

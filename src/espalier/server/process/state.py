@@ -9,7 +9,7 @@ from espalier.api.loaded import LoadedEngine
 from espalier.engines.protocols import ServingEngine
 from espalier.sampling.presets.catalogue import Presets
 from espalier.server.observe.telemetry import Spans
-from espalier.server.ports import Gate, LogStore, Meter, TraceStore
+from espalier.server.ports import Gate, LogStore, Meter, ResponseStore, TraceStore
 from espalier.server.process.hidden_states import HiddenStates
 from espalier.server.process.named_stores import NamedStores
 from espalier.server.process.overwrites import Overwrites
@@ -30,7 +30,7 @@ class Process:
     None leaves the choice to the engine. prebuild: how far the word lists are that are compiled at the start. logs:
     stored generation logs; log: writes them; None where they are not kept. activations: takes hidden states.
     named_stores: those that requests name. overwrites: set for all requests. batches: None where batch jobs are off.
-    wakers: called when there is a new batch, or one is to stop."""
+    responses: None where they are not stored. wakers: called when there is a new batch, or one is to stop."""
 
     settings: ServerSettings
     app: App
@@ -53,6 +53,7 @@ class Process:
     named_stores: NamedStores | None = None
     overwrites: Overwrites = field(default_factory=Overwrites)
     batches: BatchStore | None = None
+    responses: ResponseStore | None = None
     wakers: list[Callable[[], None]] = field(default_factory=list)
 
     @property

@@ -1,21 +1,40 @@
-"""OpenAI's `/v1/responses`: create a response, whole or as a stream."""
+"""OpenAI's `/v1/responses`: create a response, whole or as a stream; stored ones, with their items."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from espalier.errors import InputError
+from espalier.server.answering.responses.keeping import keep_streamed, keep_whole
 from espalier.server.answering.responses.reply import ResponsesChunks, responses_head, whole_response
 from espalier.server.answering.route import Dialect, answer
 from espalier.server.asking.responses.ask import adapt_responses, ask_responses
 from espalier.server.bodies.openapi import STREAM
 from espalier.server.bodies.responses import ResponsesBody
 from espalier.server.http.body import read_object
-from espalier.server.http.errors import GENERATION_ERRORS, documented
+from espalier.server.http.errors import (
+    GENERATION_ERRORS,
+    READING_ERRORS,
+    BadRequest,
+    NotFound,
+    PreviousResponseNotFound,
+    UnsupportedParameter,
+    documented,
+)
+from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
+from espalier.server.ports import ResponseStore
+from espalier.server.process.deps import admitted, caller_of, process_of, while_connected
+from espalier.server.routes.batch_store import PRIVATE, limit_of
 from espalier.server.settings import ServerSettings
 
+Json = dict[str, Any]
+T = TypeVar("T")
 ROUTE = "/v1/responses"
 REPLY: dict[int | str, dict[str, Any]] = {
     200: {
@@ -23,16 +42,11 @@ REPLY: dict[int | str, dict[str, Any]] = {
         "content": {"application/json": {"schema": {"type": "object"}}, **STREAM},
     }
 }
-
-
-async def read_responses(request: Request, settings: ServerSettings) -> dict[str, Any]:
-    """The body without fields that have no effect. Raises what `read_object` raises, and UnsupportedParameter."""
-    return adapt_responses(await read_object(request, settings))
-
-
+STATUSES = (*READING_ERRORS, 429)
+LIMIT, MOST = 20, 100
 RESPONSES = Dialect(
     route=ROUTE, operation="chat", body=ResponsesBody, ask=ask_responses, head=responses_head, whole=whole_response,
-    chunks=ResponsesChunks, read=read_responses, adapt=lambda data, _: adapt_responses(data), done=b"",
+    chunks=ResponsesChunks, finish=keep_whole, ended=keep_streamed, done=b"",
 )  # fmt: skip
 router = APIRouter(tags=["openai"])
 
@@ -41,4 +55,95 @@ router = APIRouter(tags=["openai"])
              openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/ResponsesBody"}})  # fmt: skip
 async def create_response(request: Request) -> Response:
     """Reply to items of a conversation, under a format, with functions and custom tools, whole or as a stream."""
-    return await answer(request, RESPONSES)
+    history: list[Json] = []
+
+    async def read(http: Request, settings: ServerSettings) -> Json:
+        data = adapt_responses(await read_object(http, settings))
+        history.extend(await _history(http, data.get("previous_response_id")))
+        return data
+
+    return await answer(request, replace(RESPONSES, read=read, ask=partial(ask_responses, history=history)))
+
+
+@router.get(ROUTE + "/{response_id}", responses=documented(*STATUSES))
+async def get_response(request: Request, response_id: str) -> Response:
+    """One stored response."""
+    if request.query_params.get("stream", "false") != "false":
+        raise UnsupportedParameter("a stored response is not streamed again", hint="leave it out", field="stream")
+    found = await _in_store(request, lambda store, caller: _loaded(store, response_id, caller)["response"])
+    return JsonResponse(to_bytes_by_parts(found), headers=PRIVATE)
+
+
+@router.delete(ROUTE + "/{response_id}", responses=documented(*STATUSES))
+async def delete_response(request: Request, response_id: str) -> Response:
+    """Delete one response for good. Responses that go on from it stay whole."""
+    if not await _in_store(request, lambda store, caller: store.delete_response(response_id, caller=caller)):
+        raise _unknown()
+    return JsonResponse({"id": response_id, "object": "response", "deleted": True}, headers=PRIVATE)
+
+
+@router.get(ROUTE + "/{response_id}/input_items", responses=documented(*STATUSES))
+async def list_input_items(request: Request, response_id: str) -> Response:
+    """The items that a stored response answers, those of earlier responses included, newest first."""
+    limit, after = limit_of(request, default=LIMIT, most=MOST), request.query_params.get("after")
+    order = request.query_params.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise InputError("order is asc or desc", field="order")
+    items = await _in_store(request, lambda store, caller: _loaded(store, response_id, caller)["items"])
+    items = items if order == "asc" else items[::-1]
+    if after is not None:
+        places = [place for place, one in enumerate(items) if one["id"] == after]
+        if not places:
+            raise InputError("`after` is not an id of this list", field="after")
+        items = items[places[0] + 1 :]
+    shown = items[:limit]
+    ends = {"first_id": shown[0]["id"] if shown else "", "last_id": shown[-1]["id"] if shown else ""}
+    found = {"object": "list", "data": shown, **ends, "has_more": len(items) > limit}
+    return JsonResponse(to_bytes_by_parts(found), headers=PRIVATE)
+
+
+@router.post(ROUTE + "/{response_id}/cancel", responses=documented(*STATUSES))
+async def cancel_response(request: Request, response_id: str) -> Response:
+    """Always an error, as OpenAI's for a response that is not in the background: close the connection instead."""
+    await _in_store(request, lambda store, caller: _loaded(store, response_id, caller))
+    raise BadRequest("only background responses can be cancelled, and there are none here",
+                     hint="close the connection to end a response", field="response_id")  # fmt: skip
+
+
+async def _history(request: Request, previous: Any) -> list[Json]:
+    """The items of the response before, and its output. Raises PreviousResponseNotFound."""
+    if not isinstance(previous, str):
+        return []
+    process, caller = process_of(request), caller_of(request)
+    store = process.responses
+    if store is None:
+        raise PreviousResponseNotFound(
+            "no responses are stored here", hint="set STORE_RESPONSES=true, or send the items",
+            field="previous_response_id",
+        )  # fmt: skip
+    found = await process.pools.reading.run(lambda: store.response(previous, caller=caller.name), owner=caller.name)
+    if found is None:
+        raise PreviousResponseNotFound(f"there is no response {previous!r:.60}", field="previous_response_id")
+    return [*found["items"], *found["response"]["output"]]
+
+
+async def _in_store(request: Request, work: Callable[[ResponseStore, str], T]) -> T:
+    """What the work gets from the store, for this caller, in a thread for reading."""
+    async with admitted(request) as (process, caller):
+        store = process.responses
+        if store is None:
+            raise NotFound("no responses are stored here", hint="set STORE_RESPONSES=true")
+        return await while_connected(
+            request, process.pools.reading.run(partial(work, store, caller.name), owner=caller.name)
+        )
+
+
+def _loaded(store: ResponseStore, response_id: str, caller: str) -> Mapping[str, Any]:
+    found = store.response(response_id, caller=caller)
+    if found is None:
+        raise _unknown()
+    return found
+
+
+def _unknown() -> NotFound:
+    return NotFound("there is no such response", field="response_id")

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from espalier.chat.reading.deltas import ArgumentsDelta, CallBegun, CallEnded, ContentDelta, Delta, ReasoningDelta
-from espalier.engines.base import Result
 from espalier.server.answering.responses.custom_input import CustomInput
 
 Json = dict[str, Any]
@@ -156,16 +155,3 @@ class Output:
     def _item_event(self, name: str) -> Json:
         place = len(self.items) - 1
         return {"type": f"response.output_item.{name}", "output_index": place, "item": {**self.items[-1]}}
-
-
-def deltas_of(result: Result) -> Iterator[Delta]:
-    """A finished turn as the deltas of which it could have been made."""
-    if result.reasoning:
-        yield ReasoningDelta(result.reasoning)
-    if result.content:
-        yield ContentDelta(result.content)
-    for place, call in enumerate(result.tool_calls):
-        yield CallBegun(place, call.name, call.id)
-        yield ArgumentsDelta(place, call.arguments)
-        if call.is_complete:
-            yield CallEnded(place)

@@ -9,9 +9,10 @@ from typing import Any
 
 from espalier.engines.base import Event, Finished, Result, TokenEvent
 from espalier.errors import EspalierError
+from espalier.server.answering.deltas import deltas_of
 from espalier.server.answering.logprobs import ChatLogprobs
 from espalier.server.answering.replies import Head, NamedChunks, report, reports, steps_of
-from espalier.server.answering.responses.output import Logprobs, Output, deltas_of
+from espalier.server.answering.responses.output import Logprobs, Output
 from espalier.server.asking.draft import Asked
 from espalier.server.asking.responses.ask import ResponsesAsked, summary_of
 from espalier.server.http.errors import code_of, error_body

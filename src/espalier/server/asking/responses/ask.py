@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from espalier.server.asking.adapted import Adapted, ask_adapted, moved_by, shared_fields
+from espalier.server.asking.not_here import check_given
 from espalier.server.asking.responses.items import conversation_of
 from espalier.server.asking.responses.tools import Tools, read_tools
 from espalier.server.asking.thinking import can_reason, thinking_fields
 from espalier.server.asking.token_ids import known_vocab
-from espalier.server.bodies.fields import Refusal
 from espalier.server.bodies.responses import HINTS, INCLUDABLE, LOGPROBS, NOT_HERE, ResponsesBody
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 from espalier.server.process.state import Process
@@ -37,19 +37,6 @@ class ResponsesAsked(Adapted):
     tools: Tools
     kept: bool = False
     has_summary: bool = False
-
-
-def check_given(data: Mapping[str, Any], table: Mapping[str, Refusal], hints: Mapping[str, str]) -> Json:
-    """The fields of a body without those of other servers that have no effect. Raises UnsupportedParameter for one of
-    `table` that asks for something."""
-    found: Json = {}
-    for name, value in data.items():
-        if name in table:
-            if value is not None and value not in table[name].idle:
-                raise UnsupportedParameter(f"{name} is not supported here", hint=table[name].why, field=name)
-        elif name not in hints:
-            found[name] = value
-    return found
 
 
 def adapt_responses(data: Mapping[str, Any]) -> Json:
@@ -79,10 +66,14 @@ def ask_responses(body: ResponsesBody, process: Process, *, history: Sequence[Js
         last = f"messages[{len(data['messages']) - 1}]"
         places |= {last: "input", f"{last}.content": "input"}
 
+    is_kept = body.store is not False and process.responses is not None
+    if body.store and not is_kept:
+        warnings.append("store has no effect: responses are not stored here")
+
     def make(**given: Any) -> ResponsesAsked:
         return ResponsesAsked(
             **given | {"warnings": (*given["warnings"], *warnings), "report": body.espalier is not None},
-            body=body, items=items, tools=tools, kept=body.store is not False, has_summary=summary_of(body) is not None,
+            body=body, items=items, tools=tools, kept=is_kept, has_summary=summary_of(body) is not None,
             input_limit=_input_limit(body, process),
         )  # fmt: skip
 

@@ -1,0 +1,26 @@
+"""Errors as Anthropic writes them. It knows no body."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from espalier.errors import EspalierError
+from espalier.server.http.errors import code_of, error_body
+
+TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large",
+         429: "rate_limit_error", 503: "overloaded_error", 504: "timeout_error"}  # fmt: skip
+"""`type` by status. Other statuses below 500 are `invalid_request_error`, from 500 on `api_error`."""
+
+
+def messages_error(error: EspalierError, request_id: str | None = None) -> dict[str, Any]:
+    """`{"type": "error", "error": {...}}`, for replies and for events of a stream. `param` and `code` are ours."""
+    status = error.http_status
+    kind = TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    found: dict[str, Any] = {
+        "type": "error",
+        "error": {
+            "type": kind, "message": error_body(error)["error"]["message"], "param": error.field,
+            "code": code_of(error),
+        },
+    }  # fmt: skip
+    return found if request_id is None else {**found, "request_id": request_id}

@@ -1,0 +1,110 @@
+"""Builds messages as JSON: whole ones, and the events of a stream. `content.py` makes their blocks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from espalier.engines.base import Event, Finished, Result, TokenEvent
+from espalier.errors import EspalierError
+from espalier.server.answering.deltas import deltas_of
+from espalier.server.answering.messages.content import Content
+from espalier.server.answering.messages.errors import messages_error
+from espalier.server.answering.replies import Head, NamedChunks, report, reports
+from espalier.server.asgi import new_id
+from espalier.server.asking.draft import Asked
+from espalier.server.asking.messages.ask import MessagesAsked
+
+Json = dict[str, Any]
+REASONS = {"tool_calls": "tool_use", "length": "max_tokens", "stop": "end_turn"}
+
+
+def messages_head(asked: Asked, fingerprint: str) -> Head:
+    return Head(id=new_id("msg_"), kind="message", created=int(time.time()), model=asked.model, fingerprint=fingerprint)
+
+
+def whole_message(asked: Asked, head: Head, results: Sequence[Result]) -> Json:
+    """A `message`."""
+    (result,) = results
+    content = _content(asked)
+    for delta in deltas_of(result):
+        for _ in content.of(delta):
+            pass
+    for _ in content.end():
+        pass
+    return _message(head, content.blocks, ending(asked, result), usage(result))
+
+
+def _content(asked: Asked) -> Content:
+    assert isinstance(asked, MessagesAsked)
+    return Content(hides_thinking=asked.hides_thinking)
+
+
+def _message(head: Head, blocks: Sequence[Json], stop: Json, used: Json) -> Json:
+    return {"id": head.id, "type": "message", "role": "assistant", "model": head.model, "content": list(blocks),
+            **stop, "usage": used}  # fmt: skip
+
+
+def ending(asked: Asked, result: Result) -> Json:
+    """`stop_reason` and `stop_sequence`. A text that the context ended, not `max_tokens`, says so."""
+    assert isinstance(asked, MessagesAsked)
+    reason, text = REASONS[result.finish_reason], result.stop_reason
+    if reason == "end_turn" and isinstance(text, str) and text in asked.stops:
+        return {"stop_reason": "stop_sequence", "stop_sequence": text}
+    if reason == "max_tokens" and result.usage.completion_tokens < asked.requests[0].sampling.max_tokens:
+        reason = "model_context_window_exceeded"
+    return {"stop_reason": reason, "stop_sequence": None}
+
+
+def usage(result: Result) -> Json:
+    """Anthropic counts what the prefix cache spared apart from the input."""
+    used = result.usage
+    return {
+        "input_tokens": used.prompt_tokens - used.cached_tokens, "cache_read_input_tokens": used.cached_tokens,
+        "cache_creation_input_tokens": 0, "output_tokens": used.completion_tokens,
+    }  # fmt: skip
+
+
+@dataclass(slots=True)
+class MessagesChunks(NamedChunks):
+    """The events of one message. The counts of tokens come at the end: those at the start are 0."""
+
+    _blocks: Content = field(init=False)
+    _report: Json | None = None
+
+    def __post_init__(self) -> None:
+        self._blocks = _content(self.asked)
+
+    def first(self) -> list[Json]:
+        """`message_start`, and a ping as Anthropic sends one."""
+        none = {"input_tokens": 0, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0, "output_tokens": 0}
+        message = _message(self.head, [], {"stop_reason": None, "stop_sequence": None}, none)
+        return [{"type": "message_start", "message": message}, {"type": "ping"}]
+
+    def of(self, run: int, happened: Event, trace_id: str | None) -> list[Json]:
+        """The events of a token or of the end."""
+        found: list[Json] = []
+        for delta in happened.deltas:
+            found += self._blocks.of(delta)
+        record = happened.record if isinstance(happened, TokenEvent) else None
+        if self.asked.stream_steps and record is not None and found:
+            found[0]["espalier"] = {"steps": [{"index": 0, **record.to_json()}]}
+        if isinstance(happened, Finished):
+            self.results[run] = happened.result
+            found += self._blocks.end()
+            if self.asked.report:
+                outputs = [report(self.asked, 0, run, happened.result, trace_id)]
+                self._report = {"espalier": reports(self.contract, outputs)}
+        return found
+
+    def last(self) -> list[Json]:
+        """`message_delta` and `message_stop`."""
+        (result,) = self.results.values()
+        delta = {"type": "message_delta", "delta": ending(self.asked, result), "usage": usage(result)}
+        return [{**delta, **(self._report or {})}, {"type": "message_stop"}]
+
+    def failed(self, error: EspalierError) -> list[Json]:
+        """`error`."""
+        return [messages_error(error)]

@@ -1,0 +1,137 @@
+"""Reads a body of `/v1/messages` as one of `/v1/chat/completions`, which asks the engine. It runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from espalier.server.asking.adapted import Adapted, ask_adapted, shared_fields
+from espalier.server.asking.messages.blocks import talk_of
+from espalier.server.asking.not_here import check_given
+from espalier.server.asking.thinking import can_reason, thinking_fields
+from espalier.server.bodies.messages import HINTS, NOT_HERE, MessagesBody, OutputFormat
+from espalier.server.http.errors import BadRequest, UnsupportedParameter
+from espalier.server.process.state import Process
+
+Json = dict[str, Any]
+PLACES = {
+    "stop": "stop_sequences", "response_format": "output_config.format",
+    "response_format.json_schema": "output_config.format", "chat_template_kwargs": "output_config.effort",
+    "espalier.reasoning": "thinking", "espalier.max_reasoning": "thinking.budget_tokens", "enable_thinking": "thinking",
+    "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
+}  # fmt: skip
+"""From the beginning of a path in the chat body to that of this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagesAsked(Adapted):
+    """stops: the texts of `stop_sequences`. hides_thinking: whether the reply leaves the text of the reasoning out."""
+
+    stops: tuple[str, ...] = ()
+    hides_thinking: bool = False
+
+
+def adapt_messages(data: Mapping[str, Any]) -> Json:
+    """The body without fields that have no effect. Raises UnsupportedParameter."""
+    return check_given(data, NOT_HERE, HINTS)
+
+
+def ask_messages(body: MessagesBody, process: Process, *, counts: bool = False) -> MessagesAsked:
+    """Read a body. counts: its tokens are only counted. Raises InputError and its kin, each naming the field."""
+    if body.max_tokens is None and not counts:
+        raise BadRequest("max_tokens is missing", field="max_tokens")
+    talk = talk_of(body.system, body.messages)
+    if talk.messages[-1]["role"] == "assistant":
+        raise UnsupportedParameter(
+            "the last message is the assistant's: a reply that has begun is not continued here",
+            hint="end with a user's message", field=f"messages[{len(body.messages) - 1}]",
+        )  # fmt: skip
+    warnings = [*talk.warnings]
+    data = shared_fields(body) | _tool_fields(body) | _format_fields(body)
+    data |= _thinking_fields(body, process, warnings) | {"messages": talk.messages}
+    if body.stop_sequences:
+        data["stop"] = body.stop_sequences
+    if body.context_management is not None:
+        warnings.append("context_management has no effect here: nothing is cleared")
+    places = PLACES | talk.places
+    for index in range(len(body.tools or ())):
+        places |= {f"tools[{index}].function": f"tools[{index}]",
+                   f"tools[{index}].function.parameters": f"tools[{index}].input_schema"}  # fmt: skip
+
+    def make(**given: Any) -> MessagesAsked:
+        return MessagesAsked(
+            **given | {"warnings": (*given["warnings"], *warnings), "report": body.espalier is not None},
+            stops=tuple(body.stop_sequences or ()),
+            hides_thinking=body.thinking is not None and body.thinking.display == "omitted",
+        )
+
+    return ask_adapted(data, process, make, places=places)
+
+
+def _tool_fields(body: MessagesBody) -> Json:
+    """Without tools, a choice has no effect."""
+    if not body.tools:
+        return {}
+    found: Json = {"tools": [_tool(tool, f"tools[{index}]") for index, tool in enumerate(body.tools)]}
+    choice = body.tool_choice
+    if choice is not None:
+        found["tool_choice"] = {name: choice[name] for name in ("type", "name") if name in choice}
+        alone = choice.get("disable_parallel_tool_use")
+        if alone is not None and not isinstance(alone, bool):
+            raise BadRequest(
+                "disable_parallel_tool_use is true or false", field="tool_choice.disable_parallel_tool_use"
+            )
+        if alone:
+            found["parallel_tool_calls"] = False
+    return found
+
+
+def _tool(tool: Mapping[str, Any], place: str) -> Json:
+    """A tool as the chat route has it. Without `strict`, what of a schema cannot be enforced is checked, as Anthropic's
+    models are not held to it either."""
+    if tool.get("type") not in (None, "custom"):
+        raise UnsupportedParameter(
+            f"{place}: tools of type {str(tool['type'])[:60]!r} cannot be called here", hint="give an input_schema",
+            field=f"{place}.type",
+        )  # fmt: skip
+    if not isinstance(tool.get("name"), str):
+        raise BadRequest(f"{place}: the tool has no name", field=f"{place}.name")
+    strict = tool.get("strict")
+    inner: Json = {"name": tool["name"], "parameters": tool.get("input_schema"),
+                   "strict": False if strict is None else strict}  # fmt: skip
+    if tool.get("description") is not None:
+        inner["description"] = tool["description"]
+    return {"type": "function", "function": inner}
+
+
+def _format_fields(body: MessagesBody) -> Json:
+    later: OutputFormat | None = None if body.output_config is None else body.output_config.format
+    if later is not None and body.output_format is not None:
+        raise BadRequest("output_format is the old name of output_config.format", hint="leave one of them out",
+                         field="output_format")  # fmt: skip
+    shape = later or body.output_format
+    if shape is None:
+        return {}
+    return {"response_format": {"type": "json_schema", "json_schema": {"schema": shape.schema_}}}
+
+
+def _thinking_fields(body: MessagesBody, process: Process, warnings: list[str]) -> Json:
+    asked, engine = body.thinking, process.engine.engine
+    effort = None if body.output_config is None else body.output_config.effort
+    if asked is None or asked.type == "disabled":
+        if effort is not None:
+            warnings.append("output_config.effort has no effect without thinking")
+        return {} if asked is None else thinking_fields(engine, wanted=False)
+    budget = asked.budget_tokens
+    if asked.type == "enabled" and budget is None:
+        raise BadRequest("thinking needs budget_tokens", field="thinking.budget_tokens")
+    if budget is not None and body.max_tokens is not None and budget >= body.max_tokens:
+        raise BadRequest("budget_tokens must be less than max_tokens", field="thinking.budget_tokens")
+    if not can_reason(engine):
+        warnings.append("thinking has no effect: the model shows no reasoning markers")
+        return {}
+    found = thinking_fields(engine, wanted=True, effort=effort)
+    ours = {} if body.espalier is None else body.espalier.model_dump(exclude_unset=True, exclude_none=True)
+    limit = {} if budget is None else {"max_reasoning": budget}
+    return found | {"espalier": {"reasoning": "auto"} | limit | ours}

@@ -1,0 +1,88 @@
+"""Anthropic's `/v1/messages` and `/v1/messages/count_tokens`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from espalier.errors import EspalierError, LimitExceeded
+from espalier.server.answering.messages.errors import messages_error
+from espalier.server.answering.messages.reply import MessagesChunks, messages_head, whole_message
+from espalier.server.answering.route import Dialect, answer
+from espalier.server.asking.messages.ask import adapt_messages, ask_messages
+from espalier.server.bodies.base import read_body
+from espalier.server.bodies.messages import MessagesBody
+from espalier.server.bodies.openapi import STREAM
+from espalier.server.http.body import in_thread_if_large, read_object
+from espalier.server.http.errors import GENERATION_ERRORS, ErrorShape, TooCostly, documented, error_headers
+from espalier.server.http.wire import JsonResponse
+from espalier.server.process.deps import admitted, while_connected
+from espalier.server.settings import ServerSettings
+from espalier.time_limit import time_limit
+
+ROUTE = "/v1/messages"
+COUNT = f"{ROUTE}/count_tokens"
+REPLY: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Anthropic's message object.",
+        "content": {"application/json": {"schema": {"type": "object"}}, **STREAM},
+    }
+}
+BODY = {"requestBody": {"$ref": "#/components/requestBodies/MessagesBody"}}
+router = APIRouter(tags=["anthropic"])
+
+
+async def read_messages(request: Request, settings: ServerSettings) -> dict[str, Any]:
+    """The body without fields that have no effect. Raises what `read_object` raises, and UnsupportedParameter."""
+    return adapt_messages(await read_object(request, settings))
+
+
+MESSAGES = Dialect(
+    route=ROUTE, operation="chat", body=MessagesBody, ask=ask_messages, head=messages_head, whole=whole_message,
+    chunks=MessagesChunks, read=read_messages, adapt=lambda data, _: adapt_messages(data), done=b"",
+)  # fmt: skip
+
+
+@router.post(ROUTE, responses={**REPLY, **documented(*GENERATION_ERRORS)}, openapi_extra=BODY)
+async def create_message(request: Request) -> Response:
+    """Reply to a conversation of content blocks, with tools, thinking and a format, whole or as a stream."""
+    return await answer(request, MESSAGES)
+
+
+@router.post(COUNT, responses=documented(*GENERATION_ERRORS), openapi_extra=BODY)
+async def count_tokens(request: Request) -> Response:
+    """How many tokens the prompt of a message has. Nothing is generated."""
+    async with admitted(request) as (process, caller):
+        data = await read_messages(request, process.settings)
+        body = await in_thread_if_large(request, lambda: read_body(MessagesBody, data))
+
+        def count() -> int:
+            with time_limit(process.settings.compile_seconds, what="this"):
+                asked = ask_messages(body, process, counts=True)
+                try:
+                    return len(process.engine.engine.prompt_ids(asked.requests[0]))
+                except EspalierError as error:
+                    raise asked.named(error) from None
+
+        try:
+            counting = process.pools.tokens.run(count, owner=caller.name)
+            return JsonResponse({"input_tokens": await while_connected(request, counting)})
+        except LimitExceeded as error:
+            raise TooCostly(error.message, hint=error.hint, field=error.field) from error
+
+
+def messages_shape(other: ErrorShape) -> ErrorShape:
+    """Errors as Anthropic writes them on its routes, and in the other shape elsewhere."""
+
+    def shape(error: EspalierError, request: Request) -> Response:
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        if path not in (ROUTE, COUNT):
+            return other(error, request)
+        request_id = request.scope.get("state", {}).get("request_id")
+        return JsonResponse(
+            messages_error(error, request_id), status_code=error.http_status, headers=error_headers(error)
+        )
+
+    return shape
