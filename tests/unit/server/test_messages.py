@@ -139,7 +139,6 @@ def user(*blocks: Any) -> dict[str, Any]:
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "no messages": ({"messages": []}, "messages"),
     "no max_tokens": ({"max_tokens": None}, "max_tokens"),
-    "max_tokens of 0": ({"max_tokens": 0}, "max_tokens"),
     "an image": (user({"type": "image", "source": {}}), "messages[0].content[0].type"),
     "a document": (user({"type": "text", "text": "a"}, {"type": "document"}), "messages[0].content[1].type"),
     "a block that is none": (user("a"), "messages[0].content[0]"),
@@ -151,7 +150,6 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
                       *HI], "system": "s"},
         "messages[0].content[0].name",
     ),
-    "a begun reply": ({"messages": [*HI, {"role": "assistant", "content": "a"}]}, "messages[1]"),
     "a system block": ({"system": [{"type": "image"}]}, "system[0].type"),
     "a container": ({"container": "c"}, "container"),
     "MCP servers": ({"mcp_servers": [{"type": "url"}]}, "mcp_servers"),
@@ -164,7 +162,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "two formats": ({"output_format": FORMAT, "output_config": {"format": FORMAT}}, "output_format"),
     "a schema": ({"output_config": {"format": {"type": "json_schema", "schema": {"type": "strin"}}}},
                  "output_config.format.schema"),
-    "an unknown field": ({"message": []}, "message"),
+    "an unknown field": ({"message": [], "espalier": {"strict": True}}, "message"),
 }  # fmt: skip
 
 
@@ -203,6 +201,16 @@ def test_the_key_comes_as_x_api_key() -> None:
         assert api.get("/v1/models", headers={"x-api-key": "sk-bad"}).status_code == 401
 
 
+def test_no_tokens_only_read_the_prompt(api: TestClient) -> None:
+    found = whole(api, {**BASE, "max_tokens": 0})
+    assert (found["content"], found["stop_reason"]) == ([], "max_tokens")
+
+
+def test_a_last_message_of_the_assistant_is_continued(api: TestClient) -> None:
+    body = {**BASE, "temperature": 0, "messages": [*HI, {"role": "assistant", "content": "Hello the"}]}
+    assert text_of(gathered(streamed(api, body))) == text_of(whole(api, body))
+
+
 def test_tokens_are_counted_as_a_message_counts_them(api: TestClient) -> None:
     body = {**BASE, "tools": [TOOL], "system": "Be short."}
     counted = api.post("/v1/messages/count_tokens", json={**body, "max_tokens": None})
@@ -212,10 +220,16 @@ def test_tokens_are_counted_as_a_message_counts_them(api: TestClient) -> None:
 
 
 def test_hints_are_taken_and_those_that_could_matter_are_told(api: TestClient) -> None:
-    quiet = {"metadata": {"user_id": "a"}, "service_tier": "auto", "cache_control": {"type": "ephemeral"},
-             "mcp_servers": [], "tool_choice": {"type": "auto"}, "stop_sequences": []}  # fmt: skip
-    reply = api.post("/v1/messages", json={**BASE, **quiet})
-    assert (reply.status_code, reply.headers.get("warning")) == (200, None)
+    assert (
+        "warning"
+        not in api.post(
+            "/v1/messages", json={**BASE, "mcp_servers": [], "tool_choice": {"type": "auto"}, "stop_sequences": []}
+        ).headers
+    )
+    hints = {"metadata": {"user_id": "a"}, "service_tier": "auto", "cache_control": {"type": "ephemeral"}}
+    reply = api.post("/v1/messages", json={**BASE, **hints})
+    assert reply.status_code == 200
+    assert all(name in reply.headers["warning"] for name in hints)
     told = {"thinking": {"type": "adaptive"}, "context_management": {"edits": []}}
     reply = api.post("/v1/messages", json={**BASE, **told})
     assert reply.status_code == 200

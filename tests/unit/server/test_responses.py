@@ -194,16 +194,13 @@ def test_a_fault_names_its_field(api: TestClient, name: str) -> None:
 
 
 def test_hints_are_taken_and_those_that_could_matter_are_told(api: TestClient) -> None:
-    quiet = {"user": "a", "service_tier": "auto", "max_tool_calls": 3, "background": False, "prompt_cache_key": "k",
-             "stream_options": {"include_obfuscation": False}, "parallel_tool_calls": True,
-             "tool_choice": "auto"}  # fmt: skip
-    reply = api.post("/v1/responses", json={**BASE, **quiet})
+    idle = {"background": False, "parallel_tool_calls": True, "tool_choice": "auto"}
+    reply = api.post("/v1/responses", json={**BASE, **idle})
+    assert (reply.status_code, reply.headers.get("warning")) == (200, None)
+    hints = {"user": "a", "service_tier": "auto", "max_tool_calls": 3, "prompt_cache_key": "k"}
+    reply = api.post("/v1/responses", json={**BASE, **hints})
     assert reply.status_code == 200
-    assert reply.headers["warning"] == '299 - "without effect here: user, service_tier, prompt_cache_key"'
-    unknown = api.post("/v1/responses", json={**BASE, "imput": "a", "model": "gpt-9"})
-    assert unknown.status_code == 200
-    assert "did you mean 'input'?" in unknown.headers["warning"]
-    assert "there is no model 'gpt-9' here" in unknown.headers["warning"]
+    assert all(name in reply.headers["warning"] for name in hints)
     told = {"reasoning": {"effort": "high"}, "include": ["reasoning.encrypted_content"], "text": {"verbosity": "low"}}
     reply = api.post("/v1/responses", json={**BASE, **told})
     assert reply.status_code == 200

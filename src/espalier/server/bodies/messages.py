@@ -11,7 +11,7 @@ from pydantic import Field
 
 from espalier.server.bodies.base import Body
 from espalier.server.bodies.fields import Refusal
-from espalier.server.bodies.openai import SharedBody
+from espalier.server.bodies.foreign import ForeignBody
 
 NOT_HERE: Mapping[str, Refusal] = {
     "container": Refusal(why="there are no containers"),
@@ -48,8 +48,11 @@ class OutputConfig(Body):
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
 
 
-class MessagesBody(SharedBody):
+class MessagesBody(ForeignBody):
     """Anthropic's fields, and those which every generating route has. max_tokens: only `count_tokens` goes without."""
+
+    NOT_HERE = NOT_HERE
+    OWN_HINTS = HINTS
 
     messages: list[dict[str, Any]] = Field(min_length=1)
     system: str | list[dict[str, Any]] | None = None

@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 
 from espalier.server.bodies.base import Body
 from espalier.server.bodies.fields import Refusal
-from espalier.server.bodies.openai import SharedBody
+from espalier.server.bodies.foreign import ForeignBody
 
 Key = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Text = Annotated[str, StringConstraints(max_length=512)]
@@ -73,8 +73,11 @@ class ResponseStreamOptions(Body):
     include_obfuscation: bool | None = None
 
 
-class ResponsesBody(SharedBody):
+class ResponsesBody(ForeignBody):
     """OpenAI's fields, and those which every generating route has. input: a text, or items."""
+
+    NOT_HERE = NOT_HERE
+    OWN_HINTS = HINTS
 
     input: str | list[dict[str, Any]] | None = None
     instructions: str | None = None

@@ -11,7 +11,7 @@ from espalier.errors import EspalierError, LimitExceeded
 from espalier.server.answering.messages.errors import messages_error
 from espalier.server.answering.messages.reply import MessagesChunks, messages_head, whole_message
 from espalier.server.answering.route import Dialect, answer
-from espalier.server.asking.messages.ask import adapt_messages, ask_messages
+from espalier.server.asking.messages.ask import ask_messages
 from espalier.server.bodies.base import read_body
 from espalier.server.bodies.messages import MessagesBody
 from espalier.server.bodies.openapi import STREAM
@@ -19,7 +19,6 @@ from espalier.server.http.body import in_thread_if_large, read_object
 from espalier.server.http.errors import GENERATION_ERRORS, ErrorShape, TooCostly, documented, error_headers
 from espalier.server.http.wire import JsonResponse
 from espalier.server.process.deps import admitted, while_connected
-from espalier.server.settings import ServerSettings
 from espalier.time_limit import time_limit
 
 ROUTE = "/v1/messages"
@@ -34,14 +33,9 @@ BODY = {"requestBody": {"$ref": "#/components/requestBodies/MessagesBody"}}
 router = APIRouter(tags=["anthropic"])
 
 
-async def read_messages(request: Request, settings: ServerSettings) -> dict[str, Any]:
-    """The body without fields that have no effect. Raises what `read_object` raises, and UnsupportedParameter."""
-    return adapt_messages(await read_object(request, settings))
-
-
 MESSAGES = Dialect(
     route=ROUTE, operation="chat", body=MessagesBody, ask=ask_messages, head=messages_head, whole=whole_message,
-    chunks=MessagesChunks, read=read_messages, adapt=lambda data, _: adapt_messages(data), done=b"",
+    chunks=MessagesChunks, done=b"",
 )  # fmt: skip
 
 
@@ -55,8 +49,10 @@ async def create_message(request: Request) -> Response:
 async def count_tokens(request: Request) -> Response:
     """How many tokens the prompt of a message has. Nothing is generated."""
     async with admitted(request) as (process, caller):
-        data = await read_messages(request, process.settings)
-        body = await in_thread_if_large(request, lambda: read_body(MessagesBody, data))
+        data = await read_object(request, process.settings)
+        body = await in_thread_if_large(
+            request, lambda: read_body(MessagesBody, data, strict=process.settings.strict_fields)
+        )
 
         def count() -> int:
             with time_limit(process.settings.compile_seconds, what="this"):

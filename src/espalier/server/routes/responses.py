@@ -14,7 +14,7 @@ from espalier.errors import InputError
 from espalier.server.answering.responses.keeping import keep_streamed, keep_whole
 from espalier.server.answering.responses.reply import ResponsesChunks, responses_head, whole_response
 from espalier.server.answering.route import Dialect, answer
-from espalier.server.asking.responses.ask import adapt_responses, ask_responses
+from espalier.server.asking.responses.ask import ask_responses
 from espalier.server.bodies.openapi import STREAM
 from espalier.server.bodies.responses import ResponsesBody
 from espalier.server.http.body import read_object
@@ -58,7 +58,7 @@ async def create_response(request: Request) -> Response:
     history: list[Json] = []
 
     async def read(http: Request, settings: ServerSettings) -> Json:
-        data = adapt_responses(await read_object(http, settings))
+        data = await read_object(http, settings)
         history.extend(await _history(http, data.get("previous_response_id")))
         return data
 

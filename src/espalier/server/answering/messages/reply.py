@@ -53,7 +53,8 @@ def ending(asked: Asked, result: Result) -> Json:
     reason, text = REASONS[result.finish_reason], result.stop_reason
     if reason == "end_turn" and isinstance(text, str) and text in asked.stops:
         return {"stop_reason": "stop_sequence", "stop_sequence": text}
-    if reason == "max_tokens" and result.usage.completion_tokens < asked.requests[0].sampling.max_tokens:
+    most = 0 if asked.requests[0].only_prompt else asked.requests[0].sampling.max_tokens
+    if reason == "max_tokens" and result.usage.completion_tokens < most:
         reason = "model_context_window_exceeded"
     return {"stop_reason": reason, "stop_sequence": None}
 
@@ -96,7 +97,7 @@ class MessagesChunks(NamedChunks):
             found += self._blocks.end()
             if self.asked.report:
                 outputs = [report(self.asked, 0, run, happened.result, trace_id)]
-                self._report = {"espalier": reports(self.contract, outputs)}
+                self._report = {"espalier": reports(self.contract, outputs, self.asked)}
         return found
 
     def last(self) -> list[Json]:

@@ -8,9 +8,8 @@ from typing import Any
 
 from espalier.server.asking.adapted import Adapted, ask_adapted, shared_fields
 from espalier.server.asking.messages.blocks import talk_of
-from espalier.server.asking.not_here import check_given
 from espalier.server.asking.thinking import can_reason, thinking_fields
-from espalier.server.bodies.messages import HINTS, NOT_HERE, MessagesBody, OutputFormat
+from espalier.server.bodies.messages import MessagesBody, OutputFormat
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 from espalier.server.process.state import Process
 
@@ -32,21 +31,11 @@ class MessagesAsked(Adapted):
     hides_thinking: bool = False
 
 
-def adapt_messages(data: Mapping[str, Any]) -> Json:
-    """The body without fields that have no effect. Raises UnsupportedParameter."""
-    return check_given(data, NOT_HERE, HINTS)
-
-
 def ask_messages(body: MessagesBody, process: Process, *, counts: bool = False) -> MessagesAsked:
     """Read a body. counts: its tokens are only counted. Raises InputError and its kin, each naming the field."""
     if body.max_tokens is None and not counts:
         raise BadRequest("max_tokens is missing", field="max_tokens")
     talk = talk_of(body.system, body.messages)
-    if talk.messages[-1]["role"] == "assistant":
-        raise UnsupportedParameter(
-            "the last message is the assistant's: a reply that has begun is not continued here",
-            hint="end with a user's message", field=f"messages[{len(body.messages) - 1}]",
-        )  # fmt: skip
     warnings = [*talk.warnings]
     data = shared_fields(body) | _tool_fields(body) | _format_fields(body)
     data |= _thinking_fields(body, process, warnings) | {"messages": talk.messages}

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from espalier.server.asking.adapted import Adapted, ask_adapted, moved_by, shared_fields
-from espalier.server.asking.not_here import check_given
 from espalier.server.asking.responses.items import conversation_of
 from espalier.server.asking.responses.tools import Tools, read_tools
 from espalier.server.asking.thinking import can_reason, thinking_fields
 from espalier.server.asking.token_ids import known_vocab
-from espalier.server.bodies.responses import HINTS, INCLUDABLE, LOGPROBS, NOT_HERE, ResponsesBody
+from espalier.server.bodies.responses import INCLUDABLE, LOGPROBS, ResponsesBody
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 from espalier.server.process.state import Process
 
@@ -39,11 +38,6 @@ class ResponsesAsked(Adapted):
     has_summary: bool = False
 
 
-def adapt_responses(data: Mapping[str, Any]) -> Json:
-    """The body without fields that have no effect. Raises UnsupportedParameter."""
-    return check_given(data, NOT_HERE, HINTS)
-
-
 def ask_responses(body: ResponsesBody, process: Process, *, history: Sequence[Json] = ()) -> ResponsesAsked:
     """Read a body. history: the items of earlier responses. Raises InputError and its kin, each naming the field."""
     if body.input is None:
@@ -55,7 +49,7 @@ def ask_responses(body: ResponsesBody, process: Process, *, history: Sequence[Js
     warnings = [*talk.warnings]
     data = shared_fields(body) | _chat_fields(body, tools, process, warnings)
     lead = [{"role": "system", "content": body.instructions}] if body.instructions else []
-    data["messages"] = [*lead, *talk.messages]
+    data |= {"messages": [*lead, *talk.messages], "add_generation_prompt": True}  # a message is never continued
     if not data["messages"]:
         raise BadRequest("there are no items", field="input")
     places = PLACES | {f"tools[{i}].function": f"tools[{i}]" for i in range(len(tools.tools))}
