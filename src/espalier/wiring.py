@@ -19,6 +19,7 @@ from espalier.errors import InputError, UnknownModel
 from espalier.registry import forbid_plugins
 from espalier.sampling.presets.catalogue import Presets
 from espalier.settings import Settings, log_level, log_switch, read_settings
+from espalier.store.preset_shelf import PresetShelf
 from espalier.store.writer import LogWriter
 from espalier.tokens.vocab import Vocab
 
@@ -32,12 +33,14 @@ COMPILERS_KEPT = 4  # vocabularies whose trie and compiled specs are kept by `co
 class App:
     """What a process shares: settings, presets, the default engine, a compiler for each vocabulary."""
 
-    def __init__(self, settings: Settings, *, database_url: Callable[[], str | None] = lambda: None) -> None:
-        """database_url: where logs and presets are stored; None is a SQLite file in the user's data folder."""
+    def __init__(self, settings: Settings, *, database_url: Callable[[], str | None] | None = None) -> None:
+        """database_url: says where logs and presets are stored; it gives None for a SQLite file in the user's data
+        folder. Without it no presets are looked for in a store."""
         self.settings = settings
         self._database_url = database_url
         self.folders = Folders(cache=settings.cache_dir, wordlists=settings.wordlist_dir)
-        self.presets = Presets(settings.config_dir / "presets" if settings.config_dir else None)
+        folder = settings.config_dir / "presets" if settings.config_dir else None
+        self.presets = Presets(folder, None if database_url is None else PresetShelf(database_url))
         self._lock = threading.RLock()
         self._default: Engine | None = None
         self._compilers: OrderedDict[tuple[str, str], Compiler] = OrderedDict()
@@ -74,7 +77,7 @@ class App:
         """Raises what `open_store` raises, and MissingDependency without the extra `server`."""
         from espalier.store.open import open_store  # noqa: PLC0415  # slow to import, and an extra
 
-        return open_store(self._database_url())
+        return open_store(None if self._database_url is None else self._database_url())
 
     def open(self, model: str | None = None, options: EngineOptions = DEFAULT) -> Engine:
         """A new engine for a model; without a name, for the configured or the demo model. An option that is not set is

@@ -7,14 +7,15 @@ from typing import Any
 
 from espalier.constraints.joining.presets import preset_parts
 from espalier.errors import EspalierError
-from espalier.sampling.presets.catalogue import Presets
+from espalier.sampling.presets.catalogue import STORE, Presets
 
 
 def preset_rows(presets: Presets) -> list[dict[str, Any]]:
-    """A row for each preset, and for each file that one of ours hides. A preset that is broken, or cannot be enforced,
-    has the reason in `problem`."""
+    """A row for each preset, each file that one of ours hides, and what a file hides in the store. A preset that is
+    broken, or cannot be enforced, has the reason in `problem`."""
     rows = [_row(presets, name) for name in presets.names()]
-    return [*rows, *(_hidden_row(name, path) for name, path in presets.hidden().items())]
+    rows += [_hidden_row(name, path) for name, path in presets.hidden().items()]
+    return [*rows, *(_doubled_row(name, path) for name, path in presets.doubled().items())]
 
 
 def _row(presets: Presets, name: str) -> dict[str, Any]:
@@ -34,3 +35,8 @@ def _row(presets: Presets, name: str) -> dict[str, Any]:
 def _hidden_row(name: str, path: Path) -> dict[str, Any]:
     problem = f"{path} has the name of one that comes with Espalier"
     return {"name": name, "source": str(path), "description": "", "problem": problem}
+
+
+def _doubled_row(name: str, path: Path) -> dict[str, Any]:
+    problem = f"hidden by {path}; remove one of the two"
+    return {"name": name, "source": STORE, "description": "", "problem": problem}

@@ -23,10 +23,10 @@ from espalier.cli.flags.groups import sub_app, with_flags
 from espalier.cli.flags.inputs import Raw, System
 from espalier.cli.flags.model import EngineFlags, Model, load
 from espalier.cli.flags.sampling import SamplingFlags, check_single
+from espalier.cli.flags.store import app_with_store
 from espalier.engines.base import Finished
 from espalier.errors import InputError
 from espalier.trace.records import Trace
-from espalier.wiring import build_app
 
 app = sub_app("Capture hidden states, and look after their stores.")
 Store = Annotated[str, typer.Argument(help="The store's folder.", metavar="STORE")]
@@ -58,7 +58,7 @@ def capture_command(
 ) -> None:
     """Generate for each prompt, store the hidden states and the trace, and print the keys of the stored requests."""
     asked = capture.options()
-    loaded_app = build_app()
+    loaded_app = app_with_store()
     requests = [
         api.make_request(
             prompt, constraint=constraint.spec(), preset=sampling.preset, presets=loaded_app.presets, system=system,

@@ -22,15 +22,15 @@ from espalier.cli.flags.groups import sub_app
 from espalier.cli.flags.inputs import read_text
 from espalier.cli.flags.sampling import WithOverrides, read_fields
 from espalier.cli.flags.schema import read_schema_argument
+from espalier.cli.flags.store import app_with_store
 from espalier.cli.vocab import visible
 from espalier.constraints.joining.presets import CONSTRAINING, over_config, preset_parts
 from espalier.errors import EspalierError, InputError
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import PRESET
-from espalier.sampling.presets.catalogue import Presets
+from espalier.sampling.presets.catalogue import STORE, Presets
 from espalier.sampling.presets.files import SUFFIX, parse_preset, preset_text
 from espalier.sampling.presets.spec import BUILTIN, Preset
-from espalier.wiring import build_app
 
 app = sub_app("List, show, add and remove presets: sampling and constraint under one name.")
 
@@ -55,7 +55,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     wide = min(max([cell_len(visible(row["name"])) for row in rows] + [4]), NAME_COLUMNS)
     lines = [f"{'name':<{wide}}   temp  top_k  text"]
     for row in rows:
-        own = "" if row["source"] == "built-in" else "*"
+        own = {"built-in": "", STORE: "+"}.get(row["source"], "*")
         config = row.get("config", {})
         text = row["description"] if row["problem"] is None else f"unusable: {_reason(row)}"
         name = _clip(row["name"], wide)
@@ -63,7 +63,10 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         numbers = f"{_number(config, 'temperature'):>5} {_number(config, 'top_k'):>6}"
         start = f"{name} {own:<1}{numbers}  "
         lines.append((start + _clip(text, COLUMNS - cell_len(start))).rstrip())
-    return [*lines, *(["", "* your own"] if any(row["source"] != "built-in" for row in rows) else [])]
+    sources = {row["source"] for row in rows}
+    notes = ["* your own, in a file"] if sources - {"built-in", STORE} else []
+    notes += ["+ your own, in the store"] if STORE in sources else []
+    return [*lines, *(["", *notes] if notes else [])]
 
 
 def _number(config: dict[str, Any], name: str) -> str:
@@ -121,6 +124,9 @@ def add_command(
     schema: Annotated[
         str | None, typer.Option(help="A JSON Schema: a file, JSON, or `name, age int`.", metavar="SCHEMA")
     ] = None,
+    store: Annotated[
+        bool, typer.Option("--store", help="Keep it in the database that servers share, and not in a file.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace your own preset of that name.")] = False,
 ) -> None:
     """Save a preset of your own, from a file or from flags: `espalier presets add mine -o temperature 0.2`."""
@@ -147,7 +153,10 @@ def add_command(
         )
     for note in api.try_preset(preset):  # what cannot be used is not kept
         output.note(note)
-    output.note(f"wrote {presets.save(preset, replace=force)}")
+    if store:
+        output.note(f"wrote {preset.name} to {presets.store(preset, replace=force)}")
+    else:
+        output.note(f"wrote {presets.save(preset, replace=force)}")
 
 
 def _grammar_fields(grammar: str | None, root: str | None, filters: list[Any]) -> dict[str, Any]:
@@ -181,7 +190,7 @@ def read_file(path: str) -> Preset:
 
 @app.command("remove", short_help="Delete a preset of your own.")
 def remove_command(name: Name) -> None:
-    """Delete the file of a preset of your own."""
+    """Delete a preset of your own: its file or, without a file, what the store has."""
     output.note(f"removed {_presets().remove(name)}")
 
 
@@ -192,4 +201,4 @@ def path_command() -> None:
 
 
 def _presets() -> Presets:
-    return build_app().presets
+    return app_with_store().presets

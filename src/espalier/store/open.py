@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from espalier.store import generations, migrate, responses, test_runs, traces
+from espalier.store import generations, migrate, presets, responses, test_runs, traces
 from espalier.store.db import Database, open_database
 from espalier.store.generations import Wanted
 from espalier.store.ids import Ids
@@ -106,6 +106,21 @@ class Store:
     def test_runs(self, *, limit: int) -> Sequence[Mapping[str, Any]]:
         """The sums of the newest runs, newest first."""
         return test_runs.newest(self.database, limit=limit)
+
+    def preset_names(self) -> list[str]:
+        return presets.names(self.database)
+
+    def preset(self, name: str) -> Mapping[str, Any] | None:
+        """The JSON of a preset, None if there is none of that name."""
+        return presets.load(self.database, name)
+
+    def save_preset(self, preset: Mapping[str, Any], *, replace: bool = False) -> None:
+        """Store `Preset.to_json()`. Raises InputError if there is one of that name, unless it may be replaced."""
+        presets.save(self.database, preset, replace=replace, clock=self._clock)
+
+    def remove_preset(self, name: str) -> bool:
+        """Whether there was one."""
+        return presets.remove(self.database, name)
 
     def retention(self, limits: Limits) -> Retention:
         """Deletes traces and generation logs over the limits; run it regularly (`retention.keep`)."""

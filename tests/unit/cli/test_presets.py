@@ -22,6 +22,7 @@ def run(capfd, monkeypatch, tmp_path):
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("ESPALIER_CACHE_DIR", "off")
     monkeypatch.setenv("ESPALIER_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/a.db")
 
     def call(*arguments, stdin=""):
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
@@ -320,3 +321,47 @@ def test_a_chat_says_once_what_takes_the_place_of_a_preset_s_form(run):
     assert err.count("json_object of the preset 'json_strict' is replaced by the request's choice") == 1
     err = run("chat", "-m", "fake", "--preset", "safe_chat", "-o", "max_tokens", "3", stdin="hi\nhi\n")[2]
     assert err.count("safety: violence: nothing is enforced") == 1
+
+
+def test_a_preset_in_the_store_is_listed_shown_used_and_removed(run, tmp_path):
+    assert run("presets", "list")[0] == 0
+    assert not (tmp_path / "a.db").exists()  # nothing is made to look
+    code, out, err = run("presets", "add", "shared", "--store", "-o", "temperature", "0", "--description", "Ours")
+    assert (code, out, err) == (0, "", f"wrote shared to {tmp_path / 'a.db'}\n")
+    assert not (tmp_path / "config").exists()
+    row = next(one for one in json.loads(run("presets", "list", "--json")[1]) if one["name"] == "shared")
+    assert (row["source"], row["problem"], row["config"]) == ("store", None, {"temperature": 0.0})
+    out = run("presets", "list")[1]
+    assert re.search(r"^shared +\+ +0 ", out, re.MULTILINE)
+    assert "+ your own, in the store" in out
+    assert "temperature = 0.0" in run("presets", "show", "shared")[1]
+    assert run(*FAKE, "--preset", "shared", "--max-tokens", "2", "Hi")[0] == 0
+    assert run("presets", "add", "shared", "--store")[0] == 2
+    assert run("presets", "add", "shared", "--store", "--force", "-o", "temperature", "1")[0] == 0
+    assert "temperature = 1.0" in run("presets", "show", "shared")[1]
+    assert run("presets", "remove", "shared")[2] == f"removed shared from {tmp_path / 'a.db'}\n"
+    assert run("presets", "remove", "shared")[0] == 2
+    assert run(*FAKE, "--preset", "shared", "Hi")[0] == 2
+    assert run("presets", "add", "creative", "--store")[0] == 2
+
+
+def test_a_name_that_a_file_and_the_store_have_is_refused_and_if_it_is_there_told(run, tmp_path):
+    run("presets", "add", "both", "--store", "-o", "temperature", "0")
+    code, _, err = run("presets", "add", "both", "-o", "temperature", "1")
+    assert (code, "the store has a preset 'both', which a file would hide" in err) == (2, True)
+    folder = tmp_path / "config" / "presets"
+    folder.mkdir(parents=True)
+    (folder / "both.toml").write_text("[config]\ntemperature = 1\n")
+    assert run("presets", "add", "both", "--store", "--force")[0] == 2
+    rows = [one for one in json.loads(run("presets", "list", "--json")[1]) if one["name"] == "both"]
+    assert [(one["source"], one["problem"] is None) for one in rows] == [
+        (str(folder / "both.toml"), True), ("store", False)]  # fmt: skip
+    assert "temperature = 1" in run("presets", "show", "both")[1]  # the file counts
+    assert "hidden by" in run("presets", "list")[1]
+
+
+def test_a_store_that_is_no_database_hides_no_file_and_is_told(run, tmp_path):
+    (tmp_path / "a.db").write_text("no database, but a text that is long enough" * 40)
+    assert run("presets", "show", "creative")[0] == 0
+    code, _, err = run("presets", "show", "elsewhere")
+    assert (code, "is not a database" in err) == (2, True)

@@ -232,7 +232,7 @@ def test_what_is_not_there_is_said(tmp_path):
     for call in (presets.get, presets.source):
         with pytest.raises(UnknownName, match=r"there is no preset 'nope'.*tool_call"):
             call("nope")
-    with pytest.raises(UnknownName, match="no preset file 'nope'"):
+    with pytest.raises(UnknownName, match="no preset of your own 'nope'"):
         presets.remove("nope")
     for name in ("../own", "/etc/passwd", "own.toml", ""):
         for call in (presets.get, presets.source, presets.remove):

@@ -14,8 +14,10 @@ pytest.importorskip("sqlalchemy")
 
 from espalier.errors import DeadEnd, OutputError
 from espalier.server.ports import Caller
+from espalier.settings import Settings
 from espalier.store.generations import Wanted
 from espalier.store.open import Store, open_store
+from espalier.wiring import App
 from tests.server_app import OneKeyGate, Stuck, client, settings
 
 ASK = {"model": "fake", "messages": [{"role": "user", "content": "Name a zebra"}]}
@@ -129,3 +131,15 @@ def test_a_row_that_cannot_be_written_is_told_each_time_and_breaks_no_reply(
         for _ in range(2):
             assert c.post(ROUTE, json=ASK, headers=key("anna")).status_code == 200
     assert caplog.text.count("not logged: the disk is full") == 2
+
+
+def test_a_preset_in_the_store_is_listed_and_applied(store: Store, tmp_path: Path) -> None:
+    store.save_preset({"name": "shared", "description": "Ours", "json_schema": '{"type": "boolean"}', "config": {}})
+    app = App(Settings(), database_url=lambda: f"sqlite:///{tmp_path}/a.db")
+    with client("Hi", app=app) as c:
+        listed = c.get("/espalier/presets").json()["data"]
+        reply = c.post(ROUTE, json=ASK | {"espalier": {"preset": "shared"}})
+        unknown = c.post(ROUTE, json=ASK | {"espalier": {"preset": "nobodys"}})
+    assert {"id": "shared", "object": "preset", "description": "Ours", "problem": None} in listed
+    assert reply.json()["choices"][0]["message"]["content"] in ("true", "false")
+    assert unknown.status_code == 400

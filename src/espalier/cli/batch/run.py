@@ -26,6 +26,7 @@ from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.model import EngineFlags, Model, load
 from espalier.cli.flags.schema import read_spec
 from espalier.cli.flags.server import EnvFile, need_server, read_server
+from espalier.cli.flags.store import app_with_store
 from espalier.errors import InputError
 from espalier.files.writing import replaced
 from espalier.jobs.formats.rows import GOES_ON, format_of, read_rows, write_rows
@@ -156,7 +157,7 @@ async def _work(
     from espalier.server.batching.working import keep_working, make_worker  # noqa: PLC0415
     from espalier.server.process.opening import Parts, open_batches, open_process  # noqa: PLC0415
 
-    parts = Parts(app=build_app(), engine=loaded, store=kept)
+    parts = Parts(app=app_with_store(), engine=loaded, store=kept)
     stopped = asyncio.Event()
     for one in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(one, stopped.set)

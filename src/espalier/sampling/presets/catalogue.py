@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from espalier.errors import InputError, OutputError, UnknownName
 from espalier.sampling.config import DEFAULT_ORDER, SamplingConfig
@@ -103,15 +103,38 @@ BUILTIN: Mapping[str, Preset] = MappingProxyType(
 """PedroCLI's seven presets."""
 
 
+STORE = "store"
+"""The source of a preset that is in the store."""
+
+
+class Shelf(Protocol):
+    """Presets that are kept elsewhere than in files, as JSON. All methods raise what reaching them raises."""
+
+    def names(self) -> list[str]: ...
+
+    def get(self, name: str) -> Mapping[str, Any] | None:
+        """None if there is none of that name."""
+        ...
+
+    def save(self, preset: Mapping[str, Any], *, replace: bool) -> str:
+        """Returns where it is kept. Raises InputError if there is one of that name, unless it may be replaced."""
+        ...
+
+    def remove(self, name: str) -> str | None:
+        """Returns where it was, None if there was none."""
+        ...
+
+
 class Presets:
     """All presets of a process, by name. No other preset may have a built-in one's name. Safe across threads.
 
-    folder: where the user's files are, read at each request; None for no files. A registered preset takes precedence
-    over a file of the same name.
+    folder: where the user's files are, read at each request; None for no files. shelf: presets in the store. A
+    registered preset takes precedence over a file of the same name, and a file over the store.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, shelf: Shelf | None = None) -> None:
         self.folder = folder
+        self.shelf = shelf
         self._registered: dict[str, Preset] = {}
         self._lock = threading.Lock()
 
@@ -119,6 +142,7 @@ class Presets:
         """Built-in presets in their order, then the others by name."""
         with self._lock:
             own = {*self._registered, *self._files()}
+        own |= set(self.stored())
         return [*BUILTIN, *sorted(own - set(BUILTIN))]
 
     def get(self, name: str) -> Preset:
@@ -130,20 +154,23 @@ class Presets:
         with self._lock:
             if name in self._registered:
                 return self._registered[name]
-        if path is None:
+        if path is not None:
+            return read_preset(path)
+        found = None if self.shelf is None else self.shelf.get(name)
+        if found is None:
             raise UnknownName(f"there is no preset {name!r}", hint=f"there are: {', '.join(self.names())}")
-        return read_preset(path)
+        return Preset.from_json(found)
 
     def source(self, name: str) -> str:
-        """Where a preset comes from: `built-in`, `registered`, or the path of its file. Raises UnknownName."""
+        """Where a preset comes from: `built-in`, `registered`, `store`, or the path of its file. Raises UnknownName."""
         if name in BUILTIN:
             return "built-in"
         if name in self._registered:
             return "registered"
         path = self._path(name)
-        if path is None:
+        if path is None and name not in self.stored():
             raise UnknownName(f"there is no preset {name!r}", hint=f"there are: {', '.join(self.names())}")
-        return str(path)
+        return STORE if path is None else str(path)
 
     def register(self, preset: Preset) -> None:
         """Register a preset for this process, replacing an earlier one of the same name. Raises InputError for a
@@ -158,20 +185,48 @@ class Presets:
         """Write a preset to the user's folder. Raises InputError for a built-in name, or if the file exists;
         OutputError."""
         _not_builtin(preset.name)
+        if preset.name in self.stored():
+            raise InputError(
+                f"the store has a preset {preset.name!r}, which a file would hide", hint="choose another name, or "
+                f"espalier presets remove {preset.name}", field="name",
+            )  # fmt: skip
         path = self._need_folder() / f"{preset.name}{SUFFIX}"
         write_preset(preset, path, replace=replace)
         return path
 
-    def remove(self, name: str) -> Path:
-        """Delete a file from the user's folder, by name and never by path, even if the name is invalid as a preset's.
-        Raises UnknownName, InputError for a built-in preset, OutputError."""
+    def store(self, preset: Preset, *, replace: bool = False) -> str:
+        """Keep a preset in the store, and return where that is. Raises InputError for a built-in name, one that a file
+        has, or one that the store has; and what writing to the store raises."""
+        _not_builtin(preset.name)
+        path = self._path(preset.name)
+        if path is not None:
+            raise InputError(
+                f"the file {path} would hide the preset {preset.name!r}",
+                hint="choose another name, or remove the file",
+                field="name",
+            )
+        if self.shelf is None:
+            raise OutputError("there is no store for presets here", field="store")
+        return self.shelf.save(preset.to_json(), replace=replace)
+
+    def stored(self) -> list[str]:
+        """The names of the presets in the store."""
+        return [] if self.shelf is None else self.shelf.names()
+
+    def remove(self, name: str) -> Path | str:
+        """Delete a file from the user's folder, by name and never by path, even if the name is invalid as a preset's;
+        without a file, the preset in the store. Returns where it was. Raises UnknownName, InputError for a built-in
+        preset, OutputError."""
         path = (
             self._files().get(name) if isinstance(name, str) else None
         )  # the file's name may be invalid as a preset's
         if path is None:
             check_name(name)
             _not_builtin(name, "cannot be removed")
-            raise UnknownName(f"there is no preset file {name!r}", hint=f"there are: {', '.join(self.files())}")
+            if self.shelf is not None and (where := self.shelf.remove(name)) is not None:
+                return f"{name} from {where}"
+            own = sorted({*self.files(), *self.stored()})
+            raise UnknownName(f"there is no preset of your own {name!r}", hint=f"there are: {', '.join(own)}")
         try:
             path.unlink()
         except OSError as error:
@@ -185,6 +240,11 @@ class Presets:
     def hidden(self) -> dict[str, Path]:
         """The user's files that have a built-in preset's name and cannot be used."""
         return {name: path for name, path in sorted(self._files().items()) if name in BUILTIN}
+
+    def doubled(self) -> dict[str, Path]:
+        """Names that a file and the store have, each with the file, which counts."""
+        stored = set(self.stored())
+        return {name: path for name, path in sorted(self._files().items()) if name in stored}
 
     def _files(self) -> dict[str, Path]:
         """Name -> path, as the folder lists them."""

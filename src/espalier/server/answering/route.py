@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from espalier.engines.base import Finished, Result
 from espalier.errors import EspalierError, LimitExceeded
+from espalier.sampling.presets.catalogue import BUILTIN
 from espalier.server.answering.generation import Generation
 from espalier.server.answering.replies import Chunks, Head, outputs, report, reports
 from espalier.server.answering.submitting import generating
@@ -120,7 +121,9 @@ async def _begin(
     caller = caller_of(request)
     data = await dialect.read(request, process.settings)
     try:
-        asked = await in_thread_if_large(request, lambda: dialect.asked(data, process))
+        asked = await in_thread_if_large(
+            request, lambda: dialect.asked(data, process), may_block=_looks_in_the_store(data)
+        )
     except LimitExceeded as error:  # a limit on what a body may hold, so the body is wrong, not the server
         raise TooCostly(error.message, hint=error.hint, field=error.field) from error
     span = stack.enter_context(
@@ -135,6 +138,13 @@ async def _begin(
     running = await while_connected(request, stack.enter_async_context(begin))
     head = dialect.head(asked, process.fingerprint)
     return running, head if asked.top_logprobs is None else replace(head, request_id=request_id)
+
+
+def _looks_in_the_store(data: Mapping[str, Any]) -> bool:
+    """Whether the body names a preset that may be in the store."""
+    ours = data.get("espalier")
+    named = ours.get("preset") if isinstance(ours, Mapping) else None
+    return isinstance(named, str) and named not in BUILTIN
 
 
 async def _whole(running: Generation, dialect: Dialect[B], head: Head) -> bytes:

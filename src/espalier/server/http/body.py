@@ -62,10 +62,11 @@ async def read_bytes(request: Request, settings: ServerSettings) -> bytes:
     return b"".join(pieces)
 
 
-async def in_thread_if_large(request: Request, work: Callable[[], T]) -> T:
-    """Run `work`, in a thread for bodies if the one that was read is large; it belongs to the caller's share."""
+async def in_thread_if_large(request: Request, work: Callable[[], T], *, may_block: bool = False) -> T:
+    """Run `work`, in a thread for bodies if the one that was read is large, or the work may wait for something; it
+    belongs to the caller's share."""
     state = request.scope.get("state", {})
-    if state.get(BODY_BYTES, 0) < IN_A_THREAD:
+    if state.get(BODY_BYTES, 0) < IN_A_THREAD and not may_block:
         return work()
     process = getattr(request.scope["app"].state, "process", None) if "app" in request.scope else None
     if process is None:
