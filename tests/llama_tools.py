@@ -28,13 +28,14 @@ def tool(name: str) -> str:
 
 
 @contextmanager
-def llama_server_program(model: Path) -> Iterator[str]:
-    """The address of the built `llama-server` program, serving a model on a free port until the block ends."""
+def llama_server_program(model: Path, *more: str) -> Iterator[str]:
+    """The address of the built `llama-server` program, serving a model on a free port until the block ends.
+    more: further arguments."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     arguments = ["-m", str(model), "--host", "127.0.0.1", "--port", str(port), "-c", "2048", "-np", "2", "-t", "1"]
     process = subprocess.Popen(
-        [tool("llama-server"), *arguments, "--no-warmup"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [tool("llama-server"), *arguments, "--no-warmup", *more], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     address = f"http://127.0.0.1:{port}"
     try:

@@ -31,6 +31,7 @@ EspalierError
 ├── Unavailable                the engine is closing, or not ready yet (HTTP 503)
 │   └── Overloaded             the queue is full (HTTP 503, retry later)
 ├── MissingDependency          an optional extra is not installed; the message has the pip line
+├── NotHere                    this model or engine cannot do it at all; the message says why (HTTP 501)
 ├── BrokenPlugin               a plug-in that was asked for cannot be used; the message names it
 └── OutputError                a result could not be written (exit 1)
 
@@ -298,6 +299,13 @@ class MissingDependency(EspalierError):
         self.package = package
         self.extra = extra
         super().__init__(f"{package} is not installed", hint=pip_line(extra))
+
+
+class NotHere(EspalierError):
+    """This model cannot do this."""
+
+    http_status = 501
+    exit_code = 2
 
 
 class BrokenPlugin(EspalierError):

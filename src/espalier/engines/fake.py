@@ -17,6 +17,7 @@ import numpy as np
 from espalier.chat.prompt.template import ChatTemplate
 from espalier.constraints.compiler import NOWHERE, Folders
 from espalier.decoding.ports import Extend, Rows, SequenceId
+from espalier.engines.embedding import Pooling, Vectors
 from espalier.engines.local.engine import LocalEngine
 from espalier.engines.options import DEFAULT, EngineOptions
 from espalier.errors import LimitExceeded
@@ -107,6 +108,17 @@ class FakeStepModel:
         return np.stack(rows) if rows else np.empty((0, self._width), dtype=np.float32)
 
 
+class FakeHidden:
+    """Hidden states without a model: each a pure function of the tokens up to it. They may be cut to half."""
+
+    size = 8
+    pooling: Pooling | None = "mean"
+    prefixes = (4,)
+
+    def read(self, tokens: Sequence[int]) -> Vectors:
+        return np.stack([noise(tuple(tokens[: end + 1]), self.size) for end in range(len(tokens))])
+
+
 def wishing(vocab: Vocab, wish: str, prompt_length: int) -> LogitsOf:
     """A model that writes `wish`, then EOS. After other bytes it goes on where `wish` next has the last one."""
     target = wish.encode()
@@ -160,6 +172,7 @@ def open_engine(
         vocab=vocab,
         encode=encode,
         template=template,
+        hidden=FakeHidden(),
         folders=folders,
         tool_format=options.tool_format,
     )

@@ -30,6 +30,7 @@ from espalier.server.routes import (
     batches,
     chat,
     completions,
+    embeddings,
     files,
     generations,
     health,
@@ -50,7 +51,7 @@ from espalier.wiring import App
 
 CHAT_ROUTERS = (
     health.router, chat.router, completions.router, models.router, traces.router, generations.router, web.router,
-    llama.router, tokens.router, responses.router, messages.router,
+    llama.router, tokens.router, responses.router, messages.router, embeddings.router,
 )  # fmt: skip
 BATCH_ROUTERS = (files.router, batches.router, seed_jobs.router)
 ROUTERS = (*CHAT_ROUTERS, *BATCH_ROUTERS)

@@ -109,6 +109,11 @@ class ServerSettings:
     max_candidates: Annotated[
         int, Field("Of full traces and log probabilities: outputs x tokens x candidates.", least=1)
     ] = 200_000
+    max_embedding_inputs: Annotated[int, Field("Texts of one request for embeddings.", least=1)] = 2048
+    embedding_pooling: Annotated[
+        Literal["mean", "last", "cls"] | None,
+        Field("How hidden states become one vector, in place of what the model says: mean, last, cls."),
+    ] = None
     max_connections: Annotated[int, Field("Connections of one worker; more get 503.", least=1)] = 1_000
     body_seconds: Annotated[float, Field("For a request to be sent.", above=0)] = 30.0
     compile_seconds: Annotated[float, Field("For a constraint to be compiled.", above=0)] = 10.0

@@ -123,7 +123,7 @@ def test_an_embedding_model(tmp_path):
     refused(make.write_bert(tmp_path / "bert.gguf"), CapabilityError, r"\(bert\) is a model for embeddings")
 
 
-@pytest.mark.parametrize("keys", [{"pooling_type": 1}, {"llama.attention.causal": False}])
+@pytest.mark.parametrize("keys", [{"pooling_type": 4}, {"llama.attention.causal": False}])
 def test_a_decoder_made_into_an_embedding_model(tmp_path, keys):
     refused(make.write_llama(tmp_path / "e.gguf", make.bpe_words(), keys=keys), CapabilityError, "for embeddings")
 

@@ -68,6 +68,8 @@ def sent(client: TestClient, case: Any) -> Any:
     return client.request(**options, follow_redirects=False)
 
 
+ABSENT = {"POST /v1/rerank", "POST /v1/score"}
+"""Routes that say 501 with a reason, for this model cannot do what they do."""
 RIGHT, WRONG = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 TRIED = [
     pytest.param(name, mode, id=f"{name}-{'right' if mode is RIGHT else 'wrong'}")
@@ -92,14 +94,14 @@ def test_a_route_answers_as_it_is_documented(client: TestClient, name: str, mode
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the tool about itself
             answer = sent(client, case)
-            case.validate_response(answer, checks=CHECKS)
+            case.validate_response(answer, checks=CHECKS[1:] if name in ABSENT else CHECKS)
         statuses[answer.status_code] += 1
         if answer.status_code >= 400 and name.split()[1] not in ("/health", "/ready"):
             said = answer.json()
             assert said["detail"] if name.split()[1].startswith("/v1/batch/") else said["error"]["message"]
 
     check()
-    assert not any(status >= 500 for status in statuses)
+    assert not any(status >= 500 and not (status == 501 and name in ABSENT) for status in statuses)
 
 
 @pytest.mark.parametrize("route", sorted(BODIES))

@@ -23,6 +23,7 @@ EXPERTS = ("bailingmoe2", "glm4moe", "grovemoe", "llada-moe", "smallthinker")
 # Architectures in which one expert means none.
 DENSE = ("hunyuan-dense", "hunyuan_vl")
 
+RANK = 4  # of enum llama_pooling_type: a reranker's
 EMBEDDERS = ("gemma-embedding",)
 ENCODERS = ("t5", "t5encoder", "eagle3", "dflash")  # llama_model_has_encoder; the last two also need another model
 
@@ -45,9 +46,8 @@ def check_generates(header: Header, name: str) -> None:
             f"{name} is a LoRA adapter, not a model", hint="load the model that it was made for, with it as lora",
             field="model",
         )  # fmt: skip
-    pooling = header.own("pooling_type")
-    pools = isinstance(pooling, int) and pooling > 0
-    if header.own("attention.causal") is False or pools or header.architecture in EMBEDDERS:
+    ranks = header.own("pooling_type") == RANK
+    if header.own("attention.causal") is False or ranks or header.architecture in EMBEDDERS:
         raise CapabilityError(
             f"{name} ({header.architecture}) is a model for embeddings: it cannot generate",
             hint="load a model that was trained to write text",

@@ -5,6 +5,7 @@ It knows no constraints, sampling or strategies, and not where a model comes fro
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any
@@ -78,6 +79,8 @@ class TransformersStepModel:
         self._singly = any(not isinstance(layer, DynamicLayer) for layer in layers)
         self._nothing = np.empty((0, self._width), dtype=np.float32)  # (0, V)
         self._taps = Taps(model, len(layers))
+        self.passing = threading.Lock()
+        """Held during a pass: one at a time, as hooks see every pass."""
 
     @property
     def watched_layers(self) -> int:
@@ -222,11 +225,12 @@ class TransformersStepModel:
         keep = max(keep, 1)
         if self._keeps_logits:
             inputs["logits_to_keep"] = keep
-        logits = self._model(**inputs).logits[:, -keep:]  # (B, keep, V), the model's dtype
-        self._caches.commit()
-        if self._taps.is_idle:
-            return layout.order, logits.float().cpu().numpy()  # no copy for float32 on the CPU
-        copied = self._taps.copy(rows, [len(t) for t in tokens], layout.order)
+        with self.passing:
+            logits = self._model(**inputs).logits[:, -keep:]  # (B, keep, V), the model's dtype
+            self._caches.commit()
+            if self._taps.is_idle:
+                return layout.order, logits.float().cpu().numpy()  # no copy for float32 on the CPU
+            copied = self._taps.copy(rows, [len(t) for t in tokens], layout.order)
         values = logits.float().cpu().numpy()
         self._taps.take(rows, tokens, copied)
         return layout.order, values

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from espalier.chat.prompt.template import ChatTemplate
+from espalier.engines.huggingface.hidden import TransformersHidden
 from espalier.engines.huggingface.loading import eos_ids, load_model, local_folder, make_encode
 from espalier.engines.huggingface.model import TransformersStepModel
 from espalier.engines.local.engine import LocalEngine
@@ -34,6 +35,7 @@ def open_engine(model: str, *, options: EngineOptions = DEFAULT, **shared: Any) 
         template=templates.get("default"),
         tool_template=templates.get("tool_use"),
         tool_format=options.tool_format,
+        hidden=TransformersHidden(loaded, step_model, local_folder(model)),
         **shared,
     )
 

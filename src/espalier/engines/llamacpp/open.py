@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from espalier.chat.prompt.template import BrokenTemplate, ChatTemplate, template_of
+from espalier.engines.llamacpp.hidden import LlamaHidden
 from espalier.engines.llamacpp.library import library
 from espalier.engines.llamacpp.model import LlamaStepModel
 from espalier.engines.llamacpp.native import LlamaSampler
@@ -37,6 +38,7 @@ def open_engine(model: str, *, options: EngineOptions = DEFAULT, **shared: Any) 
     keeper = weakref.ref(file)  # a vocabulary may outlive its engine, and must not keep the weights in memory
     vocab = read_vocab(lib, handle, name=path.name, keeper=keeper)
     stepped = LlamaStepModel(file, options)
+    hidden = LlamaHidden(file, options, stepped.max_positions)
     return LocalEngine(
         name=path.name,  # not the path: the name shows up in replies and traces
         model=stepped,
@@ -45,6 +47,8 @@ def open_engine(model: str, *, options: EngineOptions = DEFAULT, **shared: Any) 
         template=_template(file, TEMPLATE),
         tool_template=_template(file, f"{TEMPLATE}.tool_use"),
         tool_format=options.tool_format,
+        hidden=hidden,
+        generates=hidden.pooling is None,
         native=partial(LlamaSampler, handle, owner=file, context=stepped.max_positions),
         **shared,
     )

@@ -24,12 +24,13 @@ from espalier.decoding.ports import StepModel, WatchedModel
 from espalier.decoding.room import Room
 from espalier.engines.base import Capabilities, Event, Request
 from espalier.engines.capabilities import check_capabilities
+from espalier.engines.embedding import HiddenReader
 from espalier.engines.local.ports import EncodePrompt, MakeNative
 from espalier.engines.local.prepared_run import PreparedRun
 from espalier.engines.local.run_maker import RunMaker
 from espalier.engines.local.step_engine import RunDriver
 from espalier.engines.local.turns import PreparedTurn, TurnMaker
-from espalier.errors import InputError, PromptTooLong
+from espalier.errors import CapabilityError, InputError, PromptTooLong
 from espalier.tokens.vocab import Vocab
 
 SHRINKING = 4
@@ -51,11 +52,13 @@ class LocalEngine:
         tool_template: ChatTemplate | None = None,
         tool_format: str | None = None,
         native: MakeNative | None = None,
+        hidden: HiddenReader | None = None,
+        generates: bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """tool_template: for requests with tools, if the model has a template of its own for them. tool_format: how
         calls are written if the template does not show it. native: makes the engine's own sampler, if it has one.
-        clock: seconds, to time compiling."""
+        hidden: reads hidden states, for embeddings. generates: false for a model that was trained for embeddings alone. clock: seconds, to time compiling."""
         self._name = name
         self._model: StepModel | None = model
         self._vocab = vocab
@@ -70,6 +73,8 @@ class LocalEngine:
         )
         self._runs = RunMaker(name=name, compiler=self._compiler, encode=self._continuation, native=native, clock=clock)
         self._has_native = native is not None
+        self._hidden = hidden
+        self._generates = generates
         self._room = Room(model)
         self._round = threading.Lock()
         self._direct = 0  # runs that have begun and drive the model without a RunDriver
@@ -112,6 +117,11 @@ class LocalEngine:
             native_sampler=self._has_native,
             activations=self.model.watched_sites if isinstance(self.model, WatchedModel) else (),
         )
+
+    @property
+    def hidden(self) -> HiddenReader | None:
+        """Reads hidden states, for embeddings; None if this model gives none."""
+        return self._hidden
 
     def prompt_text(self, request: Request) -> str:
         """The text that the model is given: rendered messages, or the prompt."""
@@ -166,7 +176,7 @@ class LocalEngine:
     def close(self) -> None:
         if self._server is not None:
             self._server.close()
-        self._model = None
+        self._model = self._hidden = None
 
     def serve_with(self, driver: RunDriver | None) -> None:
         """Give the model to `driver` alone: `run` goes through it from now on. None ends that. Raises InputError if
@@ -184,6 +194,11 @@ class LocalEngine:
         """Check, render, encode and compile: everything that can fail before the model is needed. From any thread.
         Raises InputError and its subclasses."""
         model = self.model
+        if not self._generates:
+            raise CapabilityError(
+                f"{self._name} is a model for embeddings: it cannot generate",
+                hint="load a model that was trained to write text", field="model",
+            )  # fmt: skip
         check_capabilities(self, request)
         self._runs.check(request)
         turn = self._turn(request)

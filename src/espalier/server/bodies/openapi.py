@@ -17,6 +17,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import HTMLResponse, Response
 
 from espalier.server.bodies.batches import BatchBody, PriorityBody
+from espalier.server.bodies.embeddings import EmbeddingsBody
 from espalier.server.bodies.llama import DetokenizeBody, LlamaBody, TokenizeBody
 from espalier.server.bodies.messages import MessagesBody
 from espalier.server.bodies.openai import ChatBody, CompletionBody, ErrorReply
@@ -33,6 +34,7 @@ BODIES: tuple[type[BaseModel], ...] = (
     PriorityBody,
     ResponsesBody,
     MessagesBody,
+    EmbeddingsBody,
 )
 REF = "#/components/schemas/{model}"
 STREAM = {"text/event-stream": {"schema": {"description": "With `stream`: chunks, then [DONE]."}}}

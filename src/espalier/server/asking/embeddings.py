@@ -1,0 +1,115 @@
+"""Reads bodies of `/v1/embeddings` and `/embedding`: the token ids of each text, and how its states become a vector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from espalier.engines.embedding import L2, HiddenReader, HowToPool, Pooling, reader_of
+from espalier.engines.protocols import Engine
+from espalier.errors import NotHere, PromptTooLong
+from espalier.server.asking.assemble import model_name
+from espalier.server.asking.token_ids import check_ids, known_vocab
+from espalier.server.bodies.embeddings import EmbeddingsBody
+from espalier.server.http.errors import BadRequest, UnsupportedParameter
+from espalier.server.process.state import Process
+from espalier.time_limit import check
+from espalier.tokens.vocab import Vocab
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingsAsked:
+    """texts: token ids of each. how: how their states become vectors. base64: as little-endian float32 bytes."""
+
+    reader: HiddenReader
+    texts: tuple[tuple[int, ...], ...]
+    how: HowToPool
+    model: str
+    base64: bool
+
+    @property
+    def tokens(self) -> int:
+        return sum(map(len, self.texts))
+
+
+def ask_embeddings(body: EmbeddingsBody, process: Process, *, tokenwise: bool) -> EmbeddingsAsked:
+    """tokenwise: whether a vector a token is given where nothing says how to pool. Raises BadRequest and its kin naming
+    the field, PromptTooLong, NotHere for an engine or a model without embeddings."""
+    given = [name for name in ("input", "content") if getattr(body, name) is not None]
+    if len(given) != 1:
+        raise BadRequest('"input" or "content" must be provided' if not given else "input and content are the same",
+                         hint="one of the two", field="input")  # fmt: skip
+    field, engine = given[0], process.engine.engine
+    model = model_name(body.model, process)
+    reader = reader_of(engine, process.engine.name)
+    pooling = _pooling(reader, process, tokenwise=tokenwise)
+    length = _length(body.dimensions, reader)
+    if pooling is None and length is not None:
+        raise UnsupportedParameter("without a pooling every token has its vector, whole", field="dimensions")
+    several = _several(getattr(body, field), field)
+    most = process.settings.max_embedding_inputs
+    if len(several) > most:
+        raise BadRequest(f"{field} has {len(several)} texts; the limit is {most}", field=field)
+    vocab = known_vocab(engine, field)
+    longest = process.engine.capabilities.max_context
+    texts = tuple(_ids(one, engine, vocab, where, longest) for where, one in several)
+    norm = L2 if body.embd_normalize is None else body.embd_normalize
+    how = HowToPool(pooling=pooling, norm=norm, length=length)
+    return EmbeddingsAsked(reader=reader, texts=texts, how=how, model=model, base64=body.encoding_format == "base64")
+
+
+def _pooling(reader: HiddenReader, process: Process, *, tokenwise: bool) -> Pooling | None:
+    """The setting's, else the model's own."""
+    found = process.settings.embedding_pooling or reader.pooling
+    if found is None and not tokenwise:
+        raise NotHere(
+            "the model does not say how the states of its tokens become one vector",
+            hint="set EMBEDDING_POOLING to mean, last or cls; /embedding gives a vector for each token", field="model",
+        )  # fmt: skip
+    return found
+
+
+def _length(asked: int | None, reader: HiddenReader) -> int | None:
+    if asked is None or asked == reader.size:
+        return None
+    if asked not in reader.prefixes:
+        known = ", ".join(map(str, reader.prefixes[:8])) if reader.prefixes else "it is not trained for shorter ones"
+        raise UnsupportedParameter(
+            f"the vectors of this model have {reader.size} values", hint=known, field="dimensions"
+        )
+    return asked
+
+
+def _several(given: Any, field: str) -> list[tuple[str, Any]]:
+    """Each text with the path of its field: a text, or a list of ids and texts."""
+    if isinstance(given, str):
+        return [(field, given)]
+    if not given:
+        raise BadRequest(f'"{field}" must not be empty', field=field)
+    if any(isinstance(one, int) for one in given):
+        return [(field, given)]
+    return [(f"{field}[{place}]", one) for place, one in enumerate(given)]
+
+
+def _ids(given: Any, engine: Engine, vocab: Vocab, where: str, longest: int | None) -> tuple[int, ...]:
+    """Token ids; a text at the start gets what the tokenizer adds to a text, others nothing."""
+    check()
+    if isinstance(given, str):
+        found = tuple(engine.encode(given, add_special=True)) if given else ()
+    elif all(isinstance(one, int) for one in given):
+        found = check_ids(given, vocab, where)
+    else:
+        ids: list[int] = []
+        for place, one in enumerate(given):
+            if isinstance(one, str):
+                ids += engine.encode(one, add_special=place == 0)
+            elif isinstance(one, list):
+                raise BadRequest(f"{where}[{place}]: a list among token ids", field=f"{where}[{place}]")
+            else:
+                ids += check_ids([one], vocab, f"{where}[{place}]")
+        found = tuple(ids)
+    if not found:
+        raise BadRequest("Input content cannot be empty", field=where)
+    if longest is not None and len(found) > longest:
+        raise PromptTooLong(f"{where} has {len(found)} tokens; the context holds {longest}", field=where)
+    return found

@@ -1,0 +1,50 @@
+"""Types of the bodies of `/v1/embeddings` and llama-server's `/embedding`, and of the replies."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from espalier.server.bodies.base import Body
+from espalier.server.bodies.replies import Reply
+
+Input = str | list[str | int | list[int | str]]
+
+
+class EmbeddingsBody(Body):
+    """input: a text, token ids, or a list of these; llama-server calls it `content` too. dimensions: only where the
+    model is made for it. embd_normalize: llama-server's: -1 none, 0 by the largest value, 2 Euclidean (the default)."""
+
+    input: Input | None = None
+    content: Input | None = None
+    model: str | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = Field(default=None, ge=1)
+    embd_normalize: int | None = Field(default=None, ge=-1, le=64)
+
+
+class Embedding(Reply):
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+    encoding_format: Literal["base64"] | None = None
+
+
+class EmbeddingUsage(Reply):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingList(Reply):
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: EmbeddingUsage
+
+
+class TokenVectors(Reply):
+    """Of one text: one vector, or one for each token where nothing says how to pool them."""
+
+    index: int
+    embedding: list[list[float]]

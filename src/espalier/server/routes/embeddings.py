@@ -1,0 +1,99 @@
+"""`POST /v1/embeddings` as OpenAI's, `/embedding` and `/embeddings` as llama-server's; rerankers, which are not here.
+
+`asking/embeddings.py` reads a body, `engines/embedding.py` makes vectors.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from espalier.engines.embedding import Vectors, embedding
+from espalier.errors import DeadlineExceeded, NotHere
+from espalier.server.asking.embeddings import EmbeddingsAsked, ask_embeddings
+from espalier.server.bodies.base import read_body
+from espalier.server.bodies.embeddings import EmbeddingList, EmbeddingsBody, TokenVectors
+from espalier.server.http.body import read_object
+from espalier.server.http.errors import GENERATION_ERRORS, documented
+from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
+from espalier.server.process.deps import admitted, cheap_caller_of, while_connected
+from espalier.time_limit import check, time_limit
+
+Json = dict[str, Any]
+BODY = {"requestBody": {"$ref": "#/components/requestBodies/EmbeddingsBody"}}
+ERRORS = documented(*GENERATION_ERRORS)
+router = APIRouter(tags=["embeddings"])
+
+
+@router.post("/v1/embeddings", responses={200: {"model": EmbeddingList}, **ERRORS}, openapi_extra=BODY)
+async def embeddings(request: Request) -> Response:
+    """One vector for each text, pooled as the model says or EMBEDDING_POOLING, normalised."""
+    return await _answer(request, is_openai=True)
+
+
+@router.post("/embedding", responses={200: {"model": list[TokenVectors]}, **ERRORS}, openapi_extra=BODY)
+@router.post("/embeddings", include_in_schema=False)
+async def llama_embedding(request: Request) -> Response:
+    """As llama-server: a list of vectors for each text, and one for each token where nothing says how to pool them."""
+    return await _answer(request, is_openai=False)
+
+
+async def _answer(request: Request, *, is_openai: bool) -> Response:
+    async with admitted(request) as (process, caller):
+        data = await read_object(request, process.settings)
+        ends = time.monotonic() + process.settings.request_seconds
+
+        def make() -> bytes:
+            with time_limit(process.settings.compile_seconds, what="reading this"):
+                asked = ask_embeddings(read_body(EmbeddingsBody, data), process, tokenwise=not is_openai)
+            with time_limit(process.settings.request_seconds, what="this"):
+                vectors = [_vector(asked, text, ends) for text in asked.texts]
+                return to_bytes_by_parts(_openai(asked, vectors) if is_openai else _llama(vectors))
+
+        return JsonResponse(await while_connected(request, process.pools.tokens.run(make, owner=caller.name)))
+
+
+def _vector(asked: EmbeddingsAsked, text: tuple[int, ...], ends: float) -> Vectors:
+    check()  # whether anybody still waits
+    if time.monotonic() > ends:
+        raise DeadlineExceeded
+    return embedding(asked.reader.read(text), asked.how)
+
+
+def _openai(asked: EmbeddingsAsked, vectors: list[Vectors]) -> Json:
+    data: list[Json] = []
+    for index, vector in enumerate(vectors):
+        one: Json = {"object": "embedding", "index": index, "embedding": vector.tolist()}
+        if asked.base64:
+            raw = np.ascontiguousarray(vector, dtype="<f4").tobytes()
+            one |= {"embedding": base64.b64encode(raw).decode("ascii"), "encoding_format": "base64"}
+        data.append(one)
+    usage = {"prompt_tokens": asked.tokens, "total_tokens": asked.tokens}
+    return {"object": "list", "data": data, "model": asked.model, "usage": usage}
+
+
+def _llama(vectors: list[Vectors]) -> list[Json]:
+    return [{"index": index, "embedding": np.atleast_2d(one).tolist()} for index, one in enumerate(vectors)]
+
+
+@router.post("/v1/rerank", responses=ERRORS)
+@router.post("/rerank", include_in_schema=False)
+@router.post("/v1/reranking", include_in_schema=False)
+@router.post("/reranking", include_in_schema=False)
+async def rerank(request: Request) -> Response:
+    """501 with the reason: a model that generates text ranks nothing."""
+    cheap_caller_of(request)
+    raise NotHere("this model generates text; it is no reranker", hint="compare embeddings", field="model")
+
+
+@router.post("/v1/score", responses=ERRORS)
+@router.post("/score", include_in_schema=False)
+async def score(request: Request) -> Response:
+    """501 with the reason: a model that generates text scores no pairs."""
+    cheap_caller_of(request)
+    raise NotHere("this model generates text; it scores no pairs of texts", hint="compare embeddings", field="model")

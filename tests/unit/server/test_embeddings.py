@@ -1,0 +1,135 @@
+"""`/v1/embeddings`, `/embedding`, `/v1/rerank` and `/v1/score` over the fake model: replies, errors, the gate."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+from espalier.engines.fake import FakeHidden, open_engine
+from tests.server_app import client, settings
+
+IDS = [*b"ab"]
+BORDER = open_engine().encode("", add_special=True)
+
+
+@pytest.fixture(scope="module")
+def http() -> Iterator[TestClient]:
+    with client() as found:
+        yield found
+
+
+def mean(ids: list[int], length: int = 8) -> Any:
+    """By hand: the mean of the states, cut, with length 1."""
+    vector = np.mean([FakeHidden().read(ids[: end + 1])[-1] for end in range(len(ids))], axis=0)[:length]
+    return vector / np.sqrt(np.sum(vector.astype(np.float64) ** 2))
+
+
+def test_a_text_gives_the_mean_of_its_states_with_length_1(http: TestClient) -> None:
+    found = http.post("/v1/embeddings", json={"input": "ab", "user": "me", "dimensions": None}).json()
+    assert (found["object"], found["model"]) == ("list", "fake")
+    assert found["usage"] == {"prompt_tokens": 3, "total_tokens": 3}
+    (one,) = found["data"]
+    assert (one["object"], one["index"]) == ("embedding", 0)
+    assert np.allclose(one["embedding"], mean([*IDS, *BORDER]), atol=1e-6)
+
+
+def test_texts_ids_and_mixtures_are_a_batch_in_order(http: TestClient) -> None:
+    body = {"input": ["ab", [*IDS, *BORDER], ["a", 98]]}
+    data = http.post("/v1/embeddings", json=body).json()["data"]
+    assert [one["index"] for one in data] == [0, 1, 2]
+    assert data[0]["embedding"] == data[1]["embedding"]
+    assert np.allclose(data[2]["embedding"], mean([97, *BORDER, 98]), atol=1e-6)
+    alone = http.post("/v1/embeddings", json={"input": [*IDS, *BORDER]}).json()["data"]
+    assert alone[0]["embedding"] == data[0]["embedding"]
+
+
+def test_base64_holds_the_same_float32(http: TestClient) -> None:
+    plain = http.post("/v1/embeddings", json={"input": "ab"}).json()["data"][0]["embedding"]
+    coded = http.post("/v1/embeddings", json={"input": "ab", "encoding_format": "base64"}).json()["data"][0]
+    assert np.frombuffer(base64.b64decode(coded["embedding"]), dtype="<f4").tolist() == plain
+
+
+def test_dimensions_are_those_the_model_is_made_for(http: TestClient) -> None:
+    short = http.post("/v1/embeddings", json={"input": "ab", "dimensions": 4}).json()["data"][0]["embedding"]
+    assert np.allclose(short, mean([*IDS, *BORDER], 4), atol=1e-6)
+    assert http.post("/v1/embeddings", json={"input": "ab", "dimensions": 8}).status_code == 200
+    refused = http.post("/v1/embeddings", json={"input": "ab", "dimensions": 3})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "dimensions")
+
+
+@pytest.mark.parametrize("path", ["/embedding", "/embeddings"])
+def test_llama_servers_reply_is_a_list_of_vectors_for_each_text(http: TestClient, path: str) -> None:
+    found = http.post(path, json={"content": ["ab", "c"]}).json()
+    assert [one["index"] for one in found] == [0, 1]
+    assert np.allclose(found[0]["embedding"], [mean([*IDS, *BORDER])], atol=1e-6)
+    raw = http.post(path, json={"content": "ab", "embd_normalize": -1}).json()[0]["embedding"][0]
+    assert np.allclose(raw, FakeHidden().read([*IDS, *BORDER]).mean(axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "input"), ({"input": ""}, "input"), ({"input": []}, "input"), ({"input": ["a", ""]}, "input[1]"),
+        ({"input": [[]]}, "input[0]"), ({"input": [97, 10**6]}, "input[1]"),
+        ({"input": [[97], [10**6]]}, "input[1][0]"),
+        ({"input": "a", "content": "b"}, "input"), ({"input": "a", "encoding_format": "x"}, "encoding_format"),
+        ({"input": "x" * 5000}, "input"), ({"input": 5}, "input"), ({"input": [True]}, "input"),
+        ({"input": ["a"] * 3}, "input"), ({"input": "a", "dimensions": 0}, "dimensions"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(body: dict[str, Any], param: str) -> None:
+    with client(config=settings(max_embedding_inputs="2")) as http:
+        found = http.post("/v1/embeddings", json=body)
+    assert (found.status_code, found.json()["error"]["param"]) == (400, param), found.text
+
+
+def test_an_unknown_model_is_404(http: TestClient) -> None:
+    assert http.post("/v1/embeddings", json={"input": "a", "model": "other"}).status_code == 404
+
+
+def test_the_setting_comes_before_what_the_model_says() -> None:
+    states = FakeHidden().read([*IDS, *BORDER])
+    for pooling, row in (("last", -1), ("cls", 0)):
+        with client(config=settings(embedding_pooling=pooling)) as http:
+            found = http.post("/embedding", json={"input": "ab", "embd_normalize": -1}).json()[0]["embedding"][0]
+        assert np.allclose(found, states[row])
+
+
+def test_without_a_pooling_there_is_a_vector_for_each_token_and_none_for_a_text(
+    http: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeHidden, "pooling", None)
+    refused = http.post("/v1/embeddings", json={"input": "ab"})
+    assert refused.status_code == 501
+    assert "EMBEDDING_POOLING" in refused.json()["error"]["message"]
+    found = http.post("/embedding", json={"input": "ab"}).json()[0]["embedding"]
+    assert np.allclose(found, FakeHidden().read([*IDS, *BORDER]))
+
+
+def test_an_engine_without_hidden_states_says_so() -> None:
+    engine = open_engine()
+    engine._hidden = None
+    import espalier
+
+    with client(engine=espalier.LoadedEngine(engine)) as http:
+        found = http.post("/v1/embeddings", json={"input": "ab"})
+    assert (found.status_code, found.json()["error"]["type"]) == (501, "not_supported_error")
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/rerank", "/reranking", "/v1/reranking", "/v1/score", "/score"])
+def test_a_model_that_generates_is_no_reranker(http: TestClient, path: str) -> None:
+    found = http.post(path, json={"query": "a", "documents": ["b"]})
+    assert (found.status_code, found.json()["error"]["type"]) == (501, "not_supported_error")
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/embedding", "/v1/rerank", "/v1/score"])
+def test_each_needs_the_key(path: str) -> None:
+    with client(config=settings(secret_token="a" * 32)) as http:
+        assert http.post(path, json={"input": "a"}).status_code == 401
+        answer = http.post(path, json={"input": "a"}, headers={"authorization": f"Bearer {'a' * 32}"})
+        assert answer.status_code in (200, 501)
