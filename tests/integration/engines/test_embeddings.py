@@ -102,9 +102,9 @@ def test_a_file_says_how_it_is_pooled(tmp_path: Path, said: int | None, pooling:
 
 
 def test_a_model_for_embeddings_does_not_generate(tmp_path: Path) -> None:
-    with espalier.load(str(write_llama(tmp_path / "m.gguf", bpe_words(), keys={"pooling_type": 3}))) as engine:
-        with pytest.raises(CapabilityError, match="a model for embeddings: it cannot generate"):
-            engine.generate("x")
+    path = write_llama(tmp_path / "m.gguf", bpe_words(), keys={"pooling_type": 3})
+    with espalier.load(str(path)) as engine, pytest.raises(CapabilityError, match="embeddings: it cannot generate"):
+        engine.generate("x")
 
 
 @pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "lasttoken", "max_tokens"])

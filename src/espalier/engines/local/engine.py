@@ -58,7 +58,8 @@ class LocalEngine:
     ) -> None:
         """tool_template: for requests with tools, if the model has a template of its own for them. tool_format: how
         calls are written if the template does not show it. native: makes the engine's own sampler, if it has one.
-        hidden: reads hidden states, for embeddings. generates: false for a model that was trained for embeddings alone. clock: seconds, to time compiling."""
+        hidden: reads hidden states, for embeddings. generates: false for a model that was trained for embeddings alone.
+        clock: seconds, to time compiling."""
         self._name = name
         self._model: StepModel | None = model
         self._vocab = vocab

@@ -114,6 +114,8 @@ class PreparedRun:
                 text=happened.text,
                 record=record,
                 deltas=deltas,
+                prompt_tokens=len(self.job.prompt),
+                cached_tokens=reused,
             )
         deltas = self.deltas(happened.tail, is_last=True)
         result = self.result(happened, reused)

@@ -74,9 +74,11 @@ def predicted(count: int, *, first: float | None, last: float) -> Json:
 def _final(asked: LlamaAsked, index: int, result: Result) -> Json:
     body = asked.body
     stopped = isinstance(result.stop_reason, str)
+    text = outdented(result.text, body.n_indent or 0)
+    is_cut = len(text) < len(result.text)
     found: Json = {
         "index": index,
-        "content": result.text,
+        "content": text,
         "tokens": list(result.token_ids) if body.return_tokens else [],
         "id_slot": -1 if body.id_slot is None else body.id_slot,
         "stop": True,
@@ -85,15 +87,31 @@ def _final(asked: LlamaAsked, index: int, result: Result) -> Json:
         "tokens_evaluated": result.usage.prompt_tokens,
         "generation_settings": _settings(asked, result),
         "prompt": asked.requests[index].prompt,
-        "has_new_line": "\n" in result.text,
+        "has_new_line": "\n" in text,
         "truncated": bool(asked.truncated and asked.truncated[index]),
-        "stop_type": "word" if stopped else STOPS[result.finish_reason],
-        "stopping_word": result.stop_reason if stopped else "",
+        "stop_type": "limit" if is_cut else "word" if stopped else STOPS[result.finish_reason],
+        "stopping_word": result.stop_reason if stopped and not is_cut else "",
         "tokens_cached": result.usage.prompt_tokens + result.usage.completion_tokens - 1,
     }
     if body.n_probs and result.trace is not None:
         found["completion_probabilities"] = [probabilities(asked, step) for step in result.records]
     return found
+
+
+def outdented(text: str, least: int) -> str:
+    """The text up to the first line, after the first one, that begins with fewer than `least` spaces and tabs; its own
+    spaces stay, as in llama-server. An unfinished line of spaces alone is no such line."""
+    if least < 1:
+        return text
+    at = text.find("\n") + 1
+    while at:
+        begins = at
+        while begins < len(text) and text[begins] in " \t":
+            begins += 1
+        if begins < len(text) and begins - at < least:
+            return text[:begins]
+        at = text.find("\n", begins) + 1
+    return text
 
 
 def _settings(asked: LlamaAsked, result: Result) -> Json:
@@ -150,6 +168,7 @@ class LlamaChunks(Chunks):
     _first: dict[int, float] = field(default_factory=dict)
     _last: dict[int, float] = field(default_factory=dict)
     _counts: dict[int, int] = field(default_factory=dict)
+    _prompts: dict[int, tuple[int | None, int | None]] = field(default_factory=dict)  # tokens, and those in the cache
 
     def first(self) -> list[Json]:
         return []
@@ -165,11 +184,15 @@ class LlamaChunks(Chunks):
             self._first.setdefault(index, self._last[index])
             self._counts[index] = self._counts.get(index, 0) + 1
             self._ids.setdefault(index, []).append(happened.token_id)
+            begins = index not in self._prompts
+            self._prompts[index] = (happened.prompt_tokens, happened.cached_tokens)
             if happened.record is not None and asked.body.n_probs:
                 self._steps.setdefault(index, []).append(happened.record)
-            return [self._piece(asked, index, happened.text)] if happened.text else []
+            told = [self._progress(asked, index)] if begins and asked.body.return_progress else []
+            return [*told, self._piece(asked, index, happened.text)] if happened.text else told
         assert isinstance(happened, Finished)
         self.results[index] = happened.result
+        self._prompts[index] = (happened.result.usage.prompt_tokens, happened.result.usage.cached_tokens)
         pieces = [self._piece(asked, index, happened.text)] if happened.text or self._ids.get(index) else []
         final = {**_final(asked, index, happened.result), "content": "", "tokens": []}
         final.pop("completion_probabilities", None)  # each was sent with its token
@@ -181,6 +204,32 @@ class LlamaChunks(Chunks):
         )
         return [*pieces, _picked(asked, {**final, **self.head.named(), "timings": took})]
 
+    def _evaluated(self, index: int) -> Json:
+        """How many tokens the prompt has, where the engine knows it before the end."""
+        total = self._prompts.get(index, (None, None))[0]
+        return {} if total is None else {"tokens_evaluated": total}
+
+    def _progress(self, asked: LlamaAsked, index: int) -> Json:
+        """The chunk of `return_progress`: the prompt has been read. It comes once, before the first token, for prompts
+        are read beside the steps of others and not chunk by chunk for one request."""
+        total, cached = self._prompts[index]
+        took = 1000 * (self._first[index] - self.begun)
+        progress = {"total": total or 0, "cache": cached or 0, "processed": total or 0, "time_ms": round(took)}
+        return {
+            "index": index, "content": "", "tokens": [], "stop": False,
+            "id_slot": -1 if asked.body.id_slot is None else asked.body.id_slot,
+            "tokens_predicted": 0, **self._evaluated(index), "prompt_progress": progress,
+        }  # fmt: skip
+
+    def _timings(self, index: int) -> Json:
+        """`timings` so far; of the prompt only where the engine knows it before the end."""
+        count, last = self._counts.get(index, 0), self._last.get(index, self.begun)
+        total, cached = self._prompts.get(index, (None, None))
+        if total is None:
+            return predicted(count, first=self._first.get(index), last=last)
+        usage = Usage(prompt_tokens=total, completion_tokens=count, cached_tokens=cached or 0)
+        return timings(usage, began=self.begun, first=self._first.get(index), last=last)
+
     def _piece(self, asked: LlamaAsked, index: int, text: str) -> Json:
         found: Json = {
             "index": index,
@@ -189,11 +238,10 @@ class LlamaChunks(Chunks):
             "stop": False,
             "id_slot": -1 if asked.body.id_slot is None else asked.body.id_slot,
             "tokens_predicted": self._counts.get(index, 0),
+            **self._evaluated(index),
         }
         if asked.body.timings_per_token:
-            found["timings"] = predicted(
-                found["tokens_predicted"], first=self._first.get(index), last=self._last.get(index, self.begun)
-            )
+            found["timings"] = self._timings(index)
         if steps := self._steps.pop(index, None):
             found["completion_probabilities"] = [probabilities(asked, step) for step in steps]
         return found

@@ -5,6 +5,7 @@ llama-server ignores unknown fields; here unknown and unsupported fields are ref
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,6 +31,13 @@ from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
 from espalier.tokens.vocab import Vocab
 
+NO_EFFECT: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "tfs_z": ((1,), "llama.cpp has this sampler no more, and ignores it"),
+    "penalize_nl": ((False,), "llama.cpp has this switch no more, and ignores it"),
+    "t_max_predict_ms": ((0, -1), "REQUEST_SECONDS limits the time"),
+    "t_max_prompt_ms": ((0, -1), "REQUEST_SECONDS limits the time"),
+}
+"""Fields of llama-server that are taken, without effect: values that ask for nothing, and what the warning says."""
 NAMES = {"prompt_ids": "prompt", "max_tokens": "n_predict", "top_logprobs": "n_probs"}
 """From the field that an error names to the field of the body."""
 
@@ -92,6 +100,10 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
     if max(body.n or 1, body.n_cmpl or 1) > MAX_N:
         raise BadRequest(f"at most {MAX_N} outputs can be asked for", field="n" if body.n else "n_cmpl")
     check_lists(body, process)
+    if body.n_indent and body.stream:
+        raise UnsupportedParameter(
+            "n_indent cuts a text that is complete, not a stream", hint='"stream": false', field="n_indent"
+        )
     given = {name: value for name in LLAMA_NAMES - set(LLAMA_OFF) if (value := getattr(body, name)) is not None}
     if "stop" in given:
         given["stop"] = without_empty(given["stop"])
@@ -113,6 +125,7 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
         constraint=constraint,
         options={"raw": True, "sampling": config}
         | ({} if body.schema_order is None else {"schema_order": body.schema_order}),
+        warnings=tuple(_without_effect(body)),
         names={**NAMES, **({"n": "n_cmpl"} if body.n is None else {}), **constrained.names},
         stream=bool(body.stream),
         top_logprobs=body.n_probs or None,
@@ -121,6 +134,13 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
         request={"only_prompt": True} if reads_only else {},
     )
     return assemble(draft, process, partial(LlamaAsked, body=body, sampling=to_llama(config)))
+
+
+def _without_effect(body: LlamaBody) -> Iterator[str]:
+    for name, (idle, why) in NO_EFFECT.items():
+        value = getattr(body, name)
+        if value is not None and value not in idle:
+            yield f"{name} has no effect: {why}"
 
 
 def _texts_and_ids(given: Any, process: Process) -> tuple[tuple[str, ...], tuple[tuple[int, ...] | None, ...]]:

@@ -13,8 +13,8 @@ from espalier.server.bodies.sampling_fields import SamplingFields
 class LlamaBody(SamplingFields):
     """The body of `/completion`. prompt: a text, token ids, both mixed, or a list of these.
 
-    schema_order and safety are ours: see EspalierOptions. id_slot and cache_prompt have no effect. Other fields of
-    llama-server are refused by name.
+    schema_order and safety are ours: see EspalierOptions. id_slot and cache_prompt have no effect; tfs_z, penalize_nl
+    and the limits of time neither, which a warning says. Other fields of llama-server are refused by name.
     """
 
     prompt: str | list[int | str | list[int | str]]
@@ -35,15 +35,30 @@ class LlamaBody(SamplingFields):
     post_sampling_probs: bool | None = None
     return_tokens: bool | None = None
     timings_per_token: bool | None = None
+    return_progress: bool | None = None
     response_fields: list[str] | None = None
+    n_indent: int | None = Field(default=None, ge=0)
     # without effect
     cache_prompt: bool | None = None
     id_slot: int | None = Field(default=None, ge=-1)
+    # without effect, and told
+    tfs_z: float | None = None
+    penalize_nl: bool | None = None
+    t_max_predict_ms: float | None = None
+    t_max_prompt_ms: float | None = None
     # refused unless they ask for nothing
-    n_indent: Literal[0] | None = None
     grammar_lazy: Literal[False] | None = None
     grammar_triggers: list[Any] | None = Field(default=None, max_length=0)
     preserved_tokens: list[Any] | None = Field(default=None, max_length=0)
+
+
+class InfillBody(LlamaBody):
+    """The body of `/infill`: the text before and after the gap. prompt: what stands after the prefix already."""
+
+    prompt: str | list[int | str] = ""  # type: ignore[assignment]  # one prompt alone
+    input_prefix: str
+    input_suffix: str
+    input_extra: list[Any] | None = Field(default=None, max_length=0)
 
 
 class TokenizeBody(Body):
