@@ -187,8 +187,8 @@ class TokenEvent:
     """One token was generated. `text` is what may be shown now: whole characters, with a possible stop text held back.
 
     index: the request's place in the batch. record: None when tracing is off. deltas: what the text adds to the turn's
-    reasoning, content and calls; they may lag behind the text. prompt_tokens, cached_tokens: as in Usage; None where the
-    engine does not know them before the end.
+    reasoning, content and calls; they may lag behind the text. prompt_tokens, cached_tokens: as in Usage; None where
+    the engine does not know them before the end.
     """
 
     index: int

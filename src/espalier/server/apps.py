@@ -35,6 +35,7 @@ from espalier.server.routes import (
     generations,
     health,
     llama,
+    llama_state,
     logging_server,
     messages,
     models,
@@ -51,7 +52,7 @@ from espalier.wiring import App
 
 CHAT_ROUTERS = (
     health.router, chat.router, completions.router, models.router, traces.router, generations.router, web.router,
-    llama.router, tokens.router, responses.router, messages.router, embeddings.router,
+    llama.router, tokens.router, responses.router, messages.router, embeddings.router, llama_state.router,
 )  # fmt: skip
 BATCH_ROUTERS = (files.router, batches.router, seed_jobs.router)
 ROUTERS = (*CHAT_ROUTERS, *BATCH_ROUTERS)

@@ -18,7 +18,7 @@ from espalier.server.admit.auth import refuses_stranger
 from espalier.server.http.errors import BadRequest, ErrorShape, internal_error, openai_shape
 
 log = logging.getLogger(__name__)
-PUBLIC = frozenset({"/health", "/ready"})
+PUBLIC = frozenset({"/health", "/v1/health", "/ready"})
 """Open to every host, for the probes of orchestrators."""
 SANE = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 """Request ids of clients that are kept: nothing that could break a log line or a header."""

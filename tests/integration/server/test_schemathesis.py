@@ -68,7 +68,9 @@ def sent(client: TestClient, case: Any) -> Any:
     return client.request(**options, follow_redirects=False)
 
 
-ABSENT = {"POST /v1/rerank", "POST /v1/score"}
+ABSENT = {
+    "POST /v1/rerank", "POST /v1/score", "POST /infill", "POST /slots/{id_slot}", "POST /lora-adapters",
+}  # fmt: skip
 """Routes that say 501 with a reason, for this model cannot do what they do."""
 RIGHT, WRONG = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 TRIED = [

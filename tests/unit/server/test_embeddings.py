@@ -88,8 +88,12 @@ def test_what_is_wrong_is_named(body: dict[str, Any], param: str) -> None:
     assert (found.status_code, found.json()["error"]["param"]) == (400, param), found.text
 
 
-def test_an_unknown_model_is_404(http: TestClient) -> None:
-    assert http.post("/v1/embeddings", json={"input": "a", "model": "other"}).status_code == 404
+def test_another_model_is_told_and_refused_where_the_server_is_strict(http: TestClient) -> None:
+    found = http.post("/v1/embeddings", json={"input": "a", "model": "other"})
+    assert (found.status_code, found.json()["model"]) == (200, "fake")
+    assert "other" in found.headers["warning"]
+    with client(config=settings(strict_model="true")) as strict:
+        assert strict.post("/v1/embeddings", json={"input": "a", "model": "other"}).status_code == 404
 
 
 def test_the_setting_comes_before_what_the_model_says() -> None:

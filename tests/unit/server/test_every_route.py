@@ -17,11 +17,12 @@ from starlette.testclient import TestClient
 
 from tests.server_app import OneKeyGate, make_app, settings
 
-FREE = {"/health", "/ready"}
+FREE = {"/health", "/v1/health", "/ready"}
 KEY = {"authorization": "Bearer sk-good"}
 VALUES = {
     "{model:path}": "fake", "{trace_id}": "a", "{name}": "playground.js", "{file_id}": "a", "{batch_id}": "a",
     "{job_id}": "a", "{log_id}": "a", "{response_id}": "a",
+    "{job_id}": "a", "{log_id}": "a", "{id_slot}": "0",
 }  # fmt: skip
 BODIES = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}]},
@@ -30,6 +31,7 @@ BODIES = {
     "/v1/messages": {"messages": [{"role": "user", "content": "a"}], "max_tokens": 5},
     "/completion": {"prompt": "a"},
     "/completions": {"prompt": "a"},
+    "/infill": {"input_prefix": "a", "input_suffix": "b"},
 }
 
 

@@ -19,13 +19,15 @@ from espalier.tokens.vocab import Vocab
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingsAsked:
-    """texts: token ids of each. how: how their states become vectors. base64: as little-endian float32 bytes."""
+    """texts: token ids of each. how: how their states become vectors. base64: as little-endian float32 bytes.
+    warnings: for the client."""
 
     reader: HiddenReader
     texts: tuple[tuple[int, ...], ...]
     how: HowToPool
     model: str
     base64: bool
+    warnings: tuple[str, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -40,7 +42,7 @@ def ask_embeddings(body: EmbeddingsBody, process: Process, *, tokenwise: bool) -
         raise BadRequest('"input" or "content" must be provided' if not given else "input and content are the same",
                          hint="one of the two", field="input")  # fmt: skip
     field, engine = given[0], process.engine.engine
-    model = model_name(body.model, process)
+    model, other = model_name(body.model, process)
     reader = reader_of(engine, process.engine.name)
     pooling = _pooling(reader, process, tokenwise=tokenwise)
     length = _length(body.dimensions, reader)
@@ -55,7 +57,14 @@ def ask_embeddings(body: EmbeddingsBody, process: Process, *, tokenwise: bool) -
     texts = tuple(_ids(one, engine, vocab, where, longest) for where, one in several)
     norm = L2 if body.embd_normalize is None else body.embd_normalize
     how = HowToPool(pooling=pooling, norm=norm, length=length)
-    return EmbeddingsAsked(reader=reader, texts=texts, how=how, model=model, base64=body.encoding_format == "base64")
+    return EmbeddingsAsked(
+        reader=reader,
+        texts=texts,
+        how=how,
+        model=model,
+        base64=body.encoding_format == "base64",
+        warnings=(*body.told.lines(), *other),
+    )
 
 
 def _pooling(reader: HiddenReader, process: Process, *, tokenwise: bool) -> Pooling | None:

@@ -5,7 +5,6 @@ llama-server ignores unknown fields; here unknown and unsupported fields are ref
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,13 +30,6 @@ from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
 from espalier.tokens.vocab import Vocab
 
-NO_EFFECT: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "tfs_z": ((1,), "llama.cpp has this sampler no more, and ignores it"),
-    "penalize_nl": ((False,), "llama.cpp has this switch no more, and ignores it"),
-    "t_max_predict_ms": ((0, -1), "REQUEST_SECONDS limits the time"),
-    "t_max_prompt_ms": ((0, -1), "REQUEST_SECONDS limits the time"),
-}
-"""Fields of llama-server that are taken, without effect: values that ask for nothing, and what the warning says."""
 NAMES = {"prompt_ids": "prompt", "max_tokens": "n_predict", "top_logprobs": "n_probs"}
 """From the field that an error names to the field of the body."""
 
@@ -125,7 +117,6 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
         constraint=constraint,
         options={"raw": True, "sampling": config}
         | ({} if body.schema_order is None else {"schema_order": body.schema_order}),
-        warnings=tuple(_without_effect(body)),
         names={**NAMES, **({"n": "n_cmpl"} if body.n is None else {}), **constrained.names},
         stream=bool(body.stream),
         top_logprobs=body.n_probs or None,
@@ -134,13 +125,6 @@ def ask_llama(body: LlamaBody, process: Process) -> LlamaAsked:
         request={"only_prompt": True} if reads_only else {},
     )
     return assemble(draft, process, partial(LlamaAsked, body=body, sampling=to_llama(config)))
-
-
-def _without_effect(body: LlamaBody) -> Iterator[str]:
-    for name, (idle, why) in NO_EFFECT.items():
-        value = getattr(body, name)
-        if value is not None and value not in idle:
-            yield f"{name} has no effect: {why}"
 
 
 def _texts_and_ids(given: Any, process: Process) -> tuple[tuple[str, ...], tuple[tuple[int, ...] | None, ...]]:

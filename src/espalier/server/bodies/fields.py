@@ -62,6 +62,10 @@ HINTS: Mapping[str, Hint] = {
     "n_keep": Hint("a prompt is never shifted", int),
     "n_discard": Hint("a prompt is never shifted", int),
     "n_cache_reuse": Hint("the prefix cache changes no reply", int),
+    "tfs_z": Hint("llama.cpp has this sampler no more, and ignores it", NUMBER),
+    "penalize_nl": Hint("llama.cpp has this switch no more, and ignores it", bool),
+    "t_max_predict_ms": Hint("REQUEST_SECONDS limits the time", NUMBER),
+    "t_max_prompt_ms": Hint("REQUEST_SECONDS limits the time", NUMBER),
     "timings_per_token": Hint("only llama-server's route /completion has timings", bool),
     # the word-list server, the logging server
     "auth_token": Hint("the logging server's, for downloads, of which there are none"),
@@ -129,7 +133,6 @@ REFUSED: Mapping[str, Refusal] = {
     "return_tokens": Refusal(idle=(False,), why="use `return_token_ids`"),
     "return_progress": Refusal(idle=(False,), why=_ROUTE),
     "response_fields": Refusal(idle=([],), why=_ROUTE),
-    "t_max_predict_ms": Refusal(idle=(0, -1), why="use `max_tokens` or `n_predict`"),
     "lora": Refusal(idle=([],), why="there are no adapters"),
     "reasoning_format": Refusal(idle=("auto", "deepseek"), why="reasoning is always separate from the content"),
     "reasoning_in_content": Refusal(idle=(False,), why="reasoning is always separate from the content"),

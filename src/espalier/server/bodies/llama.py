@@ -13,8 +13,8 @@ from espalier.server.bodies.sampling_fields import SamplingFields
 class LlamaBody(SamplingFields):
     """The body of `/completion`. prompt: a text, token ids, both mixed, or a list of these.
 
-    schema_order and safety are ours: see EspalierOptions. id_slot and cache_prompt have no effect; tfs_z, penalize_nl
-    and the limits of time neither, which a warning says. Other fields of llama-server are refused by name.
+    schema_order and safety are ours: see EspalierOptions. id_slot and cache_prompt have no effect. n_indent: a
+    line that begins with fewer spaces ends the text. Other fields of llama-server are refused by name.
     """
 
     prompt: str | list[int | str | list[int | str]]
@@ -41,11 +41,6 @@ class LlamaBody(SamplingFields):
     # without effect
     cache_prompt: bool | None = None
     id_slot: int | None = Field(default=None, ge=-1)
-    # without effect, and told
-    tfs_z: float | None = None
-    penalize_nl: bool | None = None
-    t_max_predict_ms: float | None = None
-    t_max_prompt_ms: float | None = None
     # refused unless they ask for nothing
     grammar_lazy: Literal[False] | None = None
     grammar_triggers: list[Any] | None = Field(default=None, max_length=0)

@@ -18,7 +18,7 @@ from espalier.errors import EspalierError, Unavailable
 from espalier.server.http.errors import ErrorShape, openai_shape
 
 log = logging.getLogger(__name__)
-PUBLIC = frozenset({"/health", "/ready", "/version"})
+PUBLIC = frozenset({"/health", "/v1/health", "/ready", "/version"})
 
 Failed = Callable[[Exception], None]
 """Called with the error if loading fails: the server must then end."""

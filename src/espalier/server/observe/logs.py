@@ -33,7 +33,7 @@ SECRETS = re.compile(
 )
 PASSWORD = re.compile(r"(?P<name>\b[a-z][a-z0-9+.-]{0,30}://[^\s:/@]{0,256}:)[^\s@]{1,2048}(?=@)", re.IGNORECASE)
 CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-QUIET = frozenset({"/health", "/ready", "/metrics"})
+QUIET = frozenset({"/health", "/v1/health", "/ready", "/metrics"})
 """Routes that are polled every few seconds: logged at DEBUG unless they fail."""
 _FIELDS = "espalier.log"
 _START_FAILED = re.compile(

@@ -20,6 +20,7 @@ from espalier.server.bodies.base import read_body
 from espalier.server.bodies.embeddings import EmbeddingList, EmbeddingsBody, TokenVectors
 from espalier.server.http.body import read_object
 from espalier.server.http.errors import GENERATION_ERRORS, documented
+from espalier.server.http.warnings import warning_header
 from espalier.server.http.wire import JsonResponse, to_bytes_by_parts
 from espalier.server.process.deps import admitted, cheap_caller_of, while_connected
 from espalier.time_limit import check, time_limit
@@ -48,14 +49,17 @@ async def _answer(request: Request, *, is_openai: bool) -> Response:
         data = await read_object(request, process.settings)
         ends = time.monotonic() + process.settings.request_seconds
 
-        def make() -> bytes:
+        def make() -> tuple[bytes, tuple[str, ...]]:
             with time_limit(process.settings.compile_seconds, what="reading this"):
-                asked = ask_embeddings(read_body(EmbeddingsBody, data), process, tokenwise=not is_openai)
+                body = read_body(EmbeddingsBody, data, strict=process.settings.strict_fields)
+                asked = ask_embeddings(body, process, tokenwise=not is_openai)
             with time_limit(process.settings.request_seconds, what="this"):
                 vectors = [_vector(asked, text, ends) for text in asked.texts]
-                return to_bytes_by_parts(_openai(asked, vectors) if is_openai else _llama(vectors))
+                made = to_bytes_by_parts(_openai(asked, vectors) if is_openai else _llama(vectors))
+            return made, asked.warnings
 
-        return JsonResponse(await while_connected(request, process.pools.tokens.run(make, owner=caller.name)))
+        reply, warnings = await while_connected(request, process.pools.tokens.run(make, owner=caller.name))
+        return JsonResponse(reply, headers=warning_header(warnings))
 
 
 def _vector(asked: EmbeddingsAsked, text: tuple[int, ...], ends: float) -> Vectors:

@@ -1,4 +1,4 @@
-"""llama-server's routes: `POST /completion` (also `/completions`) and `GET /props`. There are no slots here."""
+"""llama-server's routes: `POST /completion` (also `/completions`), `POST /infill` and `GET /props`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from espalier.errors import NotHere
 from espalier.sampling.config_names import from_llama, to_llama
 from espalier.server.answering.llama import LlamaChunks, finish_llama, whole_llama
 from espalier.server.answering.replies import text_head
 from espalier.server.answering.route import Dialect, answer
+from espalier.server.asking.infill import ask_infill, fim_tokens
 from espalier.server.asking.llama import adapt_llama, ask_llama, read_llama
-from espalier.server.bodies.llama import LlamaBody
+from espalier.server.asking.token_ids import known_vocab
+from espalier.server.bodies.llama import InfillBody, LlamaBody
 from espalier.server.bodies.openapi import STREAM
 from espalier.server.http.errors import GENERATION_ERRORS, READING_ERRORS, documented
 from espalier.server.http.wire import JsonResponse
@@ -33,6 +36,17 @@ LLAMA = Dialect(
     finish=finish_llama,
     done=b"",
 )
+INFILL = Dialect(
+    route="/infill",
+    operation="text_completion",
+    body=InfillBody,
+    ask=ask_infill,
+    head=text_head,
+    whole=whole_llama,
+    chunks=LlamaChunks,
+    finish=finish_llama,
+    done=b"",
+)
 REPLY: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "llama-server's reply; a list of them for several outputs.",
@@ -48,6 +62,18 @@ router = APIRouter(tags=["llama-server"])
 async def complete(request: Request) -> Response:
     """Continue a text or token ids, with llama-server's fields, defaults and reply; the stream has no [DONE]."""
     return await answer(request, LLAMA)
+
+
+@router.post("/infill", responses={**REPLY, **documented(*GENERATION_ERRORS)},
+             openapi_extra={"requestBody": {"$ref": "#/components/requestBodies/InfillBody"}})  # fmt: skip
+async def infill(request: Request) -> Response:
+    """Fill the gap between two texts, where the model has tokens for it; else 501 naming those that it lacks."""
+    try:
+        fim_tokens(known_vocab(process_of(request).engine.engine, "model"))
+    except NotHere:
+        cheap_caller_of(request)  # nothing will run, so nothing else asks the gate
+        raise
+    return await answer(request, INFILL)
 
 
 @router.get("/props", responses=documented(*READING_ERRORS))
