@@ -21,8 +21,7 @@ FREE = {"/health", "/v1/health", "/ready"}
 KEY = {"authorization": "Bearer sk-good"}
 VALUES = {
     "{model:path}": "fake", "{trace_id}": "a", "{name}": "playground.js", "{file_id}": "a", "{batch_id}": "a",
-    "{job_id}": "a", "{log_id}": "a", "{response_id}": "a",
-    "{job_id}": "a", "{log_id}": "a", "{id_slot}": "0",
+    "{job_id}": "a", "{log_id}": "a", "{response_id}": "a", "{id_slot}": "0",
 }  # fmt: skip
 BODIES = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "a"}]},

@@ -18,9 +18,8 @@ from starlette.responses import HTMLResponse, Response
 
 from espalier.server.bodies.batches import BatchBody, PriorityBody
 from espalier.server.bodies.embeddings import EmbeddingsBody
-from espalier.server.bodies.llama import DetokenizeBody, LlamaBody, TokenizeBody
-from espalier.server.bodies.messages import MessagesBody
 from espalier.server.bodies.llama import DetokenizeBody, InfillBody, LlamaBody, TokenizeBody
+from espalier.server.bodies.messages import MessagesBody
 from espalier.server.bodies.openai import ChatBody, CompletionBody, ErrorReply
 from espalier.server.bodies.responses import ResponsesBody
 from espalier.server.http.wire import JsonResponse, to_bytes
