@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -18,26 +15,17 @@ from espalier.constraints.kinds import KINDS
 from espalier.constraints.spec import Spec
 from espalier.errors import SpecError, UnsupportedError
 from espalier.lexicon.files import WordFiles
+from espalier.owners import owner
 from espalier.time_limit import WorkLock
 from espalier.tokens.trie import TokenTrie, load_trie
 from espalier.tokens.vocab import Vocab
 
 Part = TypeVar("Part")
 
+# Specs are kept for the owner of `owners.working_for` alone: how long a compilation takes tells no owner what another
+# one has asked for, and no owner's specs displace another's.
 CACHE_LIMIT = 16  # compiled specs kept for each owner and vocabulary, least recently used dropped
 CACHE_LIMIT_OF_ALL = 64  # of all owners together; whoever has the most loses one
-_OWNER: ContextVar[str] = ContextVar("compiling_for", default="")
-
-
-@contextmanager
-def compiling_for(owner: str) -> Iterator[None]:
-    """What is compiled inside is kept for this owner alone: how long a compilation takes tells no owner what another
-    one has asked for, and no owner's specs displace another's."""
-    token = _OWNER.set(owner)
-    try:
-        yield
-    finally:
-        _OWNER.reset(token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +91,7 @@ class Compiler:
         # A word file that was edited since makes another constraint.
         key = "\n".join([spec.key(), *(f"{lang} {self.words.stamp(lang)}" for lang in spec.word_languages())])
         with self._lock:
-            own = self._compiled.get(_OWNER.get())
+            own = self._compiled.get(owner())
             found = self._kept.get(key) or (None if own is None else own.get(key))
             if found is not None:
                 self._put(key, found, keep=keep)
@@ -121,14 +109,14 @@ class Compiler:
             for specs in self._compiled.values():
                 specs.pop(key, None)
             return
-        own = self._compiled.setdefault(_OWNER.get(), OrderedDict())
+        own = self._compiled.setdefault(owner(), OrderedDict())
         own[key] = compiled
         own.move_to_end(key)
         if len(own) > CACHE_LIMIT:
             own.popitem(last=False)
         if sum(map(len, self._compiled.values())) > CACHE_LIMIT_OF_ALL:
-            owner = max(self._compiled, key=lambda one: len(self._compiled[one]))
-            self._compiled[owner].popitem(last=False)
+            most = max(self._compiled, key=lambda one: len(self._compiled[one]))
+            self._compiled[most].popitem(last=False)
             self._compiled = {one: specs for one, specs in self._compiled.items() if specs}
 
     def language(self, spec: Spec, *, wanted_by: str) -> Dfa | Network:

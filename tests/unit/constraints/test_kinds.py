@@ -13,7 +13,7 @@ import pytest
 from espalier import After, AllOf, AnyOf, Free, JsonSchema, Regex, Thinking, ToolCalls, Vocab, Wordlist
 from espalier.automata.languages.network import build_network
 from espalier.constraints import kinds
-from espalier.constraints.compiler import CACHE_LIMIT, CACHE_LIMIT_OF_ALL, Compiler, compiling_for
+from espalier.constraints.compiler import CACHE_LIMIT, CACHE_LIMIT_OF_ALL, Compiler
 from espalier.constraints.kinds import KINDS, Kind
 from espalier.constraints.matching.automaton import compile_network
 from espalier.constraints.matching.rewinding import rewinding_parts
@@ -22,6 +22,7 @@ from espalier.constraints.to_gbnf import portable
 from espalier.constraints.verdict import Verdict, judge, parse
 from espalier.errors import CapabilityError, SpecError, UnknownName, UnsupportedError
 from espalier.grammar.parser import parse as parse_grammar
+from espalier.owners import working_for
 from tests.laws import check_matcher
 from tests.plugins import declare, on_path
 
@@ -163,18 +164,18 @@ def test_no_owner_meets_what_was_compiled_for_another() -> None:
     """Otherwise the time of a first token would tell what other keys use, and one key could displace all others'."""
     compiler = Compiler(Vocab.bytes())
     spec = Regex("[a-z]{3}")
-    with compiling_for("anna"):
+    with working_for("anna"):
         first = compiler.compile(spec)
         assert compiler.compile(spec) is first
-    with compiling_for("ben"):
+    with working_for("ben"):
         own = compiler.compile(spec)
         assert own is not first
         for number in range(3 * CACHE_LIMIT):
             compiler.compile(Regex(f"b{{{number + 1}}}"))
     for number in range(10):
-        with compiling_for(f"other {number}"):
+        with working_for(f"other {number}"):
             for length in range(9):
                 compiler.compile(Regex(f"c{{{length + 1}}}"))
-    with compiling_for("anna"):
+    with working_for("anna"):
         assert compiler.compile(spec) is first
     assert sum(map(len, compiler._compiled.values())) <= CACHE_LIMIT_OF_ALL

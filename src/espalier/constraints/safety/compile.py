@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,12 +25,13 @@ from espalier.constraints.safety.machine import NEAR, Hit, SafetyMachine
 from espalier.constraints.safety.parts import Tables, built_in_parts, custom_parts, listed_part, tables_of
 from espalier.constraints.safety.phrases import Phrase
 from espalier.constraints.safety.spec import Custom, Safety
+from espalier.owners import owned_cache, owner, working_for
 from espalier.time_limit import check, time_limit
 from espalier.tokens.vocab import Vocab
 
 SECONDS = 60.0
 """The time limit for building one filter's DFA; a caller's own limit holds as well."""
-FILTERS = 8
+FILTERS = 16
 """How many DFAs are kept."""
 FAR_END = 64
 """The most tokens that are assumed to complete a text where users gave patterns of their own."""
@@ -57,7 +57,7 @@ class CompiledFilter(NamedTuple):
     is_custom: bool
 
 
-@lru_cache(maxsize=FILTERS)
+@owned_cache(FILTERS)
 def filter_of(spec: Safety, folder: Path | None = None) -> CompiledFilter:
     """The automata of a filter, whatever its mode. folder: where those of built-in patterns are kept. Raises
     SpecError for a custom pattern that is found in (nearly) every text, RegexError and UnsupportedError for one that
@@ -135,7 +135,8 @@ def _use_kernels() -> None:
 def compile_safety(spec: Safety, compiler: Compiler) -> Compiled:
     """The filter for one vocabulary. Raises as `filter_of` does, and VocabError."""
     load_kernels()
-    found = filter_of(_masking(spec), compiler.cache_dir)
+    with working_for(owner() if spec.patterns or spec.lists else ""):  # what is built in tells of nobody
+        found = filter_of(_masking(spec), compiler.cache_dir)
     machine = SafetyMachine(found.tables, compiler.vocab, compiler.trie, near=FAR_END if found.is_custom else NEAR)
     strict = SafetyCompiled(spec, compiler, machine, found)
     return UndoableCompiled(strict, _Reader(spec, machine)) if spec.rewinds else strict

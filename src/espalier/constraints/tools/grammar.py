@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import NamedTuple
 
 from espalier.chat.argument_types import ALL, argument_types
@@ -37,6 +37,7 @@ from espalier.grammar.ast import (
 )
 from espalier.grammar.json_mode import JsonWhitespace
 from espalier.grammar.regex.parse import parse_regex
+from espalier.owners import owned_cache
 from espalier.schema.form import Case, NodeId, NormalForm, Object, Property, Values
 from espalier.schema.gbnf.convert import convert
 from espalier.schema.gbnf.linear import join
@@ -338,7 +339,7 @@ def watched_arguments(tool: Tool, whitespace: JsonWhitespace, order: Order) -> W
     )
 
 
-@lru_cache(maxsize=KEPT_TOOLS)
+@owned_cache(KEPT_TOOLS)
 def _converted(
     asked: _Asked,
     whitespace: JsonWhitespace,

@@ -20,7 +20,6 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequen
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from espalier.constraints.compiler import compiling_for
 from espalier.constraints.judging import Judge, in_this_process
 from espalier.decoding.plan import Outcome, Taken
 from espalier.engines.base import Event, Finished, Load, Progress, Request
@@ -31,6 +30,7 @@ from espalier.engines.serving.delivery import Mailbox, hand_out
 from espalier.engines.serving.lanes import PlanEvent, Ticket
 from espalier.engines.serving.scheduler import Scheduler
 from espalier.errors import InputError
+from espalier.owners import working_for
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -89,7 +89,7 @@ class Service:
             raise InputError(f"a deadline is a number of seconds above 0, not {deadline}", field="deadline")
         end = None if deadline is None else self._clock() + deadline
         self._scheduler.check(owner)  # before the work; `_begin` checks again
-        with compiling_for(owner):
+        with working_for(owner):
             prepared = self._engine.prepare(request)
         prepared.judge_with(self._judge, owner)
         running = _ServiceRun(self._scheduler, prepared, owner, end, keep=self)

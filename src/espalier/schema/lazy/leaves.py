@@ -29,6 +29,7 @@ from espalier.grammar.ast import (
     seq,
 )
 from espalier.grammar.ranges import Ranges
+from espalier.owners import owner
 from espalier.schema.form import Boolean, Null, Number, String
 from espalier.schema.gbnf.dfa_rules import dfa_table
 from espalier.schema.gbnf.notation import JSON
@@ -117,7 +118,7 @@ class Leaves:
 
     def __init__(self) -> None:
         self.explored = Explored(_NoRules(), is_shared=True)
-        self._known: dict[tuple[LeafCase, str], Leaf] = {}
+        self._known: dict[tuple[LeafCase, str, str], Leaf] = {}
         self._structure: dict[Node, Place | None] = {}
 
     @property
@@ -126,7 +127,7 @@ class Leaves:
 
     def leaf(self, case: LeafCase, keyword: str = "pattern") -> Leaf:
         """The automaton of a case. keyword: that of its patterns, in gaps."""
-        key = (case, keyword)
+        key = (case, keyword, owner())
         found = self._known.get(key)
         if found is None:  # worked out without a lock: another schema must not wait for a costly pattern of this one
             automaton, remarks = converted(case, keyword)

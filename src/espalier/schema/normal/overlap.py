@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 
 from espalier.automata.languages.algebra import both
 from espalier.automata.languages.dfa import Dfa
 from espalier.errors import GrammarError, LimitExceeded, RegexError, UnsupportedError
+from espalier.owners import owned_cache
 from espalier.schema.patterns.languages import read
 
 MAX_LENGTH = 200
@@ -22,7 +22,7 @@ MAX_STATES = 2_000
 _COUNT = re.compile(r"\{[0-9,]*[0-9]+")
 
 
-@lru_cache(maxsize=4096)
+@owned_cache(4096)
 def may_overlap(one: str, two: str) -> bool:
     """False only where no text matches both patterns, in either dialect."""
     if one == two:
@@ -36,7 +36,7 @@ def may_overlap(one: str, two: str) -> bool:
         return True
 
 
-@lru_cache(maxsize=1024)
+@owned_cache(1024)
 def _language(pattern: str) -> Dfa | None:
     """All texts that either dialect matches; None where that is expensive to find, or empty."""
     counts = [int(number) for found in _COUNT.findall(pattern) for number in re.findall("[0-9]+", found)]

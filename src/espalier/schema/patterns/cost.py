@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
+
+from espalier.owners import owned_cache
 
 WAYS = 2_000_000
 """Ways to match that are tried in a few hundredths of a second."""
@@ -49,7 +50,7 @@ def _patterns(schema: Any, keywords: tuple[str, ...]) -> Iterator[str]:
             todo += one
 
 
-@lru_cache(maxsize=4096)
+@owned_cache(4096)
 def _is_quick(pattern: str, length: int) -> bool:
     """Every choice multiplies the ways: the options of a group, and the number of repetitions. A repeated group with a
     choice in it makes that choice in every round: this is exponential."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import warnings
-from functools import lru_cache
 
 from espalier.errors import RegexError, UnsupportedError
 from espalier.grammar.ranges import Ranges, complement
 from espalier.grammar.regex.classes import category
+from espalier.owners import owned_cache
 from espalier.schema.patterns.cost import is_quick
 from espalier.schema.patterns.languages import read
 
@@ -24,7 +24,7 @@ _TOKEN = re.compile(
 _PLAIN = {"d": "0-9", "w": "A-Za-z0-9_"}
 
 
-@lru_cache(maxsize=4096)
+@owned_cache(4096)
 def compiled(pattern: str) -> re.Pattern[str]:
     """The pattern translated for `re.search`. Raises RegexError where `re` cannot read it."""
     try:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 from espalier.automata.languages.algebra import both, either, every_text, language, without
 from espalier.automata.languages.dfa import Dfa
@@ -19,6 +18,7 @@ from espalier.errors import RegexError, UnsupportedError
 from espalier.grammar.ast import Node
 from espalier.grammar.ranges import Ranges, complement, merge
 from espalier.grammar.regex.parse import parse_regex
+from espalier.owners import owned_cache
 from espalier.schema.patterns.assertions import ASSERTION, asserted
 from espalier.schema.patterns.references import REFERENCE, without_references
 from espalier.time_limit import check as check_time
@@ -113,7 +113,7 @@ def _is_hard(text: str) -> bool:
     return bool(ASSERTION.search(text) or REFERENCE.search(text))
 
 
-@lru_cache(maxsize=256)
+@owned_cache(256)
 def _search_dfa(text: str, wide: bool) -> Dfa | None:
     if not _is_hard(text):
         return language(searched(text, wide=wide))
@@ -130,7 +130,7 @@ def _rewritten(text: str, wide: bool) -> str:
     return _rewrite(text, wide)[0]
 
 
-@lru_cache(maxsize=1024)
+@owned_cache(1024)
 def searched(pattern: str, *, wide: bool) -> Node:
     """The texts that contain a match. Raises UnsupportedError with the pattern and an offset into it."""
     rewritten, origin = _rewrite(pattern, wide)

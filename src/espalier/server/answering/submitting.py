@@ -18,6 +18,7 @@ from espalier.constraints.spec import JsonSchema
 from espalier.engines.base import Request
 from espalier.engines.protocols import Running
 from espalier.errors import DeadlineExceeded, EspalierError, LimitExceeded
+from espalier.owners import working_for
 from espalier.server.answering.generation import Generation, Output, too_costly
 from espalier.server.answering.recording import recorded
 from espalier.server.asking.draft import Asked
@@ -80,7 +81,8 @@ async def _submit(made: Generation) -> None:
         try:
             with time_limit(process.settings.compile_seconds, cancelled=is_off.is_set):
                 began = time.monotonic()
-                made.contract = _contract(made)
+                with working_for(made.caller.name):
+                    made.contract = _contract(made)
                 if made.contract is not None:  # the contract needs the schema compiled
                     made.compiled = time.monotonic() - began
                 requests = recorded(_cut(made), process, request_id=made.request_id)

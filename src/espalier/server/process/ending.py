@@ -19,9 +19,9 @@ from types import FrameType
 from typing import Any
 
 log = logging.getLogger(__name__)
-FORCED_AFTER = 1.4
+FORCED_AFTER = 1.2
 """Seconds after the drain."""
-ALARM_AFTER = 1.8
+ALARM_AFTER = 1.5
 FORCED_STATUS = 1
 
 
@@ -34,6 +34,7 @@ class Ending:
         self._drain, self._finish, self._leave = drain, finish, leave
         self._ends: float | None = None
         self._finishing: asyncio.Task[None] | None = None
+        self._is_armed = False
 
     @property
     def has_begun(self) -> bool:
@@ -48,10 +49,17 @@ class Ending:
         if self._ends is not None:
             return
         self._ends = time.monotonic() + self._drain
-        threading.Thread(target=self._force, name="espalier-ending", daemon=True).start()
+        self.arm()
+        loop.call_later(self._drain, self._begin_finishing)
+
+    def arm(self) -> None:
+        """Have the process ended in time from now on, whatever the loop does. Does nothing the second time."""
+        if self._is_armed:
+            return
+        self._is_armed = True
         with suppress(ValueError, AttributeError):
             signal.setitimer(signal.ITIMER_REAL, self._drain + ALARM_AFTER)
-        loop.call_later(self._drain, self._begin_finishing)
+        threading.Thread(target=self._force, name="espalier-ending", daemon=True).start()
 
     def _begin_finishing(self) -> None:
         self._finishing = asyncio.ensure_future(self._finish())
@@ -74,6 +82,7 @@ def ending_on_signals(ending: Ending) -> Iterator[None]:
     before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
 
     def begin(number: int, frame: FrameType | None) -> None:
+        ending.arm()  # a busy loop may come to the next call late
         loop.call_soon_threadsafe(ending.begin, loop)
         following = before[signal.Signals(number)]
         if callable(following):
