@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,38 +22,14 @@ from espalier.store.batches.queue import ItemQueue
 from espalier.store.batches.results import Results
 from tests.batch_jobs import Echo, found, line, open_batches, results, submit
 from tests.server_app import client, settings
+from tests.small_disk import MIB, fill, mounted
 
-MIB = 1 << 20
 CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A folder with room for 16 MiB: SQLite's log alone takes 4 before it is folded in. Skipped where this process may
-    not mount one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if not hasattr(os, "geteuid") or os.geteuid() or shutil.which("mount") is None:
-        pytest.skip("a small disk is mounted by root alone")
-    command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
-    made = subprocess.run(command, check=False, capture_output=True)
-    if made.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {made.stderr.decode().strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def fill(disk: Path) -> Path:
-    """Take all the room that is left. The file that holds it."""
-    path = disk / "filler"
-    with path.open("wb", buffering=0) as file:
-        for size in (MIB, 4096, 1):
-            with contextlib.suppress(OSError):
-                while True:
-                    file.write(bytes(size))
-    return path
+    yield from mounted(tmp_path)
 
 
 def chat(number: int) -> dict[str, Any]:

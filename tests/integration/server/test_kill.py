@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import re
 import signal
@@ -27,6 +28,7 @@ from tests.server_process import ServerProcess, serving
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL here")]
 URL = "/v1/chat/completions"
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 30, "espalier": {"trace": True}}
+KILLS = int(os.environ.get("ESPALIER_KILLS", "2"))
 KEEP = {"STORE_TRACES": "always", "STORE_GENERATIONS": "true"}
 
 
@@ -79,7 +81,7 @@ def listed(server: ServerProcess) -> list[str]:
 def test_what_was_kept_is_whole_after_every_kill_and_the_server_serves_again(tmp_path: Path) -> None:
     said: set[str] = set()
     moments = random.Random(4)
-    for _ in range(2):
+    for _ in range(KILLS):
         with serving(cwd=tmp_path, env=KEEP) as server:
             said |= set(load_until_killed(server, moments.randrange(5, 40)))
         check(tmp_path / "espalier.db")
