@@ -9,6 +9,7 @@ BENCHMARKS = {
     "step model": "benchmarks.engines.step_model",
     "llamacpp": "benchmarks.llamacpp.speed",
     "server": "benchmarks.server.report",
+    "worker processes": "benchmarks.server.pools",
     "batch": "benchmarks.batch.report",
     "proxy": "benchmarks.proxy.report",
     "vocabulary": "benchmarks.constraints.vocabulary",

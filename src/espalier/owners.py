@@ -43,7 +43,7 @@ def owned_cache(maxsize: int) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
         @wraps(function)
         def found(*args: P.args, **kwargs: P.kwargs) -> T:
-            return kept(_OWNER.get(), *args, **kwargs)
+            return kept(_OWNER.get(), *args, **kwargs)  # type: ignore[arg-type]  # as hashable as for lru_cache
 
         found.cache_clear = kept.cache_clear  # type: ignore[attr-defined]  # as functools does it
         return found
