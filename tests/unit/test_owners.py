@@ -21,6 +21,7 @@ SHARED = {
     "schema/lazy/leaves.py": "rules of JSON itself, and classes of characters",
     "schema/gbnf/notation.py": "names of Python",
     "schema/gbnf/rulebook.py": "rules of JSON itself",
+    "schema/gbnf/tagged.py": "closing tags of formats",
     "schema/read/documents.py": "official metaschemas",
     "schema/normal/judge.py": "judges of official drafts",
     "constraints/json_schema/judge.py": "judges of official drafts",
