@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -19,9 +19,9 @@ import typer
 from espalier.cli import output
 from espalier.cli.columns import WIDTH, clip, shown
 from espalier.cli.flags.groups import sub_app
-from espalier.cli.flags.store import opened
+from espalier.cli.flags.store import opened, pruned
 from espalier.cli.log_page import row_page
-from espalier.errors import InputError, OutputError, Unavailable
+from espalier.errors import InputError, OutputError
 from espalier.wiring import build_app
 
 app = sub_app("List, show and search the log of generations; switch it on and off.")
@@ -293,20 +293,3 @@ def prune_command(
         output.note(
             pruned(store.pruning, "generations", seconds=keep_days and keep_days * DAY, rows=keep, dry_run=dry_run)
         )
-
-
-def pruned(
-    pruning: Callable[..., Any], what: str, *, seconds: float | None, rows: int | None, dry_run: bool = False
-) -> str:
-    """Delete the rows of a table over the limits, and say how many. Raises Unavailable while a server deletes."""
-    from espalier.store.retention import Limits  # noqa: PLC0415  # the extra [server]
-
-    retention = pruning(what, Limits(seconds=seconds, rows=rows))
-    noun = what.replace("_", " ")
-    over: int = retention.over()
-    if dry_run:
-        return f"{over:,} {noun} would be deleted"
-    count: int = retention.run()
-    if not count and over:
-        raise Unavailable("another process is deleting old rows now", hint="try again in two minutes")
-    return f"{count:,} {noun} deleted"

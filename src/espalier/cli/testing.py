@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemaining
 from espalier.cli import output
 from espalier.cli.flags.groups import with_flags
 from espalier.cli.flags.model import EngineFlags, Model, load
-from espalier.cli.flags.store import app_with_store, opened
+from espalier.cli.flags.store import app_with_store, opened, pruned
 from espalier.decoding.plan import STRATEGIES
 from espalier.errors import InputError, MissingDependency
 from espalier.harness.cases.case import TestCase
@@ -59,7 +59,11 @@ def command(
     compare: Annotated[
         str | None, typer.Option("--compare", help="Compare with an earlier run: its id, or last.", metavar="RUN")
     ] = None,
-    runs: Annotated[bool, typer.Option("--runs", help="List the earlier runs, and run nothing.")] = False,
+    runs: Annotated[bool, typer.Option("--runs", help="List the earlier runs, and test nothing.")] = False,
+    keep_runs: Annotated[
+        int | None,
+        typer.Option("--keep-runs", min=1, help="Afterwards delete all stored runs but the newest N.", metavar="N"),
+    ] = None,
     store: Annotated[bool, typer.Option("--store/--no-store", help="Keep the run in the database.")] = True,
     junit: Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML there.", metavar="FILE")] = None,
     html: Annotated[Path | None, typer.Option("--html", help="Write a page there.", metavar="FILE")] = None,
@@ -68,6 +72,8 @@ def command(
 ) -> None:
     """Prove a configuration before it is deployed: run test cases, and fail where one does."""
     if runs:
+        if keep_runs is not None:
+            prune_runs(keep_runs)
         list_runs(as_json=as_json)
         return
     cases = cases_of(files or [], iterations)
@@ -110,6 +116,8 @@ def command(
         output.note(f"written: {html}")
     if store:
         keep(report, preset=preset, strategy=strategy)
+    if keep_runs is not None:
+        prune_runs(keep_runs)
     raise typer.Exit(0 if report.passed else 1)
 
 
@@ -152,6 +160,12 @@ def keep(report: Report, **fields: str | None) -> None:
         output.note(f"the run is not stored: {error}")
         return
     output.note(f"stored: {name}; a later run compares itself with --compare {name}")
+
+
+def prune_runs(rows: int) -> None:
+    """Delete all stored runs but the newest, and say how many."""
+    with opened() as found:
+        output.note(pruned(found.pruning, "test_runs", seconds=None, rows=rows))
 
 
 def list_runs(*, as_json: bool) -> None:

@@ -157,6 +157,18 @@ def test_a_run_is_stored_listed_and_compared_with_a_later_one(file: str, capfd: 
     assert "is no id of a test run" in capfd.readouterr().err
 
 
+def test_stored_runs_are_pruned_where_that_is_asked_for(file: str, capfd: pytest.CaptureFixture[str]) -> None:
+    for _ in range(3):
+        assert main_code(["test", file, "-m", "fake"]) == 0
+    capfd.readouterr()
+    assert main_code(["test", file, "-m", "fake", "--keep-runs", "2"]) == 0
+    assert "2 test runs deleted" in capfd.readouterr().err
+    assert main_code(["test", "--runs", "--keep-runs", "1", "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert len(json.loads(out)) == 1
+    assert "1 test runs deleted" in err
+
+
 def test_constrained_against_free_is_a_paired_run(file: str, capfd: pytest.CaptureFixture[str]) -> None:
     code = main_code(["test", file, "-m", "fake", "--no-store", "--iterations", "8", "--against", "free", "--json"])
     found = json.loads(capfd.readouterr().out)["comparisons"][0]

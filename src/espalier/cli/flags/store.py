@@ -1,12 +1,13 @@
-"""The store of the server's settings, for commands that read or write it, and Apps that know where it is."""
+"""The store of the server's settings, for commands that read, write or prune it, and Apps that know where it is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from espalier.cli.flags.server import need_server, read_server
+from espalier.errors import Unavailable
 from espalier.wiring import App, build_app
 
 if TYPE_CHECKING:
@@ -37,3 +38,20 @@ def _database_url() -> str | None:
     from espalier.server.environment import read_environment  # noqa: PLC0415  # seldom needed
 
     return read_environment().values.get("DATABASE_URL", "").strip() or None
+
+
+def pruned(
+    pruning: Callable[..., Any], what: str, *, seconds: float | None, rows: int | None, dry_run: bool = False
+) -> str:
+    """Delete the rows of a table over the limits, and say how many. Raises Unavailable while a server deletes."""
+    from espalier.store.retention import Limits  # noqa: PLC0415  # the extra [server]
+
+    retention = pruning(what, Limits(seconds=seconds, rows=rows))
+    noun = what.replace("_", " ")
+    over: int = retention.over()
+    if dry_run:
+        return f"{over:,} {noun} would be deleted"
+    count: int = retention.run()
+    if not count and over:
+        raise Unavailable("another process is deleting old rows now", hint="try again in two minutes")
+    return f"{count:,} {noun} deleted"
