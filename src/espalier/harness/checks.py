@@ -73,18 +73,19 @@ def search(pattern: str, text: str) -> bool | None:
         return None
 
 
-def _cut(case: TestCase, output: Measured) -> str:
-    """What to add to a remedy where the text was cut."""
+def _try(output: Measured, usual: str) -> str:
+    """What to try: a text that was cut needs more tokens first and, under a constraint, nothing else."""
     if output.result.finish_reason != "length":
-        return ""
-    return f"the text was cut at {output.result.usage.completion_tokens} tokens: raise max_tokens; "
+        return usual
+    more = f"the text was cut at {output.result.usage.completion_tokens} tokens: raise max_tokens"
+    return more if output.result.verdict is not None else f"{more}; {usual}"
 
 
 def _constraint(case: TestCase, output: Measured) -> Reasons:
     verdict = output.result.verdict
     if verdict is not None and verdict.valid is False:
         errors = "; ".join(verdict.errors)[:400]
-        yield f"the output breaks its constraint ({verdict.judge}): {errors}", _cut(case, output) or CONSTRAINT_REMEDY
+        yield f"the output breaks its constraint ({verdict.judge}): {errors}", _try(output, CONSTRAINT_REMEDY)
 
 
 def _format(case: TestCase, output: Measured) -> Reasons:
@@ -104,7 +105,7 @@ def _found(pattern: str, case: TestCase, output: Measured, remedy: str) -> Reaso
     if found is None:
         yield f"searching for {pattern!r:.120} took too long", SLOW_REMEDY
     elif not found:
-        yield f"{pattern!r:.120} is not found in {excerpt(output.result.text)}", _cut(case, output) + remedy
+        yield f"{pattern!r:.120} is not found in {excerpt(output.result.text)}", _try(output, remedy)
 
 
 def _not_contains(case: TestCase, output: Measured) -> Reasons:
@@ -123,7 +124,7 @@ def _json(case: TestCase, output: Measured) -> Reasons:
     try:
         json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        yield f"the output is not JSON: {error}: {excerpt(text)}", _cut(case, output) + JSON_REMEDY
+        yield f"the output is not JSON: {error}: {excerpt(text)}", _try(output, JSON_REMEDY)
 
 
 def _no_constant(name: str) -> Any:
@@ -136,7 +137,7 @@ def _schema(case: TestCase, output: Measured) -> Reasons:
     verdict = judge(JsonSchema(json.loads(case.expected_json_schema)), output.result.text.strip())
     if verdict.valid is not True:  # what could not be judged is not proved
         reason = f"the output is not valid under the expected schema: {'; '.join(verdict.errors)[:400]}"
-        yield reason, _cut(case, output) + "constrain it: json_schema with this schema"
+        yield reason, _try(output, "constrain it: json_schema with this schema")
 
 
 def _banned(case: TestCase, output: Measured) -> Reasons:
@@ -151,7 +152,7 @@ def _required(case: TestCase, output: Measured) -> Reasons:
     for phrase in case.required_content:
         if phrase.casefold() not in text:
             reason = f"the output lacks {phrase!r:.120}: {excerpt(output.result.text)}"
-            yield reason, _cut(case, output) + "ask for it in the prompt, or demand it with a grammar"
+            yield reason, _try(output, "ask for it in the prompt, or demand it with a grammar")
 
 
 def _tool_call(case: TestCase, output: Measured) -> Reasons:
@@ -161,7 +162,7 @@ def _tool_call(case: TestCase, output: Measured) -> Reasons:
     calls = calls_of(output.result)
     if not calls:
         reason = f"there is no tool call in {excerpt(output.result.text)}"
-        yield reason, _cut(case, output) + 'name `tools` and set tool_choice to "required", or use the preset tool_call'
+        yield reason, _try(output, 'name `tools` and set tool_choice to "required", or use the preset tool_call')
         return
     named = [arguments for name, arguments in calls if name == wanted.name]
     if not named:

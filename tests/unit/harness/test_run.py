@@ -72,6 +72,15 @@ def test_a_configuration_without_its_constraint_fails_with_a_reason_and_a_remedy
     assert all(len(line) <= 80 for line in text.splitlines())
 
 
+def test_a_text_that_is_cut_under_its_constraint_needs_more_tokens_and_no_other_constraint() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "minLength": 60}}, "required": ["a"]}
+    asked = {"json_schema": schema, "expected_json": True, "max_tokens": 12, "config": COLD}
+    text = report_text(run('{"a": "' + "x" * 80, TestCase.from_json({"name": "cut", "prompt": "p"} | asked)))
+    assert " ".join(text.split()).count("try: the text was cut at 12 tokens: raise max_tokens") == 2
+    assert "constrain it" not in text
+    assert "max_tokens;" not in text
+
+
 def test_an_unknown_preset_is_the_error_of_its_case_and_the_others_run() -> None:
     bad = TestCase(name="bad", prompt="p", preset="jsn_strict", iterations=2)
     report = run("Hello.", bad, TestCase(name="ok", prompt="p", config=COLD))
