@@ -82,10 +82,16 @@ def _check_schema(arguments: Arguments, desk: Desk) -> Answer:
     lines = None
     if "instances" in arguments:
         with blaming("instances"):
-            text = "\n".join(json.dumps(one, ensure_ascii=False, allow_nan=False) for one in arguments["instances"])
-            lines = read_instances(text, "instances")
+            lines = read_instances("\n".join(map(_line, arguments["instances"])), "instances")
     compiler = desk.engine.engine.compiler or Compiler(Vocab.bytes())
     return check_schema(spec, compiler, engine=arguments.get("engine", "transformers"), instances=lines).to_json()
+
+
+def _line(document: Any) -> str:
+    try:
+        return json.dumps(document, allow_nan=False)
+    except ValueError as error:
+        raise InputError(f"a document is not JSON: {error}", field="instances") from error
 
 
 def _safety_check(arguments: Arguments, desk: Desk) -> Answer:

@@ -157,8 +157,12 @@ def test_a_tool_that_there_is_not_is_a_protocol_error(url: str) -> None:
     asyncio.run(ask())
 
 
+LONG = {"generate": {"prompt": "Hi"}, "test_config": {"test_prompts": ["Hi", "Ho"], "iterations": 8}}
+
+
+@pytest.mark.parametrize("name", LONG)
 @pytest.mark.parametrize("mode", ERAS)
-def test_a_cancelled_call_ends_its_generation_at_once(mode: str) -> None:
+def test_a_cancelled_call_ends_its_generation_at_once(mode: str, name: str) -> None:
     stuck: list[Stuck] = []
 
     def serve(engine: Any) -> Stuck:
@@ -167,12 +171,13 @@ def test_a_cancelled_call_ends_its_generation_at_once(mode: str) -> None:
 
     async def ask(url: str) -> None:
         async with connected(url, mode=mode) as client:
-            call = asyncio.create_task(client.call_tool("generate", {"prompt": "Hi"}))
+            call = asyncio.create_task(client.call_tool(name, dict(LONG[name])))
             assert await asyncio.to_thread(stuck[0].begun.wait, 60)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
-            assert await asyncio.to_thread(stuck[0].runs[0].cancelled.wait, 60)
+            for one in [*stuck[0].runs]:
+                assert await asyncio.to_thread(one.cancelled.wait, 60)
             assert not (await client.call_tool("list_presets", {})).is_error  # the session goes on
 
     with served(make(serve=serve)) as url:
