@@ -116,7 +116,7 @@ def server_settings(**values: str) -> ServerSettings:
 @contextlib.contextmanager
 def proxied(proxy: ProxySettings, *, settings: ServerSettings | None = None, **parts: Any) -> Iterator[str]:
     """The address of a proxy, with traces in memory."""
-    app = create_proxy_app(settings or server_settings(), proxy, is_kept=False, **parts)
+    app = create_proxy_app(settings or server_settings(), proxy, **{"is_kept": False, **parts})
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(128)

@@ -241,14 +241,16 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments or [])
     model = demo_model() / "demo.gguf"
     loaded = espalier.load(model, kv_type="f32", flash_attention="off", threads=1, context=1024)
-    with llama_server(model) as server, loaded as engine, tempfile.TemporaryDirectory() as folder:
-        found = run(server, engine, requests(given.requests, given.samplers), Path(folder))
     columns = (*COLUMNS, *WRONG)
-    print(f"{'':14}" + "".join(f"{name:>15}" for name in columns))
+    print(f"{'':14}" + "".join(f"{name:>15}" for name in columns), flush=True)
     total: Counter[str] = Counter()
-    for sampler, counts in found.items():
-        total += counts
-        print(f"{sampler:14}" + "".join(f"{counts[name]:15}" for name in columns))
+    each = -(-given.requests // len(given.samplers))
+    with llama_server(model) as server, loaded as engine:
+        for sampler in given.samplers:
+            with tempfile.TemporaryDirectory() as folder:
+                counts = run(server, engine, requests(each, [sampler]), Path(folder))[sampler]
+            total += counts
+            print(f"{sampler:14}" + "".join(f"{counts[name]:15}" for name in columns), flush=True)
     print(f"{'all':14}" + "".join(f"{total[name]:15}" for name in columns))
     return 1 if any(total[name] for name in WRONG) else 0
 

@@ -34,6 +34,7 @@ TRACES = Table(
     Column("removed_mass", Double),  # mean over the steps
     Column("rejected_steps", Integer),
     Column("changed_steps", Integer),
+    Column("unknown_steps", Integer),
     Column("body", LargeBinary, nullable=False),  # packing.py; the last column, so that lists need not read past it
     Index("traces_by_caller", "caller", "id"),
 )

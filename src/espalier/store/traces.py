@@ -89,6 +89,7 @@ def columns_of(
             "removed_mass": finite(summary["mean_removed_mass"]),
             "rejected_steps": summary["rejected_steps"],
             "changed_steps": summary["changed_steps"],
+            "unknown_steps": summary.get("unknown_steps"),
             "request_id": rows.column_text(request_id),
             "caller": rows.caller_text(caller),
             "output_index": index,

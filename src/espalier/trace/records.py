@@ -174,7 +174,8 @@ class Trace:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Trace:
-        """Read what `save` wrote as `*.json`, with the distributions of its sidecar if there is one.
+        """Read what `save` wrote as `*.json`, with the distributions of its sidecar if there is one; or the file of
+        `espalier proxy`, which holds a whole trace.
 
         Raises InputError naming the path if the file cannot be read, is no trace, or has another trace's sidecar;
         TooLarge.
@@ -185,7 +186,8 @@ class Trace:
             data = json.loads(content)
         except (ValueError, RecursionError) as error:  # ValueError: not JSON, or not UTF-8
             raise InputError(f"cannot read {os.fspath(path)!r}: {error}", field="trace") from error
-        return with_sidecar(trace_of(data, os.fspath(path)), path)
+        inner = data.get("espalier") if isinstance(data, dict) else None
+        return with_sidecar(trace_of(data if inner is None else inner, os.fspath(path)), path)
 
     def _repr_html_(self) -> str:
         return page.frame(page.render(self.to_json()))

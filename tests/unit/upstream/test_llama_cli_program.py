@@ -109,6 +109,25 @@ def test_a_cancelled_request_ends_the_program(program):
             list(run)
 
 
+def test_an_old_llama_cli_is_found_on_the_path_and_used_by_its_own_flags(program, tmp_path, monkeypatch):
+    """One that has neither session files nor the newer samplers."""
+    more = "--temp --top-k --top-p --min-p --repeat-penalty --repeat-last-n --samplers --n-predict"
+    asked = tmp_path / "asked"
+    script = f'echo "$@" > {asked}; printf "yes [end of text]\\n\\n\\n"'
+    made = Path(program(script, " ".join((*NEEDED, more))))
+    made.write_text(made.read_text().replace(SAVED, ""))
+    made.rename(tmp_path / "llama-cli")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with espalier.load(MODEL, engine="llama-cli") as engine:
+        result = engine.generate("hello", constraint=Choice(["yes"]), seed=3)
+        with pytest.raises(CapabilityError, match="--dry-multiplier"):
+            engine.generate("hello", dry_multiplier=1.0)
+    assert result.text == "yes"
+    assert result.token_ids == ()
+    assert "--grammar-file" in asked.read_text()
+    assert "--prompt-cache" not in asked.read_text()
+
+
 def test_a_program_that_only_chats_or_is_none_is_refused(program):
     with pytest.raises(CapabilityError, match="--no-conversation"):
         opened(program("exit", flags="--model --file --grammar-file --seed"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import espalier
-from espalier import Choice, JsonObject, JsonSchema, Regex
+from espalier import Choice, Gbnf, JsonObject, JsonSchema, Regex
 from espalier.errors import CapabilityError, UnknownModel, UpstreamError
 from tests.scripted_server import STREAM, Asked, Hang, ScriptedServer, event, reply, scripted_server
 
@@ -69,6 +69,15 @@ def test_vllm_gets_its_own_fields():
     assert server.asked[1].body["structured_outputs"] == {"choice": ["yes", "no"]}
     assert server.asked[1].body["top_k"] == 7
     assert server.asked[2].body["structured_outputs"] == {"regex": "y.*"}
+
+
+def test_vllm_takes_a_grammar():
+    grammar = 'root ::= "yes" | "no"'
+    with engine_where(lambda body: says("yes"), owner="vllm") as (engine, server):
+        result = engine.generate("hello", constraint=Gbnf(grammar), trace="off")
+    assert result.verdict.valid
+    assert any("checked by the verdict" in note for note in result.notes)
+    assert server.asked[1].body["structured_outputs"] == {"grammar": grammar}
 
 
 def test_a_server_without_log_probabilities_is_asked_again_without_and_the_result_says_so():

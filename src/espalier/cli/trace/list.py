@@ -86,6 +86,7 @@ def _stored(url: str, limit: int) -> Iterator[dict[str, Any]]:
                     steps=one["tokens"],
                     tax_nats=one["tax_nats"],
                     rejected_steps=one["rejected_steps"],
+                    unknown_steps=one["unknown_steps"],
                     finish_reason=one["finish_reason"],
                 )
             if len(page) < min(limit, PAGE):

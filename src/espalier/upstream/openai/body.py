@@ -43,6 +43,7 @@ VLLM_KINDS: Mapping[str, Callable[[Any], dict[str, Any]]] = MappingProxyType(
         "json_object": lambda spec: {"structured_outputs": {"json_object": True}},
         "regex": lambda spec: {"structured_outputs": {"regex": spec.pattern}},
         "choice": lambda spec: {"structured_outputs": {"choice": list(spec.options)}},
+        "gbnf": lambda spec: {"structured_outputs": {"grammar": spec.grammar}},
     }
 )
 
