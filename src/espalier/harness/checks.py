@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from espalier.constraints.slow_patterns import run_limited
+from espalier.constraints.slow_patterns import JUDGE_SECONDS, run_limited
 from espalier.constraints.spec import JsonSchema
 from espalier.constraints.verdict import judge
 from espalier.engines.base import Result
 from espalier.harness.cases.case import ExpectedCall, TestCase
 from espalier.schema.patterns.cost import is_quick
+from espalier.time_limit import OutOfTime, time_limit
 
 SHOWN = 120
 
@@ -134,7 +135,12 @@ def _no_constant(name: str) -> Any:
 def _schema(case: TestCase, output: Measured) -> Reasons:
     if case.expected_json_schema is None:
         return
-    verdict = judge(JsonSchema(json.loads(case.expected_json_schema)), output.result.text.strip())
+    try:
+        with time_limit(JUDGE_SECONDS, what="judging the output"):
+            verdict = judge(JsonSchema(json.loads(case.expected_json_schema)), output.result.text.strip())
+    except OutOfTime as error:  # some schemas take the judge longer than a lifetime
+        yield f"the output could not be judged under the expected schema: {error}", ""
+        return
     if verdict.valid is not True:  # what could not be judged is not proved
         reason = f"the output is not valid under the expected schema: {'; '.join(verdict.errors)[:400]}"
         yield reason, _try(output, "constrain it: json_schema with this schema")

@@ -86,3 +86,17 @@ def test_an_expression_that_never_ends_is_a_failure_and_not_a_hang(monkeypatch: 
     case = TestCase(name="c", prompt="p", contains=("^(a+)+$",))
     (found,) = failures(case, measured("a" * 40 + "b"))
     assert "took too long" in found.reason
+
+
+def test_a_schema_that_takes_the_judge_a_lifetime_is_a_failure_and_not_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("espalier.harness.checks.JUDGE_SECONDS", 0.05)
+    twice = {  # each level of the document is judged twice, for each time that the level above it is
+        f"d{i}": {"anyOf": [{"properties": {"a": {"$ref": f"#/$defs/d{i + 1}"}}, "required": ["b"]},
+                            {"properties": {"a": {"$ref": f"#/$defs/d{i + 1}"}}}]}
+        for i in range(40)
+    }  # fmt: skip
+    schema = {"$defs": twice | {"d40": {"type": "integer"}}, "$ref": "#/$defs/d0"}
+    case = TestCase(name="a", prompt="b", expected_json_schema=json.dumps(schema))
+    found = failures(case, measured('{"a":' * 40 + "1" + "}" * 40))
+    assert [one.check for one in found] == ["schema"]
+    assert "could not be judged" in found[0].reason
