@@ -63,6 +63,21 @@ def test_create(client: openai.OpenAI) -> None:
     assert found._request_id.startswith("req-")
 
 
+def test_embeddings(client: openai.OpenAI) -> None:
+    """The SDK asks for base64 unless told otherwise, and gives floats all the same."""
+    found = client.embeddings.create(model="fake", input=["Hello", "Goodbye"])
+    plain = client.embeddings.create(model="fake", input=["Hello", "Goodbye"], encoding_format="float")
+    assert [one.embedding for one in found.data] == [one.embedding for one in plain.data]
+    assert [len(one.embedding) for one in found.data] == [8, 8]
+    assert found.usage.total_tokens == 6 + 8
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.embeddings.create(model="fake", input="Hello", dimensions=3)
+    assert caught.value.param == "dimensions"
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.embeddings.create(model="fake", input="x" * 5000)
+    assert caught.value.code == "context_length_exceeded"
+
+
 def test_stream_with_usage(client: openai.OpenAI) -> None:
     stream = client.chat.completions.create(
         model="fake", messages=MESSAGES, temperature=0, stream=True, stream_options={"include_usage": True}

@@ -49,7 +49,7 @@ class TransformersHidden:
 
     def read(self, tokens: Sequence[int]) -> Vectors:
         if len(tokens) > self._steps.max_positions:
-            raise PromptTooLong(f"{len(tokens)} tokens; the context holds {self._steps.max_positions}", field="input")
+            raise PromptTooLong.over(self._steps.max_positions, tokens=len(tokens))
         # The lock keeps a pass of a captured run apart, whose hooks this one would call too.
         with mapped(), torch.inference_mode(), self._steps.passing:
             ids = torch.tensor([[*tokens]], device=self._body.device)  # (1, T)

@@ -58,7 +58,7 @@ class LlamaHidden:
 
     def read(self, tokens: Sequence[int]) -> Vectors:
         if len(tokens) > self._positions:
-            raise PromptTooLong(f"{len(tokens)} tokens; the context holds {self._positions}", field="input")
+            raise PromptTooLong.over(self._positions, tokens=len(tokens))
         ids = np.array(tokens, dtype=np.int32)
         with self._lock:
             ctx = self._opened().ctx

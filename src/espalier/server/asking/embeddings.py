@@ -120,5 +120,7 @@ def _ids(given: Any, engine: Engine, vocab: Vocab, where: str, longest: int | No
     if not found:
         raise BadRequest("Input content cannot be empty", field=where)
     if longest is not None and len(found) > longest:
-        raise PromptTooLong(f"{where} has {len(found)} tokens; the context holds {longest}", field=where)
+        error = PromptTooLong.over(longest, tokens=len(found))
+        error.field = where
+        raise error
     return found
