@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from espalier import ToolCalls, Vocab
 from espalier.chat.reading.turn_parser import parse_turn
+from espalier.chat.tools import Tool
 from espalier.chat.wire.formats import wire_format
 from espalier.chat.wire.render import render_calls
 from espalier.constraints.compiler import Compiler
@@ -108,5 +109,6 @@ def test_what_cannot_be_written_between_tags_is_refused(name):
     with pytest.raises(SpecError, match="cannot be written between tags"):
         BYTES.compile(ToolCalls({"f": closed | {"properties": {odd: {}}, "required": [odd]}}, format=name))
     unique = {"a": {"type": "array", "items": {"type": "string"}, "uniqueItems": True}}
+    strict = Tool(name="f", parameters=closed | {"properties": unique}, strict=True)
     with pytest.raises(UnsupportedError, match="uniqueItems"):
-        BYTES.compile(ToolCalls({"f": closed | {"properties": unique}}, format=name))
+        BYTES.compile(ToolCalls([strict], format=name))

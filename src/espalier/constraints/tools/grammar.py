@@ -52,6 +52,8 @@ SMALL = frozenset(("char", "space"))
 """Shared rules of a single character or a run of whitespace, referred to too often to be inlined."""
 MARKERS = re.compile(r"<[^<>\s]+>|\[[A-Z_]+\]")
 """What special tokens of models look like, such as `<|call|>` and `[ARGS]`."""
+MAY_BE_UNIQUE = ("uniqueItems", "json-schema.org")
+"""What a schema with unique items contains: the keyword, or the address of a meta-schema, which has it."""
 KEPT_TOOLS = 1024
 """How many converted schemas are cached, because requests repeat the same tools."""
 
@@ -331,6 +333,8 @@ def _asked(tool: Tool) -> _Asked:
 
 def watched_arguments(tool: Tool, whitespace: JsonWhitespace, order: Order) -> WatchedItems | None:
     """The arrays of a tool's arguments that need a tracker; None where there are none. Raises as `calls_grammar`."""
+    if not any(word in tool.parameters for word in MAY_BE_UNIQUE):
+        return None  # the conversion of many tools takes long, and this one would be thrown away
     found = converted(tool, whitespace, "json", order=order, has_tracker=True)
     if not any(gap.keyword == "uniqueItems" for gap in found.gaps):
         return None
