@@ -70,7 +70,7 @@ def _text(rng: random.Random, low: int, high: int) -> str:
 
 def written(wire: WireFormat, *calls: Call) -> str:
     """The calls exactly as the format says."""
-    shapes = {"json": _json, "named": _named, "python": _python, "tagged": tagged}
+    shapes = {"json": _json, "named": _named, "python": _python, "tagged": tagged, "bare": bare}
     inner = wire.separator.join(f"{wire.head}{shapes[wire.shape](wire, *call)}{wire.tail}" for call in calls)
     return f"{wire.begin}{wire.open}{inner}{wire.close}{wire.end}"
 
@@ -91,6 +91,19 @@ def tagged(wire: WireFormat, name: str, arguments: dict[str, Any]) -> str:
     }
     inner = "\n".join(f"{wire.key}{key}{wire.assign}{value}{wire.value_close}" for key, value in values.items())
     return f"{wire.name_open}{name}{wire.middle}{inner}"
+
+
+def bare(wire: WireFormat, name: str, arguments: dict[str, Any]) -> str:
+    """A call in Gemma's notation."""
+
+    def value(given: Any) -> str:
+        if isinstance(given, dict):
+            return "{" + ",".join(f"{key}:{value(inner)}" for key, inner in given.items()) + "}"
+        if isinstance(given, list):
+            return f"[{','.join(map(value, given))}]"
+        return f"{wire.quote}{given}{wire.quote}" if isinstance(given, str) else json.dumps(given)
+
+    return f"{name}{value(arguments)}"
 
 
 def with_id(wire: WireFormat) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.fuzzing.cases import Case, CaseFuzzer
 from benchmarks.schema.fuzzing.oracle import parse, valid
 from espalier.chat.reading.turn_parser import parse_turn
+from espalier.chat.tools import Tool
 from espalier.constraints.spec import Choice, JsonObject, Regex, Spec
 from espalier.constraints.tools.spec import ToolCalls
 from espalier.errors import EspalierError
@@ -41,7 +42,7 @@ Draw = Callable[[], Any]
 class ToolFuzzer(CaseFuzzer):
     def draw(self, random: Random, counts: Counter[str]) -> Case | None:
         wire = random.choice(FORMATS)
-        is_python = wire == "pythonic"
+        is_python = wire in ("pythonic", "function_gemma", "gemma4")  # names are words
         tools = {name: _tool(random, is_python) for name in random.sample(NAMES, random.randint(1, 3))}
         content, is_content = random.choice(CONTENTS)
         choice = random.choice(("auto", "auto", "required", "none", next(iter(tools))))
@@ -50,7 +51,8 @@ class ToolFuzzer(CaseFuzzer):
         most = random.choice((None, None, 1, 2))
         schemas = {name: schema for name, (schema, _) in tools.items()}
         try:
-            spec = ToolCalls(schemas, format=wire, choice=choice, max_calls=most, content=content)
+            strict = [Tool(name=name, parameters=schema, strict=True) for name, schema in schemas.items()]
+            spec = ToolCalls(strict, format=wire, choice=choice, max_calls=most, content=content)
             judges = {name: valid(schema) for name, schema in schemas.items()}
         except EspalierError as error:
             counts[f"not drawn: {error.code}"] += 1

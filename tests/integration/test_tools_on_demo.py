@@ -87,7 +87,18 @@ def test_a_format_with_a_marker_leaves_the_text_free_until_it(eng):
     assert all(len(result.tool_calls) <= 1 for result in results)
 
 
-NEW = ("qwen_coder", "glm", "minimax", "deepseek_v3", "deepseek_v31", "kimi", "harmony", "mistral_id")
+NEW = (
+    "qwen_coder",
+    "glm",
+    "minimax",
+    "deepseek_v3",
+    "deepseek_v31",
+    "kimi",
+    "harmony",
+    "mistral_id",
+    "function_gemma",
+    "gemma4",
+)
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,8 @@ def test_the_format_of_a_template_is_told(name):
         ("<tool_calls>{\"name\": 'x', \"arguments\": 'y'}</tool_calls>", None),
         ("'[TOOL_CALLS]' + message['content']|string", "mistral"),
         ("'[TOOL_CALLS]' + call.function.name + '[CALL_ID]' + call.id + '[ARGS]'", "mistral_id"),
+        ("'<start_function_call>call:' + f['name'] + '{' '<escape>'", "function_gemma"),
+        ("'<|tool_call>call:' + f['name'] + '{' '}<tool_call|>'", "gemma4"),
         ("'<minimax:tool_call>' '<invoke name=' '<parameter name='", "minimax"),
         ("'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + n + '<｜tool▁sep｜>' + a", "deepseek_v31"),
         ("'[TOOL_CALLS]' + call['function']['name'] + arguments", None),

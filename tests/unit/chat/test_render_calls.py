@@ -40,6 +40,9 @@ GOLDEN = {
     "<tool_call>now\n</tool_call>",
     "minimax": '<minimax:tool_call>\n<invoke name="get_weather">\n<parameter name="city">São "P"</parameter>\n'
     '</invoke>\n<invoke name="now">\n</invoke>\n</minimax:tool_call>',
+    "function_gemma": '<start_function_call>call:get_weather{city:<escape>São "P"<escape>}<end_function_call>'
+    "<start_function_call>call:now{}<end_function_call>",
+    "gemma4": '<|tool_call>call:get_weather{city:<|"|>São "P"<|"|>}<tool_call|><|tool_call>call:now{}<tool_call|>',
     "functionary": '<function=get_weather>{"city": "São \\"P\\""}</function>\n<function=now>{}</function>',
     "pythonic": '[get_weather(city="São \\"P\\""), now()]',
 }

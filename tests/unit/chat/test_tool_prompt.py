@@ -63,6 +63,12 @@ HOW = {
     + "one after another.",
     "minimax": MARKED + '<minimax:tool_call>\n<invoke name="NAME">\n<parameter name="ARGUMENT">VALUE</parameter>\n...\n'
     "</invoke>\n</minimax:tool_call>\n" + TAGS + "one after another within the same markers.",
+    "function_gemma": MARKED + "<start_function_call>call:NAME{ARGUMENT:VALUE,...}<end_function_call>\n"
+    "Texts stand between <escape> and <escape>, other values as JSON, names without quotes. "
+    "You may make several calls, one after another.",
+    "gemma4": MARKED + "<|tool_call>call:NAME{ARGUMENT:VALUE,...}<tool_call|>\n"
+    'Texts stand between <|"|> and <|"|>, other values as JSON, names without quotes. '
+    "You may make several calls, one after another.",
     "functionary": "To call a tool, write this, after other text if you like:\n"
     "<function=NAME>{...}</function>\n"
     "{...} is a JSON object of its arguments. You may make several calls, one after another.",

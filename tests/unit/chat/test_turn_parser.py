@@ -13,7 +13,6 @@ from espalier.chat.reasoning import REASONING
 from espalier.chat.wire.formats import WireFormat, wire_format
 from espalier.errors import InputError
 from tests.unit.chat.turns import (
-    BY_SHAPE,
     FORMATS,
     MARKED,
     NAMES,
@@ -194,7 +193,7 @@ def test_an_unknown_tool_after_a_call_leaves_that_call_and_what_follows_is_conte
     assert turn.content.replace(bad, "") == text.partition(good)[2].replace(bad, "").removeprefix(wire.tail)
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if name not in BY_SHAPE["tagged"]])
+@pytest.mark.parametrize("name", [name for name in FORMATS if wire_format(name).shape not in ("tagged", "bare")])
 def test_a_call_that_breaks_stays_incomplete_and_the_rest_is_no_content(name):
     wire = wire_format(name)
     broken = "a=[1}, b=2" if wire.shape == "python" else '{"a": [1}, "b": 2}'

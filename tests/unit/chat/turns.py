@@ -16,12 +16,12 @@ from espalier.chat.reading.turn_parser import NO_TYPES, TurnParser, parse_turn
 from espalier.chat.reasoning import Reasoning
 from espalier.chat.tools import ToolCall
 from espalier.chat.wire.formats import WIRE_FORMATS, WireFormat, wire_format
-from tests.tool_texts import tagged, with_id
+from tests.tool_texts import bare, tagged, with_id
 
 FORMATS = tuple(WIRE_FORMATS.names())
 BY_SHAPE = {
     shape: tuple(name for name in FORMATS if wire_format(name).shape == shape)
-    for shape in ("json", "named", "python", "tagged")
+    for shape in ("json", "named", "python", "tagged", "bare")
 }
 MARKED = tuple(name for name in FORMATS if wire_format(name).marker)
 NAMES = ("f", "get_weather", "a.b-C_9")
@@ -75,8 +75,8 @@ def json_call(wire: WireFormat, name: str, arguments: str) -> str:
 
 def call(wire: WireFormat, name: str, arguments: str) -> str:
     """One call as a shape writes it. arguments: in the notation of the shape, JSON for tags."""
-    if wire.shape == "tagged":
-        return tagged(wire, name, json.loads(arguments))
+    if wire.shape in ("tagged", "bare"):
+        return (tagged if wire.shape == "tagged" else bare)(wire, name, json.loads(arguments))
     return {
         "json": json_call(wire, name, arguments),
         "named": f"{name}{with_id(wire)}{wire.middle}{arguments}",

@@ -232,6 +232,19 @@ CALLS = {
         ['<minimax:tool_call>\n<invoke name="now">\n</invoke>', "<minimax:tool_call>\n</minimax:tool_call>",
          '<minimax:tool_call>\n<invoke name="read">\n</invoke>\n</minimax:tool_call>'],
     ),
+    "function_gemma": (
+        ["<start_function_call>call:now{}<end_function_call>",
+         "<start_function_call>call:read{path:<escape>a\"\n<escape>}<end_function_call><start_function_call>call:now{}"
+         "<end_function_call>", "<start_function_call>call:search{query:<escape>x<escape>,mode:null,tags:[],"
+         "inside:{deep:true}}<end_function_call>"],
+        ["<start_function_call>call:now<end_function_call>", "<start_function_call>now{}<end_function_call>",
+         '<start_function_call>call:read{path:"a"}<end_function_call>', "<start_function_call>call:now{}"],
+    ),
+    "gemma4": (
+        ["<|tool_call>call:now{}<tool_call|>", '<|tool_call>call:read{path:<|"|><|"|>}<tool_call|>'],
+        ["<|tool_call>call:nowhere{}<tool_call|>", "<|tool_call>call:read{path:<|\"|>a<|\"|>}",
+         '<|tool_call>call:read{"path":<|"|>a<|"|>}<tool_call|>'],
+    ),
     "functionary": (
         ["<function=now>{}</function>", '<function=read>{"path": "a"}</function>\n<function=now>{}</function>'],
         ["<function=now>{}", "<function=now{}</function>", "<function=nowhere>{}</function>"],

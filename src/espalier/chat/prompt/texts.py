@@ -19,6 +19,7 @@ _PLACEHOLDER: dict[CallShape, Callable[[WireFormat], str]] = {
     "json": lambda _wire: "{...}",
     "named": lambda _wire: "{...}",
     "python": lambda _wire: "ARGUMENT=VALUE, ...",
+    "bare": lambda _wire: "{ARGUMENT:VALUE,...}",
     "tagged": lambda wire: f"{spell_tag(wire, 'ARGUMENT', 'VALUE')}\n...",
 }
 _VALUES: dict[CallShape, str] = {
@@ -26,6 +27,7 @@ _VALUES: dict[CallShape, str] = {
     "named": "{...} is a JSON object of its arguments.",
     "python": "Values are Python literals.",
     "tagged": "Texts stand as they are, other values as JSON.",
+    "bare": "Texts stand between QUOTE and QUOTE, other values as JSON, names without quotes.",
 }
 _ASKED: dict[ToolMode, str] = {
     "auto": "If no tool is needed, answer without a call.",
@@ -80,7 +82,7 @@ def _sentences(*sentences: str) -> str:
 
 def _how(wire: WireFormat, several: str) -> str:
     example = join_calls(wire, [spell_call(wire, "NAME", _PLACEHOLDER[wire.shape](wire))])
-    values = _VALUES[wire.shape]
+    values = _VALUES[wire.shape].replace("QUOTE", wire.quote)
     if wire.marker:
         return f"To call a tool, write this, after other text if you like:\n{example}\n{_sentences(values, several)}"
     return _sentences(f"To call a tool, answer with {example} and nothing else.", values, several)

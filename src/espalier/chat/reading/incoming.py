@@ -154,8 +154,9 @@ class Incoming:
         if not (yield from self.meets(literal)):
             raise Fault(f"{literal!r} is missing", at)
 
-    def until(self, literal: str, emit: Emit) -> Reading[bool]:
-        """Pass on all text before the literal as it arrives, and stop in front of it; False if it never comes."""
+    def until(self, literal: str, emit: Emit, *, must_come: bool = False) -> Reading[bool]:
+        """Pass on all text before the literal as it arrives, and stop in front of it; False if it never comes. With
+        `must_come` the beginning of the literal at the end of the text is no text: then Cut is raised."""
         while (yield from self.wait()):
             piece, at = self.rest
             found = piece.find(literal[0], at)
@@ -168,7 +169,9 @@ class Incoming:
                     if (yield from self.sees(literal)):
                         return True
                 except Cut:
-                    pass  # only the beginning of the literal: plain text
+                    if must_come:
+                        raise
+                    # Only the beginning of the literal: plain text.
                 emit((yield from self.take()))
         return False
 

@@ -104,7 +104,7 @@ class _Arguments:
         if self._has_lines and (yield from text.need()) == "\n":
             yield from text.take()
         take = _HeldLineEnd(emit).take if self._has_lines else emit
-        if not (yield from text.until(self._close, take)):
+        if not (yield from text.until(self._close, take, must_come=True)):
             raise Cut
         yield from text.meets(self._close)
 

@@ -36,6 +36,8 @@ SIGNS = (
     Sign(format="deepseek_v31", shows=(r"<｜tool▁calls▁begin｜>", r"<｜tool▁sep｜>"), lacks=(r"```json",)),
     Sign(format="kimi", shows=(r"<\|tool_calls_section_begin\|>", r"<\|tool_call_argument_begin\|>")),
     Sign(format="harmony", shows=(r"<\|channel\|>", r"\bfunctions\b", r"<\|call\|>")),
+    Sign(format="function_gemma", shows=(r"<start_function_call>", r"\bcall:", r"<escape>")),
+    Sign(format="gemma4", shows=(r"<\|tool_call>", r"\bcall:", r"<tool_call\|>")),
     Sign(format="minimax", shows=(r"<minimax:tool_call>", r"<invoke name=")),
     Sign(format="glm", shows=(r"<tool_call>", r"<arg_key>", r"<arg_value>"), lacks=(r"<tool_sep>",)),
     Sign(format="qwen_coder", shows=(r"<tool_call>", r"<function=", r"<parameter=")),

@@ -11,7 +11,7 @@ from typing import Literal
 
 from espalier.registry import Registry
 
-CallShape = Literal["json", "named", "python", "tagged"]
+CallShape = Literal["json", "named", "python", "tagged", "bare"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,7 @@ class WireFormat:
     middle ARGUMENTS`; id_form is the regular expression of ids, id_spelling writes the id of the call at a place.
     `tagged` is `name_open NAME middle`, and then `key KEY assign VALUE value_close` for each argument: strings are raw
     text, other values JSON.
+    `bare` is `NAME{a:1,b:<quote>x<quote>}`: names without quotes, strings as raw text between two markers.
     text_lead: what may precede free text, and is not part of it. end: what may follow everything, as a marker of the
     end of the turn.
 
@@ -50,6 +51,7 @@ class WireFormat:
     key: str = ""
     assign: str = ""
     value_close: str = ""
+    quote: str = ""
     text_lead: str = ""
     end: str = ""
     exact: bool = False
@@ -112,6 +114,13 @@ MINIMAX = WireFormat(
     key='<parameter name="', assign='">', value_close="</parameter>", tail="\n</invoke>",
     close="\n</minimax:tool_call>",
 )  # fmt: skip
+FUNCTION_GEMMA = WireFormat(
+    name="function_gemma", shape="bare", head="<start_function_call>call:", quote="<escape>",
+    tail="<end_function_call>", separator="",
+)  # fmt: skip
+GEMMA4 = WireFormat(
+    name="gemma4", shape="bare", head="<|tool_call>call:", quote='<|"|>', tail="<tool_call|>", separator=""
+)
 FUNCTIONARY = WireFormat(name="functionary", shape="named", head="<function=", middle=">", tail="</function>")
 PYTHONIC = WireFormat(name="pythonic", shape="python", lead="<|python_tag|>", open="[", close="]", separator=", ")
 
@@ -133,6 +142,8 @@ WIRE_FORMATS = Registry(
         "qwen_coder": "espalier.chat.wire.formats:QWEN_CODER",
         "glm": "espalier.chat.wire.formats:GLM",
         "minimax": "espalier.chat.wire.formats:MINIMAX",
+        "function_gemma": "espalier.chat.wire.formats:FUNCTION_GEMMA",
+        "gemma4": "espalier.chat.wire.formats:GEMMA4",
         "functionary": "espalier.chat.wire.formats:FUNCTIONARY",
         "pythonic": "espalier.chat.wire.formats:PYTHONIC",
     },
@@ -144,7 +155,8 @@ hermes: `<tool_call>` (Hermes, Qwen). mistral: `[TOOL_CALLS][...]`; mistral_args
 mistral_id: with `[CALL_ID]`. deepseek_v3 (V3, R1): with a code fence; deepseek_v31: without. kimi: Kimi K2. harmony:
 gpt-oss. qwen_coder: `<function=name>` in `<tool_call>` (Qwen3-Coder, Qwen3.5). glm: `<arg_key>` (GLM 4.5 and later).
 minimax: `<invoke name="name">` (MiniMax M2). functionary: `<function=name>{...}</function>` (Functionary, Llama 3.1).
-pythonic: `[f(a=1)]` (Llama 3.2, 4)."""
+pythonic: `[f(a=1)]` (Llama 3.2, 4). function_gemma, gemma4:
+`call:f{a:1}`."""
 
 CALL_PARSERS = Registry(
     "tool_parsers",
@@ -153,6 +165,7 @@ CALL_PARSERS = Registry(
         "named": "espalier.chat.reading.named_calls:NamedCalls",
         "python": "espalier.chat.reading.python_calls:PythonCalls",
         "tagged": "espalier.chat.reading.tagged_calls:TaggedCalls",
+        "bare": "espalier.chat.reading.bare_calls:BareCalls",
     },
 )
 """Shape -> parser: see `chat/reading/turn_parser.py`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from keyword import iskeyword
 from typing import Any
@@ -138,15 +139,38 @@ def _raw(wire: WireFormat, value: Any) -> str:
     return text
 
 
+def _bare_call(_wire: WireFormat, name: str, arguments: str) -> str:
+    return f"{name}{arguments}"
+
+
+def _bare_value(wire: WireFormat, value: Any) -> str:
+    """A value in Gemma's notation. Raises InputError for what needs quotes that it does not have."""
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str) or not _NAME.fullmatch(key):
+                raise InputError(f"{key!r:.60} cannot be written as the name of an argument", field="arguments")
+        return f"{{{','.join(f'{key}:{_bare_value(wire, inner)}' for key, inner in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_bare_value(wire, inner) for inner in value)}]"
+    if not isinstance(value, str):
+        return literal(value)
+    if wire.quote in value:
+        raise InputError(f"a text with {wire.quote} cannot be an argument here", field="arguments")
+    return f"{wire.quote}{value}{wire.quote}"
+
+
+_NAME = re.compile(r"""[^\s:,{}\[\]<>"'\x00-\x1f]+""")
 _SHAPES: dict[CallShape, Callable[[WireFormat, str, str], str]] = {
     "json": _json,
     "named": _named,
     "python": _python,
     "tagged": _tagged,
+    "bare": _bare_call,
 }
 _ARGUMENTS: dict[CallShape, Callable[[WireFormat, Mapping[str, Any]], str]] = {
     "json": lambda _wire, arguments: _object(arguments, JSON_WORDS),
     "named": lambda _wire, arguments: _object(arguments, JSON_WORDS),
     "python": lambda _wire, arguments: _keywords(arguments),
     "tagged": _tags,
+    "bare": _bare_value,
 }

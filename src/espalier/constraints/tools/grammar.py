@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from espalier.chat.argument_types import ALL, argument_types
 from espalier.chat.tools import Tool
@@ -39,6 +39,7 @@ from espalier.grammar.json_mode import JsonWhitespace
 from espalier.grammar.regex.parse import parse_regex
 from espalier.owners import owned_cache
 from espalier.schema.form import Case, NodeId, NormalForm, Object, Property, Values
+from espalier.schema.gbnf.bare import Bare
 from espalier.schema.gbnf.convert import convert
 from espalier.schema.gbnf.linear import join
 from espalier.schema.gbnf.notation import CONSTANTS, Constants, DocumentStyle
@@ -47,6 +48,7 @@ from espalier.schema.gbnf.tagged import Tags
 from espalier.schema.normal.expand import Expansion, expand
 from espalier.schema.order import DEFAULT, Order
 
+Style: TypeAlias = DocumentStyle | Tags | Bare
 SPACE = CharClass(((10, 10), (32, 32)))
 SMALL = frozenset(("char", "space"))
 """Shared rules of a single character or a run of whitespace, referred to too often to be inlined."""
@@ -96,7 +98,8 @@ def delimiters(spec: ToolCalls) -> tuple[str, ...]:
     """The delimiters around calls, and the markers within them, which may be special tokens of a vocabulary."""
     wire = spec.wire
     found = (wire.begin, wire.open, wire.lead, wire.text_lead, wire.head, wire.name_open, wire.id_mark, wire.middle,
-             wire.key, wire.assign, wire.value_close, wire.tail, wire.separator, wire.close, wire.end)  # fmt: skip
+             wire.key, wire.assign, wire.value_close, wire.quote, wire.tail, wire.separator, wire.close,
+             wire.end)  # fmt: skip
     whole = [text.strip() for text in found if text.strip()]
     single = [text for text in whole if len(text.split()) == 1]
     return tuple(dict.fromkeys([*single, *(marker for text in whole for marker in MARKERS.findall(text))]))
@@ -222,11 +225,15 @@ class _Calls:
         arguments = self._arguments(tool, tags)
         return join(self._piece(wire.name_open), join(Literal(tool.name), join(self._piece(wire.middle), arguments)))
 
-    def _arguments(self, tool: Tool, style: DocumentStyle | Tags) -> Node:
+    def bare(self, tool: Tool) -> Node:
+        """`NAME{a:1,b:<quote>x<quote>}`."""
+        return join(Literal(tool.name), self._arguments(tool, Bare(quote=self._wire.quote)))
+
+    def _arguments(self, tool: Tool, style: Style) -> Node:
         name = self._book.name(tool.name, f"{tool.name}/")
         return self._book.add(name, self._import_rules(tool, self._converted(tool, style), name))
 
-    def _converted(self, tool: Tool, style: DocumentStyle | Tags, keys: tuple[str, str] | None = None) -> Converted:
+    def _converted(self, tool: Tool, style: Style, keys: tuple[str, str] | None = None) -> Converted:
         spec = self._spec
         return converted(tool, spec.whitespace, style, keys, order=spec.used_order, has_tracker=self._has_tracker)
 
@@ -267,6 +274,7 @@ SHAPES: dict[str, Callable[[_Calls, Tool], Node]] = {
     "named": _Calls.named,
     "python": _Calls.python,
     "tagged": _Calls.tagged,
+    "bare": _Calls.bare,
 }
 
 
@@ -300,7 +308,7 @@ def _basic(name: str, constants: Constants) -> Node:
 def converted(
     tool: Tool,
     whitespace: JsonWhitespace,
-    style: DocumentStyle | Tags,
+    style: Style,
     keys: tuple[str, str] | None = None,
     *,
     order: Order = DEFAULT,
@@ -347,7 +355,7 @@ def watched_arguments(tool: Tool, whitespace: JsonWhitespace, order: Order) -> W
 def _converted(
     asked: _Asked,
     whitespace: JsonWhitespace,
-    style: DocumentStyle | Tags,
+    style: Style,
     keys: tuple[str, str] | None,
     order: Order,
     has_tracker: bool,

@@ -22,6 +22,7 @@ from espalier.grammar.printer import print_rule
 from espalier.grammar.rewrite import portable
 from espalier.schema.contract import Contract
 from espalier.schema.form import NormalForm
+from espalier.schema.gbnf.bare import Bare, BareRules
 from espalier.schema.gbnf.calls import CallRules
 from espalier.schema.gbnf.layout import layout
 from espalier.schema.gbnf.node_rules import SPACE, NodeRules
@@ -47,20 +48,23 @@ def convert(
     whitespace: JsonWhitespace = "natural",
     indent: int = 2,
     separators: tuple[str, str] | None = None,
-    style: DocumentStyle | Tags = "json",
+    style: DocumentStyle | Tags | Bare = "json",
 ) -> Converted:
     """The grammar of a schema's documents.
 
     whitespace: as in `json_grammar`. indent: spaces a level, where it is `indented`. separators: regular expressions
     for the text between items and the text after keys, instead of `whitespace`. style: `python` writes the arguments of
     a call, `(city="Paris", days=3)`: the top must be an object, names that are not identifiers are left out, and
-    `indented` is refused. `Tags` writes each argument between tags.
+    `indented` is refused. `Tags` writes each argument between tags, `Bare` in
+    Gemma's notation.
 
     Raises SchemaError if no document satisfies the schema, SpecError naming a field, LimitExceeded, and what `form`
     raises.
     """
     if isinstance(style, Tags):
         return TaggedRules(form, layout(whitespace, indent=indent, separators=separators, run=SPACE), style).run()
+    if isinstance(style, Bare):
+        return BareRules(form, layout(whitespace, indent=indent, separators=separators, run=SPACE), style).run()
     if style not in STYLES:
         raise SpecError(f"unknown style {style!r}", hint=f"one of: {', '.join(STYLES)}", field="style")
     if style == "python" and whitespace == "indented" and separators is None:
