@@ -95,9 +95,11 @@ ATTACKS: tuple[Attack, ...] = (
     Attack(name="bad words of 1.9 MB", path="/v1/completions", body=lambda: PLAIN | {
         "bad_words": [f"bad {i}" for i in range(LARGE // 14)]}),
     Attack(name="safety: an expression of 2500 letters", path="/v1/chat/completions", body=_espalier(
-        safety={"custom": [{"kind": "regex", "pattern": "[a-z]" * 500}]})),
+        safety={"patterns": [{"regex": "[a-z]" * 500}]})),
     Attack(name="safety: a phrase of 1500 letters", path="/v1/chat/completions", body=_espalier(
-        safety={"custom": [{"kind": "phrase", "text": "a" * 1500}]})),
+        safety={"patterns": ["a" * 1500]})),
+    Attack(name="safety: a costly expression", path="/v1/chat/completions", body=_espalier(
+        safety={"patterns": [{"regex": "(?:[a-z]{1,30}[0-9]{1,30}){1,30}"}]})),
     Attack(name="safety: the strictest preset", path="/v1/chat/completions", body=_espalier(safety="strict")),
     Attack(name="safety: of another kind", path="/v1/chat/completions", body=_espalier(
         safety={"kind": "regex", "pattern": "a"})),

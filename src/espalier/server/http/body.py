@@ -22,6 +22,7 @@ DEPTHS = np.zeros(256, dtype=np.int8)
 """By byte value: the change of the nesting depth, 1 for an opening and -1 for a closing bracket."""
 DEPTHS[list(b"[{")] = 1
 DEPTHS[list(b"]}")] = -1
+NO_BRACKETS = bytes(byte for byte in range(256) if not DEPTHS[byte])
 IN_A_THREAD = 16_384
 """Bodies of this many bytes or more are parsed in a thread, off the event loop."""
 BODY_BYTES = "espalier.body_bytes"
@@ -99,7 +100,7 @@ def parse_object(raw: bytes, *, max_depth: int) -> dict[str, Any]:
 
 def depth(raw: bytes) -> int:
     """The nesting depth of objects and arrays, without parsing. Brackets inside strings do not count."""
-    outside = np.frombuffer(STRINGS.sub(b"", raw), dtype=np.uint8)
+    outside = np.frombuffer(STRINGS.sub(b"", raw).translate(None, NO_BRACKETS), dtype=np.uint8)
     return int(np.cumsum(DEPTHS[outside], dtype=np.int64).max(initial=0))
 
 
