@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,12 @@ CUSTOM = {"type": "custom", "name": "run", "description": "Runs a line."}
 DATED = {
     "type": "custom", "name": "when",
     "format": {"type": "grammar", "syntax": "regex", "definition": '[0-9]{4}\n"[a-f]"'},
+}  # fmt: skip
+LARK = {
+    "type": "custom", "name": "add",
+    "format": {
+        "type": "grammar", "syntax": "lark", "definition": 'start: sum\nsum: D "+" D | "(" sum ")"\nD: /[0-9]/\n',
+    },
 }  # fmt: skip
 SCHEMA = {
     "type": "object", "properties": {"name": {"enum": ["Ada", "Bob"]}}, "required": ["name"],
@@ -68,6 +75,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "a custom tool": {"tools": [FUNCTION, CUSTOM], "tool_choice": {"type": "custom", "name": "run"},
                       "max_output_tokens": 60},
     "a custom tool with a regex": {"tools": [DATED], "tool_choice": "required"},
+    "a custom tool with a Lark grammar": {"tools": [LARK, FUNCTION], "tool_choice": {"type": "custom", "name": "add"}},
     "some tools": {"tools": [FUNCTION, CUSTOM, DATED], "tool_choice": {
         "type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "when"}]}},
     "a call that is cut": {"tools": [DATED], "tool_choice": "required", "max_output_tokens": 40},
@@ -104,6 +112,23 @@ def test_a_custom_tool_gets_a_text_of_its_grammar(api: TestClient) -> None:
         assert len(lines) == 2
         assert lines[0].isdigit()
         assert lines[1] in [f'"{one}"' for one in "abcdef"]
+
+
+def test_a_custom_tool_gets_a_text_of_its_lark_grammar(api: TestClient) -> None:
+    seen = set()
+    for seed in range(4):
+        body = {**BASE, "seed": seed, "tools": [LARK], "tool_choice": "required", "parallel_tool_calls": False}
+        (call,) = calls_of(found := whole(api, {**body, "espalier": {}}))
+        if call["status"] == "completed":
+            assert re.fullmatch(r"(\(*)[0-9]\+[0-9](\)*)", call["input"])
+            assert call["input"].count("(") == call["input"].count(")")
+            assert found["espalier"]["outputs"][0]["verdict"]["valid"] is None  # no independent judge reads grammars
+            seen.add(call["input"])
+    assert seen
+    lark = {**LARK["format"], "definition": 'start: a\na.2: "b"'}  # type: ignore[dict-item]
+    reply = api.post("/v1/responses", json={**BASE, "tools": [{**LARK, "format": lark}]})
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "tools[0].format.definition")
+    assert "priority" in reply.json()["error"]["message"]
 
 
 def test_log_probabilities_are_of_the_text_alone(api: TestClient) -> None:

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 from espalier.chat.argument_types import ALL, argument_types
 from espalier.chat.tools import Tool
 from espalier.constraints.tools.spec import ToolCalls
+from espalier.constraints.tools.text_grammar import grammar_in, with_grammar, with_mark
 from espalier.constraints.tools.unique_items import CallsTracker
 from espalier.constraints.unique.arrays import WatchedItems, watched_items
 from espalier.constraints.unique.spots import NOTHING
@@ -362,12 +363,19 @@ def _converted(
 ) -> tuple[Converted, tuple[str, ...]]:
     name = asked.name
     try:
-        expansion = expand(json.loads(asked.parameters), order=order, format=asked.formats)
+        schema = json.loads(asked.parameters)
+        text = grammar_in(schema)
+        if text is not None:
+            if isinstance(style, Tags):
+                raise UnsupportedError("a text of a grammar cannot be written between tags")
+            schema = with_mark(schema)
+        expansion = expand(schema, order=order, format=asked.formats)
         shapes = _CallShapes(expansion, name, keys)
         if not shapes.can_be_called:
             raise SpecError("no object satisfies its schema", hint="arguments are always a JSON object")
         found = convert(shapes, whitespace=whitespace, style=style)
         left = _check(expansion, found, asked.checked, has_tracker and watched_items(shapes) is not None)
+        found = found if text is None else with_grammar(found, text)
     except (UnsupportedError, LimitExceeded) as error:
         raise type(error)(f"the tool {name}: {error.message}", hint=error.hint, field="tools") from error
     except EspalierError as error:

@@ -12,8 +12,9 @@ from espalier.chat.reading.deltas import Turn
 from espalier.chat.reading.incoming import SPACE
 from espalier.chat.reading.turn_parser import parse_turn
 from espalier.chat.tools import Tool, ToolCall
-from espalier.constraints.spec import JsonSchema, Spec
+from espalier.constraints.spec import Gbnf, JsonSchema, Spec
 from espalier.constraints.tools.spec import ToolCalls
+from espalier.constraints.tools.text_grammar import ARGUMENT, grammar_in
 from espalier.constraints.verdict import Verdict, judge, parse
 from espalier.lexicon.files import WordFiles
 
@@ -84,7 +85,14 @@ def _bare(spec: ToolCalls, text: str) -> str:
 def _arguments(tool: Tool, call: ToolCall, words: WordFiles) -> Verdict:
     if call.parsed is None:
         return Verdict(valid=False, judge="json", errors=("the arguments are no object",))
-    return judge(JsonSchema(tool.schema, allow="checked", format=tool.formats), call.arguments, words)
+    found = judge(JsonSchema(tool.schema, allow="checked", format=tool.formats), call.arguments, words)
+    grammar = grammar_in(tool.schema)
+    if grammar is None or not found.valid:
+        return found
+    text = judge(Gbnf(grammar), call.parsed[ARGUMENT], words)
+    if text.valid is None and not text.errors:
+        return Verdict(valid=None, judge="json", errors=("no independent judge reads the grammar of its text",))
+    return text
 
 
 def parse_tool_calls(spec: Spec, text: str) -> Any:

@@ -9,6 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from espalier.constraints.tools.text_grammar import KEYWORD
+from espalier.grammar.lark.read import read_lark
+from espalier.grammar.printer import print_grammar
+from espalier.server.asking.naming import field_names
 from espalier.server.asking.responses.items import INPUT
 from espalier.server.http.errors import BadRequest, UnsupportedParameter
 
@@ -61,7 +65,7 @@ def _function(tool: Mapping[str, Any], place: str) -> tuple[Json, Json]:
     inner |= {key: value for key, value in given.items() if value is not None}
     return inner, {
         "type": "function", "name": name, "description": tool.get("description"), "parameters": inner["parameters"],
-        "strict": True if strict is None else strict,
+        "strict": strict,
     }  # fmt: skip
 
 
@@ -74,6 +78,8 @@ def _custom(tool: Mapping[str, Any], place: str) -> tuple[Json, Json]:
     text = FORMATS[shape["type"]](shape, f"{place}.format")
     parameters = {"type": "object", "properties": {INPUT: text}, "required": [INPUT], "additionalProperties": False}
     inner: Json = {"name": name, "parameters": parameters}
+    if shape["type"] == "grammar":
+        inner["strict"] = True  # what cannot be enforced is refused, not checked afterwards
     if tool.get("description") is not None:
         inner["description"] = tool["description"]
     echo = {"type": "custom", "name": name, "description": tool.get("description"), "format": dict(shape)}
@@ -90,7 +96,10 @@ def _grammar(shape: Mapping[str, Any], place: str) -> Json:
         raise BadRequest(f"{place}: the definition of a grammar is a text", field=f"{place}.definition")
     if syntax == "regex":
         return {"type": "string", "pattern": f"^(?:{definition})$"}
-    raise UnsupportedParameter(f"{place}: grammars are written as regex", field=f"{place}.syntax")
+    if syntax != "lark":
+        raise UnsupportedParameter(f"{place}: the syntax is lark or regex", field=f"{place}.syntax")
+    with field_names({"": f"{place}.definition"}, otherwise=f"{place}.definition"):
+        return {"type": "string", KEYWORD: print_grammar(read_lark(definition))}
 
 
 FORMATS: Mapping[str, Callable[[Mapping[str, Any], str], Json]] = {"text": _free, "grammar": _grammar}

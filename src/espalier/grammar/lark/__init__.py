@@ -1,0 +1,1 @@
+"""Lark grammars, translated exactly to the syntax tree of this package, or refused. Start with `read.py`."""

@@ -1,0 +1,333 @@
+"""`read_lark`: a Lark grammar as a `Grammar` of the same texts, those that Lark's Earley parser accepts with the lexer
+`dynamic_complete`: terminals match wherever they can, and ignored terminals may stand around each terminal of a rule.
+
+What has no exact counterpart is refused by its construct. It builds no tree, so aliases and the marks `?` and `!` do
+nothing.
+"""
+
+from __future__ import annotations
+
+import ast as python
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from espalier.errors import GrammarError, RegexError, UnsupportedError
+from espalier.grammar.ast import EMPTY, CharClass, Grammar, Literal, Node, Repeat, Rule, RuleRef, alt, seq
+from espalier.grammar.check import validate
+from espalier.grammar.lark.imported import COMMON
+from espalier.grammar.regex.parse import parse_regex
+from espalier.time_limit import check as check_time
+
+START = "start"
+MAX_DEPTH = 200
+"""How deep groups may nest."""
+MAX_TIMES = 1000
+"""The largest count of `~`."""
+_TOKEN = re.compile(
+    r"""(?P<space>(?:[ \t\f\r]|\\\n|//[^\n]*|\#[^\n]*)+)|(?P<line>\n(?:[ \t\f\r\n]|//[^\n]*|\#[^\n]*)*)
+    |(?P<directive>%[a-z]+)|(?P<string>"(?:\\.|[^"\\\n])*"i?)|(?P<regex>/(?!/)(?:\\.|[^/\\\n])+/[imslux]*)
+    |(?P<rule>[?!]{0,2}_?[a-z][_a-z0-9]*)|(?P<terminal>!?_?[A-Z][_A-Z0-9]*)|(?P<number>[0-9]+)
+    |(?P<mark>->|\.\.|[:|()\[\]?*+~.,{}<>])""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    offset: int
+
+
+def read_lark(source: str) -> Grammar:
+    """The grammar, its start rule `root`. Raises GrammarError for text that is no Lark grammar, UnsupportedError naming
+    a construct that cannot be translated exactly, each with the line."""
+    return _Reader(source).grammar()
+
+
+class _Reader:
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._tokens = self._split()
+        self._place = 0
+        self._rules: dict[str, Node] = {}
+        self._terminals: dict[str, Node] = {}
+        self._ignored: list[Node] = []
+        self._in_terminal = False
+        self._depth = 0
+
+    def grammar(self) -> Grammar:
+        while self._place < len(self._tokens):
+            check_time()
+            if not self._take("line"):
+                self._statement()
+        if START not in self._rules:
+            raise GrammarError(f"the grammar has no rule {START!r}")
+        for name in self._used:
+            if name not in (self._terminals if name.isupper() else self._rules):
+                raise GrammarError(f"there is no {'terminal' if name.isupper() else 'rule'} {name!r}")
+        between: Node = Repeat(alt(*self._ignored)) if self._ignored else EMPTY
+        found = [Rule("root", seq(RuleRef(_rule(START)), between) if self._ignored else RuleRef(_rule(START)))]
+        found += [Rule(_rule(name), node) for name, node in self._rules.items()]
+        found += [Rule(_terminal(name), node) for name, node in self._terminals.items()]
+        found.append(Rule(IGNORED, between))
+        made = Grammar.of(found)
+        validate(made)
+        return made
+
+    @property
+    def _used(self) -> list[str]:
+        return list(self._mentioned)
+
+    _mentioned: dict[str, None]
+
+    # Statements
+
+    def _statement(self) -> None:
+        token = self._next()
+        if token.kind == "directive":
+            self._directive(token)
+        elif token.kind in ("rule", "terminal"):
+            self._definition(token)
+        else:
+            raise self._wrong(token, "a rule, a terminal or a directive is expected")
+
+    def _definition(self, token: _Token) -> None:
+        name = token.text.lstrip("?!")
+        is_terminal = token.kind == "terminal"
+        for mark, construct in (("{", "a template"), (".", "a priority")):
+            if self._peek(mark):
+                raise self._refused(self._tokens[self._place], construct)
+        kept = self._terminals if is_terminal else self._rules
+        if name in kept:
+            raise self._wrong(token, f"{name} is defined twice")
+        self._expect(":")
+        self._in_terminal = is_terminal
+        kept[name] = self._options()
+        self._in_terminal = False
+        self._end_of_line()
+
+    def _directive(self, token: _Token) -> None:
+        if token.text == "%ignore":
+            self._in_terminal = True
+            self._ignored.append(self._options())
+            self._in_terminal = False
+        elif token.text == "%import":
+            self._import(token)
+        else:
+            raise self._refused(token, token.text)
+        self._end_of_line()
+
+    def _import(self, token: _Token) -> None:
+        self._take("mark", ".")
+        path = [self._next().text]
+        while self._take("mark", "."):
+            path.append(self._next().text)
+        names = [path[-1]]
+        if self._take("mark", "("):
+            names = [self._next().text]
+            while self._take("mark", ","):
+                names.append(self._next().text)
+            self._expect(")")
+        elif len(path) > 1:
+            path.pop()
+        if path != ["common"]:
+            raise self._refused(token, f"%import {'.'.join(path)}")
+        renamed = names[0]
+        if self._take("mark", "->"):
+            renamed = self._next().text
+        for name in names:
+            if name not in COMMON:
+                raise self._refused(token, f"%import common.{name}")
+            self._terminals[renamed if len(names) == 1 else name] = parse_regex(COMMON[name])
+
+    # Expressions
+
+    def _options(self) -> Node:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise GrammarError(f"groups are nested more than {MAX_DEPTH} deep")
+        found = [self._sequence()]
+        while self._bar():
+            found.append(self._sequence())
+        self._depth -= 1
+        return alt(*found)
+
+    def _bar(self) -> bool:
+        """Whether `|` comes next, which may stand on a line of its own."""
+        place = self._place
+        while self._take("line"):
+            pass
+        if self._take("mark", "|"):
+            return True
+        self._place = place
+        return False
+
+    def _sequence(self) -> Node:
+        items: list[Node] = []
+        while (node := self._item()) is not None:
+            check_time()
+            items.append(node)
+        if self._take("mark", "->"):
+            self._next()  # an alias names a branch of the tree
+        return seq(*items)
+
+    def _item(self) -> Node | None:
+        token = self._tokens[self._place] if self._place < len(self._tokens) else None
+        if token is None or token.kind in ("line", "directive", "number"):
+            return None
+        reader = self._atoms.get(token.text if token.kind == "mark" else token.kind)
+        if reader is None:
+            return None
+        self._place += 1
+        return self._repeated(reader(self, token))
+
+    def _repeated(self, node: Node) -> Node:
+        """An item with what follows it: ?, *, + or ~."""
+        if self._take("mark", "?"):
+            return Repeat(node, 0, 1)
+        if self._take("mark", "*"):
+            return Repeat(node)
+        if self._take("mark", "+"):
+            return Repeat(node, 1)
+        if self._take("mark", "~"):
+            low = self._number()
+            high = self._number() if self._take("mark", "..") else low
+            if high < low:
+                raise GrammarError(f"cannot repeat at least {low} and at most {high} times")
+            return Repeat(node, low, high)
+        return node
+
+    def _number(self) -> int:
+        token = self._next()
+        if token.kind != "number" or len(token.text) > 6 or int(token.text) > MAX_TIMES:
+            raise self._wrong(token, f"a count up to {MAX_TIMES} is expected")
+        return int(token.text)
+
+    def _group(self, token: _Token) -> Node:
+        found = self._options()
+        while self._take("line"):
+            pass
+        self._expect(")" if token.text == "(" else "]")
+        return found if token.text == "(" else Repeat(found, 0, 1)
+
+    def _string(self, token: _Token) -> Node:
+        first = self._text_of(token)
+        if self._take("mark", ".."):
+            last = self._text_of(self._next())
+            if len(first) != 1 or len(last) != 1 or first > last:
+                raise self._wrong(token, "a range is from one character to a later one")
+            return self._lexed(CharClass(((ord(first), ord(last)),)))
+        if token.text.endswith("i"):
+            return self._lexed(parse_regex(re.escape(first), flags="i") if first else EMPTY)
+        return self._lexed(Literal(first) if first else EMPTY)
+
+    def _text_of(self, token: _Token) -> str:
+        if token.kind != "string":
+            raise self._wrong(token, "a string is expected")
+        try:
+            found = python.literal_eval(token.text.removesuffix("i"))
+        except (ValueError, SyntaxError) as error:
+            raise self._wrong(token, "the string has a wrong escape") from error
+        if not isinstance(found, str) or any(0xD800 <= ord(one) <= 0xDFFF for one in found):
+            raise self._wrong(token, "the string is not Unicode")
+        return found
+
+    def _regex(self, token: _Token) -> Node:
+        pattern, _, flags = token.text[1:].rpartition("/")
+        if "l" in flags:
+            raise self._refused(token, "the flag l")
+        try:
+            return self._lexed(parse_regex(pattern.replace("\\/", "/"), flags="".join(sorted(set(flags)))))
+        except (RegexError, UnsupportedError) as error:
+            raise type(error)(f"{self._where(token)}: {error.message}", hint=error.hint) from error
+
+    def _rule(self, token: _Token) -> Node:
+        if self._in_terminal:
+            raise self._wrong(token, "a terminal cannot contain a rule")
+        if self._peek("{"):
+            raise self._refused(token, "a template")
+        self._mentioned[token.text] = None
+        return RuleRef(_rule(token.text))
+
+    def _terminal(self, token: _Token) -> Node:
+        self._mentioned[token.text] = None
+        return self._lexed(RuleRef(_terminal(token.text)))
+
+    def _special(self, token: _Token) -> Node:
+        raise self._refused(token, "a special token")
+
+    def _lexed(self, node: Node) -> Node:
+        """A terminal of a rule, with what is ignored before it."""
+        return node if self._in_terminal else seq(RuleRef(IGNORED), node)
+
+    _atoms: dict[str, Callable[[_Reader, _Token], Node]]
+
+    # Tokens
+
+    def _split(self) -> Sequence[_Token]:
+        self._mentioned = {}
+        found, place = [], 0
+        while place < len(self._source):
+            check_time()
+            match = _TOKEN.match(self._source, place)
+            if match is None:
+                raise GrammarError(f"line {self._line(place)}: this is not Lark: {self._source[place : place + 20]!r}")
+            kind = match.lastgroup or ""
+            if kind != "space":
+                found.append(_Token(kind, match[0], place))
+            place = match.end()
+        return found
+
+    def _next(self) -> _Token:
+        if self._place >= len(self._tokens):
+            raise GrammarError("the grammar ends too early")
+        self._place += 1
+        return self._tokens[self._place - 1]
+
+    def _peek(self, mark: str) -> bool:
+        return self._place < len(self._tokens) and self._tokens[self._place].text == mark
+
+    def _take(self, kind: str, text: str | None = None) -> bool:
+        token = self._tokens[self._place] if self._place < len(self._tokens) else None
+        if token is None or token.kind != kind or text not in (None, token.text):
+            return False
+        self._place += 1
+        return True
+
+    def _expect(self, mark: str) -> None:
+        token = self._next()
+        if token.text != mark:
+            raise self._wrong(token, f"{mark!r} is expected")
+
+    def _end_of_line(self) -> None:
+        if self._place < len(self._tokens) and not self._take("line"):
+            raise self._wrong(self._tokens[self._place], "the end of the line is expected")
+
+    def _wrong(self, token: _Token, message: str) -> GrammarError:
+        return GrammarError(f"{self._where(token)}: {message}")
+
+    def _refused(self, token: _Token, construct: str) -> UnsupportedError:
+        return UnsupportedError(f"{self._where(token)}: {construct} of a Lark grammar cannot be translated exactly")
+
+    def _where(self, token: _Token) -> str:
+        return f"line {self._line(token.offset)}, at {token.text[:30]!r}"
+
+    def _line(self, offset: int) -> int:
+        return self._source.count("\n", 0, offset) + 1
+
+
+_Reader._atoms = {
+    "(": _Reader._group, "[": _Reader._group, "string": _Reader._string, "regex": _Reader._regex,
+    "rule": _Reader._rule, "terminal": _Reader._terminal, "<": _Reader._special,
+}  # fmt: skip
+IGNORED = "lark-ignored"
+
+
+def _rule(name: str) -> str:
+    return f"rule-{name.replace('_', '-').lower()}-{name.count('_')}" if "_" in name else f"rule-{name}"
+
+
+def _terminal(name: str) -> str:
+    return f"terminal-{name.replace('_', '-')}-{name.count('_')}" if "_" in name else f"terminal-{name}"
