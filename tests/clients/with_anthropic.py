@@ -1,0 +1,63 @@
+"""anthropic: messages, streams, tools over two turns, structured output, token counts, errors, cancellation."""
+
+from __future__ import annotations
+
+import json
+
+import anthropic
+
+from checks import ASK, BASE, MODEL, PLACE, SCHEMA, expect, run
+
+client = anthropic.Anthropic(base_url=BASE, api_key="none", max_retries=0)
+LOOK = {"name": "look_up", "description": "Finds a place.", "input_schema": PLACE}
+
+
+def chat() -> None:
+    found = client.messages.create(model=MODEL, max_tokens=12, messages=ASK, system="Be short.")
+    expect(found.role == "assistant" and found.stop_reason in ("end_turn", "max_tokens"), found)
+
+
+def stream() -> None:
+    with client.messages.stream(model=MODEL, max_tokens=8, messages=ASK) as reply:
+        text = "".join(reply.text_stream)
+        expect(reply.get_final_message().usage.output_tokens <= 8, text)
+
+
+def structured() -> None:
+    shape = {"type": "json_schema", "schema": SCHEMA}
+    found = client.messages.create(
+        model=MODEL, max_tokens=100, messages=ASK, extra_body={"output_config": {"format": shape}}
+    )
+    expect(json.loads(found.content[0].text)["mood"] in ("calm", "glad"), found)
+
+
+def tools() -> None:
+    first = client.messages.create(model=MODEL, max_tokens=100, messages=ASK, tools=[LOOK], tool_choice={"type": "any"})
+    call = next(one for one in first.content if one.type == "tool_use")
+    expect(call.input["city"] in ("Rome", "Oslo"), first)
+    result = {"type": "tool_result", "tool_use_id": call.id, "content": "sunny"}
+    turns = [*ASK, {"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
+    client.messages.create(model=MODEL, max_tokens=4, messages=turns, tools=[LOOK])
+
+
+def counts() -> None:
+    expect(client.messages.count_tokens(model=MODEL, messages=ASK).input_tokens > 0)
+
+
+def errors() -> None:
+    for fields in ({"temperature": -1.0}, {"messages": [{"role": "user", "content": "x " * 9000}]}):
+        try:
+            client.messages.create(**{"model": MODEL, "max_tokens": 4, "messages": ASK} | fields)
+        except anthropic.BadRequestError as error:
+            expect(error.body["error"]["type"] == "invalid_request_error", error.body)
+        else:
+            raise AssertionError(f"{list(fields)} is an error")
+
+
+def cancellation() -> None:
+    with client.messages.stream(model=MODEL, max_tokens=300, messages=ASK) as reply:
+        next(iter(reply.text_stream))
+    chat()
+
+
+run(chat, stream, structured, tools, counts, errors, cancellation)

@@ -1,0 +1,92 @@
+// npm's `openai` and `ai` (over @ai-sdk/openai-compatible).
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { generateObject, generateText, streamText, tool } from "ai";
+import OpenAI from "openai";
+import { z } from "zod";
+
+const baseURL = `${process.env.BASE_URL}/v1`;
+const model = process.env.MODEL ?? "demo";
+const messages = [{ role: "user", content: "Generate user info" }];
+const client = new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 });
+const ai = createOpenAICompatible({ name: "espalier", baseURL, apiKey: "none", supportsStructuredOutputs: true })(model);
+const place = { type: "object", properties: { city: { enum: ["Rome", "Oslo"] } }, required: ["city"], additionalProperties: false };
+const look = { type: "function", function: { name: "look_up", description: "Finds a place.", parameters: place } };
+const person = z.object({ mood: z.enum(["calm", "glad"]), age: z.number().int() });
+const short = { maxOutputTokens: 100, maxRetries: 0, temperature: 0 };
+
+function expect(holds, ...shown) {
+  if (!holds) throw new Error(shown.map((one) => JSON.stringify(one)).join(" ").slice(0, 800));
+}
+
+async function chat() {
+  const found = await client.chat.completions.create({ model, messages, max_tokens: 8 });
+  expect(found.choices[0].message.role === "assistant", found);
+}
+
+async function stream() {
+  const reply = client.chat.completions.stream({ model, messages, max_tokens: 8, stream_options: { include_usage: true } });
+  expect((await reply.finalChatCompletion()).choices.length === 1);
+}
+
+async function structured() {
+  const schema = { type: "object", properties: { mood: { enum: ["calm", "glad"] } }, required: ["mood"], additionalProperties: false };
+  const response_format = { type: "json_schema", json_schema: { name: "person", strict: true, schema } };
+  const found = await client.chat.completions.parse({ model, messages, max_tokens: 60, response_format });
+  expect(["calm", "glad"].includes(JSON.parse(found.choices[0].message.content).mood), found);
+}
+
+async function tools() {
+  const first = await client.chat.completions.create({ model, messages, tools: [look], tool_choice: "required", max_tokens: 80 });
+  const message = first.choices[0].message;
+  const result = { role: "tool", tool_call_id: message.tool_calls[0].id, content: "sunny" };
+  await client.chat.completions.create({ model, messages: [...messages, message, result], tools: [look], max_tokens: 4 });
+}
+
+async function responses() {
+  const found = await client.responses.create({ model, input: "Generate user info", max_output_tokens: 16 });
+  expect(found.output.length > 0, found);
+}
+
+async function errors() {
+  try {
+    await client.chat.completions.create({ model, messages: [{ role: "user", content: "x ".repeat(9000) }] });
+  } catch (error) {
+    expect(error instanceof OpenAI.BadRequestError && error.code === "context_length_exceeded", error);
+    return;
+  }
+  throw new Error("an overlong prompt is an error");
+}
+
+async function cancellation() {
+  const reply = await client.chat.completions.create({ model, messages, max_tokens: 300, stream: true });
+  for await (const _ of reply) { reply.controller.abort(); break; }
+  await chat();
+}
+
+async function ai_text() {
+  const found = await generateText({ model: ai, prompt: "Generate user info", ...short });
+  expect(typeof found.text === "string", found);
+  const reply = streamText({ model: ai, prompt: "Generate user info", ...short });
+  for await (const _ of reply.textStream) { /* read to the end */ }
+  expect(["stop", "length"].includes(await reply.finishReason), await reply.finishReason);
+}
+
+async function ai_object() {
+  const found = await generateObject({ model: ai, schema: person, prompt: "Generate user info", ...short });
+  expect(["calm", "glad"].includes(found.object.mood), found);
+}
+
+async function ai_tools() {
+  const look_up = tool({ description: "Finds a place.", inputSchema: z.object({ city: z.enum(["Rome", "Oslo"]) }),
+                         execute: async ({ city }) => `${city} is sunny` });
+  const found = await generateText({ model: ai, prompt: "Where?", tools: { look_up }, toolChoice: "required", ...short });
+  expect(found.toolResults.length > 0, found);
+  const history = [{ role: "user", content: "Where?" }, ...found.response.messages];
+  await generateText({ model: ai, messages: history, tools: { look_up }, toolChoice: "none", ...short, maxOutputTokens: 4 });
+}
+
+for (const check of [chat, stream, structured, tools, responses, errors, cancellation, ai_text, ai_object, ai_tools]) {
+  let fault = null;
+  try { await check(); } catch (error) { fault = String(error.stack ?? error).slice(0, 1500); }
+  console.log(JSON.stringify({ check: check.name, fault }));
+}
