@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Literal
 
-from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool
-from agents import set_tracing_disabled
+from agents import (
+    Agent,
+    ModelSettings,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    Runner,
+    function_tool,
+    set_tracing_disabled,
+)
+from checks import MODEL, V1, expect, run
 from openai import AsyncOpenAI
 from pydantic import BaseModel
-
-from checks import MODEL, V1, expect, run
 
 set_tracing_disabled(True)
 

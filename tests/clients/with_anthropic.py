@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import anthropic
-
 from checks import ASK, BASE, MODEL, PLACE, SCHEMA, expect, run
 
 client = anthropic.Anthropic(base_url=BASE, api_key="none", max_retries=0)
@@ -45,7 +44,7 @@ def counts() -> None:
 
 
 def errors() -> None:
-    for fields in ({"temperature": -1.0}, {"messages": [{"role": "user", "content": "x " * 9000}]}):
+    for fields in ({"extra_body": {"temperature": -1.0}}, {"messages": [{"role": "user", "content": "x " * 9000}]}):
         try:
             client.messages.create(**{"model": MODEL, "max_tokens": 4, "messages": ASK} | fields)
         except anthropic.BadRequestError as error:

@@ -6,9 +6,8 @@ from typing import Literal
 
 import instructor
 import openai
-from pydantic import BaseModel
-
 from checks import ASK, MODEL, V1, expect, run
+from pydantic import BaseModel
 
 
 class Person(BaseModel):

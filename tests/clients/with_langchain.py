@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 import openai
+from checks import MODEL, V1, expect, run
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel
-
-from checks import MODEL, V1, expect, run
 
 model = ChatOpenAI(model=MODEL, base_url=V1, api_key="none", max_tokens=80, max_retries=0)
 ASKED = [HumanMessage("Generate user info")]

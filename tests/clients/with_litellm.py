@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import litellm
-
 from checks import ASK, MODEL, SCHEMA, TOOL, V1, expect, run
 
 HERE = {"model": f"openai/{MODEL}", "api_base": V1, "api_key": "none", "num_retries": 0}

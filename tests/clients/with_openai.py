@@ -8,9 +8,8 @@ import time
 from typing import Literal
 
 import openai
-from pydantic import BaseModel
-
 from checks import ASK, BASE, MODEL, SCHEMA, TOOL, V1, expect, run
+from pydantic import BaseModel
 
 client = openai.OpenAI(base_url=V1, api_key="none", max_retries=0)
 
@@ -112,7 +111,7 @@ def responses() -> None:
     ) as events:
         expect([one.sequence_number for one in events][:2] == [0, 1], "numbers")
         expect(isinstance(events.get_final_response().output_parsed, Person), events)
-    tool = {"type": "function", **{k: v for k, v in TOOL["function"].items()}}
+    tool = {"type": "function", **TOOL["function"]}
     called = client.responses.create(
         model=MODEL, input=ASK, tools=[tool], tool_choice="required", max_output_tokens=80, store=False
     )

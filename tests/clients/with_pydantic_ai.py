@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+from checks import MODEL, V1, expect, run
 from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.settings import ModelSettings
-
-from checks import MODEL, V1, expect, run
 
 model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=V1, api_key="none"))
 SHORT = ModelSettings(max_tokens=100, temperature=0.0)

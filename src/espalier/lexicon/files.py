@@ -7,20 +7,25 @@ blank lines are ignored. Words are folded to NFC and lower case; a duplicate kee
 from __future__ import annotations
 
 import json
+import logging
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from espalier.errors import SpecError, TooLarge, UnknownName
+from espalier.errors import InputError, SpecError, TooLarge, UnknownName
 from espalier.files.json_shape import check_shape
 from espalier.files.limits import WORDS
 from espalier.files.reading import read_text
 from espalier.lexicon.languages import fold, language
 
+log = logging.getLogger(__name__)
 CODE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_WORDS = 2_000_000
+MOST_FAULTS = 10
+GOOD_FOR_EACH = 10
+"""A list may have as many faults as this, and as many words for each."""
 MAX_LENGTH = 1_000
 """The longest word, in characters."""
 
@@ -60,7 +65,13 @@ class WordFiles:
 
     @staticmethod
     def standard(extra: Path | None = None) -> WordFiles:
-        """The given folder, if any, then the lists that ship with Espalier."""
+        """The given folder, if any, then the lists that ship with Espalier. Raises InputError for a folder that is not
+        there."""
+        if extra is not None and not extra.is_dir():
+            raise InputError(
+                f"there is no folder {extra} of word lists", hint="make it, or leave ESPALIER_WORDLIST_DIR out",
+                field="ESPALIER_WORDLIST_DIR",
+            )  # fmt: skip
         package = Path(str(files("espalier")))
         shipped = [package / "_wordlists", package.parents[1] / "wordlists"]
         return WordFiles([*([extra] if extra else []), *(folder for folder in shipped if folder.is_dir())])
@@ -105,6 +116,11 @@ class WordFiles:
             known = self._read[str(path)] = (stamp, read_words(path, lang))
         return known[1]
 
+    def words_within(self, lang: str, count: int) -> int:
+        """How many words the first `count` lines of a language's list have; see `words_within`. Raises as `words`."""
+        path = self.path(lang)
+        return words_within(_entries(read_text(path, WORDS), path), count, lang)
+
 
 def read_words(path: Path, lang: str | None = None) -> tuple[str, ...]:
     """The words of a file, best first. lang: the language whose rules fold them. Raises SpecError for a file that
@@ -133,16 +149,34 @@ def _entries(text: str, path: Path) -> list[str]:
 
 
 def parse_words(lines: Iterable[str], source: str, lang: str | None = None) -> tuple[str, ...]:
-    """The words of the lines of a list, best first, without duplicates. Raises SpecError naming the line,
-    TooLarge."""
+    """The words of the lines of a list, best first, without duplicates. A few lines that are no word are skipped, which
+    the log says with their numbers. Raises SpecError naming the line where there are many, TooLarge."""
     found: dict[str, None] = {}
     rules = language(lang)
+    faults: list[SpecError] = []
     for number, line in enumerate(lines, 1):
         if line.lstrip().startswith("#") or not line.strip():
             continue
         if len(line) > MAX_LENGTH:
             raise TooLarge(f"line {number} of {source} has more than {MAX_LENGTH} characters", field="lang")
-        found[check_word(fold(line, rules), f"line {number} of {source}", "lang")] = None
+        try:
+            found[check_word(fold(line, rules), f"line {number} of {source}", "lang")] = None
+        except SpecError as error:
+            faults.append(error)
+            if len(faults) > MOST_FAULTS:
+                raise faults[0] from None
         if len(found) > MAX_WORDS:
             raise TooLarge(f"{source} has more than {MAX_WORDS:,} words", field="lang")
+    if len(faults) * GOOD_FOR_EACH > len(found):  # a list of something else
+        raise faults[0]
+    for fault in faults:
+        log.warning("skipped: %s", fault)
     return tuple(found)
+
+
+def words_within(lines: Iterable[str], count: int, lang: str | None = None) -> int:
+    """How many distinct words are among the first `count` lines that are not blank: the word-list server counted
+    comments and duplicates as words."""
+    rules = language(lang)
+    firsts = [line for line in lines if line.strip()][:count]
+    return len({fold(line, rules) for line in firsts if not line.lstrip().startswith("#")})

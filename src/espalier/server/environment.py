@@ -33,12 +33,13 @@ WITHOUT_EFFECT = {
     "TOKENIZER_PADDING_SIDE": "nothing is padded",
     "PAD_TO_MULTIPLE_OF": "nothing is padded",
     "GENERATION_MAX_CONCURRENCY": "requests share the model's steps; CONCURRENT_PER_KEY limits them",
+    "TRUST_REMOTE_CODE": "code that comes with a model is never run",
     "BATCH_PORT": "scripts/run_batch.sh alone reads it",
 }
 """Settings of the word-list server that have no effect here, and the reason."""
 
+ON = frozenset({"1", "true", "yes", "on", "t", "y"})
 REFUSED = {
-    "TRUST_REMOTE_CODE": "code that comes with a model is never run",
     "ENABLE_THINKING": "reasoning is asked for by each request",
 }
 """Switches of the word-list server that cannot be turned on here, and the reason."""
@@ -80,7 +81,10 @@ def read_environment(
         values |= ours
         origins |= dict.fromkeys(ours, origin)
     _refuse(values)
-    notes = tuple(f"{name} has no effect: {why}" for name, why in WITHOUT_EFFECT.items() if values.get(name))
+    off = {name for name in ("TRUST_REMOTE_CODE",) if values.get(name, "").lower() not in ON}
+    notes = tuple(
+        f"{name} has no effect: {why}" for name, why in WITHOUT_EFFECT.items() if values.get(name) and name not in off
+    )
     return Environment(values=values, origins=origins, notes=notes, file=path)
 
 
@@ -158,5 +162,5 @@ def _refuse(values: Mapping[str, str]) -> None:
             field="DEVICE_MAP",
         )
     for name, why in REFUSED.items():
-        if values.get(name, "").lower() in {"1", "true", "yes", "on", "t", "y"}:
+        if values.get(name, "").lower() in ON:
             raise InputError(f"{name}={values[name]}: {why}", hint="remove the line, or set it to false", field=name)

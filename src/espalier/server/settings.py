@@ -24,6 +24,14 @@ def _sorted(values: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(set(values)))
 
 
+LEVELS = {"WARN": "WARNING", "FATAL": "ERROR", "CRITICAL": "ERROR"}
+"""Other names of levels, as Python's logging has them."""
+
+
+def _level(text: str) -> str:
+    return LEVELS.get(text.upper(), text.upper())
+
+
 def _log_level(text: str) -> str:
     """`true` and `false`, as the setting was once, or one of its choices."""
     said = text.lower()
@@ -72,7 +80,7 @@ class ServerSettings:
     uds: Annotated[str | None, Field("UNIX socket to listen on, in place of host and port.", flags=("--uds",))] = None
     log_level: Annotated[
         Literal["DEBUG", "INFO", "WARNING", "ERROR"],
-        Field("DEBUG, INFO, WARNING or ERROR.", parse=str.upper, flags=("--log-level",)),
+        Field("DEBUG, INFO, WARNING or ERROR.", parse=_level, flags=("--log-level",)),
     ] = "INFO"
     rejection_log: Annotated[
         str | None, Field("File for refused tokens; the strategy is rejection.", flags=("--rejection-log",))

@@ -1,5 +1,8 @@
-"""The SDKs that people use, unchanged, against the demo model on both engines. Each runs in a process of its own, in the
-environment that scripts/setup_clients.sh makes; without it the tests skip by name."""
+"""The SDKs that people use, unchanged, against the demo model on both engines.
+
+Each runs in a process of its own, in the environment that scripts/setup_clients.sh makes; without it the tests skip by
+name.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +50,11 @@ def url(
             yield found
         return
     pytest.importorskip("llama_cpp")
-    with espalier.load(str(ROOT / "models" / "demo" / "demo.gguf")) as engine:
-        with served(make_app(engine=engine, config=config)) as found:
-            yield found
+    with (
+        espalier.load(str(ROOT / "models" / "demo" / "demo.gguf")) as engine,
+        served(make_app(engine=engine, config=config)) as found,
+    ):
+        yield found
 
 
 @pytest.mark.parametrize("program", sorted(path.name for path in PROGRAMS.glob("with_*")))

@@ -101,7 +101,7 @@ def test_a_body_that_is_no_json_is_a_422_too(c: TestClient, kind: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "lang"),
     [({"vocab_lang": "xx"}, "xx"), ({"vocab_lang": "../es"}, "../es"), ({"vocab_n_words": 0}, "es"),
-     ({"vocab_n_words": -1}, "es"), ({"vocab_n_words": 10**9}, "es")],
+     ({"vocab_n_words": -1}, "es")],
 )  # fmt: skip
 def test_a_list_that_cannot_be_had_is_a_500_with_its_language(c: TestClient, changed: Any, lang: str) -> None:
     reply = c.post(ROUTE, json=ASK | WORDS | changed, headers=AUTH)
@@ -129,8 +129,8 @@ def test_its_beams_are_searched(c: TestClient, changed: Any) -> None:
     assert reply.json()["choices"][0]["message"]["content"] == "Hola amigo."
 
 
-def test_a_length_penalty_without_beams_is_refused_with_the_reason(c: TestClient) -> None:
-    status, found = detail(c.post(ROUTE, json=ASK | {"length_penalty": 0.5}, headers=AUTH))
+def test_a_length_penalty_with_one_beam_is_refused_with_the_reason(c: TestClient) -> None:
+    status, found = detail(c.post(ROUTE, json=ASK | {"length_penalty": 0.5, "num_beams": 1}, headers=AUTH))
     assert (status, "length_penalty needs beam search" in found) == (400, True)
 
 

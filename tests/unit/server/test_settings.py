@@ -131,11 +131,13 @@ def test_an_unknown_espalier_name_in_the_file_is_refused(tmp_path):
 def test_what_means_nothing_here_is_said_and_what_cannot_be_done_is_refused():
     found = read_environment({"STATIC_KV_CACHE": "false", "PAD_TO_MULTIPLE_OF": "16", "DEVICE_MAP": "auto"})
     assert [note.partition(" ")[0] for note in found.notes] == ["STATIC_KV_CACHE", "PAD_TO_MULTIPLE_OF"]
-    for name, value in (("TRUST_REMOTE_CODE", "true"), ("ENABLE_THINKING", "True"), ("DEVICE_MAP", "balanced")):
+    for name, value in (("ENABLE_THINKING", "True"), ("DEVICE_MAP", "balanced")):
         with pytest.raises(InputError) as caught:
             read_environment({name: value})
         assert caught.value.field == name
     assert read_environment({"TRUST_REMOTE_CODE": "false"}).notes == ()
+    (note,) = read_environment({"TRUST_REMOTE_CODE": "true"}).notes
+    assert note.startswith("TRUST_REMOTE_CODE has no effect")
 
 
 def test_a_misspelt_name_in_the_file_is_found_and_libraries_names_are_not(tmp_path, monkeypatch):
@@ -177,3 +179,8 @@ def test_the_example_as_a_file_is_read(tmp_path):
     found = read_environment({}, env_file=str(ROOT / ".env.example"))
     assert settings_of(found.values) == settings_of({})
     assert found.notes == ()
+
+
+@pytest.mark.parametrize(("given", "level"), [("WARN", "WARNING"), ("warn", "WARNING"), ("fatal", "ERROR")])
+def test_levels_have_the_other_names_of_python_s_logging_too(given: str, level: str) -> None:
+    assert settings_of({"LOG_LEVEL": given}).log_level == level

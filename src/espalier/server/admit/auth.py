@@ -13,7 +13,7 @@ import re
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -144,6 +144,24 @@ def check_bind(settings: ServerSettings, keyring: Keyring) -> None:
             hint='python -c "import secrets; print(secrets.token_urlsafe(32))" makes one',
             field="SECRET_TOKEN",
         )
+
+
+def check_uvicorn(settings: ServerSettings, keyring: Keyring, arguments: Sequence[str], host: str | None) -> None:
+    """The same for an application that another program serves, where its address can be known: from the arguments of
+    uvicorn, or its variable UVICORN_HOST. Raises InputError."""
+    name = Path(arguments[0]).name if arguments else ""
+    if name != "uvicorn" and not arguments[0].endswith("uvicorn/__main__.py"):
+        return
+    found = host
+    for place, one in enumerate(arguments):
+        if one == "--host" and place + 1 < len(arguments):
+            found = arguments[place + 1]
+        elif one.startswith("--host="):
+            found = one.partition("=")[2]
+        elif one in ("--uds", "--fd") or one.startswith(("--uds=", "--fd=")):
+            return
+    if found is not None:
+        check_bind(replace(settings, host=found, uds=None), keyring)
 
 
 def refuses_stranger(server: str | None, host_header: str | None) -> bool:

@@ -15,6 +15,7 @@ from espalier.constraints.joining.rule import together
 from espalier.constraints.soft.spec import SoftWordlist
 from espalier.constraints.spec import JsonObject, JsonSchema, Spec
 from espalier.constraints.words.spec import Wordlist
+from espalier.errors import EspalierError
 from espalier.lexicon.files import check_code
 from espalier.sampling.config_names import DRAWING_NAMES
 from espalier.server.asking.draft import Draft
@@ -44,6 +45,8 @@ def word_lists(body: SharedBody, draft: Draft, process: Process) -> Draft:
     if process.settings.seed_compat and draft.is_chat:  # that server sampled only on request
         draft = replace(draft, defaults={**draft.defaults, "temperature": 0.0})
     given = [name for name in PAIR if getattr(body, name) is not None]
+    if not given and process.settings.seed_compat and draft.is_chat:  # its beams were the default of every chat
+        draft = replace(draft, default_beams=_default_beams(body, draft, process))
     if not given:
         _refuse_alone(body, [MODE, *(SOFT + name for name in TIERS)], "vocab_lang and vocab_n_words")
         return draft
@@ -51,10 +54,12 @@ def word_lists(body: SharedBody, draft: Draft, process: Process) -> Draft:
         missing = next(name for name in PAIR if name not in given)
         raise BadRequest(f"{given[0]} needs {missing}", hint="give both, or neither", field=missing)
     draft = replace(draft, names={**draft.names, **NAMES})
+    top, warnings = _top(body, process)
+    draft = replace(draft, warnings=(*draft.warnings, *warnings))
     mode = body.vocab_constraint_mode or process.settings.vocab_constraint_mode
     with field_names(NAMES):
         check_code(body.vocab_lang)
-        words = Wordlist(lang=body.vocab_lang, top=body.vocab_n_words)
+        words = Wordlist(lang=body.vocab_lang, top=top)
         if mode == "soft":
             return replace(draft, soft=(*draft.soft, SoftWordlist(words, **_tiers(body, process.settings))))
     if not process.settings.seed_compat:  # whose clients always send all fields
@@ -62,6 +67,23 @@ def word_lists(body: SharedBody, draft: Draft, process: Process) -> Draft:
     return replace(
         draft, constraint=_joined(draft.constraint, words), default_beams=_default_beams(body, draft, process)
     )
+
+
+def _top(body: SharedBody, process: Process) -> tuple[int | None, tuple[str, ...]]:
+    """How many words of the list are meant, and a warning. A list that is shorter is used whole, as in the word-list
+    server, which counted comments and duplicates too: under SEED_COMPAT a number means the same words as there."""
+    asked, lang, compiler = body.vocab_n_words, body.vocab_lang, process.engine.engine.compiler
+    if compiler is None or asked is None or asked < 1 or lang is None:
+        return asked, ()
+    try:
+        count = len(compiler.words.words(lang))
+        if process.settings.seed_compat and asked <= count:
+            return max(1, compiler.words.words_within(lang, asked)), ()
+    except EspalierError:
+        return asked, ()  # raised, with the field's name, when the list is compiled
+    if asked <= count:
+        return asked, ()
+    return count, (f"vocab_n_words: the list {lang} has {count} words, and all of them are used",)
 
 
 def _default_beams(body: SharedBody, draft: Draft, process: Process) -> tuple[int, str] | None:

@@ -5,6 +5,7 @@ It knows the errors of `espalier.errors` by their status and code alone.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -15,6 +16,8 @@ from starlette.responses import Response
 
 from espalier.errors import EspalierError, InputError, PromptTooLong, UnknownModel
 from espalier.server.http.wire import JsonResponse
+
+log = logging.getLogger(__name__)
 
 
 class BadRequest(InputError):
@@ -134,6 +137,12 @@ def openai_shape(error: EspalierError, request: Request) -> Response:
     return JsonResponse(body, status_code=error.http_status, headers=error_headers(error))
 
 
+def tell_cause(error: EspalierError, request: Request) -> None:
+    """The cause of a 500 goes to the log, with the id that the client sees."""
+    fields = {"fields": {"request_id": getattr(request.state, "request_id", None)}}
+    log.error("%s: %s", type(error).__name__, error, extra=fields, exc_info=error)
+
+
 def internal_error(request_id: str) -> EspalierError:
     """The error for a fault in the server: it names the request id, under which the log has the details, and no
     more."""
@@ -145,6 +154,8 @@ def install(app: FastAPI, shape: ErrorShape = openai_shape) -> None:
 
     async def ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, EspalierError)
+        if error.http_status == 500:
+            tell_cause(error, request)
         return shape(error, request)
 
     async def routers(request: Request, error: Exception) -> Response:

@@ -35,6 +35,7 @@ from espalier.engines.protocols import Engine, ServingEngine
 from espalier.engines.serving.serve import serve_engine
 from espalier.errors import CapabilityError
 from espalier.grammar.regex import classes
+from espalier.server.admit.auth import check_uvicorn, read_keys
 from espalier.server.admit.gate import KeyGate, make_gate
 from espalier.server.admit.limits import LEASE_SECONDS
 from espalier.server.environment import export_for_libraries, read_environment
@@ -46,7 +47,7 @@ from espalier.server.process.ending import Ending, ending_on_signals
 from espalier.server.process.hidden_states import HiddenStates
 from espalier.server.process.named_stores import NamedStores
 from espalier.server.process.pools import Pools, make_pools
-from espalier.server.process.prebuild import Prebuild, check_lists, prebuilding
+from espalier.server.process.prebuild import Prebuild, checked_lists, prebuilding
 from espalier.server.process.state import Process
 from espalier.server.settings import ServerSettings
 from espalier.store.batches.open import BatchStore, default_folder
@@ -102,13 +103,14 @@ async def open_process(settings: ServerSettings, parts: Parts, lists: tuple[Word
     raises."""
     if parts.engine is None:
         logs.configure(settings)
+        check_uvicorn(settings, read_keys(settings), sys.argv, os.environ.get("UVICORN_HOST"))
         sys.setswitchinterval(SWITCH_SECONDS)
     async with AsyncExitStack() as stack:
         app = await asyncio.to_thread(_make_app) if parts.app is None else parts.app
         engine = parts.engine or await _open_engine(stack, app, settings)
         compiler = engine.engine.compiler
         if lists and compiler is not None:
-            check_lists(lists, compiler)
+            lists = checked_lists(lists, compiler)
         if settings.max_input_tokens is not None and engine.engine.vocab is None:
             raise CapabilityError(
                 f"{engine.name} does not know its tokens, so MAX_INPUT_TOKENS cannot be kept", field="MAX_INPUT_TOKENS"

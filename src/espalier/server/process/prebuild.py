@@ -11,12 +11,12 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.soft.spec import SoftWordlist
-from espalier.constraints.words.spec import Wordlist, check_top
+from espalier.constraints.words.spec import Wordlist
 from espalier.errors import EspalierError, InputError, SpecError, UnknownName
 from espalier.server.settings import ServerSettings
 
@@ -62,16 +62,21 @@ def wanted_lists(settings: ServerSettings) -> tuple[Wordlist, ...]:
     return tuple(found)
 
 
-def check_lists(lists: tuple[Wordlist, ...], compiler: Compiler) -> None:
-    """Raises InputError, naming the variable, for a language without a list and for more words than the list has."""
+def checked_lists(lists: tuple[Wordlist, ...], compiler: Compiler) -> tuple[Wordlist, ...]:
+    """The lists, each with as many words as there are: a shorter one is used whole, which the log says. Raises
+    InputError, naming the variable, for a language without a list."""
+    found: list[Wordlist] = []
     for spec in lists:
-        name, lang = "PREBUILD_LANGS", spec.lang or ""
+        lang, name = spec.lang or "", "PREBUILD_LANGS"
         try:
-            words = compiler.words.words(lang)
-            name = "PREBUILD_WORD_COUNTS"
-            check_top(spec.top or 0, len(words), f"the list {lang}")
+            count = len(compiler.words.words(lang))
         except (SpecError, UnknownName) as error:
             raise InputError(f"{name}: {error.message}", hint=error.hint, field=name) from None
+        if (spec.top or 0) > count:
+            log.warning("PREBUILD_WORD_COUNTS: the list %s has %d words, and all of them are used", lang, count)
+            spec = replace(spec, top=count)
+        found.append(spec)
+    return tuple(dict.fromkeys(found))
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ are not repeated, and features that it did not have, such as streams, work.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ from espalier.server.http.errors import (
     WrongMediaType,
     error_headers,
     openai_shape,
+    tell_cause,
 )
 from espalier.server.http.wire import JsonResponse
 from espalier.server.process.state import Process
@@ -67,7 +69,21 @@ def adapt_seed_chat(data: dict[str, Any], request_id: str | None = None) -> dict
         found["max_tokens"] = max(1, found["max_tokens"])  # which gives the smallest bucket
     if not found.get("vocab_lang"):
         found["vocab_lang"] = None
+    found["messages"] = _system_first(found["messages"])
     return found
+
+
+def _system_first(messages: list[Any]) -> list[Any]:
+    """System messages are moved to the front, as in that server, which dropped all but the first: here they are
+    joined."""
+    system = [one for one in messages if isinstance(one, dict) and one.get("role") == "system"]
+    if not system or (len(system) == 1 and messages[0] is system[0]):
+        return messages
+    rest = [one for one in messages if not any(one is two for two in system)]
+    texts = [one.get("content") for one in system]
+    if all(isinstance(text, str) for text in texts):
+        system = [{**system[0], "content": "\n\n".join(texts)}]
+    return [*system, *rest]
 
 
 def whole_seed_chat(asked: Asked, head: Head, results: Sequence[Result]) -> dict[str, Any]:
@@ -88,6 +104,11 @@ def seed_models(process: Process) -> dict[str, Any]:
     return {"object": "list", "data": [{"id": process.names[0], "object": "model", "owned_by": "owner"}]}
 
 
+def _loc(path: str) -> list[str | int]:
+    """`messages[0].content` as FastAPI has it: `["messages", 0, "content"]`."""
+    return [int(one) if one.isdigit() else one for one in re.findall(r"[^.\[\]]+", path)]
+
+
 def seed_shape(error: EspalierError, request: Request) -> Response:
     """The reply to an error: `{"detail": ...}` on the word-list server's routes, OpenAI's shape elsewhere."""
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
@@ -99,6 +120,8 @@ def seed_shape(error: EspalierError, request: Request) -> Response:
 def seed_error(error: EspalierError, request: Request) -> Response:
     """`{"detail": ...}`, with the word-list server's statuses."""
     status, detail = _status_and_detail(error, request)
+    if status >= 500:
+        tell_cause(error, request)
     headers = {name: value for name, value in error_headers(error).items() if name == "retry-after"}
     return JsonResponse({"detail": detail}, status_code=status, headers=headers)
 
@@ -111,7 +134,7 @@ def _status_and_detail(error: EspalierError, request: Request) -> tuple[int, Any
     if isinstance(error, SpecError | UnknownName) and error.field in PAIR:
         return 500, NO_WORDS.format(lang=getattr(request.state, "vocab_lang", None))
     if isinstance(error, BadRequest | UnknownParameter) and error.field not in FIELDS:
-        return 422, [{"type": "value_error", "loc": ["body", *(error.field or "").split(".")], "msg": str(error)}]
+        return 422, [{"type": "value_error", "loc": ["body", *_loc(error.field or "")], "msg": str(error)}]
     if type(error) is NotFound and error.message == NotFound().message:
         return 404, "Not Found"
     return error.http_status, DETAILS.get(type(error), str(error))
