@@ -80,8 +80,8 @@ def _system_first(messages: list[Any]) -> list[Any]:
     if not system or (len(system) == 1 and messages[0] is system[0]):
         return messages
     rest = [one for one in messages if not any(one is two for two in system)]
-    texts = [one.get("content") for one in system]
-    if all(isinstance(text, str) for text in texts):
+    texts = [text for one in system if isinstance(text := one.get("content"), str)]
+    if len(texts) == len(system):
         system = [{**system[0], "content": "\n\n".join(texts)}]
     return [*system, *rest]
 
