@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from espalier.api.log_rows import contract_json, log_row
+from espalier.api.log_rows import log_row
 from espalier.engines.base import Event, Finished, Request, Result
 from espalier.errors import EspalierError
 
@@ -39,7 +39,7 @@ def _followed(
         log.put(
             lambda: log_row(
                 requests[index], result, model=engine.name, caller=LOCAL, with_content=log.with_content,
-                contract=None if result is None else contract_json(requests[index], engine.compiler),
+                compiler=engine.compiler,
                 engine=kind, route=route, total=total, error=error,
                 request_id=requests[index].request_id or f"{group}-{index}",
             )

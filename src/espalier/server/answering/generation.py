@@ -236,7 +236,7 @@ class Generation:
         writer.put(
             lambda: log_row(
                 request, result, model=self.process.names[0], caller=self.caller.name,
-                with_content=writer.with_content, contract=self.contract, **columns,
+                with_content=writer.with_content, compiler=self.process.engine.engine.compiler, **columns,
             )
         )  # fmt: skip
 

@@ -131,9 +131,9 @@ def _cut(made: Generation) -> tuple[Request, ...]:
 
 
 def _contract(made: Generation) -> list[dict[str, str]] | None:
-    """The contract of a schema (how each keyword is enforced), if the reply or the log reports it."""
+    """The contract of a schema (how each keyword is enforced), if the reply reports it."""
     spec, compiler = made.asked.constraint, made.process.engine.engine.compiler
-    if (not made.asked.report and made.process.log is None) or not isinstance(spec, JsonSchema):
+    if not made.asked.report or not isinstance(spec, JsonSchema):
         return None
     return None if compiler is None else contract_of(spec, compiler).to_json()
 
