@@ -8,6 +8,8 @@ process may be nicer than its parent, whose model then goes first.
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import os
 import resource
 import signal
@@ -20,6 +22,8 @@ from espalier.confined import frames
 from espalier.registry import imported
 from espalier.time_limit import OutOfTime, time_limit
 
+TIDY = 120_000_000
+"""Bytes of memory from which a process gives back what it does not need, after a call."""
 LARGE = 400_000_000
 """Bytes of memory that a process may keep after a call; with more it ends, and the next one begins small."""
 
@@ -55,6 +59,16 @@ def main() -> None:
             return
         if is_last:
             return
+        if _resident() > TIDY:
+            _give_back()
+
+
+def _give_back() -> None:
+    """Free what the call has left behind. The caller has its reply by now."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    if trim is not None:
+        trim(0)
 
 
 def _limit(which: int, most: int) -> None:

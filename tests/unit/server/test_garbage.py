@@ -1,0 +1,49 @@
+"""Garbage is collected while the model rests, and in any case before much has come together."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from espalier.server.process import opening
+from espalier.server.process.pools import make_pools
+
+
+@pytest.mark.parametrize(
+    ("younger", "rests", "collects"),
+    [
+        (opening.DUE - 1, True, False), (opening.DUE, True, True),
+        (opening.OVERDUE - 1, False, False), (opening.OVERDUE, False, True),
+    ],
+)  # fmt: skip
+def test_all_objects_are_looked_at_while_the_model_rests_or_when_it_is_overdue(
+    younger: int, rests: bool, collects: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collected: list[int] = []
+    looks = 0
+
+    def rest() -> bool:
+        return rests
+
+    def count() -> tuple[int, int, int]:
+        nonlocal looks
+        looks += 1
+        return 0, 0, younger
+
+    monkeypatch.setattr(gc, "get_count", count)
+    monkeypatch.setattr(gc, "collect", lambda *given: collected.append(looks) or 0)
+    monkeypatch.setattr(opening, "RETURN_SECONDS", 0.0)
+
+    async def run() -> None:
+        pools = make_pools(waiting=1)
+        async with opening._memory_returned(pools, rest):
+            while looks < 3:
+                await asyncio.sleep(0)
+        pools.close()
+
+    asyncio.run(run())
+    assert bool(collected) == collects
