@@ -187,12 +187,17 @@ def _probabilities(event: Mapping[str, Any], step: ApiStep) -> tuple[int, int]:
     if not known or not isinstance(listed, list):
         return 0, 0
     nameless = all(isinstance(key, bytes) for key in known)
+    # Without ids, several tokens of one spelling cannot be told apart, nor can those that end a text, which have none.
+    spellings = Counter(_bytes_of(one) for one in (*listed, *step.top) if isinstance(one, Mapping))
+    in_top = Counter(_bytes_of(one) for one in step.top)
     same = other = 0
     for one in listed[:COMPARED]:
         chance = finite(one.get("prob")) if isinstance(one, Mapping) else None
         if chance is None or not TELLING[0] <= chance <= TELLING[1]:
             continue
         spelled = _bytes_of(one)
+        if nameless and (not spelled or spellings[spelled] - in_top[spelled] > 1 or in_top[spelled] > 1):
+            continue
         value = known.get(spelled if nameless else _key(whole(one.get("id")), spelled))
         if value is not None:
             away = abs(math.log(chance) - value)
