@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import espalier
 import tests.tokenizers as tokenizers
 from espalier import AllOf, AnyOf, JsonObject, JsonSchema, Regex, Vocab
+from espalier.chat.tools import read_tools
 from espalier.constraints.base import Compiled, Matcher
 from espalier.constraints.compiler import Compiler
 from espalier.constraints.free import Free, Region
@@ -206,7 +208,7 @@ def test_a_second_call_has_the_arrays_of_its_own_tool() -> None:
 
 def test_tools_in_python_notation_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedError, match=r"the tool f: uniqueItems at /properties/t cannot be enforced"):
-        BYTES.compile(ToolCalls(TOOLS, format="pythonic"))
+        BYTES.compile(ToolCalls([replace(tool, strict=True) for tool in read_tools(TOOLS)], format="pythonic"))
 
 
 def test_calls_in_all_of_are_followed_too() -> None:

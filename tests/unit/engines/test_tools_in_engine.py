@@ -281,7 +281,8 @@ def test_a_schema_that_is_not_there_cannot_be_put_into_the_prompt():
 
 
 def test_a_schema_that_cannot_be_enforced_names_the_tool_and_the_pointer():
-    tools = {"search": {"type": "object", "properties": {"tags": {"type": "string", "pattern": r"^(a*)b\1$"}}}}
+    schema = {"type": "object", "properties": {"tags": {"type": "string", "pattern": r"^(a*)b\1$"}}}
+    tools = [{"name": "search", "parameters": schema, "strict": True}]
     with pytest.raises(espalier.EspalierError, match=r"search.*/properties/tags") as error:
         open_engine().run([make_request("go", tools=tools)])
     assert "strict" in str(error.value)
