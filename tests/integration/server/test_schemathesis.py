@@ -156,3 +156,30 @@ def test_the_document_is_openapi_and_its_schemas_are_schemas() -> None:
     for path, item in document["paths"].items():
         for method, route in item.items():
             assert "422" not in route["responses"], (path, method)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["POST /v1/chat/completions", "POST /v1/completions", "POST /completion"])
+@pytest.mark.parametrize("mode", [RIGHT, WRONG])
+def test_a_strict_server_answers_as_it_is_documented(name: str, mode: GenerationMode) -> None:
+    config = server_settings(
+        compile_seconds="2", step_seconds="2", request_seconds="20", allowed_max_new_tokens="8", max_outputs="4",
+        strict_fields="true", strict_model="true",
+    )  # fmt: skip
+    statuses: Counter[int] = Counter()
+    with TestClient(make_app(config=config, store=MemoryStore()), raise_server_exceptions=False) as strict:
+
+        @settings(
+            max_examples=examples(EXAMPLES), derandomize=True, deadline=None, database=None, phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )  # fmt: skip
+        @given(case=OPERATIONS[name].as_strategy(generation_mode=mode))
+        def check(case: Any) -> None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of the tool about itself
+                answer = sent(strict, case)
+                case.validate_response(answer, checks=CHECKS)
+            statuses[answer.status_code] += 1
+
+        check()
+    assert not any(status >= 500 for status in statuses)
