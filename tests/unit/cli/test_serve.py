@@ -205,7 +205,10 @@ def test_every_setting_is_shown_and_documented(run):
     text = (ROOT / "docs" / "server.md").read_text(encoding="utf-8")
     for entry in FIELDS.values():
         assert f"`{entry.variables[0]}`" in text, entry.variables[0]
-    text += "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("llamacpp.md", "logs.md", "upstream.md"))
+    text += "".join(
+        (ROOT / "docs" / name).read_text(encoding="utf-8")
+        for name in ("llamacpp.md", "logs.md", "plugins.md", "upstream.md")
+    )
     for name in VARIABLES:
         assert f"`{name}`" in text or name == "ESPALIER_MODEL", name
     for name, entry in entries(EngineOptions).items():
