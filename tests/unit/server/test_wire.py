@@ -91,9 +91,9 @@ def test_a_large_body_is_read_beside_the_event_loop(monkeypatch: pytest.MonkeyPa
     loops: list[threading.Thread] = []
     read, begin = answering.read_body, answering._begin
 
-    def watched(*given: Any) -> Any:
+    def watched(*given: Any, **options: Any) -> Any:
         asked.append(threading.current_thread())
-        return read(*given)
+        return read(*given, **options)
 
     async def begun(*given: Any) -> Any:
         loops.append(threading.current_thread())
