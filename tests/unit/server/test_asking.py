@@ -410,11 +410,14 @@ def test_what_of_a_structural_tag_is_not_exact_is_refused_by_its_construct(
     assert refused(process, **inner).field == f"structured_outputs.structural_tag{field}"
 
 
-@pytest.mark.parametrize("grammar", ['start: "a"', "%import common.WORD\nstart: WORD", '?x.2 : "a" | "b"'])
-def test_a_lark_grammar_is_refused_by_its_construct(process: Process, grammar: str) -> None:
-    error = refused(process, structured_outputs={"grammar": grammar})
+def test_a_lark_grammar_is_translated_or_refused_by_its_construct(process: Process) -> None:
+    for field in ({"structured_outputs": {"grammar": 'start: "a" | "b"'}}, {"ebnf": 'start: "a" | "b"'}):
+        spec = ask(process, **field).constraint
+        assert isinstance(spec, Gbnf)
+        assert "::=" in spec.grammar
+    error = refused(process, structured_outputs={"grammar": "%declare X\nstart: X"})
     assert error.field == "structured_outputs.grammar"
-    assert "Lark" in error.message
+    assert "declare" in error.message
 
 
 def test_an_effort_reaches_templates_that_have_levels_of_it(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ from typing import Any, Literal, TypeAlias
 from espalier.constraints.joining.presets import grammar_spec
 from espalier.constraints.joining.rule import together
 from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spec
-from espalier.errors import GrammarError
+from espalier.grammar.lark.read import read_lark
+from espalier.grammar.printer import print_grammar
 from espalier.server.asking.naming import field_names
 from espalier.server.asking.structural_tags import structural_tag
 from espalier.server.bodies.openai import ResponseFormat, SharedBody, StructuredOutputs
@@ -172,16 +173,10 @@ def _maker(kind: str, value: Any, schemas: _Schemas, style: Any, path: str) -> C
 
 
 def _grammar(text: str) -> Spec:
-    """A GBNF grammar, or a built-in one. Raises GrammarError, with the construct if it is a grammar in Lark's form."""
-    found = LARK.search(text)
-    if found is not None and "::=" not in text:
-        line = text.count("\n", 0, found.start()) + 1
-        shown = found.group().strip()
-        what = "an import" if shown.startswith("%") else "a rule with a colon"
-        raise GrammarError(
-            f"this is Lark, with {what}: {shown[:40]!r}", line=line, column=1,
-            hint="write it as GBNF: root ::= ...",
-        )  # fmt: skip
+    """A GBNF grammar, a built-in one, or one in Lark's form, translated exactly. Raises GrammarError and its kin, with
+    the construct of Lark's that cannot be."""
+    if LARK.search(text) is not None and "::=" not in text:
+        return grammar_spec(print_grammar(read_lark(text)))
     return grammar_spec(text)
 
 
