@@ -9,16 +9,13 @@ after `reset`.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from espalier.constraints.base import Compiled, Matcher
-from espalier.constraints.joining.named import named_constraint
-from espalier.constraints.joining.presets import merged
-from espalier.constraints.joining.rule import unenforced, with_bad_words
 from espalier.constraints.matching.rewinding import check_only_masks
 from espalier.constraints.spec import Spec
 from espalier.errors import DeadEnd, InputError, MissingDependency, TokenRefused
+from espalier.integrations.joined import joined
 from espalier.sampling.presets.spec import Preset
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
@@ -72,7 +69,7 @@ class ConstraintLogitsProcessor(LogitsProcessor):
             app = build_app()
             found = preset if preset is None or isinstance(preset, Preset) else app.presets.get(preset)
             own = constraint if isinstance(constraint, Spec) else None
-            spec, self.notes = _joined(own, grammar, json_schema, safety, found)
+            spec, self.notes = joined(own, grammar=grammar, json_schema=json_schema, safety=safety, preset=found)
             constraint = app.compiler(Vocab.from_tokenizer(tokenizer, width=width)).compile(spec)
         if not isinstance(constraint, Compiled):
             raise InputError(
@@ -150,25 +147,3 @@ class ConstraintLogitsProcessor(LogitsProcessor):
         """A finished row can only emit EOS, at no cost to a beam's score."""
         scores[row] = -torch.inf
         scores[row, self._compiled.vocab.eos_ids[0]] = 0.0
-
-
-def _joined(
-    constraint: Spec | None, grammar: Any, json_schema: Any, safety: Any, preset: Preset | None
-) -> tuple[Spec, tuple[str, ...]]:
-    """What holds, and notes on what does not. Raises InputError and its subclasses."""
-    spec = named_constraint(constraint=constraint, grammar=grammar, json_schema=json_schema, safety=safety)
-    notes: tuple[str, ...] = ()
-    if preset is not None:
-        spec, sampling, notes = merged(preset, constraint=spec)
-        spec = with_bad_words(spec, sampling.bad_words)
-        banned = [key for key, bias in sampling.logit_bias if bias == -math.inf]
-        if banned:
-            raise InputError(
-                f"the preset {preset.name!r} bans tokens, which this processor cannot: {str(banned)[:80]}",
-                hint="ban them with generate(suppress_tokens=...), and leave them out of the preset",
-                field="preset",
-            )
-        notes += (f"the sampling of the preset {preset.name!r} is not applied: give it to generate itself",)
-    if spec is None:
-        raise InputError("there is nothing to enforce", hint="a constraint, or a preset with one", field="constraint")
-    return spec, (*notes, *unenforced(spec))

@@ -1,0 +1,7 @@
+"""A grammar backend for SGLang: `register()` before the server starts, then `--grammar-backend espalier`. `backend.py`
+is the backend, `recorded.py` is SGLang's interface as published.
+"""
+
+from espalier.integrations.sglang.backend import ConstraintBackend, ConstraintGrammar, register
+
+__all__ = ["ConstraintBackend", "ConstraintGrammar", "register"]
