@@ -3,6 +3,7 @@ rendered, compiled or generated. It knows no engine's internals."""
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,20 +11,21 @@ from typing import Any, TypeAlias, get_args
 
 from espalier.activations.capture.options import Activations
 from espalier.chat.reasoning import read_reasoning
-from espalier.chat.tools import read_choice
+from espalier.chat.tools import Tool, read_choice
 from espalier.chat.wire.formats import wire_format
 from espalier.constraints.filters.matcher import MatcherFilter
 from espalier.constraints.filters.safety import SafetyFilter
 from espalier.constraints.joining.named import named_constraint
 from espalier.constraints.joining.presets import demands_calls, merged
 from espalier.constraints.joining.rule import is_filter, together, unenforced
+from espalier.constraints.json_schema.typos import refuse_typos, typo_notes
 from espalier.constraints.soft.spec import SoftSpec
 from espalier.constraints.spec import Spec
 from espalier.constraints.tools.schemas import tools_of
 from espalier.decoding.options import FAITHFUL, FIELDS, Decoding
 from espalier.decoding.plan import STRATEGIES
 from espalier.engines.base import Message, Request, SamplerName
-from espalier.errors import InputError, SamplingError, SpecError
+from espalier.errors import InputError, SamplingError, SchemaError, SpecError
 from espalier.sampling.config import MAX_N, NEUTRAL, SamplingConfig
 from espalier.sampling.config_names import own_option, with_extra
 from espalier.sampling.filters import FilterChain, LogitFilter
@@ -142,12 +144,22 @@ def make_request(
             raise InputError("a raw prompt has no system message", field="system")
         rest = messages if messages is not None else ({"role": "user", "content": text},)
         text, messages = None, ({"role": "system", "content": system}, *rest)
+    chat = _chat_fields(
+        tools=tools,
+        tool_choice=tool_choice,
+        tool_format=tool_format,
+        parallel_tool_calls=parallel_tool_calls,
+        max_calls=max_calls,
+        reasoning=reasoning,
+        max_reasoning=max_reasoning,
+        schema_in_prompt=schema_in_prompt,
+    )
     return Request(
         prompt=text,
         messages=messages,
         constraint=constraint if constraint is None or order is None else constraint.ordered(order),
         schema_order=order,
-        notes=(*notes, *unenforced(constraint)),
+        notes=(*notes, *unenforced(constraint), *typo_notes(constraint, chat["tools"])),
         soft=soft_specs(soft),
         filters=others,
         sampling=config,
@@ -159,16 +171,7 @@ def make_request(
         trace_top_k=trace_top_k,
         raw=raw,
         activations=read_activations(activations),
-        **_chat_fields(
-            tools=tools,
-            tool_choice=tool_choice,
-            tool_format=tool_format,
-            parallel_tool_calls=parallel_tool_calls,
-            max_calls=max_calls,
-            reasoning=reasoning,
-            max_reasoning=max_reasoning,
-            schema_in_prompt=schema_in_prompt,
-        ),
+        **chat,
     )
 
 
@@ -246,6 +249,9 @@ def _chat_fields(
     """The Request's fields about tools and reasoning. Raises InputError, UnknownName."""
     parallel_tool_calls = parallel_tool_calls is not False  # clients send null for fields they do not set
     given = () if tools is None else tools_of(tools)
+    for place, one in enumerate(given):
+        if one.strict:
+            _refuse_typos(one, place)
     choice = read_choice(tool_choice)
     choice.allowed(given)
     details = {"tool_choice": choice.mode == "required", "tool_format": tool_format is not None,
@@ -275,6 +281,14 @@ def _chat_fields(
         "max_reasoning": max_reasoning,
         "schema_in_prompt": bool(schema_in_prompt),
     }
+
+
+def _refuse_typos(tool: Tool, place: int) -> None:
+    """Raises InputError for an unknown keyword in the schema of a strict tool."""
+    try:
+        refuse_typos(json.loads(tool.parameters), f"the tool {tool.name} is strict")
+    except SchemaError as error:
+        raise InputError(error.message, hint=error.hint, field=f"tools[{place}].parameters") from error
 
 
 def outputs_of(request: Request) -> list[Request]:

@@ -44,6 +44,9 @@ def command(
     allow: Annotated[
         str | None, typer.Option(help="checked: accept keywords that are only checked afterwards.", metavar="VERDICT")
     ] = None,
+    allow_unknown: Annotated[
+        bool, typer.Option("--allow-unknown", help="Unknown keywords are told, and are no fault.")
+    ] = False,
     show_all: Annotated[bool, typer.Option("--all", help="Show annotations and other engines' hazards too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
@@ -52,7 +55,7 @@ def command(
     enforced: exactly as the schema says; narrowed: always, but some values or spellings cannot be generated;
     checked: only afterwards; refused: not at all.
 
-    Exit 1 if a keyword is not enforced, or if jsonschema judges a document otherwise.
+    Exit 1 if a keyword is not enforced or not known, or if jsonschema judges a document otherwise.
     """
     spec = details.spec(schema, allow=allow)
     if schema.strip() == "-" and instances == "-":
@@ -60,7 +63,9 @@ def command(
     lines = None if instances is None else read_instances(read_text(instances, "instances"), _source(instances))
     vocab = Vocab.bytes() if tokenizer is None else read_vocab(tokenizer)
     try:
-        report = check_schema(spec, api.default_app().compiler(vocab), engine=engine, instances=lines)
+        report = check_schema(
+            spec, api.default_app().compiler(vocab), engine=engine, allow_unknown=allow_unknown, instances=lines
+        )
     except UnsupportedError as error:  # not one keyword: the whole cannot be enforced
         if as_json:
             output.data_json({"ok": False, "engine": engine, "error": error.message})
@@ -68,6 +73,8 @@ def command(
         raise typer.Exit(1) from None
     if as_json:
         output.data_json(report.to_json())
+        for one in report.unknown:
+            output.note(f"schema: {one}")
     else:
         output.data("\n".join(page(report, show_all=show_all)))
         output.note(summary(report))
@@ -102,6 +109,8 @@ def read_vocab(name: str) -> Vocab:
 def summary(report: SchemaReport) -> str:
     """The result in one line."""
     parts = []
+    if count := len(report.unknown):
+        parts.append(f"{count} unknown keyword{'s' * (count > 1)}{' (allowed)' if report.allow_unknown else ''}")
     if count := len(report.lacking):
         parts.append(f"{count} keyword{'s' * (count > 1)} would not be enforced")
     if count := len(report.disputed):
@@ -125,10 +134,20 @@ def page(report: SchemaReport, *, show_all: bool = False) -> list[str]:
     if report.cost is not None:
         lines += cost_lines(report.cost)
     lines += ["", *contract_table(report.contract, show_all=show_all)]
+    lines += unknown_lines(report)
     lines += hazard_lines(report, show_all=show_all)
     if report.instances:
         lines += ["", *instance_lines(report)]
     return lines
+
+
+def unknown_lines(report: SchemaReport) -> Iterator[str]:
+    """Keywords that nobody knows, with the nearest known ones."""
+    if report.unknown:
+        yield from ("", "Unknown keywords, which assert nothing")
+    for one in report.unknown:
+        yield f"  {middle(shown(one.pointer), WIDTH - 2)}"
+        yield f"    {one.hint}"
 
 
 def hazard_lines(report: SchemaReport, *, show_all: bool) -> Iterator[str]:

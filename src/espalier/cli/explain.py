@@ -76,6 +76,8 @@ def command(
         **options,
     )
     check_single(request.sampling)
+    for note in request.notes:
+        output.note(note)
     with load(model, engine, app) as loaded:
         result = next(event.result for event in run(loaded, request, command="explain") if isinstance(event, Finished))
     if result.trace is None:

@@ -19,6 +19,7 @@ from espalier.cli.flags.groups import sub_app, with_flags
 from espalier.cli.flags.schema import SchemaArgument, SchemaFlags
 from espalier.constraints.json_schema.check import grammar_contract
 from espalier.constraints.json_schema.lowered import LoweredSchema
+from espalier.constraints.json_schema.typos import typo_notes
 from espalier.constraints.spec import Gbnf
 from espalier.errors import InputError, LimitExceeded, VocabError
 from espalier.grammar.ast import Grammar
@@ -152,6 +153,8 @@ def convert_command(
     on stderr.
     """
     spec = details.spec(schema, indent=indent)
+    for note in typo_notes(spec):
+        output.note(note)
     lowered = LoweredSchema(spec)
     contract = grammar_contract(lowered)
     contract.check()

@@ -96,7 +96,7 @@ def test_json_says_everything(run, tmp_path):
     code, out, _ = run(json.dumps(USER), "--instances", "i.jsonl", "--json")
     found = json.loads(out)
     assert code == 0
-    assert found.keys() == {"ok", "engine", "contract", "hazards", "cost", "instances"}
+    assert found.keys() == {"ok", "engine", "contract", "unknown", "hazards", "cost", "instances"}
     assert {entry["pointer"] for entry in found["contract"]} >= {"/type", "/properties/name/maxLength"}
     assert found["instances"][0]["accepted"] is True
     assert found["cost"]["seconds"] >= 0
@@ -300,3 +300,19 @@ def test_the_masks_of_a_tokenizer(run):
     folder = espalier.wiring.demo_model()
     out = run(json.dumps(USER), "--tokenizer", folder)[1]
     assert "vocabulary  demo, 2,304 ids" in out
+
+
+def test_an_unknown_keyword_is_exit_code_1_unless_it_is_allowed(run):
+    typo = json.dumps(USER | {"requried": ["name"], "title": "User", "x-order": 1})
+    code, out, err = run(typo)
+    assert code == 1
+    assert "  /requried\n    did you mean `required`?" in out
+    assert err == "1 unknown keyword\n"
+    code, _, err = run(typo, "--allow-unknown")
+    assert (code, err) == (0, "1 unknown keyword (allowed)\n")
+    code, out, err = run(typo, "--json")
+    assert (code, json.loads(out)["unknown"]) == (
+        1,
+        [{"pointer": "/requried", "keyword": "requried", "meant": ["required"]}],
+    )
+    assert "schema: /requried is no keyword" in err

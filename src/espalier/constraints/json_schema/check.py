@@ -32,6 +32,7 @@ from espalier.schema.contract import Contract, Entry
 from espalier.schema.lint.engine_contract import OURS, engine_contract
 from espalier.schema.lint.engine_limits import ENGINES
 from espalier.schema.lint.hazards import Hazard, hazards
+from espalier.schema.read.unknown import Unknown, unknown_keywords
 from espalier.tokens import mask as masks
 from espalier.tokens.vocab import Vocab
 
@@ -70,7 +71,8 @@ class SchemaReport:
     """The report on one schema.
 
     engine: a key of `ENGINES`. hazards: all that were found, those of other engines included. cost: None for an engine
-    that is not ours. allow: the spec's own `allow`, "checked" if keywords may be only checked afterwards.
+    that is not ours. allow: the spec's own `allow`, "checked" if keywords may be only checked afterwards. unknown:
+    keywords that nobody knows; allow_unknown: they are no fault.
     """
 
     engine: str
@@ -79,6 +81,8 @@ class SchemaReport:
     cost: CompileCost | None = None
     instances: tuple[Instance, ...] = ()
     allow: str | None = None
+    unknown: tuple[Unknown, ...] = ()
+    allow_unknown: bool = False
 
     @property
     def lacking(self) -> tuple[Entry, ...]:
@@ -94,13 +98,14 @@ class SchemaReport:
 
     @property
     def ok(self) -> bool:
-        return not self.lacking and not self.disputed
+        return not self.lacking and not self.disputed and (self.allow_unknown or not self.unknown)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "ok": self.ok,
             "engine": self.engine,
             "contract": self.contract.to_json(),
+            "unknown": [one.to_json() for one in self.unknown],
             "hazards": [asdict(hazard) | {"engines": list(hazard.engines)} for hazard in self.hazards],
             "cost": self.cost.to_json() if self.cost else None,
             "instances": [one.to_json() for one in self.instances],
@@ -112,19 +117,26 @@ def check_schema(
     compiler: Compiler,
     *,
     engine: str = "transformers",
+    allow_unknown: bool = False,
     instances: Sequence[tuple[int, str]] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> SchemaReport:
     """The report on a schema.
 
     compiler: holds the vocabulary that compile time and masks are measured for. instances: JSON texts with their line
-    numbers. Raises SchemaError, UnsupportedError, LimitExceeded and VocabError as compiling does, but not for keywords
-    that can only be checked; UnknownName for an unknown engine; InputError for instances if the engine is not ours.
+    numbers. allow_unknown: unknown keywords are told, and are no fault. Raises SchemaError, UnsupportedError,
+    LimitExceeded and VocabError as compiling does, but not for keywords that can only be checked; UnknownName for an
+    unknown engine; InputError for instances if the engine is not ours.
     """
     if engine not in ENGINES:
         raise UnknownName(f"unknown engine {engine!r}", hint=f"one of: {', '.join(ENGINES)}", field="engine")
     lowered = LoweredSchema(_lenient(spec))
     found = tuple(hazards(spec.schema))
+    said: dict[str, Any] = {
+        "allow": spec.allow,
+        "unknown": unknown_keywords(spec.schema),
+        "allow_unknown": allow_unknown,
+    }
     if engine not in OURS:
         if instances is not None:
             raise InputError(
@@ -133,14 +145,14 @@ def check_schema(
                 field="instances",
             )
         contract = engine_contract(lowered.expansion.contract, found, engine)
-        return SchemaReport(engine=engine, contract=contract, hazards=found, allow=spec.allow)
+        return SchemaReport(engine=engine, contract=contract, hazards=found, **said)
     build = _as_grammar if engine == "gbnf" else _as_requested
     compiled, cost = _measured(lowered, compiler, build, clock)
     if engine == "gbnf":
         contract = grammar_contract(lowered)
     else:
         contract = lowered.contract("alone")
-    report = SchemaReport(engine=engine, contract=contract, hazards=found, cost=cost, allow=spec.allow)
+    report = SchemaReport(engine=engine, contract=contract, hazards=found, cost=cost, **said)
     if instances is None:
         return report
     plain = Compiler(Vocab.bytes()) if compiler.vocab.fingerprint != Vocab.bytes().fingerprint else compiler

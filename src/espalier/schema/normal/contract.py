@@ -14,15 +14,8 @@ from espalier.schema.patterns.formats import FORMATS
 from espalier.schema.pointers import split
 from espalier.schema.read.documents import SCHEMAS_IN, SchemaStore, Subschema
 from espalier.schema.read.drafts import Draft
+from espalier.schema.read.unknown import ANNOTATIONS, unknown_keywords
 
-ANNOTATIONS = frozenset(
-    (
-        *("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary", "$comment"),
-        *("$defs", "definitions", "title", "description", "default", "examples", "deprecated", "readOnly"),
-        *("writeOnly", "contentEncoding", "contentMediaType", "contentSchema"),
-    )
-)
-"""Keywords that never assert anything."""
 NEEDS = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
 """Keywords that assert nothing without another one."""
 
@@ -46,6 +39,7 @@ def contract_of(
                 whole.add(subschema)
                 stack.append(subschema)
     entries: dict[str, Entry] = {}
+    hints = {one.pointer: one.hint for one in unknown_keywords(store.main.contents)}
 
     def enter(pointer: str, keyword: str, verdict: KeywordVerdict, note: str = "") -> None:
         if pointer not in entries:
@@ -66,7 +60,7 @@ def contract_of(
                 enter(at, keyword, "checked", left[at])
                 denied = f"{at}/" if keyword == "not" else denied
             elif why is not None:
-                enter(at, keyword, "annotation", why)
+                enter(at, keyword, "annotation", f"{why}: {hints[at]}" if at in hints else why)
             elif at.startswith(denied):
                 enter(at, keyword, "checked", f"see {denied[:-1]}")
             else:

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 from espalier.errors import SchemaError, UnsupportedError
 from espalier.schema.pointers import DanglingPointer, below, is_pointer, trail
 from espalier.schema.read.drafts import DRAFT2020, DRAFTS, LISTS, MAPS, ONE, Draft, misshapen
+from espalier.schema.read.unknown import hint_for
 from espalier.schema.read.values import check_values
 from espalier.time_limit import check as check_time
 
@@ -231,7 +232,9 @@ class SchemaStore:
         if keyword not in draft.keywords and keyword not in DEFINITIONS:
             return
         if problem := misshapen(draft, keyword, value):
-            raise SchemaError(f"the value of `{keyword}` {problem}", pointer=subschema.at(keyword))
+            raise SchemaError(
+                f"the value of `{keyword}` {problem}", pointer=subschema.at(keyword), hint=hint_for(keyword, value)
+            )
         if keyword in ("enum", "const"):
             check_values(value, subschema.at(keyword))
         elif keyword in ("$ref", "$dynamicRef") and value[:1] != "#":

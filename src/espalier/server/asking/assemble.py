@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from espalier.api import check_capabilities, make_request, outputs_of
 from espalier.chat.wire.formats import wire_format
+from espalier.constraints.json_schema.typos import refuse_unknown
 from espalier.engines.base import Request
 from espalier.errors import CapabilityError, UnknownModel
 from espalier.server.asking.draft import Asked, Draft, ReplyOptions
@@ -69,6 +70,8 @@ def _requests(draft: Draft, process: Process) -> tuple[Request, ...]:
     for prompt, ids in zip(draft.prompts, draft.ids, strict=True):
         with field_names(draft.names):
             one = make_request(prompt, **options)
+            if draft.strict:
+                refuse_unknown(one.constraint, one.tools, "the request is strict")
             one = replace(one, prompt_ids=ids, sampling=in_buckets(one.sampling, process.settings), **draft.request)
             check_capabilities(process.engine.engine, one)
             _check_activations(one, process)

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from espalier.constraints.joining.presets import grammar_spec
 from espalier.constraints.joining.rule import together
+from espalier.constraints.json_schema.typos import refuse_typos
 from espalier.constraints.spec import Choice, JsonObject, JsonSchema, Regex, Spec
 from espalier.grammar.lark.read import read_lark
 from espalier.grammar.printer import print_grammar
@@ -123,6 +124,8 @@ def _response_format(given: ResponseFormat, schemas: _Schemas) -> Spec:
             "the format has no schema", hint='"json_schema": {"name": ..., "schema": {...}}',
             field="response_format.json_schema",
         )  # fmt: skip
+    if named is not None and named.strict:
+        refuse_typos(schema, "the format is strict")
     # As with tools: keywords that cannot be enforced are checked.
     return schemas.read(schema, allow="checked" if named is not None and named.strict is False else None)
 

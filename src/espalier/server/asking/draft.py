@@ -48,7 +48,7 @@ class Draft(ReplyOptions):
     sampling: only what was given, in our names. defaults: sampling for fields that are not given, unless a preset is
     named. options: further arguments of `make_request`. request: further fields of each Request. default_beams: the
     number of beams that search where the body does not say how to decode, and the field that asks for them.
-    states: the store that the request names.
+    states: the store that the request names. strict: unknown keywords of schemas are refused.
     trace: the least level that the body needs. echo: whether prompts are repeated before their outputs. names: from
     the field that an error names to the field of the body. warnings: for the client. told: of the body's fields.
     """
@@ -65,6 +65,7 @@ class Draft(ReplyOptions):
     default_beams: tuple[int, str] | None = None
     decoded: Decoded = field(default_factory=Decoded)
     trace: TraceLevel = "off"
+    strict: bool = False
     states: HiddenStates | None = None
     echo: bool = False
     names: Mapping[str, str] = field(default_factory=dict)

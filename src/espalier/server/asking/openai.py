@@ -252,6 +252,7 @@ def _draft(body: SharedBody, process: Process, *, options: dict[str, Any], **giv
         shown_trace=shown,
         stream_steps=bool(ours.stream_steps),
         trace=least,
+        strict=bool(ours.strict) or process.settings.strict_fields,
         **given,
     )
     if reads_only(body):

@@ -1,0 +1,205 @@
+"""Finds the keywords of a schema that nobody knows, and the known one that was probably meant.
+
+    {"maxLenght": 3}                                "/maxLenght", meant maxLength
+    {"type": "object", "nom": {"type": "string"}}   "/nom", a property outside of `properties`
+
+A validator ignores an unknown keyword, so a typo loosens a schema without a word. What resembles no keyword is taken
+for a remark of somebody's own (`propertyOrder`, `javaType`) and is not told, and neither is what begins with `x-`, `_`
+or `@`. Names of properties and values (`enum`, `const`, `default`, `examples`) are no keywords: `walk.py` says where
+schemas are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from espalier.schema.pointers import below, local_pointer
+from espalier.schema.read.drafts import DRAFTS, TYPES, misshapen
+from espalier.schema.read.walk import Node, subschemas
+
+ANNOTATIONS = frozenset(
+    (
+        *("$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary", "$comment"),
+        *("$defs", "definitions", "title", "description", "default", "examples", "deprecated", "readOnly"),
+        *("writeOnly", "contentEncoding", "contentMediaType", "contentSchema"),
+    )
+)
+"""Keywords that never assert anything."""
+ASSERTIONS = frozenset[str]().union(*(draft.keywords for draft in DRAFTS.values()))
+KEYWORDS = ASSERTIONS | ANNOTATIONS
+FOREIGN = frozenset(
+    ("nullable", "discriminator", "xml", "externalDocs", "example", "comment", "links", "note", "notes")
+)
+"""OpenAPI's keywords, and remarks that are common: known, and silent."""
+OTHER_WORDS: Mapping[str, tuple[str, ...]] = {
+    "min": ("minimum", "minLength"), "max": ("maximum", "maxLength"),
+    "minValue": ("minimum",), "maxValue": ("maximum",),
+    "length": ("minLength", "maxLength"), "size": ("minItems", "maxItems"),
+    "regex": ("pattern",), "regexp": ("pattern",),
+    "choices": ("enum",), "values": ("enum",), "allowedValues": ("enum",),
+    "optional": ("required",), "mandatory": ("required",), "fields": ("properties",), "props": ("properties",),
+    "unique": ("uniqueItems",), "divisibleBy": ("multipleOf",), "disallow": ("not",), "extends": ("allOf",),
+    "requires": ("dependentRequired",),
+}  # fmt: skip
+"""What other languages and older drafts call a keyword."""
+TYPE_WORDS: Mapping[str, str] = {
+    "str": "string", "text": "string", "int": "integer", "float": "number", "double": "number", "decimal": "number",
+    "bool": "boolean", "dict": "object", "map": "object", "list": "array", "none": "null", "nil": "null",
+}  # fmt: skip
+SHORT = 4
+"""Keywords of so many letters resemble plain words: their value must have the keyword's shape too."""
+FAR = 6
+"""Keywords from so many letters on are recognised with two wrong letters."""
+_TEXTS = ("title", "description", "$comment", "$id", "$schema", "$anchor", "$dynamicAnchor", "contentEncoding")
+_FLAGS = ("deprecated", "readOnly", "writeOnly")
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """pointer: to the keyword. meant: the known ones nearest to it; none for a property outside of `properties`."""
+
+    pointer: str
+    keyword: str
+    meant: tuple[str, ...]
+
+    @property
+    def hint(self) -> str:
+        if not self.meant:
+            return "a property belongs in `properties`"
+        return f"did you mean {' or '.join(f'`{one}`' for one in self.meant)}?"
+
+    def __str__(self) -> str:
+        return f"{self.pointer} is no keyword of JSON Schema and asserts nothing: {self.hint}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"pointer": self.pointer, "keyword": self.keyword, "meant": list(self.meant)}
+
+
+def unknown_keywords(schema: Node) -> tuple[Unknown, ...]:
+    """The unknown keywords that were probably meant to assert or describe something, in the order of the text."""
+    found: list[Unknown] = []
+    nodes = list(subschemas(schema))
+    for pointer, node in nodes:
+        if not isinstance(node, Mapping):
+            continue
+        for keyword in node:
+            if keyword in KEYWORDS or not isinstance(keyword, str):
+                continue
+            meant = meant_by(keyword, node[keyword])
+            if meant or (_is_misplaced(node, keyword) and not _is_referred_to(nodes, below(pointer, keyword))):
+                found.append(Unknown(below(pointer, keyword), keyword, meant))
+    return tuple(found)
+
+
+def meant_by(keyword: str, value: Any) -> tuple[str, ...]:
+    """The known keywords that an unknown one with this value was probably meant to be, in the order of the alphabet."""
+    if keyword in KEYWORDS or keyword in FOREIGN or keyword[:1] in ("_", "@", "") or keyword.lower().startswith("x-"):
+        return ()
+    if keyword in OTHER_WORDS:
+        words = OTHER_WORDS[keyword]
+        return words if any(_fits(one, value) for one in words) or keyword in ("optional", "mandatory") else ()
+    plain = _plain(keyword)
+    if same := sorted(one for one in KEYWORDS if _plain(one) == plain and one != "id"):
+        is_marked = keyword[0] == "$" and same[0] in ANNOTATIONS  # such as `$default`, which is not `default`
+        return () if is_marked else tuple(one for one in same if _may_be(one, value))
+    near = sorted((away, one) for one in KEYWORDS if (away := _away(keyword, one)) <= _reach(one))
+    found = [(away, one) for away, one in near if _is_typo(one, value, away)]
+    return tuple(one for away, one in found if away == found[0][0])
+
+
+def type_meant(name: Any) -> str | None:
+    """The type that a text which names none was probably meant to be; None if it resembles none."""
+    if not isinstance(name, str) or name in TYPES:
+        return None
+    if (small := name.lower()) in (*TYPES, *TYPE_WORDS):
+        return TYPE_WORDS.get(small, small)
+    near = sorted((away, one) for one in TYPES if (away := distance(small, one, 2)) <= 2)
+    return near[0][1] if near else None
+
+
+def hint_for(keyword: str, value: Any) -> str | None:
+    """What to write instead of a value of the wrong shape, as far as that can be guessed."""
+    names = value if isinstance(value, list) else [value]
+    meant = [one for one in map(type_meant, names) if one] if keyword == "type" else []
+    return f"did you mean {' and '.join(map(repr, meant))}?".replace("'", '"') if meant else None
+
+
+def _reach(keyword: str) -> int:
+    """How many letters of a keyword may be wrong; none of `id`, which resembles too much."""
+    return -1 if keyword == "id" else 2 if len(keyword) >= FAR else 1
+
+
+def _away(keyword: str, known: str) -> int:
+    """The distance to a known keyword; far for words without its `$`, and for two letters if the first differs."""
+    far = _reach(known) + 1
+    if known[0] == "$" and keyword[:1] != "$":
+        return far
+    if keyword[:1] == "$" and known[0] != "$":
+        return far
+    found = distance(keyword, known, 2)
+    return far if found == 2 and keyword[:1] != known[:1] else found
+
+
+def _is_typo(known: str, value: Any, away: int) -> bool:
+    return _fits(known, value) if away > 1 or len(known) <= SHORT else _may_be(known, value)
+
+
+def _may_be(known: str, value: Any) -> bool:
+    """Whether the value may be meant for the keyword: an object where it takes none is a container of its own."""
+    return not isinstance(value, Mapping) or _fits(known, value)
+
+
+def _fits(known: str, value: Any) -> bool:
+    """Whether the value has the shape that some draft asks of the keyword."""
+    if known in ASSERTIONS:
+        return any(known in one.keywords and misshapen(one, known, value) is None for one in DRAFTS.values())
+    if known in ("$defs", "definitions", "contentSchema", "$vocabulary"):
+        return isinstance(value, Mapping)
+    if known in _TEXTS:
+        return isinstance(value, str)
+    return isinstance(value, bool) if known in _FLAGS else known != "examples" or isinstance(value, list)
+
+
+def _is_misplaced(node: Mapping[str, Any], keyword: str) -> bool:
+    """Whether an unknown keyword is a property that stands beside `properties` instead of in it."""
+    value = node[keyword]
+    if keyword[:1] in ("_", "@", "$") or keyword.lower().startswith("x-") or keyword in FOREIGN:
+        return False
+    if not isinstance(value, Mapping) or not (node.get("type") == "object" or "properties" in node):
+        return False
+    kind = value.get("type")
+    return (isinstance(kind, str) and kind in TYPES) or isinstance(value.get("$ref"), str)
+
+
+def _is_referred_to(nodes: list[tuple[str, Node]], pointer: str) -> bool:
+    """Whether a reference of the document leads to a pointer, or below it."""
+    references = (node["$ref"] for _, node in nodes if isinstance(node, Mapping) and isinstance(node.get("$ref"), str))
+    targets = (local_pointer(one) for one in references)
+    return any(one is not None and f"{one}/".startswith(f"{pointer}/") for one in targets)
+
+
+def _plain(keyword: str) -> str:
+    """A keyword without its case, its `$`, and the marks between its words."""
+    return re.sub(r"[_\-\s$]", "", keyword).lower()
+
+
+def distance(a: str, b: str, most: int) -> int:
+    """How many letters to insert, leave out, replace or exchange with their neighbour; `most` + 1 if it is more."""
+    if abs(len(a) - len(b)) > most:
+        return most + 1
+    before: list[int] = []
+    row = list(range(len(b) + 1))
+    for i, letter in enumerate(a, 1):
+        last, row, older = row, [i], before
+        for j, other in enumerate(b, 1):
+            best = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (letter != other))
+            if i > 1 and j > 1 and letter == b[j - 2] and a[i - 2] == other:
+                best = min(best, older[j - 2] + 1)
+            row.append(best)
+        before = last
+        if min(row) > most:
+            return most + 1
+    return min(row[-1], most + 1)
