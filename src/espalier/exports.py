@@ -68,6 +68,8 @@ EXPORTS = {
     "TestCase": "espalier.harness.cases.case",
     "Thinking": "espalier.constraints.after.thinking",
     "TokenBan": "espalier.sampling.filters",
+    "to_llguidance": "espalier.api",
+    "to_xgrammar": "espalier.api",
     "tool_call_schema": "espalier.constraints.tools.schemas",
     "ToolCallFilter": "espalier.constraints.filters.matcher",
     "ToolCallGrammar": "espalier.grammar.builtin",
@@ -92,6 +94,8 @@ if TYPE_CHECKING:
     from espalier.api import load as load
     from espalier.api import plugins as plugins
     from espalier.api import schema_to_gbnf as schema_to_gbnf
+    from espalier.api import to_llguidance as to_llguidance
+    from espalier.api import to_xgrammar as to_xgrammar
     from espalier.constraints.after.spec import After as After
     from espalier.constraints.after.thinking import Thinking as Thinking
     from espalier.constraints.ban import Ban as Ban

@@ -19,6 +19,8 @@ from espalier.api.use_cases import (
     get_preset,
     load,
     schema_to_gbnf,
+    to_llguidance,
+    to_xgrammar,
     try_preset,
 )
 from espalier.engines.capabilities import check_capabilities
@@ -40,5 +42,7 @@ __all__ = [
     "schema_to_gbnf",
     "soft_specs",
     "split_prompts",
+    "to_llguidance",
+    "to_xgrammar",
     "try_preset",
 ]

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from espalier.api.loaded import LoadedEngine
+from espalier.constraints import to_peers
 from espalier.constraints.base import Compiled
 from espalier.constraints.filters.matcher import schema_spec
 from espalier.constraints.joining.presets import merged
@@ -20,7 +21,7 @@ from espalier.constraints.json_schema.compile import contract_of
 from espalier.constraints.json_schema.lowered import LoweredSchema
 from espalier.constraints.spec import JsonSchema, Spec
 from espalier.engines.options import EngineOptions, LoraLike, read_lora
-from espalier.errors import InputError, LimitExceeded, UnsupportedError
+from espalier.errors import CapabilityError, InputError, LimitExceeded, UnsupportedError
 from espalier.sampling.presets import spec as preset_values
 from espalier.sampling.presets.spec import Preset
 from espalier.schema.contract import Contract
@@ -136,6 +137,32 @@ def schema_to_gbnf(schema: Any, **options: Any) -> str:
     lowered = LoweredSchema(spec)
     grammar_contract(lowered).check()
     return printed(lowered.converted)
+
+
+def to_llguidance(constraint: Spec | Compiled, *, app: App | None = None) -> str:
+    """A constraint as Lark text for llguidance 1.9, whose texts and masks are then the constraint's. A Compiled gives
+    its spec. Raises CapabilityError, naming the kind and the reason, for what has no grammar; InputError and its
+    subclasses for a spec that is wrong in itself."""
+    return to_peers.to_llguidance(_spec_of(constraint), (app or default_app()).compiler(Vocab.bytes()))
+
+
+def to_xgrammar(constraint: Spec | Compiled, *, app: App | None = None) -> str:
+    """A constraint as EBNF text for xgrammar 0.2, with the start rule `root`. Takes and raises as `to_llguidance`."""
+    return to_peers.to_xgrammar(_spec_of(constraint), (app or default_app()).compiler(Vocab.bytes()))
+
+
+def _spec_of(constraint: Spec | Compiled) -> Spec:
+    if isinstance(constraint, Spec):
+        return constraint
+    if isinstance(constraint, Compiled):
+        if constraint.spelled:
+            marker = next(iter(constraint.spelled.values())).decode("utf-8", "replace")
+            raise CapabilityError(
+                f"{constraint.spec.kind} takes the special token {marker} as text here, which no grammar of another "
+                "engine says", field="constraint",
+            )  # fmt: skip
+        return constraint.spec
+    raise InputError(f"a constraint is a Spec or a Compiled, not {type(constraint).__name__}", field="constraint")
 
 
 def get_preset(name: str, *, app: App | None = None) -> Preset:
